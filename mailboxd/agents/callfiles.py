@@ -1,0 +1,110 @@
+"""The files of one call's directory, read and written with distrust: agents of the same user can reach them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mailboxd.errors import WorldError
+
+OUTPUT_CAP = 16 * 1024 * 1024
+"""Bytes of standard output that are read by default; a longer one is reported as truncated."""
+STDERR_CAP = 64 * 1024
+"""Bytes of standard error that are read: it is for people, nothing is decided by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a program ended. `rc` is negative for a signal (as in `subprocess`), None if it cannot be known any more."""
+
+    rc: int | None
+    stdout: bytes
+    stderr: bytes = b""
+    truncated: bool = False
+    """The standard output is longer than the cap; `stdout` holds its beginning."""
+
+
+def write_prompt(directory: Path, prompt: bytes) -> Path:
+    """Create the call's directory (0700) and its `prompt.md` (0600); returns the file's path.
+
+    Raises WorldError if the disk refuses: then nothing must be spawned.
+    """
+    path = directory / "prompt.md"
+    with world(directory):
+        make_directory(directory)
+        with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+            file.write(prompt)
+            file.flush()
+            os.fsync(file.fileno())
+    return path
+
+
+def output_size(directory: Path) -> int:
+    """Bytes that the call has written to stdout and stderr so far: its caller kills one that writes without end.
+
+    Raises WorldError.
+    """
+    total = 0
+    with world(directory):
+        for name in ("stdout", "stderr"):
+            with suppress(FileNotFoundError):
+                total += (directory / name).lstat().st_size
+    return total
+
+
+def read_exit(directory: Path, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:
+    """What an ended call has written, at most `cap` bytes of stdout; missing files are empty. Raises WorldError."""
+    with world(directory):
+        stdout, truncated = read_capped(directory / "stdout", cap)
+        stderr, _ = read_capped(directory / "stderr", STDERR_CAP)
+    return Exit(rc, stdout, stderr, truncated)
+
+
+@contextmanager
+def world(directory: Path) -> Iterator[None]:
+    """Turn an OSError into a WorldError that names the call's directory."""
+    try:
+        yield
+    except OSError as problem:
+        raise WorldError(f"{directory}: {problem}") from problem
+
+
+def open_regular(path: Path, flags: int) -> int:
+    """A descriptor of a regular file: no link is followed, no FIFO blocks. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def make_directory(directory: Path) -> None:
+    """Create the call's directory (0700) unless it exists; its parent must. Raises OSError."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if not stat.S_ISDIR(directory.lstat().st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "a link, not a directory", str(directory))
+
+
+def read_capped(path: Path, cap: int) -> tuple[bytes, bool]:
+    """The first `cap` bytes, and whether there are more; a missing file is empty. Raises OSError."""
+    try:
+        descriptor = open_regular(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return b"", False
+    with os.fdopen(descriptor, "rb") as file:
+        raw = file.read(cap + 1)
+    return raw[:cap], len(raw) > cap
+
+
+def sync(directory: Path) -> None:
+    """Make the directory's entries durable. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

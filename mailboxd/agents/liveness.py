@@ -1,0 +1,115 @@
+"""Is the process of a call still alive? Asked of the kernel, never of a pid in a file.
+
+The proof of life is a `flock` on a descriptor that the child inherited: it cannot be recycled as a pid can, and goes
+with its holders whatever way they die. `child.json` only says which of the holders is the call's own process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from mailboxd.agents.callfiles import open_regular, read_capped
+
+_RECORD_CAP = 256 * 1024
+
+
+def leader(directory: Path) -> int | None:
+    """The pid of the call's own process while it lives and holds the lock, else None. Raises OSError."""
+    try:
+        lock = open_regular(directory / "lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        # Shared: those who only ask do not disturb each other.
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _leading_holder(directory, os.fstat(lock))
+    else:
+        return None
+    finally:
+        os.close(lock)
+
+
+def record(directory: Path, pid: int, argv: Sequence[str]) -> None:
+    """Write `child.json`: pid, kernel start time, boot id, argv. Raises OSError.
+
+    It is not made durable: after a power cut the process is gone too.
+    """
+    content = {"pid": pid, "start_time": _start_time(pid), "boot_id": _boot_id(), "argv": list(argv)}
+    temporary = directory / ".child.json.tmp"
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    temporary.rename(directory / "child.json")
+
+
+def has_ended(pidfd: int) -> bool:
+    """Whether the process behind the descriptor has ended; never blocks."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _leading_holder(directory: Path, lock: os.stat_result) -> int | None:
+    recorded = _recorded(directory)
+    if recorded is not None:
+        pid, started, boot = recorded
+        alive = boot == _boot_id() and started == _start_time(pid)
+        # A record that points at somebody else's process, by accident or on purpose, must not get that one killed.
+        return pid if alive and _holds(pid, lock) else None
+    # No record: the earlier daemon died between the spawn and the record.
+    for name in os.listdir("/proc"):  # noqa: PTH208 - the names are all that is wanted, of every process
+        if name.isdecimal() and _leads_session(int(name)) and _holds(int(name), lock):
+            return int(name)
+    return None
+
+
+def _recorded(directory: Path) -> tuple[int, int, str] | None:
+    try:
+        raw, _ = read_capped(directory / "child.json", _RECORD_CAP)
+        content = json.loads(raw)
+        pid, started, boot = content["pid"], content["start_time"], content["boot_id"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if type(pid) is not int or type(started) is not int or not isinstance(boot, str) or pid <= 1:
+        return None
+    return pid, started, boot
+
+
+def _holds(pid: int, lock: os.stat_result) -> bool:
+    if pid == os.getpid():
+        return False
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                held = entry.stat()
+                if (held.st_dev, held.st_ino) == (lock.st_dev, lock.st_ino):
+                    return True
+    return False
+
+
+def _start_time(pid: int) -> int | None:
+    fields = _stat_fields(pid)
+    return int(fields[19]) if fields else None
+
+
+def _leads_session(pid: int) -> bool:
+    fields = _stat_fields(pid)
+    return bool(fields) and int(fields[3]) == pid
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """/proc/<pid>/stat from the third field (index 0) on; the second may hold anything but ends with the last `)`."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

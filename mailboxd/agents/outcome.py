@@ -1,0 +1,195 @@
+"""What `openclaw agent --json` brought back, as one of four outcomes. Measured on OpenClaw 2026.9.6.
+
+The exit code is 1 for nearly every failure, so the JSON decides:
+
+    full result        the gateway saw the run end: succeeded or failed
+    error, no runId    never accepted if it is one of the errors that are documented as such, else unknown
+    error with runId   accepted; failed if the text says that the model refused, else unknown
+    anything else      unknown
+
+Unknown is the answer whenever nothing better is proven: it costs a look into the ledger, a wrong guess costs a
+second execution.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.jsonout import amount_at, at, brief, count_at, parse_object, reference_at, text_at
+from mailboxd.core.inputs import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.core.types import Usage
+
+_ABORT_CODES = {143: "SIGTERM", 130: "SIGINT"}
+_UNCONFIRMED = re.compile(
+    rb"Interrupted by SIG(?:TERM|INT); (?:Gateway run|failed to abort Gateway run) (\S{1,200}?)[ :]"
+)
+_COOLDOWN = re.compile(r"Retry after about (\d{1,4}) (second|minute|hour)")
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600}
+_COOLDOWN_MARGIN = 15.0
+_PROVIDER_DISABLED = 60.0
+_RATE_LIMITED = 30.0
+_CUT_NOTICE = "⚠️ Reply truncated"
+
+
+_LOST = re.compile(r"gateway (?:closed|timeout)\b|.*outcome is unknown", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    pattern: str
+    permanence: Permanence
+    retry_after: float = 0.0
+
+
+_NOT_ACCEPTED = (
+    _Rule(r"Gateway not reachable at ", Permanence.TRANSIENT),
+    _Rule(r"[^\n]*\bECONNREFUSED\b", Permanence.TRANSIENT),
+    _Rule(r"[^\n]*\bHTTP 503\b", Permanence.TRANSIENT),
+    _Rule(r"unauthorized: ", Permanence.PERMANENT),
+    _Rule(r"Unknown agent id ", Permanence.PERMANENT),
+    _Rule(r"Message file (?:not found|is empty|must be valid UTF-8)", Permanence.PERMANENT),
+    _Rule(r"Unable to read message file ", Permanence.PERMANENT),
+    _Rule(r"OpenClaw does not recognize option ", Permanence.PERMANENT),
+    _Rule(r"Invalid --(?:timeout|session-key)\b", Permanence.PERMANENT),
+    _Rule(r'Agent id "[^"]*" does not match session key agent ', Permanence.PERMANENT),
+    _Rule(r"No target session selected", Permanence.PERMANENT),
+    _Rule(r"Gateway agent from agent exec ", Permanence.PERMANENT),
+)
+"""Errors that OpenClaw raises before the gateway accepts a run (matched at the beginning of the message)."""
+
+_MODEL_FAILED = (
+    _Rule(r".*\bHTTP (?:400|402|403|404)\b", Permanence.PERMANENT),
+    _Rule(r".*\bHTTP 401\b", Permanence.PERMANENT, _PROVIDER_DISABLED),
+    _Rule(r".*\breturned a billing error\b", Permanence.PERMANENT, _PROVIDER_DISABLED),
+    _Rule(r".*\bprovider rejected the request schema\b", Permanence.PERMANENT),
+    _Rule(r".*\bHTTP 5\d\d\b", Permanence.TRANSIENT),
+    _Rule(r".*(?:\bHTTP 429\b|\brate limit reached\b)", Permanence.TRANSIENT, _RATE_LIMITED),
+)
+"""Ways in which the model's provider refuses an accepted run, which has then ended."""
+
+
+def classify(exit_: Exit) -> Outcome:
+    """The outcome of one turn, from what its client left behind. Never raises, whatever the output is."""
+    if exit_.rc in _ABORT_CODES and not exit_.stdout.strip():
+        return _aborted(exit_)
+    value = parse_object(exit_)
+    run_id = reference_at(value, "runId")
+    if value is not None:
+        outcome = None
+        if isinstance(at(value, "result", "payloads"), list) and isinstance(at(value, "result", "meta"), dict):
+            outcome = _from_result(exit_.rc, value, run_id)
+        elif exit_.rc == 1 and value.get("ok") is False:
+            outcome = _from_error(value, run_id)
+        if outcome is not None:
+            return outcome
+    return Unknown(_describe(exit_), run_id=run_id)
+
+
+def model_failure(message: str) -> Failed | None:
+    """The failure that an error text of an accepted run proves (its permanence, when to try again), else None."""
+    if _LOST.match(message):
+        return None
+    cooldown = _COOLDOWN.search(message)
+    if cooldown is not None:
+        wait = int(cooldown[1]) * _SECONDS[cooldown[2]] + _COOLDOWN_MARGIN
+        return Failed(brief(message), permanence=Permanence.TRANSIENT, retry_after=wait)
+    return _first(_MODEL_FAILED, message, started=True)
+
+
+def _aborted(exit_: Exit) -> Outcome:
+    # On a signal the client has the gateway abort the run, and says so only if that could not be confirmed.
+    unconfirmed = _UNCONFIRMED.search(exit_.stderr)
+    if unconfirmed is None:
+        return Aborted(f"stopped by {_ABORT_CODES[exit_.rc or 0]}")
+    run_id = reference_at({"runId": unconfirmed[1].decode("utf-8", "replace")}, "runId")
+    return Unknown("stopped, but the gateway did not confirm that the turn was aborted", run_id=run_id)
+
+
+def _from_result(rc: int | None, value: dict[str, Any], run_id: str | None) -> Outcome | None:
+    meta = value["result"]["meta"]
+    usage, session = _usage(meta), reference_at(meta, "agentMeta", "sessionId")
+
+    def failed(error: str, permanence: Permanence = Permanence.TRANSIENT) -> Failed:
+        return Failed(brief(error), permanence, usage=usage, run_id=run_id, session_ref=session)
+
+    status = value.get("status")
+    if rc == 1 and status == "timeout":
+        return failed(f"the turn timed out; {_tools(meta)}")
+    if rc == 1 and status == "error":
+        kind = text_at(meta, "error", "kind")
+        permanence = Permanence.PERMANENT if kind == "context_overflow" else Permanence.TRANSIENT
+        return failed(f"{kind or 'error'}: {text_at(meta, 'error', 'message') or 'no reason given'}", permanence)
+    if rc not in (0, None) or status != "ok":
+        return None
+    stop = text_at(meta, "stopReason")
+    if stop == "toolUse":
+        return failed(f"the turn timed out while a tool was running; {_tools(meta)}")
+    if meta.get("aborted") is True:
+        return failed("the gateway aborted the turn")
+    said = [p for p in value["result"]["payloads"] if _is_speech(p)]
+    text = _spoken(said, stop) or text_at(meta, "finalAssistantVisibleText")
+    if not said or not text.strip():
+        return failed("the agent gave no answer")
+    return Succeeded(text, usage=usage, run_id=run_id, session_ref=session, truncated=stop == "length")
+
+
+def _is_speech(payload: object) -> bool:
+    return (
+        isinstance(payload, dict) and payload.get("isError") is not True and payload.get("isStatusNotice") is not True
+    )
+
+
+def _spoken(payloads: list[Any], stop: str) -> str:
+    texts = [text_at(payload, "text") for payload in payloads]
+    # The notice about a cut reply is OpenClaw's, but not marked as such.
+    if stop == "length" and len(texts) > 1 and texts[-1].startswith(_CUT_NOTICE):
+        texts.pop()
+    return "\n\n".join(text for text in texts if text)
+
+
+def _from_error(value: dict[str, Any], run_id: str | None) -> Outcome | None:
+    message = text_at(value, "error", "message")
+    if run_id is None:
+        sent = "runId" in value or "origin" in value or _LOST.match(message)
+        return None if sent else _first(_NOT_ACCEPTED, message, started=False)
+    failure = model_failure(message)
+    if failure is None:
+        return Unknown(brief(message) or "accepted by the gateway, then lost", run_id=run_id)
+    return Failed(failure.error, failure.permanence, retry_after=failure.retry_after, run_id=run_id)
+
+
+def _first(rules: tuple[_Rule, ...], message: str, *, started: bool) -> Failed | None:
+    for rule in rules:
+        if re.match(rule.pattern, message):
+            return Failed(brief(message), rule.permanence, started=started, retry_after=rule.retry_after)
+    return None
+
+
+def _usage(meta: dict[str, Any]) -> Usage:
+    """Input counts all that the model read, from a cache or not."""
+    usage = at(meta, "agentMeta", "usage")
+    read = [count_at(usage, name) for name in ("input", "cacheRead", "cacheWrite")]
+    cost = amount_at(meta, "agentMeta", "costUsd")
+    return Usage(
+        input_tokens=None if read[0] is None else sum(count or 0 for count in read),
+        output_tokens=count_at(usage, "output"),
+        cost_usd=amount_at(usage, "cost", "total") if cost is None else cost,
+    )
+
+
+def _tools(meta: dict[str, Any]) -> str:
+    calls = count_at(meta, "toolSummary", "calls") or 0
+    return f"{calls} tool calls had been made" if calls else "no tool had run"
+
+
+def _describe(exit_: Exit) -> str:
+    if exit_.truncated:
+        return f"the output is longer than {len(exit_.stdout)} bytes and was not judged"
+    if exit_.rc is None:
+        return "the exit status is lost and the output proves no success"
+    ended = f"killed by signal {-exit_.rc}" if exit_.rc < 0 else f"exit status {exit_.rc}"
+    said = (exit_.stdout.strip() or exit_.stderr.strip())[:4000].decode("utf-8", "replace")
+    return f"{ended}, and the output is not an answer of OpenClaw: {brief(said)}" if said else f"{ended}, no output"

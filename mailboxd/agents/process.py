@@ -1,0 +1,205 @@
+"""One call of an agent's program: a child process whose every trace is in one directory.
+
+    <call>/prompt.md    the message, 0600: never in the argument list, never in a log
+    <call>/started      the mark, made durable right before the spawn: without it the program provably never ran
+    <call>/lock         flock'd through a descriptor that the child inherits: held = somebody of this call is alive
+    <call>/child.json   pid, kernel start time, boot id, argv: how a later daemon finds the child again
+    <call>/stdout, <call>/stderr
+
+Mark first, then act: a crash between the two reads as "may have run" and is looked up, where the other order would
+run the work twice. Nothing here blocks: a caller waits for `Child.pidfd` in its own selector and then reaps.
+
+A call has ended when *its own process* has. Grandchildren may outlive it and hold the lock and the output files;
+they are neither waited for nor believed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+
+from mailboxd.agents.callfiles import OUTPUT_CAP, Exit, make_directory, open_regular, read_exit, sync, world
+from mailboxd.agents.liveness import has_ended, leader, record
+from mailboxd.core.inputs import Failed, Permanence
+from mailboxd.errors import UnavailableError, WorldError
+
+_PERMANENT = frozenset(
+    {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.E2BIG}
+)
+
+
+class State(StrEnum):
+    """What a call's directory proves about its program."""
+
+    NEVER_STARTED = "never_started"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class NotStarted(UnavailableError):
+    """The program could not be executed: missing, not executable, wrong format, no memory. Nothing has run."""
+
+    def __init__(self, program: str, problem: OSError) -> None:
+        self.program = program
+        self.permanence = Permanence.PERMANENT if problem.errno in _PERMANENT else Permanence.TRANSIENT
+        super().__init__(f"cannot run {program!r}: {problem.strerror}")
+
+    @property
+    def outcome(self) -> Failed:
+        """The same as the outcome of a turn: it never reached the agent and costs no attempt."""
+        return Failed(str(self), permanence=self.permanence, started=False)
+
+
+class Child:
+    """A running call: a child of this process, or one that an earlier daemon started and this one adopted.
+
+    `pidfd` becomes readable when the process has ended. Unregister it before `reap`, which closes it.
+    """
+
+    def __init__(self, directory: Path, pid: int, pidfd: int, popen: subprocess.Popen[bytes] | None) -> None:
+        self.directory = directory
+        self.pid = pid
+        self.pidfd = pidfd
+        self._popen = popen
+        self._reaped = False
+
+    @property
+    def adopted(self) -> bool:
+        """Whether an earlier daemon started it: its exit status is then lost."""
+        return self._popen is None
+
+    def reap(self, cap: int = OUTPUT_CAP) -> Exit | None:
+        """Collect the ended process and what it wrote, at most `cap` bytes; None while it is still running.
+
+        Raises WorldError if the output cannot be read.
+        """
+        if self._popen is not None:
+            rc = self._popen.poll()
+            if rc is None:
+                return None
+        elif self._reaped or has_ended(self.pidfd):
+            rc = None
+        else:
+            return None
+        if not self._reaped:
+            os.close(self.pidfd)
+            self._reaped = True
+        return read_exit(self.directory, rc, cap)
+
+    def terminate(self) -> None:
+        """SIGTERM to the whole process group; nothing if it has ended. OpenClaw then aborts the turn and exits 143."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group; nothing if it has ended. The turn may go on inside the gateway."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # After the reaping the pid may belong to anybody. A child of ours keeps its pid until then; an adopted one
+        # does not, so it is asked through the pidfd whether it is still the same process.
+        if self._reaped or (self.adopted and has_ended(self.pidfd)):
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+
+def spawn(directory: Path, argv: Sequence[str], env: Mapping[str, str]) -> Child:
+    """Start `argv` as the one call of `directory`, in a session of its own, with exactly `env`.
+
+    Raises NotStarted if it could not be executed (the directory is then as if nothing had been tried), WorldError if
+    the call was started before, or if the machine refuses (a child may then be alive: `adopt` finds it).
+    """
+    with world(directory):
+        make_directory(directory)
+        lock = open_regular(directory / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            popen = _spawn_locked(directory, lock, argv, env)
+        finally:
+            os.close(lock)
+        # Taken before anybody can reap the child, so it is this process and no successor of its pid.
+        pidfd = os.pidfd_open(popen.pid)
+    # Without this record the child is still found, through the lock: not worth losing a running child over.
+    with suppress(OSError):
+        record(directory, popen.pid, argv)
+    return Child(directory, popen.pid, pidfd, popen)
+
+
+def _spawn_locked(directory: Path, lock: int, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    marker = directory / "started"
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise WorldError(f"{directory}: this call is already running") from None
+    if marker.exists():
+        raise WorldError(f"{directory}: this call was started before; one directory is one call")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    stdout = open_regular(directory / "stdout", flags)
+    try:
+        stderr = open_regular(directory / "stderr", flags)
+        try:
+            os.close(open_regular(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            sync(directory)
+            sync(directory.parent)
+            return _execute(argv, env, stdout, stderr, lock)
+        except NotStarted:
+            marker.unlink()
+            sync(directory)
+            raise
+        finally:
+            os.close(stderr)
+    finally:
+        os.close(stdout)
+
+
+def _execute(
+    argv: Sequence[str], env: Mapping[str, str], stdout: int, stderr: int, lock: int
+) -> subprocess.Popen[bytes]:
+    try:
+        # No RLIMIT_FSIZE: it would also strike the program's own database and logs. See `output_size`.
+        return subprocess.Popen(  # noqa: S603 - argv is the operator's configured command; no shell
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=dict(env),
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+    except OSError as problem:
+        raise NotStarted(argv[0], problem) from problem
+
+
+def adopt(directory: Path) -> Child | None:
+    """The still running call of `directory`, started by an earlier daemon; None if it has ended or never ran.
+
+    The process is known by the lock that it holds (a pid may have been recycled, `child.json` may be a lie or
+    missing after a crash). Its exit status is lost: `reap` gives rc None. Raises WorldError.
+    """
+    with world(directory):
+        pid = leader(directory)
+        if pid is None:
+            return None
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+        # Asked again, now that the descriptor pins the process: between the two it may have ended and been replaced.
+        if leader(directory) == pid:
+            return Child(directory, pid, pidfd, None)
+        os.close(pidfd)
+        return None
+
+
+def state(directory: Path) -> State:
+    """What is provable about the call of `directory`, without side effects. Raises WorldError."""
+    with world(directory):
+        if not (directory / "started").exists():
+            return State.NEVER_STARTED
+        return State.ENDED if leader(directory) is None else State.RUNNING

@@ -1,0 +1,40 @@
+"""The only wall clock. Everything else is told what time it is, so that a simulation can tell it anything."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from mailboxd.core.times import plus, to_epoch, to_text
+
+
+class Clock(Protocol):
+    """Tells the time as text: ISO-8601 UTC with milliseconds (`mailboxd.core.times`)."""
+
+    def now(self) -> str: ...
+
+
+class SystemClock:
+    """The machine's clock as it is. It may be set back: events are ordered by their number, never by their time."""
+
+    def now(self) -> str:
+        return to_text(time.time())
+
+
+@dataclass
+class ManualClock:
+    """A clock that moves only when it is told to, for simulations and tests."""
+
+    text: str = "2026-01-01T00:00:00.000Z"
+
+    def __post_init__(self) -> None:
+        to_epoch(self.text)
+
+    def now(self) -> str:
+        return self.text
+
+    def advance(self, seconds: float) -> str:
+        """Moves the clock on by `seconds` (a jump back if negative) and returns the new time."""
+        self.text = plus(self.text, seconds)
+        return self.text

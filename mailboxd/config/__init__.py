@@ -1,0 +1,68 @@
+"""The operator's settings: `.mailboxd/config.yaml`, checked strictly, every key with a default but one.
+
+Importing this package costs nothing: pydantic and YAML are imported when a configuration is first needed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mailboxd.config.model import Config
+    from mailboxd.core.types import Limits, Policy
+
+__all__ = ["Config", "default_text", "differences", "limits", "load", "policy", "reference"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Config":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from mailboxd.config.model import Config
+
+    return Config
+
+
+def load(path: Path) -> Config:
+    """The configuration that stands in the file.
+
+    Raises ConfigError, naming for everything that is wrong the file, the line, the key and the remedy.
+    """
+    from mailboxd.config.reading import load as load_file
+
+    return load_file(path)
+
+
+def default_text(agent: str) -> str:
+    """A config.yaml that says `agent` and explains every other key in comments. ConfigError if `agent` is no id."""
+    from mailboxd.config.texts import default_text as write
+
+    return write(agent)
+
+
+def differences(config: Config) -> dict[str, Any]:
+    """What was set to something else than its default, as `{"limits.turns": 8}`; values are what JSON can say."""
+    from mailboxd.config.texts import differences as compare
+
+    return compare(config)
+
+
+def reference() -> str:
+    """A Markdown table of all keys with default, unit and range, meaning."""
+    from mailboxd.config.texts import reference as write
+
+    return write()
+
+
+def policy(config: Config) -> Policy:
+    """The rules that a task runs under where its own headers say nothing (protocol section 4)."""
+    from mailboxd.config.model import policy as derive
+
+    return derive(config)
+
+
+def limits(config: Config) -> Limits:
+    """The bounds that plans are admitted under (`limits.depth`, `limits.children`)."""
+    from mailboxd.config.model import limits as derive
+
+    return derive(config)

@@ -1,0 +1,181 @@
+"""From the bytes of config.yaml to a `Config`, or to a ConfigError that says how to mend each thing that is wrong.
+
+The file lies in a workspace that an agent can write, so it is read like a message: bounded, as events instead of
+objects, without anchors, tags or repeated keys.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from mailboxd.config.model import Config
+from mailboxd.config.texts import bounds, keys
+from mailboxd.errors import ConfigError
+
+_LARGEST = 65_536
+_DEEPEST = 4
+_MOST_PROBLEMS = 10
+
+Key = tuple[str | int, ...]
+Lines = dict[Key, int]
+
+
+def load(path: Path) -> Config:
+    """See `mailboxd.config.load`."""
+    try:
+        text = _read(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
+    tree, lines = _Reader(text, path).document()
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        problems = [_explain(path, lines, details) for details in error.errors(include_url=False)]
+        if len(problems) > _MOST_PROBLEMS:
+            problems[_MOST_PROBLEMS:] = [f"{path}: and {len(problems) - _MOST_PROBLEMS} more"]
+        raise ConfigError("\n".join(problems)) from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        # a FIFO in its place must not hold up the start
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; `mailboxd init` writes one") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be opened: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{path}: is not a regular file; put one in its place")
+        if status.st_mode & stat.S_IWOTH:
+            raise ConfigError(f"{path}: every user may change it, and it names a program to run; chmod 600 it")
+        raw = file.read(_LARGEST + 1)
+    if len(raw) > _LARGEST:
+        raise ConfigError(f"{path}: is larger than {_LARGEST} bytes; remove what does not belong there")
+    return raw
+
+
+class _Reader:
+    """Builds mappings, lists and texts from YAML's event stream and notes the line of every key."""
+
+    def __init__(self, text: str, path: Path) -> None:
+        self._path = path
+        self._events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
+        self._lines: Lines = {}
+
+    def document(self) -> tuple[dict[str, Any], Lines]:
+        """The file's one mapping, {} if it says nothing, and the line of each key."""
+        try:
+            self._next()
+            if isinstance(self._next(), yaml.StreamEndEvent):
+                return {}, {}
+            tree = self._node(self._next(), ())
+            self._next()
+            another = self._next()
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            raise self._wrong(mark.line + 1 if mark else 1, f"{error.problem}; mend the YAML") from error
+        except yaml.reader.ReaderError as error:
+            raise ConfigError(f"{self._path}: character {error.position} is not printable; remove it") from error
+        if not isinstance(another, yaml.StreamEndEvent):
+            raise self._wrong(another.start_mark.line + 1, "a second document begins; remove it")
+        if tree is None:
+            return {}, {}
+        if not isinstance(tree, dict):
+            raise self._wrong(1, "the file is not a mapping; write `key: value` lines")
+        return tree, self._lines
+
+    def _next(self) -> Any:
+        return next(self._events)
+
+    def _node(self, event: Any, key: Key) -> Any:
+        line = event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            raise self._wrong(line, "anchors and aliases are not taken; write the value out")
+        if event.tag is not None:
+            raise self._wrong(line, f"the tag {event.tag[:40]!r} is not taken; remove it")
+        if len(key) > _DEEPEST:
+            raise self._wrong(line, "too deeply nested; see docs/configuration.md")
+        if isinstance(event, yaml.ScalarEvent):
+            # a key with nothing after it says nothing: its default holds
+            return None if event.style is None and event.value == "" else event.value
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._sequence(key)
+        return self._mapping(key)
+
+    def _sequence(self, key: Key) -> list[Any]:
+        values: list[Any] = []
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            place = (*key, len(values))
+            self._lines[place] = event.start_mark.line + 1
+            values.append(self._node(event, place))
+        return values
+
+    def _mapping(self, key: Key) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        seen: set[str] = set()
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            line = event.start_mark.line + 1
+            if not isinstance(event, yaml.ScalarEvent):
+                raise self._wrong(line, "a key is not a plain word; write `key: value`")
+            place = (*key, event.value)
+            if event.value in seen:
+                raise self._wrong(
+                    line, f"{_dotted(place)} stands here again, first in line {self._lines[place]}; keep one"
+                )
+            seen.add(event.value)
+            self._lines[place] = line
+            value = self._node(self._next(), place)
+            if value is not None:
+                values[event.value] = value
+        return values
+
+    def _wrong(self, line: int, problem: str) -> ConfigError:
+        return ConfigError(f"{self._path}:{line}: {problem}")
+
+
+def _explain(path: Path, lines: Lines, details: ErrorDetails) -> str:
+    place = details["loc"]
+    line = next((lines[place[:length]] for length in range(len(place), 0, -1) if place[:length] in lines), 1)
+    return f"{path}:{line}: {_dotted(place) or 'config'}: {_problem(place, details)}"
+
+
+def _dotted(place: Key) -> str:
+    text = ".".join(str(part) for part in place)
+    return text if text.isprintable() and len(text) <= 80 else repr(text)[:80]
+
+
+def _problem(place: Key, details: ErrorDetails) -> str:
+    """What is wrong and what to write instead. Foreign values are shown escaped and cut."""
+    kind, value = details["type"], details["input"]
+    if kind == "extra_forbidden":
+        return f"no such key{_suggestion(place)}"
+    if kind == "missing":
+        return "is missing; add it, like `agent: main`"
+    if kind == "model_type":
+        return "is a group; write its keys below it, indented"
+    if kind in {"greater_than_equal", "less_than_equal"}:
+        low, high = bounds(_dotted(place))
+        return f"write a number from {low:.15g} to {high:.15g}, found {value!r}"
+    remedy = details.get("ctx", {}).get("error") or f"{details['msg'][:1].lower()}{details['msg'][1:]}"
+    return f"{remedy}" if isinstance(value, dict) else f"{remedy}, found {repr(value)[:60]}"
+
+
+def _suggestion(place: Key) -> str:
+    known = [key for key, _ in keys()]
+    wanted = ".".join(str(part) for part in place)
+    sections = {key.partition(".")[0] for key in known}
+    close = difflib.get_close_matches(wanted[:200], [*known, *sorted(sections)], n=1, cutoff=0.7)
+    # the right word in the wrong section
+    close = close or [key for key in known if key.rpartition(".")[2] == str(place[-1])][:1]
+    return f"; did you mean {close[0]}?" if close else "; remove it, or see docs/configuration.md"

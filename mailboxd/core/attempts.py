@@ -1,0 +1,401 @@
+"""Attempts: how one starts, what a turn of it brought, what a peer reported, and what a failure leads to.
+
+`Task.attempt` is a fence: whatever names an older attempt is recorded and changes nothing. `Task.failures` is a
+budget: rework after a review starts an attempt and is not a failure, and neither is a turn that provably never
+reached its agent.
+"""
+
+from __future__ import annotations
+
+from mailboxd.core import planning
+from mailboxd.core.draft import Draft
+from mailboxd.core.effects import LookUp, RunTurn, Send
+from mailboxd.core.events import Kind
+from mailboxd.core.inputs import (
+    Aborted,
+    Acknowledged,
+    Answer,
+    Failed,
+    Failure,
+    Permanence,
+    Planned,
+    Progress,
+    Question,
+    Reply,
+    Results,
+    Reviewed,
+    Succeeded,
+    TurnEnded,
+    Unknown,
+    Unreadable,
+)
+from mailboxd.core.lifecycle import Trigger, join_is_met
+from mailboxd.core.retry import backoff, is_exhausted
+from mailboxd.core.session import next_session_key
+from mailboxd.core.settle import (
+    announce_end,
+    ask_reviewer,
+    may_ask_again,
+    open_circuit,
+    synthesise,
+)
+from mailboxd.core.text import first_line
+from mailboxd.core.times import plus
+from mailboxd.core.types import (
+    Attempt,
+    AttemptStatus,
+    Gate,
+    Mode,
+    Phase,
+    Plan,
+    Turn,
+    Usage,
+    Verdict,
+    Waiting,
+)
+from mailboxd.core.wire import to_json
+from mailboxd.errors import PlanError, Refused
+
+
+def start(draft: Draft) -> None:
+    """Begin the next attempt: a turn, or, when children do the work, waiting for them."""
+    view, task, ctx = draft.view, draft.task, draft.ctx
+    if task.phase is not Phase.EXECUTION_READY or view.unmet or view.parent_phase not in (None, Phase.EXECUTING):
+        raise Refused("not-ready", f"{task.local_id} is not ready to start")
+    ordinal = task.attempt + 1
+    coordinates = view.children.total > 0
+    attempt = Attempt(
+        id=ctx.new_id("att"),
+        task=task.id,
+        ordinal=ordinal,
+        executor=task.executor,
+        runtime=task.runtime,
+        status=AttemptStatus.RUNNING,
+        waiting_for=Waiting.CHILDREN if coordinates else Waiting.TURN,
+        session_key=next_session_key(view.attempt, task.executor, task.local_id, ctx.agent, ordinal),
+        reply_token=ctx.new_token(),
+        started_at=ctx.now,
+    )
+    draft.start_attempt(attempt)
+    draft.move(
+        Trigger.ATTEMPT_STARTED,
+        f"attempt {ordinal} by {task.executor}" if not coordinates else f"attempt {ordinal}: waiting for the children",
+        attempt=ordinal,
+        not_before=None,
+        draft_result="",
+        error="",
+        dispatched_at=task.dispatched_at or ctx.now,
+    )
+    if coordinates and join_is_met(draft.view):
+        synthesise(draft)
+    elif not coordinates:
+        _order_turn(draft)
+
+
+def _order_turn(draft: Draft, note: str = "") -> None:
+    task, attempt, ctx = draft.task, draft.live, draft.ctx
+    turn = Turn.WORK if attempt.executor == ctx.agent else Turn.DISPATCH
+    message_id = ctx.new_id("msg") if turn is Turn.DISPATCH else ""
+    draft.order(
+        RunTurn(
+            ctx.new_id("trn"), turn, task.executor, attempt.id, attempt.session_key, message_id=message_id, note=note
+        )
+    )
+
+
+# ---------------------------------------------------------------- a turn of ours ended
+
+
+def turn_ended(draft: Draft, ended: TurnEnded) -> None:
+    """Judge what a turn brought; anything that is not of the live attempt is recorded and changes nothing."""
+    if ended.turn is Turn.REVIEW:
+        _review_ended(draft, ended)
+        return
+    attempt = draft.attempt
+    if attempt is None or attempt.id != ended.attempt_id or attempt.status is not AttemptStatus.RUNNING:
+        _late(draft, ended.agent, ended.attempt_id, _say(ended.outcome))
+        return
+    if attempt.waiting_for is Waiting.REPLY and isinstance(ended.answer, Acknowledged):
+        return
+    match ended.outcome:
+        case Succeeded() as ok:
+            draft.checkpoint(
+                f"the {ended.turn} turn ended",
+                run_id=ok.run_id,
+                session_ref=ok.session_ref,
+                usage=_add(attempt.usage, ok.usage),
+            )
+            _answered(draft, ended.answer or Unreadable("no answer", ok.text), ended.turn, ended.agent)
+        case Failed() as failed:
+            _turn_failed(draft, failed)
+        case Aborted(error):
+            failed_attempt(draft, error, status=AttemptStatus.ABORTED)
+        case Unknown() as unknown:
+            _turn_unknown(draft, ended, unknown)
+
+
+def _turn_failed(draft: Draft, failed: Failed) -> None:
+    attempt = draft.live
+    permanent = failed.permanence is Permanence.PERMANENT
+    if failed.started or permanent:
+        draft.checkpoint("the turn failed", run_id=failed.run_id, usage=_add(attempt.usage, failed.usage))
+        failed_attempt(draft, failed.error, permanent=permanent, retry_after=failed.retry_after)
+        return
+    stalls = draft.task.stalls + 1
+    wait = max(_backoff(draft, stalls), failed.retry_after)
+    draft.finish_attempt(AttemptStatus.ABORTED, failed.error)
+    draft.move(
+        Trigger.ATTEMPT_FAILED,
+        f"never reached {attempt.executor}: {first_line(failed.error)}",
+        stalls=stalls,
+        not_before=plus(draft.ctx.now, wait),
+        error=failed.error,
+    )
+
+
+def _turn_unknown(draft: Draft, ended: TurnEnded, unknown: Unknown) -> None:
+    attempt = draft.live
+    if not unknown.looked_up:
+        draft.checkpoint(f"outcome unknown: {unknown.error}", waiting_for=Waiting.LOOKUP, run_id=unknown.run_id)
+        turn_id = draft.ctx.new_id("trn")
+        draft.order(LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, unknown.run_id))
+        return
+    outcome_unknown(draft, unknown.error)
+
+
+def outcome_unknown(draft: Draft, error: str) -> None:
+    """Nobody can say whether the work was done: repeated only if it is declared idempotent (section 7, rule 3)."""
+    if draft.task.policy.idempotent:
+        failed_attempt(draft, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)
+        return
+    draft.finish_attempt(AttemptStatus.UNKNOWN, error)
+    open_circuit(
+        draft, Trigger.OUTCOME_UNKNOWN, f"outcome unknown: {first_line(error)}", failures=draft.task.failures + 1
+    )
+
+
+def _answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) -> None:
+    """What an executor said, in a turn or by message, about the live attempt."""
+    match answer:
+        case Results():
+            _results(draft, answer, turn, agent)
+        case Failure(error, partial):
+            if partial:
+                draft.artifact("other", partial, f"partial results: {first_line(partial)}", agent)
+            failed_attempt(draft, error)
+        case Planned(plan):
+            _planned(draft, plan)
+        case Acknowledged() if turn is Turn.DISPATCH:
+            lease = plus(draft.ctx.now, draft.task.policy.reply_within)
+            draft.checkpoint(f"{agent} has taken the work and will reply", waiting_for=Waiting.REPLY)
+            draft.amend(due=lease)
+        case Acknowledged():
+            failed_attempt(draft, f"{agent} acknowledged a {turn} turn instead of doing it")
+        case Progress(note):
+            draft.checkpoint(note)
+            if draft.task.due is not None:
+                draft.amend(due=plus(draft.ctx.now, draft.task.policy.reply_within))
+        case Question(text):
+            _question(draft, text)
+        case Reviewed():
+            failed_attempt(draft, f"{agent} answered a {turn} turn with a review")
+        case Unreadable(problem, text):
+            draft.artifact("other", text, "an answer that could not be read", agent)
+            failed_attempt(draft, f"the answer could not be read: {problem}")
+
+
+def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
+    task = draft.task
+    if turn is Turn.WORK and task.mode is Mode.COORDINATING and draft.view.children.total:
+        draft.checkpoint("the plan stands in task.md: waiting for the children", waiting_for=Waiting.CHILDREN)
+        draft.amend("said beside the plan", notes="\n\n".join(filter(None, [task.notes, results.text])))
+        return
+    text = task.draft_result or results.text
+    summary = first_line(text)
+    draft.artifact("primary_output", text, summary, agent)
+    draft.finish_attempt(AttemptStatus.SUCCEEDED)
+    draft.move(
+        Trigger.ATTEMPT_SUCCEEDED,
+        f"attempt {task.attempt} succeeded",
+        result=text,
+        result_summary=summary,
+        answer=results.answer,
+        planned_actions="\n".join(filter(None, [task.planned_actions, results.planned_actions])),
+        failures=0,
+        stalls=0,
+        error="",
+        findings="",
+    )
+
+
+def _planned(draft: Draft, plan: Plan) -> None:
+    try:
+        planning.adopt(draft, plan, draft.family)
+    except PlanError as error:
+        failed_attempt(draft, f"the plan cannot be carried out: {error}", permanent=True)
+        return
+    draft.checkpoint("a plan: waiting for the children", waiting_for=Waiting.CHILDREN)
+
+
+def _question(draft: Draft, text: str) -> None:
+    attempt, task = draft.live, draft.task
+    turns = attempt.question_turns + 1
+    if turns > draft.ctx.limits.question_turns:
+        failed_attempt(draft, f"more than {draft.ctx.limits.question_turns} questions were asked")
+        return
+    receiver = task.sender if task.parent is None else "operator"
+    draft.record(Kind.QUESTION_ASKED, to=receiver, text=text, turn=turns)
+    draft.checkpoint("a question is open", waiting_for=Waiting.ANSWER, question_turns=turns)
+    draft.amend(f"waits for an answer of {receiver}", reason=f"asked {receiver}: {first_line(text)}")
+    draft.order(Send(draft.ctx.new_id("msg"), "question", receiver, text))
+
+
+def clarified(draft: Draft, text: str, ends: bool) -> None:
+    """The question is answered (or will not be): the same attempt goes on, in the same session."""
+    attempt = draft.attempt
+    if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.waiting_for is not Waiting.ANSWER:
+        raise Refused("no-question", f"{draft.task.local_id} has not asked anything")
+    draft.checkpoint("the question is answered" if not ends else "no answer will come", waiting_for=Waiting.TURN)
+    draft.amend("goes on after the question", reason="the question is answered")
+    note = "There will be no answer to your question. Go on with what you have." if ends else text
+    _order_turn(draft, note)
+
+
+# ---------------------------------------------------------------- a peer reported by message
+
+
+def replied(draft: Draft, reply: Reply) -> None:
+    """A message about an attempt that a peer was given. Raises Refused for anybody else's."""
+    attempt, task = draft.attempt, draft.task
+    if attempt is None:
+        raise Refused("orphan", f"{task.local_id} was never given to anybody")
+    if reply.sender != attempt.executor:
+        raise Refused("wrong-agent", f"{task.local_id} was given to {attempt.executor}, not to {reply.sender}")
+    if reply.attempt_id is not None and reply.attempt_id != attempt.id:
+        if not reply.older_attempt:
+            raise Refused("stale-attempt", f"{task.local_id} has no attempt {reply.attempt_id}")
+        _late(draft, reply.sender, reply.attempt_id, _say(reply.answer))
+        return
+    if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or attempt.token_echoed):
+        raise Refused("stale-attempt", f"the reply token is not the one that {task.local_id} was sent with")
+    if attempt.status is not AttemptStatus.RUNNING:
+        _after_the_end(draft, reply)
+        return
+    if reply.reply_token is not None and not attempt.token_echoed:
+        draft.checkpoint("the reply token was echoed", token_echoed=True)
+    _answered(draft, reply.answer, Turn.DISPATCH, reply.sender)
+
+
+def _after_the_end(draft: Draft, reply: Reply) -> None:
+    """Late, so nothing moves; but what an open circuit was waiting to know is kept for the operator to accept."""
+    _late(draft, reply.sender, reply.attempt_id, _say(reply.answer))
+    if isinstance(reply.answer, Results) and draft.task.phase is Phase.CIRCUIT_OPEN:
+        text = reply.answer.text
+        draft.artifact("primary_output", text, first_line(text), reply.sender)
+        draft.amend("a late result is there to accept", result=text, result_summary=first_line(text))
+
+
+def _late(draft: Draft, agent: str, attempt_id: str | None, said: str) -> None:
+    draft.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=said)
+
+
+# ---------------------------------------------------------------- reviews
+
+
+def _review_ended(draft: Draft, ended: TurnEnded) -> None:
+    task, gate = draft.task, ended.gate
+    attempt_id = draft.attempt.id if draft.attempt else ""
+    if gate is None or task.phase.value != gate.value or ended.attempt_id != attempt_id:
+        _late(draft, ended.agent, ended.attempt_id, _say(ended.outcome))
+        return
+    reviewed = ended.answer if isinstance(ended.outcome, Succeeded) else None
+    if isinstance(reviewed, Reviewed):
+        reviewed_by(draft, gate, ended.agent, reviewed)
+    elif may_ask_again(draft.view, ended.agent):
+        ask_reviewer(draft, gate, ended.agent)
+    else:
+        why = _say(ended.outcome) if reviewed is None else "the review could not be read"
+        reviewed_by(draft, gate, ended.agent, Reviewed(Verdict.BLOCKED, f"no usable review: {why}"))
+
+
+def reviewed_by(draft: Draft, gate: Gate, reviewer: str, review: Reviewed) -> None:
+    if reviewer == draft.task.executor:
+        raise Refused("own-work", f"{reviewer} executed {draft.task.local_id} and may not review it")
+    if reviewer not in draft.task.policy.reviewers:
+        raise Refused("not-a-reviewer", f"{reviewer} is not a reviewer of {draft.task.local_id}")
+    draft.record(
+        Kind.REVIEW_APPENDED,
+        review={
+            "id": draft.ctx.new_id("rev"),
+            "gate": gate,
+            "round": draft.task.rework,
+            "attempt": draft.attempt.id if draft.attempt else None,
+            "reviewer": reviewer,
+            "verdict": review.verdict,
+            "summary": review.summary,
+            "findings": to_json(review.findings),
+        },
+    )
+
+
+# ---------------------------------------------------------------- failure
+
+
+def failed_attempt(
+    draft: Draft,
+    error: str,
+    *,
+    permanent: bool = False,
+    retry_after: float = 0.0,
+    status: AttemptStatus = AttemptStatus.FAILED,
+) -> None:
+    """End the live attempt without success: another one after a pause, an open circuit, or the end."""
+    task, now = draft.task, draft.ctx.now
+    failures = task.failures + 1
+    why = first_line(error)
+    draft.finish_attempt(status, error)
+    if permanent or task.policy.max_attempts == 1:
+        rule = "cannot be mended by retrying" if permanent else "max_attempts is 1"
+        draft.move(Trigger.HOPELESS, f"{why} ({rule})", failures=failures, error=error)
+        announce_end(draft)
+    elif is_exhausted(task.policy, failures):
+        open_circuit(draft, Trigger.EXHAUSTED, f"{failures} attempts failed; the last: {why}", failures=failures)
+    else:
+        wait = max(_backoff(draft, failures), retry_after)
+        draft.move(
+            Trigger.ATTEMPT_FAILED,
+            why,
+            failures=failures,
+            not_before=plus(now, wait),
+            error=error,
+            findings=f"The previous attempt failed: {error}",
+        )
+
+
+def _backoff(draft: Draft, failures: int) -> float:
+    return backoff(draft.task.policy, failures, draft.ctx.jitter, draft.ctx.jitter_share)
+
+
+def _add(one: Usage, more: Usage) -> Usage:
+    def total(a: float | None, b: float | None) -> float | None:
+        return b if a is None else a if b is None else a + b
+
+    tokens_in, tokens_out = total(one.input_tokens, more.input_tokens), total(one.output_tokens, more.output_tokens)
+    return Usage(
+        None if tokens_in is None else int(tokens_in),
+        None if tokens_out is None else int(tokens_out),
+        total(one.cost_usd, more.cost_usd),
+    )
+
+
+def _say(heard: object) -> str:
+    """A line for the log on what was heard too late."""
+    match heard:
+        case Succeeded(text) | Results(text):
+            return f"results: {first_line(text)}"
+        case Failed(error) | Aborted(error) | Failure(error):
+            return f"failed: {first_line(error)}"
+        case Unknown(error):
+            return f"unknown: {first_line(error)}"
+        case _:
+            return type(heard).__name__.lower()

@@ -1,0 +1,149 @@
+"""Admission of plans: what may become children, and what never could finish.
+
+The check runs over the *waits-for* graph, not over `depends_on` alone: a parent waits for its children, and a child
+waits for everything its parent waits for. So a plan whose needs are acyclic but which could only deadlock
+(`p` delegates `c`, `c` needs `x`, `x` needs `p`) is refused, with the path of the cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from mailboxd.core.types import Level, Limits, Plan, PlannedChild, is_id
+from mailboxd.errors import PlanError
+
+_SHOWN = 10
+
+
+def admit(plan: Plan, limits: Limits, depth: int, existing: Level = Level({}), outer: Sequence[Level] = ()) -> None:
+    """Raise PlanError unless the plan can be carried out below a task at `depth`.
+
+    `existing` are the children that the task has already, `outer` the levels above it, innermost first.
+    """
+    _check_shape(plan.children, limits, depth)
+    if len(existing.nodes) + sum(1 for _ in walk(plan.children)) > limits.children:
+        raise PlanError(
+            "plan-too-large", f"more than {limits.children} children", "Raise limits.children, or plan in levels."
+        )
+    edges = sum(len(child.depends_on) for child in walk(plan.children))
+    if edges > limits.edges:
+        raise PlanError("plan-too-large", f"{edges} dependencies, at most {limits.edges} are allowed")
+    _check_acyclic(_waits_for(plan, existing, outer))
+
+
+def walk(children: Sequence[PlannedChild]) -> Iterator[PlannedChild]:
+    """Every node of a plan, parents before their children."""
+    stack = list(reversed(children))
+    while stack:
+        child = stack.pop()
+        yield child
+        stack.extend(reversed(child.children))
+
+
+def _check_shape(children: Sequence[PlannedChild], limits: Limits, depth: int) -> None:
+    if not children:
+        raise PlanError("empty-plan", "the plan has no children", "Answer with a result instead of an empty plan.")
+    if depth + 1 > limits.depth:
+        raise PlanError(
+            "too-deep",
+            f"the plan would stand at depth {depth + 1}, at most {limits.depth} is allowed",
+            "See limits.depth.",
+        )
+    seen: set[str] = set()
+    for child in children:
+        if not is_id(child.key):
+            raise PlanError("bad-id", f"{child.key[:80]!r} cannot be the id of a child")
+        if child.key in seen:
+            raise PlanError("duplicate-subtask", f"the child {child.key} stands twice in the plan")
+        seen.add(child.key)
+        _check_agents(child)
+        if child.children:
+            _check_shape(child.children, limits, depth + 1)
+
+
+def _check_agents(child: PlannedChild) -> None:
+    if not child.agents:
+        raise PlanError("missing-field", f"{child.key}: no agent is named", "Write `agent: <id>` or `agent: self`.")
+    for agent in child.agents:
+        if not is_id(agent):
+            raise PlanError("bad-id", f"{child.key}: {agent[:80]!r} cannot be an agent's id")
+    if len(set(child.agents)) != len(child.agents):
+        raise PlanError("duplicate-subtask", f"{child.key}: an agent is named twice in the broadcast")
+    if len(child.agents) > 1 and child.children:
+        raise PlanError("bad-plan", f"{child.key}: a broadcast cannot carry a plan of its own")
+
+
+_Path = tuple[str, ...]
+
+
+def _waits_for(plan: Plan, existing: Level, outer: Sequence[Level]) -> dict[_Path, set[_Path]]:
+    """Edges from a task to what must be completed before it can be."""
+    graph: dict[_Path, set[_Path]] = {}
+    prefix: _Path = tuple(level.node for level in reversed(outer))
+    scopes: list[tuple[_Path, set[str]]] = []
+    for index in range(len(outer) - 1, -1, -1):
+        level, at = outer[index], prefix[: len(outer) - 1 - index]
+        scopes.append((at, set(level.nodes)))
+        for key, needs in level.nodes.items():
+            graph[(*at, key)] = {_resolve(need, scopes, (*at, key)) for need in needs}
+    inherited: set[_Path] = set()
+    for end in range(1, len(prefix) + 1):
+        graph.setdefault(prefix[:end], set())
+        inherited |= graph[prefix[:end]]
+        if end < len(prefix):
+            graph[prefix[:end]].add(prefix[: end + 1])
+    here = set(existing.nodes) | {child.key for child in plan.children}
+    for key, needs in existing.nodes.items():
+        graph[(*prefix, key)] = {
+            _resolve(need, [*scopes, (prefix, here)], (*prefix, key)) for need in needs
+        } | inherited
+    _add_children(graph, plan.children, prefix, [*scopes, (prefix, here)], inherited)
+    if prefix:
+        graph[prefix] |= {(*prefix, key) for key in here}
+    return graph
+
+
+def _add_children(
+    graph: dict[_Path, set[_Path]],
+    children: Sequence[PlannedChild],
+    prefix: _Path,
+    scopes: list[tuple[_Path, set[str]]],
+    inherited: set[_Path],
+) -> None:
+    for child in children:
+        path = (*prefix, child.key)
+        own = {_resolve(need, scopes, path) for need in child.depends_on}
+        waits = own | inherited
+        graph[path] = set(waits)
+        if child.children:
+            keys = {c.key for c in child.children}
+            graph[path] |= {(*path, key) for key in keys}
+            _add_children(graph, child.children, path, [*scopes, (path, keys)], waits)
+
+
+def _resolve(name: str, scopes: Sequence[tuple[_Path, set[str]]], asking: _Path) -> _Path:
+    """The task that a dependency names: a sibling first, then a sibling of each ancestor, from the inside out."""
+    for prefix, keys in reversed(scopes):
+        if name in keys:
+            return (*prefix, name)
+    raise PlanError(
+        "unknown-dependency",
+        f"{asking[-1]} depends on {name[:80]!r}, which is not in the plan",
+        "Name a child of the same plan or of a plan around it.",
+    )
+
+
+def _check_acyclic(graph: Mapping[_Path, set[_Path]]) -> None:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        cycle: list[_Path] = list(reversed(error.args[1]))
+        names = ["/".join(path) for path in cycle]
+        if len(names) > _SHOWN:
+            names = [*names[: _SHOWN - 1], f"... ({len(names) - _SHOWN} more) ...", names[-1]]
+        raise PlanError(
+            "cycle",
+            "these would wait for each other for ever: " + " -> ".join(names),
+            "Remove one of the dependencies.",
+        ) from None

@@ -1,0 +1,125 @@
+"""A decision in the making: the events and effects so far, and the task as they leave it.
+
+Local to one call of `decide`, so the functions that share it stay pure as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mailboxd.core import lifecycle
+from mailboxd.core.effects import Effect
+from mailboxd.core.events import Event, Kind, Role, evolve
+from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.types import Attempt, AttemptStatus, Context, Family, Task, View, Waiting
+from mailboxd.core.wire import from_json, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What `decide` returns: record the events, then perform the effects. Empty = nothing happens."""
+
+    events: tuple[Event, ...] = ()
+    effects: tuple[tuple[str, Effect], ...] = ()
+    """Each with the id of the task it is for."""
+
+
+@dataclass(slots=True)
+class Draft:
+    view: View
+    ctx: Context
+    role: Role = Role.ORCHESTRATOR
+    actor: str = "mailboxd"
+    events: list[Event] = field(default_factory=list)
+    effects: list[tuple[str, Effect]] = field(default_factory=list)
+
+    @property
+    def task(self) -> Task:
+        return self.view.task
+
+    @property
+    def attempt(self) -> Attempt | None:
+        return self.view.attempt
+
+    @property
+    def live(self) -> Attempt:
+        """The attempt that is running. Asking when there is none is a bug of ours."""
+        if self.attempt is None or self.attempt.status is not AttemptStatus.RUNNING:
+            raise AssertionError(f"{self.task.local_id}: no live attempt")
+        return self.attempt
+
+    @property
+    def family(self) -> Family:
+        """What admitting a plan needs. The engine loads it for every input that can bring one."""
+        if self.view.family is None:
+            raise AssertionError(f"{self.task.local_id}: the family was not loaded")
+        return self.view.family
+
+    def done(self) -> Decision:
+        return Decision(tuple(self.events), tuple(self.effects))
+
+    def order(self, effect: Effect) -> None:
+        self.effects.append((self.task.id, effect))
+
+    def record(self, kind: Kind, **data: Any) -> None:
+        """An event that is evidence only: it changes no field of the task."""
+        self._add(Event(kind, self.task.id, {"at": self.ctx.now, **data}, self.role, self.actor))
+
+    def move(self, trigger: Trigger, reason: str, **changes: Any) -> None:
+        self._add(lifecycle.move(self.task, trigger, self.ctx.now, reason, by=self.actor, role=self.role, **changes))
+
+    def amend(self, note: str = "", **changes: Any) -> None:
+        self._add(lifecycle.amend(self.task, self.ctx.now, note, by=self.actor, role=self.role, **changes))
+
+    def start_attempt(self, attempt: Attempt) -> None:
+        self.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))
+        self.view = replace(self.view, attempt=attempt)
+
+    def checkpoint(self, note: str, **changes: Any) -> None:
+        """The live attempt goes on, with other values."""
+        attempt = self.live
+        plain = {name: to_json(value) for name, value in changes.items()}
+        self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, changes=plain)
+        self.view = replace(self.view, attempt=replace(attempt, **changes))
+
+    def finish_attempt(self, status: AttemptStatus, error: str = "", **changes: Any) -> None:
+        attempt = self.live
+        changes = {
+            "status": status,
+            "waiting_for": Waiting.NOTHING,
+            "finished_at": self.ctx.now,
+            "error_summary": error,
+            **changes,
+        }
+        plain = {name: to_json(value) for name, value in changes.items()}
+        self.record(Kind.ATTEMPT_FINISHED, attempt=attempt.id, ordinal=attempt.ordinal, changes=plain)
+        self.view = replace(self.view, attempt=replace(attempt, **changes))
+
+    def artifact(self, kind: str, body: str, summary: str, produced_by: str) -> str:
+        """Record a text as an artifact of the task; its body is kept under its id. Returns the id."""
+        artifact_id = self.ctx.new_id("art")
+        self.record(
+            Kind.ARTIFACT_RECORDED,
+            artifact={
+                "id": artifact_id,
+                "kind": kind,
+                "attempt": self.attempt.id if self.attempt else None,
+                "uri": f"mailboxd:{self.task.local_id}/{artifact_id}",
+                "sha256": hashlib.sha256(body.encode()).hexdigest(),
+                "summary": summary,
+                "produced_by": produced_by,
+                "body": body,
+            },
+        )
+        return artifact_id
+
+    def _add(self, event: Event) -> None:
+        self.events.append(event)
+        self.view = replace(self.view, task=evolve(self.task, event))
+
+
+def created_task(event: Event) -> Task:
+    """The task that a `task.created` event brings into being."""
+    return from_json(Task, event.data["task"])

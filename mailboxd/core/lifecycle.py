@@ -1,0 +1,256 @@
+"""The life of a task. Everything that decides about phases is in this file, as two tables.
+
+Theory of operation. A task is in exactly one `Phase`. Something that happens to it is a `Trigger`; TRANSITIONS says
+which phase a trigger leads to, and where the table has no row the trigger is refused and nothing happens. Some
+triggers come from outside (a turn ended, the operator cancelled): `core.decide` turns the input into the trigger.
+Others follow from how the task and its neighbours stand ("my spec is complete", "my last child is completed", "my
+parent was cancelled"): SETTLED lists these as conditions over a `View`. After every event the engine asks `due` for
+the task itself and for the neighbours that the event touched, until nothing more follows. That fixed point is the
+recursive scheduler: a completed child wakes its dependants and its parent, the parent's completion wakes its own.
+
+A phase whose gate is off is still passed through, with that reason on record: no task skips a phase.
+The diagram in docs/states.md is drawn from TRANSITIONS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.types import TERMINAL, Gate, Join, Phase, Task, Verdict, View
+from mailboxd.core.wire import to_json
+from mailboxd.errors import Refused
+
+P = Phase
+
+
+class Trigger(StrEnum):
+    """What moves a task from one phase to another."""
+
+    SPEC_COMPLETE = "spec complete"
+    APPROVED = "approved"
+    APPROVED_WITH_ACTIONS = "approved, planned actions exist"
+    CHANGES_REQUESTED = "changes requested"
+    BLOCKED = "blocked, or rework used up"
+    ATTEMPT_STARTED = "attempt started"
+    ATTEMPT_SUCCEEDED = "attempt succeeded"
+    ATTEMPT_FAILED = "attempt failed, attempts are left"
+    HOPELESS = "a failure that retrying cannot mend"
+    CHILD_FAILED = "a child failed"
+    EXHAUSTED = "attempts used up"
+    OUTCOME_UNKNOWN = "outcome unknown, work not idempotent"
+    PERSON_APPROVED = "a person approved"
+    PERSON_ASKED_CHANGES = "a person asked for changes"
+    PERSON_REJECTED = "a person rejected, or the approval expired"
+    ACTION_DONE = "the action ran once"
+    ACTION_UNCERTAIN = "the action failed or its outcome is unknown"
+    OPERATOR_RETRY = "operator: retry"
+    OPERATOR_ACCEPT = "operator: accept the last good artifact"
+    OPERATOR_FAIL = "operator: give up"
+    HOLD_OVER = "nobody unblocked in time"
+    REDISPATCHED = "the sender dispatched it again"
+    CANCELLED = "cancelled"
+
+
+T = Trigger
+
+TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
+    (P.SPEC_DRAFT, T.SPEC_COMPLETE): P.SPEC_REVIEW,
+    (P.SPEC_REVIEW, T.CHANGES_REQUESTED): P.SPEC_DRAFT,
+    (P.SPEC_REVIEW, T.APPROVED): P.EXECUTION_READY,
+    (P.SPEC_REVIEW, T.BLOCKED): P.CIRCUIT_OPEN,
+    (P.EXECUTION_READY, T.ATTEMPT_STARTED): P.EXECUTING,
+    (P.EXECUTING, T.ATTEMPT_FAILED): P.EXECUTION_READY,
+    (P.EXECUTING, T.ATTEMPT_SUCCEEDED): P.SPEC_GATE,
+    (P.EXECUTING, T.HOPELESS): P.FAILED,
+    (P.EXECUTING, T.CHILD_FAILED): P.FAILED,
+    (P.EXECUTING, T.EXHAUSTED): P.CIRCUIT_OPEN,
+    (P.EXECUTING, T.OUTCOME_UNKNOWN): P.CIRCUIT_OPEN,
+    (P.SPEC_GATE, T.APPROVED): P.QUALITY_GATE,
+    (P.SPEC_GATE, T.CHANGES_REQUESTED): P.EXECUTION_READY,
+    (P.SPEC_GATE, T.BLOCKED): P.CIRCUIT_OPEN,
+    (P.QUALITY_GATE, T.APPROVED): P.COMPLETED,
+    (P.QUALITY_GATE, T.APPROVED_WITH_ACTIONS): P.AWAITING_APPROVAL,
+    (P.QUALITY_GATE, T.CHANGES_REQUESTED): P.EXECUTION_READY,
+    (P.QUALITY_GATE, T.BLOCKED): P.CIRCUIT_OPEN,
+    (P.AWAITING_APPROVAL, T.PERSON_APPROVED): P.READY_TO_RESUME,
+    (P.AWAITING_APPROVAL, T.PERSON_ASKED_CHANGES): P.EXECUTION_READY,
+    (P.AWAITING_APPROVAL, T.PERSON_REJECTED): P.FAILED,
+    (P.READY_TO_RESUME, T.ACTION_DONE): P.COMPLETED,
+    (P.READY_TO_RESUME, T.ACTION_UNCERTAIN): P.CIRCUIT_OPEN,
+    (P.CIRCUIT_OPEN, T.OPERATOR_RETRY): P.EXECUTION_READY,
+    (P.CIRCUIT_OPEN, T.OPERATOR_ACCEPT): P.COMPLETED,
+    (P.CIRCUIT_OPEN, T.OPERATOR_FAIL): P.FAILED,
+    (P.CIRCUIT_OPEN, T.HOLD_OVER): P.FAILED,
+    # Explicit orders about ended work: the operator's, or a newer dispatch of whoever gave it.
+    (P.FAILED, T.OPERATOR_RETRY): P.EXECUTION_READY,
+    (P.CANCELLED, T.OPERATOR_RETRY): P.EXECUTION_READY,
+    (P.FAILED, T.REDISPATCHED): P.EXECUTION_READY,
+    (P.COMPLETED, T.REDISPATCHED): P.EXECUTION_READY,
+    **{(phase, T.CANCELLED): P.CANCELLED for phase in Phase if phase not in TERMINAL},
+}
+"""(phase, trigger) -> phase, after the table of protocol section 4. Absence is refusal."""
+
+
+def move(
+    task: Task, trigger: Trigger, now: str, reason: str, *, by: str = "", role: Role = Role.ORCHESTRATOR, **changes: Any
+) -> Event:
+    """The event that moves `task`; `changes` are other fields of its row that change with it.
+
+    Raises Refused when the table has no such row.
+    """
+    target = TRANSITIONS.get((task.phase, trigger))
+    if target is None:
+        raise Refused("illegal-transition", f"{task.local_id} is {task.phase}: {trigger} does not apply there")
+    if target.is_terminal:
+        changes.setdefault("completed_at", now)
+    if target is not Phase.CIRCUIT_OPEN:
+        changes.setdefault("due", None)
+    data = {
+        "from": task.phase,
+        "to": target,
+        "trigger": trigger,
+        "reason": reason,
+        "at": now,
+        "changes": {
+            "phase": target,
+            "reason": reason,
+            "circuit_open": target is Phase.CIRCUIT_OPEN,
+            **{name: to_json(value) for name, value in changes.items()},
+        },
+    }
+    return Event(Kind.TASK_TRANSITIONED, task.id, data, role, by or "mailboxd")
+
+
+def amend(
+    task: Task, now: str, note: str = "", *, by: str = "", role: Role = Role.ORCHESTRATOR, **changes: Any
+) -> Event:
+    """The event that changes other fields of the task's row, in the phase it is in."""
+    data = {"at": now, "note": note, "changes": {name: to_json(value) for name, value in changes.items()}}
+    return Event(Kind.TASK_AMENDED, task.id, data, role, by or "mailboxd")
+
+
+# ------------------------------------------------------------------ what follows from how things stand
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One state-triggered row: in `phase`, when `holds`, the trigger follows, for the reason that `holds` returns."""
+
+    phase: Phase
+    trigger: Trigger
+    holds: Callable[[View], str | None]
+    """The reason when the condition is met, else None."""
+
+
+def _spec_complete(view: View) -> str | None:
+    return None if view.task.spec.missing else "the spec is complete"
+
+
+def _verdict(gate: Gate, wanted: Verdict) -> Callable[[View], str | None]:
+    """The gate's combined verdict: every reviewer must approve; the hardest word counts once all have spoken."""
+
+    def holds(view: View) -> str | None:
+        policy = view.task.policy
+        if gate not in policy.gates:
+            return f"the {gate} is off" if wanted is Verdict.APPROVED else None
+        verdicts = {review.reviewer: review.verdict for review in view.reviews}
+        if not policy.reviewers or any(reviewer not in verdicts for reviewer in policy.reviewers):
+            return None
+        hardest = max(verdicts.values(), key=list(Verdict).index)
+        return f"{gate}: {hardest} by {', '.join(sorted(verdicts))}" if hardest is wanted else None
+
+    return holds
+
+
+def _rework(gate: Gate, used_up: bool) -> Callable[[View], str | None]:
+    asked = _verdict(gate, Verdict.CHANGES_REQUESTED)
+
+    def holds(view: View) -> str | None:
+        if (view.task.rework >= view.task.policy.max_rework) is not used_up:
+            return None
+        reason = asked(view)
+        return f"{reason}; rework is used up" if reason and used_up else reason
+
+    return holds
+
+
+def _quality_approved(with_actions: bool) -> Callable[[View], str | None]:
+    approved = _verdict(Gate.QUALITY_GATE, Verdict.APPROVED)
+
+    def holds(view: View) -> str | None:
+        return approved(view) if bool(view.task.planned_actions) is with_actions else None
+
+    return holds
+
+
+def _child_failed(view: View) -> str | None:
+    """Fail-fast; for a broadcast only when its join can no longer be met."""
+    task, children = view.task, view.children
+    gone = children.failed + children.cancelled
+    if task.broadcast and task.policy.join is not Join.ALL:
+        return (
+            "no copy of the broadcast can complete its join" if children.open == 0 and _joined(view) is None else None
+        )
+    if children.failed:
+        return view.failed_child or "a child failed"
+    return "every child was cancelled" if children.total and gone == children.total else None
+
+
+def _joined(view: View) -> str | None:
+    """The answer that decides a first or majority broadcast; None while undecided."""
+    if view.task.policy.join is Join.FIRST:
+        return "first" if view.children.completed else None
+    if view.answers and view.answers[0][1] * 2 > view.children.total:
+        return view.answers[0][0]
+    return None
+
+
+def join_is_met(view: View) -> bool:
+    """Whether a coordinating task's children allow its result to be made."""
+    task, children = view.task, view.children
+    if not children.total:
+        return False
+    if task.broadcast and task.policy.join is not Join.ALL:
+        return _joined(view) is not None
+    return children.open == 0 and children.failed == 0 and children.completed > 0
+
+
+def _parent_ended(view: View) -> str | None:
+    if view.parent_phase in (Phase.CANCELLED, Phase.FAILED):
+        return f"the parent is {view.parent_phase}"
+    return "the broadcast is decided" if view.parent_phase is not None and view.parent_phase in AFTER_JOIN else None
+
+
+AFTER_JOIN = frozenset({P.SPEC_GATE, P.QUALITY_GATE, P.AWAITING_APPROVAL, P.READY_TO_RESUME, P.COMPLETED})
+
+SETTLED: tuple[Settlement, ...] = (
+    *(Settlement(phase, T.CANCELLED, _parent_ended) for phase in Phase if phase not in TERMINAL),
+    Settlement(P.SPEC_DRAFT, T.SPEC_COMPLETE, _spec_complete),
+    Settlement(P.SPEC_REVIEW, T.APPROVED, _verdict(Gate.SPEC_REVIEW, Verdict.APPROVED)),
+    Settlement(P.SPEC_REVIEW, T.CHANGES_REQUESTED, _rework(Gate.SPEC_REVIEW, used_up=False)),
+    Settlement(P.SPEC_REVIEW, T.BLOCKED, _rework(Gate.SPEC_REVIEW, used_up=True)),
+    Settlement(P.SPEC_REVIEW, T.BLOCKED, _verdict(Gate.SPEC_REVIEW, Verdict.BLOCKED)),
+    Settlement(P.EXECUTING, T.CHILD_FAILED, _child_failed),
+    Settlement(P.SPEC_GATE, T.APPROVED, _verdict(Gate.SPEC_GATE, Verdict.APPROVED)),
+    Settlement(P.SPEC_GATE, T.CHANGES_REQUESTED, _rework(Gate.SPEC_GATE, used_up=False)),
+    Settlement(P.SPEC_GATE, T.BLOCKED, _rework(Gate.SPEC_GATE, used_up=True)),
+    Settlement(P.SPEC_GATE, T.BLOCKED, _verdict(Gate.SPEC_GATE, Verdict.BLOCKED)),
+    Settlement(P.QUALITY_GATE, T.APPROVED, _quality_approved(with_actions=False)),
+    Settlement(P.QUALITY_GATE, T.APPROVED_WITH_ACTIONS, _quality_approved(with_actions=True)),
+    Settlement(P.QUALITY_GATE, T.CHANGES_REQUESTED, _rework(Gate.QUALITY_GATE, used_up=False)),
+    Settlement(P.QUALITY_GATE, T.BLOCKED, _rework(Gate.QUALITY_GATE, used_up=True)),
+    Settlement(P.QUALITY_GATE, T.BLOCKED, _verdict(Gate.QUALITY_GATE, Verdict.BLOCKED)),
+)
+"""State-triggered rows, in order of precedence within a phase."""
+
+
+def due(view: View) -> tuple[Trigger, str] | None:
+    """The trigger that follows from how the task stands now, with its reason; None when it rests."""
+    for row in SETTLED:
+        if row.phase is view.task.phase and (reason := row.holds(view)) is not None:
+            return row.trigger, reason
+    return None

@@ -1,0 +1,208 @@
+"""How tasks come into being: a root task of a message, children of a plan, copies of a broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mailboxd.core import dag
+from mailboxd.core.draft import Decision, Draft
+from mailboxd.core.effects import Effect
+from mailboxd.core.events import Event, Kind, evolve
+from mailboxd.core.inputs import NewTask
+from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.local_ids import child_local_id
+from mailboxd.core.settle import settle
+from mailboxd.core.text import first_line
+from mailboxd.core.types import (
+    SELF,
+    Context,
+    Family,
+    Level,
+    Mode,
+    Overrides,
+    Phase,
+    Plan,
+    PlannedChild,
+    Policy,
+    Runtime,
+    Spec,
+    Task,
+    View,
+)
+from mailboxd.core.wire import to_json
+from mailboxd.errors import PlanError
+
+DERIVED_CRITERION = "The instructions are carried out, and the result says what was done."
+
+
+def derive(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
+    """Fill in mechanically what a spec must have and its sender left out; names what was derived (section 2)."""
+    if spec.goal.strip() and "acceptance_criteria" in spec.missing:
+        return replace(spec, acceptance_criteria=(DERIVED_CRITERION,)), ("acceptance_criteria",)
+    return spec, ()
+
+
+def create(new: NewTask, ctx: Context) -> Decision:
+    """The root task, recorded with its spec, and its children when it brings a plan.
+
+    Raises PlanError when the plan cannot be carried out: then nothing comes into being.
+    """
+    task_id = ctx.new_id("tsk")
+    spec, derived = derive(new.spec)
+    task = Task(
+        id=task_id,
+        local_id=new.local_id,
+        task_id=new.task_id,
+        subtask_id=new.subtask_id,
+        sender=new.sender,
+        parent=None,
+        root=task_id,
+        key="",
+        depth=new.depth,
+        title=new.title,
+        mode=Mode.DIRECT,
+        executor=ctx.agent,
+        runtime=Runtime.OPENCLAW,
+        phase=Phase.SPEC_DRAFT,
+        spec=spec,
+        policy=new.policy,
+        created_at=ctx.now,
+        updated_at=ctx.now,
+        origin=new.origin,
+        planned_actions=new.planned_actions,
+    )
+    created = _created(task, (), derived)
+    first = settle(View(task), ctx) if not new.cancelled else Decision()
+    draft = Draft(View(_latest(task, first)), ctx)
+    draft.events += [created, *first.events]
+    draft.effects += first.effects
+    if new.cancelled:
+        draft.move(Trigger.CANCELLED, new.cancelled)
+    elif new.plan is not None:
+        adopt(draft, new.plan, Family(Level({})))
+    return draft.done()
+
+
+def adopt(draft: Draft, plan: Plan, family: Family) -> None:
+    """Make the plan's nodes children of the draft's task. Raises PlanError; then nothing was added."""
+    task, ctx = draft.task, draft.ctx
+    dag.admit(plan, ctx.limits, task.depth, family.existing, family.outer)
+    for child in dag.walk(plan.children):
+        for agent in child.agents:
+            if agent not in (SELF, ctx.agent) and (why := ctx.may_reach(agent)) is not None:
+                raise PlanError("unknown-agent", f"{child.key}: {why}")
+    scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
+    if task.mode is not Mode.COORDINATING:
+        draft.amend("coordinates from here on", mode=Mode.COORDINATING)
+    if plan.synthesis is not None:
+        draft.amend("synthesis as the plan says", policy=replace(task.policy, synthesis=plan.synthesis))
+    draft.record(Kind.PLAN_ADOPTED, children=[child.key for child in plan.children])
+    events, effects = _births(draft.task, plan.children, scopes, ctx)
+    draft.events += events
+    draft.effects += effects
+    tally = draft.view.children
+    draft.view = replace(draft.view, children=replace(tally, total=tally.total + len(plan.children)))
+
+
+def _births(
+    parent: Task, children: Sequence[PlannedChild], scopes: Sequence[Mapping[str, str]], ctx: Context
+) -> tuple[list[Event], list[tuple[str, Effect]]]:
+    ids = dict(scopes[-1]) | {child.key: ctx.new_id("tsk") for child in children}
+    events: list[Event] = []
+    effects: list[tuple[str, Effect]] = []
+    for child in children:
+        needs = tuple(_lookup(need, [*scopes[:-1], ids]) for need in child.depends_on)
+        below = _broadcast(child) if len(child.agents) > 1 else child.children
+        task, derived = _child(parent, child, ids[child.key], bool(below), ctx)
+        events.append(_created(task, needs, derived))
+        first = settle(View(task, parent_phase=parent.phase, unmet=len(needs)), ctx)
+        events += first.events
+        effects += first.effects
+        if below:
+            more = _births(_latest(task, first), below, [*scopes[:-1], ids, {}], ctx)
+            events += more[0]
+            effects += more[1]
+    return events, effects
+
+
+def _child(
+    parent: Task, planned: PlannedChild, task_id: str, coordinates: bool, ctx: Context
+) -> tuple[Task, tuple[str, ...]]:
+    broadcast = len(planned.agents) > 1
+    executor = ctx.agent if broadcast or planned.agents[0] == SELF else planned.agents[0]
+    spec, derived = derive(child_spec(planned))
+    task = Task(
+        id=task_id,
+        local_id=child_local_id(parent.local_id, planned.key),
+        task_id=parent.local_id,
+        subtask_id=planned.key,
+        sender=ctx.agent,
+        parent=parent.id,
+        root=parent.root,
+        key=planned.key,
+        depth=parent.depth + 1,
+        title=child_title(planned),
+        mode=Mode.COORDINATING if coordinates else Mode.DIRECT,
+        executor=executor,
+        runtime=planned.runtime,
+        phase=Phase.SPEC_DRAFT,
+        spec=spec,
+        policy=inherit(parent.policy, planned.overrides),
+        created_at=ctx.now,
+        updated_at=ctx.now,
+        broadcast=broadcast,
+    )
+    return task, derived
+
+
+def child_spec(planned: PlannedChild) -> Spec:
+    instructions = planned.instructions or planned.description
+    return Spec(
+        goal=planned.description.strip() or planned.key,
+        instructions=instructions,
+        expected_output=planned.expected_output,
+        scope_in=instructions,
+        outputs=planned.expected_output,
+        acceptance_criteria=(planned.expected_output,) if planned.expected_output.strip() else (),
+    )
+
+
+def child_title(planned: PlannedChild) -> str:
+    return first_line(planned.description) or planned.key
+
+
+def inherit(policy: Policy, said: Overrides) -> Policy:
+    """A child's policy: its parent's, overridden by what the plan says of it. Joins and budgets are not inherited."""
+    base = replace(policy, join=Policy().join, budget_usd=None)
+    return apply(base, said)
+
+
+def apply(policy: Policy, said: Overrides) -> Policy:
+    """`policy` with every value that was said put in its place."""
+    values = {name: getattr(said, name) for name in Overrides.__dataclass_fields__}
+    return replace(policy, **{name: value for name, value in values.items() if value is not None})
+
+
+def _broadcast(child: PlannedChild) -> tuple[PlannedChild, ...]:
+    """One copy of the work per agent, each under that agent's name."""
+    plain = replace(child.overrides, join=None)
+    return tuple(replace(child, key=agent, agents=(agent,), depends_on=(), overrides=plain) for agent in child.agents)
+
+
+def _lookup(name: str, scopes: Sequence[Mapping[str, str]]) -> str:
+    return next(ids[name] for ids in reversed(scopes) if name in ids)
+
+
+def _created(task: Task, needs: Sequence[str], derived: Sequence[str]) -> Event:
+    data = {"at": task.created_at, "task": to_json(task), "needs": list(needs)}
+    if derived:
+        data["derived"] = list(derived)
+    return Event(Kind.TASK_CREATED, task.id, data)
+
+
+def _latest(task: Task, decision: Decision) -> Task:
+    for event in decision.events:
+        if event.task == task.id:
+            task = evolve(task, event)
+    return task

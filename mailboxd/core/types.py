@@ -1,0 +1,424 @@
+"""The nouns: tasks, attempts, specs, policies, plans. Frozen values; nothing here does anything.
+
+Words as in the protocol (section 1): a *task* is a unit of work this agent owns, a *child task* a node of a
+coordinating task's DAG, an *attempt* one execution of a task by one executor, a *turn* one call of an agent.
+Times are ISO-8601 UTC strings (`2026-11-21T02:07:53.120Z`): they sort as text and replay byte for byte.
+Durations are seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+SELF = "self"
+OPERATORS = frozenset({"operator", "human"})
+"""Senders that are people, not agents: a reply to them is a file in outbox/, not a turn."""
+
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+def is_id(text: str) -> bool:
+    """Whether `text` may name a task, child, agent or message (protocol section 2, "Ids")."""
+    return _ID.fullmatch(text) is not None and ".." not in text
+
+
+class Phase(StrEnum):
+    """Where a task stands. The transitions are in `core.lifecycle`."""
+
+    SPEC_DRAFT = "spec_draft"
+    SPEC_REVIEW = "spec_review"
+    EXECUTION_READY = "execution_ready"
+    EXECUTING = "executing"
+    SPEC_GATE = "spec_gate"
+    QUALITY_GATE = "quality_gate"
+    AWAITING_APPROVAL = "awaiting_approval"
+    READY_TO_RESUME = "ready_to_resume"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CIRCUIT_OPEN = "circuit_open"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED})
+
+
+class Mode(StrEnum):
+    DIRECT = "direct"
+    COORDINATING = "coordinating"
+
+
+class Runtime(StrEnum):
+    OPENCLAW = "openclaw"
+    ACP = "acp"
+
+
+class Join(StrEnum):
+    """When a broadcast is completed: every copy, the first one, or more than half with the same answer."""
+
+    ALL = "all"
+    FIRST = "first"
+    MAJORITY = "majority"
+
+
+class Synthesis(StrEnum):
+    """How a coordinating task makes its result of its children's: one turn, their texts in order, nothing."""
+
+    AGENT = "agent"
+    CONCAT = "concat"
+    NONE = "none"
+
+
+class Waiting(StrEnum):
+    """What the end of a running attempt depends on."""
+
+    TURN = "turn"
+    LOOKUP = "lookup"
+    REPLY = "reply"
+    ANSWER = "answer"
+    CHILDREN = "children"
+    NOTHING = ""
+
+
+class Turn(StrEnum):
+    """What an agent is called for. DISPATCH hands work to a peer; the others are turns over work of our own."""
+
+    WORK = "work"
+    DISPATCH = "dispatch"
+    SYNTHESIS = "synthesis"
+    REVIEW = "review"
+
+
+class AttemptStatus(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Gate(StrEnum):
+    """The three review gates of the protocol (section 4); each may be on or off per task."""
+
+    SPEC_REVIEW = "spec_review"
+    SPEC_GATE = "spec_gate"
+    QUALITY_GATE = "quality_gate"
+
+
+class Verdict(StrEnum):
+    APPROVED = "approved"
+    CHANGES_REQUESTED = "changes_requested"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a task must achieve, written down before anything executes (protocol sections 2 and 6).
+
+    `instructions`, `context` and `expected_output` are the clawflow sections as they stand; the others are the
+    v2 spec, taken from their own sections or derived from those three.
+    """
+
+    goal: str
+    instructions: str = ""
+    context: str = ""
+    expected_output: str = ""
+    scope_in: str = ""
+    scope_out: str = ""
+    inputs: str = ""
+    outputs: str = ""
+    acceptance_criteria: tuple[str, ...] = ()
+    risks: str = ""
+    planned_actions: str = ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What a complete spec still lacks: a goal, and a criterion or an expected output."""
+        gaps = []
+        if not self.goal.strip():
+            gaps.append("goal")
+        if not self.acceptance_criteria and not self.expected_output.strip():
+            gaps.append("acceptance_criteria")
+        return tuple(gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules one task runs under: the workspace's defaults, overridden by the task's own headers."""
+
+    max_attempts: int = 3
+    timeout: int = 600
+    """Seconds one turn may take."""
+    reply_within: int = 86_400
+    """Seconds a peer that has acknowledged a dispatch may stay silent."""
+    backoff_base: float = 5.0
+    backoff_max: float = 900.0
+    circuit_hold: int = 86_400
+    """Seconds an open circuit waits for the operator before the task fails upward."""
+    max_rework: int = 3
+    idempotent: bool = False
+    """The work may be repeated after an unknown outcome."""
+    gates: frozenset[Gate] = frozenset()
+    """The review gates that are on; written in sorted order."""
+    reviewers: tuple[str, ...] = ()
+    synthesis: Synthesis = Synthesis.AGENT
+    join: Join = Join.ALL
+    priority: int = 0
+    deadline: str | None = None
+    budget_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a message's headers, or a child of a plan, say of its own policy. None = not said."""
+
+    max_attempts: int | None = None
+    timeout: int | None = None
+    idempotent: bool | None = None
+    gates: frozenset[Gate] | None = None
+    reviewers: tuple[str, ...] | None = None
+    synthesis: Synthesis | None = None
+    join: Join | None = None
+    priority: int | None = None
+    deadline: str | None = None
+    budget_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChild:
+    """One node of a plan, as a coordinator wrote it. `agents` with several names is a broadcast."""
+
+    key: str
+    agents: tuple[str, ...]
+    description: str
+    depends_on: tuple[str, ...] = ()
+    instructions: str = ""
+    expected_output: str = ""
+    runtime: Runtime = Runtime.OPENCLAW
+    overrides: Overrides = Overrides()
+    children: tuple[PlannedChild, ...] = ()
+    """A plan inside the plan (`subtasks:` of the node): the node is then a coordinating task itself."""
+    extra: tuple[tuple[str, str], ...] = ()
+    """Unknown keys, preserved (value as YAML text)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    children: tuple[PlannedChild, ...]
+    synthesis: Synthesis | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    severity: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    artifact_uri: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and money one turn cost, as the agent's runtime reported them. None = not reported."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What the sender's latest dispatch carried; a reply echoes it (protocol section 2, "Repeats")."""
+
+    message_id: str | None = None
+    attempt: int = 0
+    attempt_id: str | None = None
+    reply_token: str | None = None
+    root_task_id: str | None = None
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One row of `tasks`. `executor` is the agent that does the work (never the word "self")."""
+
+    id: str
+    local_id: str
+    task_id: str
+    subtask_id: str | None
+    sender: str
+    parent: str | None
+    root: str
+    key: str
+    depth: int
+    title: str
+    mode: Mode
+    executor: str
+    runtime: Runtime
+    phase: Phase
+    spec: Spec
+    policy: Policy
+    created_at: str
+    updated_at: str
+    attempt: int = 0
+    """Ordinal of the latest attempt: a fence. Anything that names an older one is late."""
+    failures: int = 0
+    """Failed attempts since the circuit last closed: a budget. Rework is not a failure."""
+    rework: int = 0
+    circuit_open: bool = False
+    not_before: str | None = None
+    """Backoff: no attempt starts earlier."""
+    due: str | None = None
+    """The next moment at which something happens by itself: a lease, a hold or a deadline ends."""
+    reason: str = ""
+    """Why the task is where it is, in a sentence for a person."""
+    findings: str = ""
+    """What the next attempt has to mend: review findings, or why the last one failed."""
+    result: str = ""
+    result_summary: str = ""
+    error: str = ""
+    notes: str = ""
+    answer: str = ""
+    """The declared answer that a majority is counted over."""
+    stalls: int = 0
+    """Attempts in a row that provably never reached the agent: they cost no budget, only longer backoff."""
+    broadcast: bool = False
+    """The children are copies of this task, joined by `policy.join`."""
+    cancelled_with_parent: bool = False
+    """Cancelled because the parent ended; a retry of the parent reopens it."""
+    draft_result: str = ""
+    """What the agent wrote under Results of its own task.md during the live attempt."""
+    planned_actions: str = ""
+    """Side effects the spec or the result declares; they need approval before anything runs."""
+    dispatched_at: str | None = None
+    completed_at: str | None = None
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One row of `attempts`. `waiting_for` says what its end depends on."""
+
+    id: str
+    task: str
+    ordinal: int
+    executor: str
+    runtime: Runtime
+    status: AttemptStatus
+    waiting_for: Waiting
+    session_key: str
+    reply_token: str
+    started_at: str
+    finished_at: str | None = None
+    error_summary: str = ""
+    run_id: str | None = None
+    session_ref: str | None = None
+    usage: Usage = Usage()
+    token_echoed: bool = False
+    """The executor has echoed the reply token once: from then on it must."""
+    question_turns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A coordinating task's children by how they ended. `open` ones may still run."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def open(self) -> int:
+        return self.total - self.completed - self.failed - self.cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One verdict over the current attempt at one gate."""
+
+    gate: Gate
+    reviewer: str
+    verdict: Verdict
+    summary: str
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The children that stand at one level of a tree: key -> the keys it needs, as named in its scope.
+
+    `node` is the key of the child below which the next deeper level hangs; `ids` are the tasks' ids by key.
+    """
+
+    nodes: Mapping[str, Sequence[str]]
+    node: str = ""
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What admitting more children needs to know: the level they join and the levels around it, innermost first."""
+
+    existing: Level
+    outer: tuple[Level, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A task and what its neighbours look like: all that a decision may read. Costs O(1) to load."""
+
+    task: Task
+    attempt: Attempt | None = None
+    parent_phase: Phase | None = None
+    unmet: int = 0
+    """Dependencies that are not completed."""
+    children: Tally = Tally()
+    failed_child: str = ""
+    """Key and reason of a child that failed, when one has."""
+    answers: tuple[tuple[str, int], ...] = ()
+    """For a majority broadcast: each declared answer with its count, most frequent first."""
+    reviews: tuple[Review, ...] = ()
+    """Verdicts over the current attempt at the task's present gate."""
+    asked_reviewers: tuple[tuple[str, int], ...] = ()
+    """Reviewers asked at the present gate, each with how often."""
+    turns: int = 0
+    """Turns of this task that are ordered or running."""
+    family: Family | None = None
+    """Loaded only for an input that can bring a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The operator's bounds on what plans and senders may ask for."""
+
+    depth: int = 8
+    children: int = 10_000
+    edges: int = 50_000
+    question_turns: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a decision needs from the world, passed in so that the decision stays a pure function.
+
+    `new_id` gives a fresh id for a prefix; `jitter` is a number in [0, 1) drawn for this decision.
+    """
+
+    agent: str
+    """The agent this daemon runs beside: what `self` means."""
+    now: str
+    new_id: Callable[[str], str]
+    new_token: Callable[[], str]
+    """A fresh value nobody can guess, for `reply_token`."""
+    jitter: float = 0.0
+    jitter_share: float = 0.2
+    limits: Limits = Limits()
+    may_reach: Callable[[str], str | None] = lambda _agent: None
+    """Why this agent may not be given work; None = it may (protocol section 5)."""

@@ -1,0 +1,202 @@
+"""load -> decide -> record, in one transaction. The only caller of `decide`, and the same for every entrance.
+
+The daemon groups all that one wake-up brought into one `batch`, which is one commit. The CLI calls the same engine
+in its own process, so commands work while the daemon is down; only the daemon performs effects.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from mailboxd.clock import Clock
+from mailboxd.core import schedule
+from mailboxd.core.decide import decide
+from mailboxd.core.draft import Decision
+from mailboxd.core.effects import Bounce, Effect, LookUp, RunTurn, Send
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.inputs import (
+    Answer,
+    Cancel,
+    ChildEdited,
+    Edited,
+    Input,
+    NewTask,
+    Planned,
+    Redispatch,
+    Reply,
+    Retry,
+    Start,
+    TimePassed,
+    TurnEnded,
+    Unblock,
+)
+from mailboxd.core.lifecycle import AFTER_JOIN
+from mailboxd.core.roles import Verb, require
+from mailboxd.core.settle import settle
+from mailboxd.core.types import TERMINAL, Context, Limits, Phase, Policy, Task
+from mailboxd.errors import Refused
+from mailboxd.ids import Ids
+from mailboxd.store.store import Store
+
+_VERBS: dict[type, Verb] = {Cancel: Verb.COMMAND, Retry: Verb.COMMAND, Unblock: Verb.COMMAND}
+_CLOSES_CHILDREN = AFTER_JOIN | {Phase.CANCELLED, Phase.FAILED}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What decisions read of the configuration."""
+
+    agent: str
+    policy: Policy = Policy()
+    limits: Limits = Limits()
+    jitter_share: float = 0.2
+    slots: int = 4
+    slots_per_agent: int = 1
+
+
+@dataclass(slots=True)
+class Engine:
+    """One workspace's decisions. `random` and `new_token` are injected so that a simulation repeats itself."""
+
+    store: Store
+    settings: Settings
+    clock: Clock
+    ids: Ids = field(default_factory=Ids)
+    random: Random = field(default_factory=Random)
+    new_token: Callable[[], str] = lambda: secrets.token_urlsafe(24)
+    may_reach: Callable[[str], str | None] = lambda _agent: None
+    now: str = ""
+    _touched: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """One transaction for any number of inputs; they all happen at one moment. Raises WorldError."""
+        with self.store.transaction():
+            self.now = self.clock.now()
+            self._touched.clear()
+            yield
+            self.store.mark_for_rendering(self._touched)
+
+    def hear(
+        self, task_id: str | None, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
+    ) -> list[Event]:
+        """Let one input happen, with everything that follows from it; inside a batch. Returns the events.
+
+        Raises Refused or PlanError, and then nothing was recorded.
+        """
+        require(role, _VERBS.get(type(heard), Verb.TRANSITION) if role is Role.OPERATOR else Verb.TRANSITION)
+        view = None if task_id is None else self.store.view(task_id, family=_brings_plan(heard))
+        events: list[Event] = []
+        worklist: deque[str] = deque()
+        self._record(decide(view, heard, self._context(), role, actor), events, worklist)
+        while worklist:
+            self._record(settle(self.store.view(worklist.popleft()), self._context()), events, worklist)
+        return events
+
+    def command(self, task: Task, heard: Retry | Cancel | Unblock, actor: str) -> list[Event]:
+        """An operator's order, with its reach: a retry reopens the failed tree around the task. Raises Refused."""
+        events: list[Event] = []
+        for target in self._reach(task, heard):
+            plain = heard if target == task.id or not isinstance(heard, Retry) else Retry()
+            events += self.hear(target, plain, Role.OPERATOR, actor)
+        return events
+
+    def _reach(self, task: Task, heard: Retry | Cancel | Unblock) -> Sequence[str]:
+        """Which tasks an order concerns: for a retry the failed ancestors first, then all that fell with them."""
+        if not isinstance(heard, Retry):
+            return (task.id,)
+        top = task
+        while top.parent is not None and (parent := self.store.task(top.parent)) and parent.phase is Phase.FAILED:
+            top = parent
+        fallen = [top.id] if top.phase in TERMINAL or top.id == task.id else []
+        return fallen + self.store.fallen_below(top.id, also=task.id)
+
+    def record(self, event: Event) -> None:
+        """Evidence from the edge (a message received, filed, sent): recorded as it is, inside a batch."""
+        self.store.append(event, self.now)
+        if event.task is not None:
+            self._touched.add(event.task)
+
+    def order(self, task_id: str, effect: Effect) -> None:
+        effect_id = _effect_id(effect) or self.new_id("trn")
+        self.store.order(effect_id, task_id, effect, self.now)
+
+    def new_id(self, prefix: str) -> str:
+        return self.ids.new(prefix, self.now or self.clock.now())
+
+    def tick(self) -> None:
+        """Everything whose moment has come."""
+        for task_id in self.store.due(self.now):
+            self.hear(task_id, TimePassed())
+
+    def schedule(self) -> int:
+        """Start what is ready and has a slot; inside a batch. Returns how many were started."""
+        started = 0
+        while True:
+            ready = [schedule.Ready(*row) for row in self.store.ready(self.now, self.settings.slots)]
+            picked = schedule.pick(ready, self.store.busy(), self.settings.slots, self.settings.slots_per_agent)
+            for task_id in picked:
+                self.hear(task_id, Start())
+            started += len(picked)
+            if not picked:
+                return started
+
+    # -------------------------------------------------------------- inside
+
+    def _context(self) -> Context:
+        return Context(
+            agent=self.settings.agent,
+            now=self.now,
+            new_id=self.new_id,
+            new_token=self.new_token,
+            jitter=self.random.random(),
+            jitter_share=self.settings.jitter_share,
+            limits=self.settings.limits,
+            may_reach=self.may_reach,
+        )
+
+    def _record(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
+        for event in decision.events:
+            self.record(event)
+            events.append(event)
+            if event.kind is Kind.TASK_TRANSITIONED and event.task is not None:
+                worklist += self._woken(event.task, Phase(event.data["from"]), Phase(event.data["to"]))
+            elif event.kind is Kind.REVIEW_APPENDED and event.task is not None:
+                worklist.append(event.task)
+        for task_id, effect in decision.effects:
+            self.order(task_id, effect)
+
+    def _woken(self, task_id: str, source: Phase, target: Phase) -> list[str]:
+        """The neighbours for whom something may follow from this task's transition."""
+        woken = []
+        if target.is_terminal or source.is_terminal:
+            parent = self.store.parent(task_id)
+            woken += [parent] if parent is not None else []
+        if target in _CLOSES_CHILDREN and self.store.has_open_children(task_id):
+            woken += self.store.open_children(task_id)
+        return woken
+
+
+def _brings_plan(heard: Input) -> bool:
+    match heard:
+        case TurnEnded(answer=Planned()) | Reply(answer=Planned()):
+            return True
+        case Edited(added=added):
+            return bool(added)
+        case _:
+            return False
+
+
+def _effect_id(effect: Effect) -> str:
+    match effect:
+        case RunTurn(turn_id=name) | LookUp(turn_id=name):
+            return name
+        case Send(message_id=name) | Bounce(message_id=name):
+            return name
+        case _:
+            return ""

@@ -1,0 +1,106 @@
+"""Everything that can go wrong, named by whose fault it is.
+
+Three grades, as Postfix has them: the world's fault (stop, be restarted), the operator's
+(stop, be mended), a peer's (set the one message aside, carry on). What is none of these is our bug.
+An agent that fails is a value (`core.inputs.Outcome`), never an exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EXIT_OK = 0
+EXIT_NO = 1
+EXIT_USAGE = 2
+EXIT_BAD_MESSAGE = 65
+EXIT_UNAVAILABLE = 69
+EXIT_BUG = 70
+EXIT_LOCKED = 73
+EXIT_TRY_AGAIN = 75
+EXIT_CONFIG = 78
+
+
+class MailboxdError(Exception):
+    """Base of all errors that mailboxd raises on purpose."""
+
+    exit_code = EXIT_BUG
+
+
+@dataclass
+class MessageError(MailboxdError):
+    """A file that somebody sent cannot be accepted. It is kept in rejected/ with this reason.
+
+    `rule` is a stable, documented slug (`missing-field`, `alias`, ...); `line` counts from 1 in the file.
+    """
+
+    rule: str
+    problem: str
+    hint: str = ""
+    path: str = ""
+    line: int | None = None
+    field: str | None = None
+
+    exit_code = EXIT_BAD_MESSAGE
+
+    def __str__(self) -> str:
+        place = self.path or "message"
+        if self.line is not None:
+            place += f":{self.line}"
+        if self.field is not None:
+            place += f": {self.field}"
+        text = f"{place}: {self.problem} ({self.rule})"
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+@dataclass
+class PlanError(MailboxdError):
+    """A plan cannot be admitted: a cycle, an unknown dependency, too many children ... Nothing of it is taken."""
+
+    rule: str
+    problem: str
+    hint: str = ""
+
+    exit_code = EXIT_BAD_MESSAGE
+
+    def __str__(self) -> str:
+        text = f"{self.problem} ({self.rule})"
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+@dataclass
+class Refused(MailboxdError):
+    """The state does not allow what was asked for. Recorded, no effect."""
+
+    rule: str
+    problem: str
+    hint: str = ""
+
+    exit_code = EXIT_NO
+
+    def __str__(self) -> str:
+        text = f"{self.problem} ({self.rule})"
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+class ConfigError(MailboxdError):
+    """The operator's configuration is wrong. The text names the file, the key and the remedy."""
+
+    exit_code = EXIT_CONFIG
+
+
+class WorldError(MailboxdError):
+    """Disk, database or operating system do not do what they must. The service restarts and recovers."""
+
+    exit_code = EXIT_TRY_AGAIN
+
+
+class LockedError(WorldError):
+    """Another daemon holds this workspace."""
+
+    exit_code = EXIT_LOCKED
+
+
+class UnavailableError(MailboxdError):
+    """Something that has to be there is not: no workspace, no such task, no program."""
+
+    exit_code = EXIT_UNAVAILABLE

@@ -1,0 +1,49 @@
+"""Identifiers: a prefix that names the kind, and a ULID that sorts by time (protocol section 6).
+
+A ULID is 48 bits of milliseconds and 80 random bits, written as 26 characters of Crockford's base 32. Ids from one
+`Ids` are strictly increasing, also within a millisecond and when the clock is set back: the random half of the one
+before is counted up by one.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from mailboxd.core.times import to_epoch
+
+PREFIXES = ("tsk", "att", "trn", "rev", "art", "apr", "msg")
+"""Task, attempt, turn, review, artifact, approval, message."""
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_RANDOM_BITS = 80
+_DIGITS = 26
+
+
+class Ids:
+    """A source of ids. `random` gives n random bits; inject a seeded one and a simulation repeats itself."""
+
+    def __init__(self, random: Callable[[int], int] = secrets.randbits) -> None:
+        self._random = random
+        self._latest = -1
+
+    def new(self, prefix: str, now: str) -> str:
+        """A fresh id such as `tsk_01JD5W8Z3KQ4T6V9XA2B7C0DEF`, later than every id given before.
+
+        `prefix` is one of PREFIXES and `now` a time as `mailboxd.core.times` writes it, not before 1970;
+        ValueError otherwise.
+        """
+        if prefix not in PREFIXES:
+            raise ValueError(f"{prefix!r} is not one of {', '.join(PREFIXES)}")
+        milliseconds = round(to_epoch(now) * 1000)
+        if milliseconds < 0:
+            raise ValueError(f"{now} is before 1970")
+        if milliseconds <= self._latest >> _RANDOM_BITS:
+            self._latest += 1
+        else:
+            self._latest = milliseconds << _RANDOM_BITS | self._random(_RANDOM_BITS)
+        return f"{prefix}_{_base32(self._latest)}"
+
+
+def _base32(number: int) -> str:
+    return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(_DIGITS)))

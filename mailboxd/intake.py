@@ -1,0 +1,315 @@
+"""What a message in the inbox means: a verdict on the file, and the input it stands for.
+
+Every judged file becomes one row of `messages` with its bytes, in the same transaction as what it caused; the file
+itself is moved afterwards. So a message counts once, however often it arrives and wherever a crash falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mailboxd.core.effects import Bounce, Resend
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.inputs import (
+    Acknowledged,
+    Cancel,
+    Clarification,
+    Failure,
+    Input,
+    NewTask,
+    Planned,
+    Progress,
+    Question,
+    Redispatch,
+    Reply,
+    Results,
+    Reviewed,
+    Steer,
+)
+from mailboxd.core.local_ids import distinct, root_local_id
+from mailboxd.core.planning import apply
+from mailboxd.core.types import OPERATORS, Origin, Plan, Task
+from mailboxd.engine import Engine
+from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.messages.codec import Parsed, parse
+from mailboxd.messages.models import (
+    AckMessage,
+    AnswerMessage,
+    ApprovalMessage,
+    CancelMessage,
+    PlanMessage,
+    ProgressMessage,
+    QuestionMessage,
+    ReplyMessage,
+    ReviewMessage,
+    SteerMessage,
+    TaskMessage,
+)
+from mailboxd.messages.message import Message
+from mailboxd.messages.plan import parse_plan
+
+SKIP = "REPLY_SKIP"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """An arrival as it lay in the inbox. `raw` is None when it was refused without being read."""
+
+    name: str
+    raw: bytes | None
+    sha256: str | None
+    size: int | None
+    stamp: Mapping[str, int]
+
+
+class Intake:
+    """Judges arrivals for one engine. Use inside `engine.batch()`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._store = engine.store
+
+    def parse(self, file: File) -> Parsed | MessageError:
+        """Read a file's message; pure, so that what is incomplete can be left for later before anything is recorded."""
+        try:
+            return parse(file.raw or b"", file.name)
+        except MessageError as error:
+            return error
+
+    def receive(self, file: File, parsed: Parsed) -> str:
+        """Let a message happen and record it; returns the verdict: accepted, duplicate, ignored, late, orphan, rejected."""
+        message = parsed.message
+        try:
+            verdict, task = self._judge(message, parsed.sha256)
+        except (MessageError, PlanError, Refused) as error:
+            self.reject(file, error, message)
+            return "rejected"
+        row = _row(self._engine, file, verdict, message)
+        data: dict[str, Any] = {"at": self._engine.now, "message": row}
+        if parsed.warnings:
+            data["warnings"] = list(parsed.warnings)
+        self._keep(file)
+        self._engine.record(Event(Kind.MESSAGE_RECEIVED, task, data, actor=message.from_))
+        return verdict
+
+    def reject(self, file: File, error: MessageError | PlanError | Refused, message: Message | None = None) -> None:
+        """Record why a file is not accepted, and tell the sender of a task."""
+        row = _row(self._engine, file, "rejected", message)
+        row["reason"] = _reason(error)
+        self._keep(file)
+        self._engine.record(Event(Kind.MESSAGE_REJECTED, None, {"at": self._engine.now, "message": row}))
+        if isinstance(message, TaskMessage) and error.rule != "id-conflict":
+            self._engine.order(
+                "",
+                Bounce(
+                    self._engine.new_id("msg"),
+                    message.from_,
+                    message.task_id,
+                    message.subtask_id or message.task_id,
+                    str(error),
+                    in_reply_to=message.message_id,
+                    attempt_id=message.attempt_id,
+                    reply_token=message.reply_token,
+                ),
+            )
+
+    def _keep(self, file: File) -> None:
+        if file.raw is not None and file.sha256 is not None:
+            self._store.keep_body(file.sha256, file.raw)
+
+    # -------------------------------------------------------------- verdicts
+
+    def _judge(self, message: Message, sha256: str) -> tuple[str, str | None]:
+        earlier = self._store.earlier(message.message_id, sha256)
+        if earlier is not None:
+            if earlier.sha256 != sha256:
+                raise Refused("id-conflict", f"message {message.message_id} came before with other bytes")
+            return "duplicate", earlier.task
+        match message:
+            case TaskMessage():
+                return self._task(message)
+            case ReplyMessage() | AckMessage() | PlanMessage() | QuestionMessage() | ProgressMessage() | ReviewMessage():
+                return self._report(message)
+            case AnswerMessage() | SteerMessage() | CancelMessage():
+                return self._order(message)
+            case ApprovalMessage():
+                raise Refused(
+                    "unsigned-approval",
+                    "an approval by file needs the operator's signature, which this version cannot check",
+                    "Decide on the command line.",
+                )
+            case _:
+                raise Refused("unknown-type", f"nothing is known to do with a {message.type}")
+
+    def _task(self, message: TaskMessage) -> tuple[str, str | None]:
+        """New work, the same work again, or ended work that is given out anew (section 2, "Repeats")."""
+        known = self._store.work(message.from_, message.task_id, message.subtask_id)
+        origin = _origin(message)
+        if known is None:
+            return self._new_task(message, origin)
+        if origin.attempt > known.origin.attempt and origin.attempt_id != known.origin.attempt_id:
+            findings = message.section("Findings") or "The work was given out again."
+            self._engine.hear(known.id, Redispatch(message.spec(), origin, findings), actor=message.from_)
+            return "accepted", known.id
+        if known.phase.is_terminal:
+            self._engine.order(known.id, Resend())
+            return "duplicate", known.id
+        return "ignored", known.id
+
+    def _new_task(self, message: TaskMessage, origin: Origin) -> tuple[str, str | None]:
+        settings = self._engine.settings
+        depth = message.depth or 0
+        if depth >= settings.limits.depth:
+            raise MessageError(
+                "too-deep",
+                f"this work stands at depth {depth}, at most {settings.limits.depth - 1} is allowed",
+                "See limits.depth.",
+                field="depth",
+            )
+        new = NewTask(
+            task_id=message.task_id,
+            subtask_id=message.subtask_id,
+            local_id=self.free_local_id(root_local_id(message.task_id, message.subtask_id)),
+            sender=message.from_,
+            title=message.title or message.task_id,
+            spec=message.spec(),
+            policy=apply(settings.policy, message.overrides()),
+            origin=origin,
+            depth=depth,
+            plan=_plan(message),
+            planned_actions=message.section("Planned Actions"),
+            cancelled=self._cancelled_before(message),
+        )
+        return "accepted", self.create(new, actor=message.from_).id
+
+    def create(self, new: NewTask, actor: str) -> Task:
+        """Record a new task; inside a batch. Raises PlanError when its plan cannot be carried out."""
+        self._engine.hear(None, new, actor=actor)
+        task = self._store.by_local_id(new.local_id)
+        if task is None:
+            raise AssertionError(f"{new.local_id} was not recorded")
+        return task
+
+    def free_local_id(self, wanted: str) -> str:
+        ordinal = 1
+        while self._store.by_local_id(distinct(wanted, ordinal)) is not None:
+            ordinal += 1
+        return distinct(wanted, ordinal)
+
+    def _cancelled_before(self, message: TaskMessage) -> str:
+        cancelled = self._store.cancelled_before(message.from_, message.task_id, message.subtask_id)
+        return f"cancelled by {message.from_} before it arrived" if cancelled else ""
+
+    def _report(self, message: Message) -> tuple[str, str | None]:
+        """Something about an attempt, from whoever has it."""
+        task = self._child(message)
+        if task is None:
+            return "orphan", None
+        heard = Reply(
+            message.from_,
+            _said(message),
+            message.attempt_id,
+            message.reply_token,
+            older_attempt=message.attempt_id is not None and self._store.knows_attempt(task.id, message.attempt_id),
+        )
+        events = self._engine.hear(task.id, heard, actor=message.from_)
+        return ("late" if any(event.kind is Kind.REPLY_LATE for event in events) else "accepted"), task.id
+
+    def _child(self, message: Message) -> Task | None:
+        if message.subtask_id is None:
+            return self._store.by_local_id(message.task_id)
+        return self._store.child(message.task_id, message.subtask_id)
+
+    def _order(self, message: Message) -> tuple[str, str | None]:
+        """Something for work that the sender gave us: an answer, new instructions, a cancel."""
+        task = self._store.work(message.from_, message.task_id, message.subtask_id)
+        if task is None and message.from_ in OPERATORS:
+            task = self._store.by_local_id(root_local_id(message.task_id, message.subtask_id))
+        if task is None:
+            return "orphan", None
+        text = _text(message)
+        heard: Input
+        match message:
+            case AnswerMessage():
+                heard = Clarification(message.from_, text, ends=text == SKIP)
+            case SteerMessage():
+                heard = Steer(message.from_, text)
+            case _:
+                if task.phase.is_terminal:
+                    return "late", task.id
+                heard = Cancel(message.from_, text)
+        self._engine.hear(task.id, heard, actor=message.from_)
+        return "accepted", task.id
+
+
+def _said(message: Message) -> Any:
+    match message:
+        case ReplyMessage(status="done"):
+            results = message.section("Results") or _text(message)
+            return Results(results, message.answer or "", message.section("Planned Actions"))
+        case ReplyMessage():
+            return Failure(message.section("Error") or _text(message), message.section("Partial Results"))
+        case PlanMessage():
+            plan = _plan(message)
+            if plan is None:
+                raise MessageError("missing-section", "a plan needs the section `## DAG`", "See docs/messages.md.")
+            return Planned(plan)
+        case QuestionMessage():
+            return Question(_text(message))
+        case ProgressMessage():
+            return Progress(_text(message))
+        case ReviewMessage():
+            return Reviewed(message.verdict, message.summary(), message.findings)
+        case _:
+            return Acknowledged()
+
+
+def _text(message: Message) -> str:
+    """The body as one text: what stands before the first section and the sections as they are."""
+    parts = [message.title, message.preamble]
+    parts += [f"## {section.heading}\n\n{section.text}" for section in message.sections]
+    return "\n\n".join(part for part in parts if part).strip()
+
+
+def _plan(message: Message) -> Plan | None:
+    text = message.section("DAG")
+    return parse_plan(text, path="DAG") if text.strip() else None
+
+
+def _origin(message: Message) -> Origin:
+    return Origin(
+        message_id=message.message_id,
+        attempt=message.attempt or 0,
+        attempt_id=message.attempt_id,
+        reply_token=message.reply_token,
+        root_task_id=message.root_task_id,
+        traceparent=message.traceparent,
+    )
+
+
+def _row(engine: Engine, file: File, verdict: str, message: Message | None) -> dict[str, Any]:
+    return {
+        "id": engine.new_id("msg"),
+        "direction": "in",
+        "message_id": message.message_id if message else None,
+        "type": message.type if message else None,
+        "sender": message.from_ if message else None,
+        "receiver": engine.settings.agent,
+        "task_id": message.task_id if message else None,
+        "subtask_id": message.subtask_id if message else None,
+        "verdict": verdict,
+        "name": file.name,
+        "sha256": file.sha256,
+        "size": file.size,
+        "stamp": dict(file.stamp),
+    }
+
+
+def _reason(error: MessageError | PlanError | Refused) -> dict[str, Any]:
+    reason: dict[str, Any] = {"rule": error.rule, "problem": error.problem[:2000], "hint": error.hint[:500]}
+    if isinstance(error, MessageError):
+        reason |= {"line": error.line, "field": error.field}
+    return reason
+

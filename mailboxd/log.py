@@ -1,0 +1,92 @@
+"""Log lines: one per record, readable or JSON, in which nothing foreign can forge another line or move the cursor.
+
+Modules log with `logging.getLogger(__name__)`. What a line is about goes into `extra={"task": ..., "attempt": ...}`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import TextIO
+
+from mailboxd.core.times import to_text
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+
+_FIELDS = ("task", "attempt")
+_LONGEST_MESSAGE = 2_048
+_LONGEST_TRACE = 16_384
+# C0, DEL and C1 controls; line and paragraph separators; directions that reorder a line on screen; lone surrogates
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escape(text: str) -> str:
+    """`text` on one line, with every character that acts on a terminal or a log reader written as \\n, \\x1b ..."""
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def configure(level: str, form: str, stream: TextIO) -> None:
+    """Sends all records from `level` (one of LEVELS) up to `stream`, as `form` (one of FORMATS). Replaces what was set.
+
+    It takes the root logger, because watchdog reports a lost watch nowhere but in a log line of its own.
+    Raises ValueError for any other word.
+    """
+    if level not in LEVELS or form not in FORMATS:
+        raise ValueError(f"level is one of {LEVELS}, format one of {FORMATS}")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-21T02:07:53.120Z INFO engine: task accepted [task=alpha attempt=2]`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        about = " ".join(f"{name}={escape(value)}" for name, value in _about(record).items())
+        line = f"{to_text(record.created)} {record.levelname} {_source(record)}: {escape(_message(record))}"
+        trace = _trace(self, record)
+        return line + (f" [{about}]" if about else "") + (f" | {escape(trace)}" if trace else "")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, source, message; task, attempt, exception where they apply."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": to_text(record.created),
+            "level": record.levelname.lower(),
+            "source": _source(record),
+            "message": _message(record),
+            **_about(record),
+        }
+        if trace := _trace(self, record):
+            line["exception"] = trace
+        # ASCII only: JSON's own escapes leave no raw control character, separator or surrogate
+        return json.dumps(line, ensure_ascii=True)
+
+
+def _source(record: logging.LogRecord) -> str:
+    return record.name.removeprefix("mailboxd.")
+
+
+def _about(record: logging.LogRecord) -> dict[str, str]:
+    values = ((name, getattr(record, name, None)) for name in _FIELDS)
+    return {name: str(value) for name, value in values if value is not None}
+
+
+def _message(record: logging.LogRecord) -> str:
+    return _cut(record.getMessage(), _LONGEST_MESSAGE)
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    if not record.exc_info:
+        return ""
+    return _cut(formatter.formatException(record.exc_info), _LONGEST_TRACE)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"

@@ -1,0 +1,202 @@
+"""The outside of a message: which bytes are front matter, which are body.
+
+The splitting is ours and works on the raw bytes, because python-frontmatter 1.3 is silent where we must not be: with
+a BOM, CR line ends or an unterminated fence it gives empty metadata, it takes a `---` block in the middle of prose
+for the envelope, and it strips the body. What it does well is kept: its handler is the seam between text and
+metadata (`EnvelopeHandler`), and its Post and dumps write the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import frontmatter
+from frontmatter.default_handlers import YAMLHandler
+
+from mailboxd.errors import MessageError
+from mailboxd.messages.quoting import excerpt
+from mailboxd.messages.yaml_events import Loaded, Path, Yaml, load
+from mailboxd.messages.yaml_text import flow, scalar
+
+MAX_FILE = 1 << 20
+"""Bytes a message file may have."""
+MAX_HEADER = 64 << 10
+"""Bytes its front matter may have."""
+
+_FENCE = re.compile(rb"^---[ \t]*+\r?(?:\n|\Z)", re.MULTILINE)
+_JSON = re.compile(rb"\{[ \t\r\n]*+(?:[\"}]|\Z)")
+_DECIMAL = re.compile(r"[0-9]{1,12}", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_CR_HINT = "Its line ends are bare carriage returns; end lines with LF or CRLF."
+DECLARATIONS = ("bytes", "sha256")
+"""Headers that speak of the body's bytes, not of the message. They are checked and then left out of `header`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A file, split. `header` is empty without front matter; `lines` and `nulls` are those of `yaml_events.Loaded`.
+
+    `body` is what follows the closing fence (or the whole text), line ends as LF; `body_line` is its first line.
+    """
+
+    header: dict[str, Yaml]
+    lines: Mapping[Path, int]
+    nulls: frozenset[Path]
+    body: str
+    has_header: bool
+    body_line: int
+
+
+class EnvelopeHandler(YAMLHandler):
+    """python-frontmatter's seam, strict: it reads with our loader and writes what every YAML reader reads as we do.
+
+    `path` and `first_line` (of the YAML) are for error messages; `loaded` is what `load` read last.
+    """
+
+    def __init__(self, path: str = "", first_line: int = 2) -> None:
+        super().__init__()
+        self.path = path
+        self.first_line = first_line
+        self.loaded = Loaded("", {}, frozenset())
+
+    def split(self, text: str) -> tuple[str, str]:
+        """Front matter and body of `text`. Raises ValueError without front matter, MessageError for a bad one."""
+        raw = text.encode()
+        fences = _fences(raw, self.path)
+        if fences is None:
+            raise ValueError("no front matter")
+        return raw[fences[0].end() : fences[1].start()].decode(), raw[fences[1].end() :].decode()
+
+    def load(self, fm: str, **_: object) -> dict[str, Yaml]:
+        """The mapping that `fm` is, scalars as text. Raises MessageError."""
+        self.loaded = load(fm, path=self.path, first_line=self.first_line)
+        if isinstance(self.loaded.value, dict):
+            return self.loaded.value
+        if () in self.loaded.nulls:
+            return {}
+        problem = "the front matter is not a mapping"
+        raise MessageError("bad-yaml", problem, "Write `key: value` lines.", self.path, self.first_line)
+
+    def export(self, metadata: Mapping[str, object], **_: object) -> str:
+        """One line per header. Texts that some reader could take for something else are quoted."""
+        return "\n".join(f"{scalar(key)}: {_value(value)}" for key, value in metadata.items())
+
+    def format(self, post: frontmatter.Post, **_: object) -> str:
+        """The file. Unlike the library's, it leaves the body as it is."""
+        body = f"\n{post.content}" if post.content else ""
+        return f"---\n{self.export(post.metadata)}\n---\n{body}"
+
+
+def split(raw: bytes, path: str, *, max_bytes: int = MAX_FILE) -> Envelope:
+    """Splits the bytes of the file `path`.
+
+    Raises MessageError: `too-large`, `empty`, `not-utf8`, `no-frontmatter` (JSON, TOML or bare CR line ends),
+    `unterminated`, `control-char`, `nul-in-body`, `length-mismatch`, and those of `yaml_events.load`.
+    """
+    if len(raw) > max_bytes:
+        hint = "Put the matter into a file and name the file."
+        raise MessageError("too-large", f"the file has {len(raw)} bytes, {max_bytes} are allowed", hint, path)
+    _check_utf8(raw, path)
+    raw = raw.removeprefix(b"\xef\xbb\xbf")
+    fences = _fences(raw, path)
+    if fences is None:
+        _refuse_foreign(raw, path)
+        return Envelope({}, {}, frozenset(), _body(raw, 0, 1, path), has_header=False, body_line=1)
+    opening, closing = fences
+    first_line = raw.count(b"\n", 0, opening.end()) + 1
+    header_raw = raw[opening.end() : closing.start()]
+    if len(header_raw) > MAX_HEADER:
+        problem = f"the front matter has {len(header_raw)} bytes, {MAX_HEADER} are allowed"
+        raise MessageError("too-large", problem, "Long matter belongs into the body.", path, first_line)
+    handler = EnvelopeHandler(path, first_line)
+    header = handler.load(header_raw.decode())
+    body_line = raw.count(b"\n", 0, closing.end()) + 1
+    body = _body(raw, closing.end(), body_line, path)
+    _check_declared(header, handler.loaded.lines, raw[closing.end() :], path)
+    kept = {key: value for key, value in header.items() if key not in DECLARATIONS}
+    return Envelope(kept, handler.loaded.lines, handler.loaded.nulls, body, has_header=True, body_line=body_line)
+
+
+def join(header: Mapping[str, object], body: str) -> bytes:
+    """The file with this front matter (text, int, bool, float, lists and mappings of text) and this body."""
+    post = frontmatter.Post(body, EnvelopeHandler())
+    # Assigned, because Post(**metadata) cannot take headers named `content` or `handler`.
+    post.metadata = dict(header)
+    return frontmatter.dumps(post).encode()
+
+
+def _fences(raw: bytes, path: str) -> tuple[re.Match[bytes], re.Match[bytes]] | None:
+    """The opening and the closing fence; None when the first line that is not blank is no fence."""
+    start = len(raw) - len(raw.lstrip(b" \t\r\n"))
+    if start == len(raw):
+        raise MessageError("empty", "the file is empty", "The writer may have died; send it again.", path)
+    opening = _FENCE.match(raw, start)
+    if opening is None:
+        return None
+    closing = _FENCE.search(raw, opening.end())
+    if closing is None:
+        line = raw.count(b"\n", 0, start) + 1
+        hint = "Close it with a line `---`; the file may have been cut off while it was written."
+        raise MessageError("unterminated", "the front matter is never closed", hint, path, line)
+    return opening, closing
+
+
+def _refuse_foreign(raw: bytes, path: str) -> None:
+    """What was meant as an envelope, but is none of ours, must not become a task from the operator."""
+    start = raw.lstrip(b" \t\r\n")[:4096]
+    if (b"\r" in raw and b"\n" not in raw) or start.startswith(b"---\r"):
+        raise MessageError("no-frontmatter", "the front matter cannot be read", _CR_HINT, path, 1)
+    if start.startswith(b"+++") or _JSON.match(start):
+        kind = "TOML" if start.startswith(b"+++") else "JSON"
+        hint = "Write it as YAML between two lines `---`."
+        raise MessageError("no-frontmatter", f"the front matter is {kind}", hint, path, 1)
+
+
+def _check_utf8(raw: bytes, path: str) -> None:
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        problem = f"byte {error.start} of the file is not UTF-8 ({error.reason})"
+        raise MessageError("not-utf8", problem, "Save the file as UTF-8.", path, line) from None
+
+
+def _body(raw: bytes, start: int, line: int, path: str) -> str:
+    nul = raw.find(b"\0", start)
+    if nul >= 0:
+        line += raw.count(b"\n", start, nul)
+        problem = "the body contains a NUL byte"
+        raise MessageError("nul-in-body", problem, "A message is text; name binary matter as a file.", path, line)
+    return raw[start:].replace(b"\r\n", b"\n").replace(b"\r", b"\n").decode()
+
+
+def _check_declared(header: Mapping[str, Yaml], lines: Mapping[Path, int], body: bytes, path: str) -> None:
+    """Compares `bytes:` and `sha256:`, if they stand there, with the body as it stands in the file."""
+    found = {"bytes": str(len(body)), "sha256": hashlib.sha256(body).hexdigest()}
+    for name, (pattern, spelling) in _DECLARED.items():
+        if name not in header:
+            continue
+        said, line = header[name], lines.get((name,))
+        if not isinstance(said, str) or not pattern.fullmatch(said):
+            raise MessageError("wrong-type", f"{excerpt(str(said))} is not {spelling}", "", path, line, name)
+        if said.lower().lstrip("0") != found[name].lstrip("0"):
+            problem = f"the body is not the one that was declared: {name} is {found[name]}, not {said}"
+            hint = "The file may have been cut off; send it again."
+            raise MessageError("length-mismatch", problem, hint, path, line, name)
+
+
+_DECLARED = {"bytes": (_DECIMAL, "a number of bytes"), "sha256": (_SHA256, "64 hexadecimal digits")}
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.6f}".rstrip("0").rstrip(".")
+    assert isinstance(value, (str, list, tuple, dict))  # noqa: S101 - the models hold nothing else
+    return flow(value)

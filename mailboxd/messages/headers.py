@@ -1,0 +1,215 @@
+"""What the values of headers may be: text -> typed value, one explicit converter per header.
+
+A converter takes what YAML gave as structure and returns the typed value, or raises MessageError with rule, problem
+and hint; the codec adds file, line and field. `bad-id`, `bad-time`, `wrong-type` (naming the expected spelling) and
+`field-range` are their rules. `warn` receives sentences about what was accepted although it is not quite right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from mailboxd.core.times import to_text
+from mailboxd.core.types import Finding, Gate, Join, Synthesis, Verdict, is_id
+from mailboxd.errors import MessageError
+from mailboxd.messages.quoting import excerpt
+from mailboxd.messages.text import clean
+from mailboxd.messages.yaml_events import Yaml
+
+Warn = Callable[[str], None]
+Convert = Callable[[Yaml, Warn], Any]
+
+RANGES = {
+    "attempt": (1, 10_000),
+    "depth": (0, 1_000),
+    "priority": (-100, 100),
+    "max_attempts": (1, 100),
+    "timeout": (1, 604_800),
+}
+"""Lowest and highest value of each whole number; `timeout` is in seconds."""
+MAX_BUDGET = 1_000_000_000.0
+MAX_LINE = 10_000_000
+MAX_NAMES = 100
+MAX_ANSWER = 4096
+SEVERITIES = ("critical", "major", "minor")
+TOKEN = re.compile(r"[\x21-\x7e]{1,256}")
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+PROTOCOL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_MONEY = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?(Z|z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+
+
+def text_of(value: Yaml, expected: str) -> str:
+    """`value`, if it is a single text; else `wrong-type`, naming what was `expected`."""
+    if isinstance(value, str):
+        return value
+    found = "a list" if isinstance(value, list) else "a mapping"
+    raise MessageError("wrong-type", f"{found} stands here", f"Expected: {expected}.")
+
+
+def identifier(value: Yaml, _: Warn) -> str:
+    """An id, byte for byte (protocol section 2, "Ids")."""
+    text = text_of(value, "an id")
+    if not is_id(text):
+        hint = "1 to 128 characters of A-Z a-z 0-9 . _ -, not starting with . or -, without `..`."
+        raise MessageError("bad-id", f"{excerpt(text)} is not an id", hint)
+    return text
+
+
+def time(value: Yaml, warn: Warn) -> str:
+    """An RFC 3339 time as UTC with milliseconds. Without an offset it is taken as UTC, with a warning."""
+    text = text_of(value, "a time")
+    found = _TIME.fullmatch(text)
+    hint = "Expected: RFC 3339, like 2026-11-21T02:07:53Z."
+    if found is None:
+        raise MessageError("bad-time", f"{excerpt(text)} is not a time", hint)
+    day, clock, fraction, zone = found.groups()
+    if zone is None:
+        warn(f"{excerpt(text)} has no offset; it is taken as UTC")
+    try:
+        moment = f"{day}T{clock or '00:00:00'}.{(fraction or '')[:6]:0<6}{(zone or 'Z').upper()}"
+        return to_text(datetime.fromisoformat(moment).timestamp())
+    except ValueError:
+        raise MessageError("bad-time", f"{excerpt(text)} is not a possible time", hint) from None
+
+
+def integer(low: int, high: int) -> Convert:
+    """A whole number from `low` to `high`, in decimal digits."""
+
+    def convert(value: Yaml, _: Warn) -> int:
+        expected = f"a whole number from {low} to {high}"
+        text = text_of(value, expected)
+        if not _INTEGER.fullmatch(text):
+            raise MessageError("wrong-type", f"{excerpt(text)} is not a number", f"Expected: {expected}, like {high}.")
+        # The length first: int() of thousands of digits is quadratic, and Python refuses it with a ValueError.
+        digits = text.lstrip("+-").lstrip("0")[:10] or "0"
+        number = -int(digits) if text[0] == "-" else int(digits)
+        if not low <= number <= high:
+            raise MessageError("field-range", f"{excerpt(text)} is out of range", f"Expected: {expected}.")
+        return number
+
+    return convert
+
+
+def boolean(value: Yaml, _: Warn) -> bool:
+    """Exactly `true` or `false`."""
+    text = text_of(value, "true or false")
+    if text not in ("true", "false"):
+        raise MessageError("wrong-type", f"{excerpt(text)} is neither true nor false", "Expected: true or false.")
+    return text == "true"
+
+
+def money(value: Yaml, _: Warn) -> float:
+    """US dollars from 0 to 1,000,000,000, with a decimal point, to six places."""
+    text = text_of(value, "an amount like 2.50")
+    if not _MONEY.fullmatch(text):
+        raise MessageError("wrong-type", f"{excerpt(text)} is not an amount", "Expected: US dollars, like 2.50.")
+    amount = round(float(text[:400]), 6)
+    if amount > MAX_BUDGET:
+        raise MessageError("field-range", f"{excerpt(text)} is out of range", f"Expected: 0 to {MAX_BUDGET:.0f}.")
+    return amount
+
+
+def pattern(compiled: re.Pattern[str], expected: str) -> Convert:
+    """A text that `compiled` matches in full."""
+
+    def convert(value: Yaml, _: Warn) -> str:
+        text = text_of(value, expected)
+        if not compiled.fullmatch(text):
+            raise MessageError("wrong-type", f"{excerpt(text)} has another form", f"Expected: {expected}.")
+        return text
+
+    return convert
+
+
+def choice(kind: Callable[[str], Any], choices: Iterable[str]) -> Convert:
+    """One of the words `choices`, as a `kind`."""
+    words = tuple(choices)
+
+    def convert(value: Yaml, _: Warn) -> Any:
+        expected = " or ".join(words)
+        text = text_of(value, expected)
+        if text not in words:
+            raise MessageError("wrong-type", f"{excerpt(text)} is not known here", f"Expected: {expected}.")
+        return kind(text)
+
+    return convert
+
+
+def names(item: Convert) -> Convert:
+    """A list of at most 100, or one line with commas between; `none` or an empty list is a list of nothing."""
+
+    def convert(value: Yaml, warn: Warn) -> tuple[Any, ...]:
+        if isinstance(value, str):
+            value = [] if value.strip() == "none" else [part.strip() for part in value.split(",", MAX_NAMES)]
+        if isinstance(value, dict):
+            raise MessageError("wrong-type", "a mapping stands here", "Expected: a list, or names with commas between.")
+        if len(value) > MAX_NAMES:
+            raise MessageError("field-range", f"more than {MAX_NAMES} entries", f"At most {MAX_NAMES} are accepted.")
+        return tuple(dict.fromkeys(item(part, warn) for part in value))
+
+    return convert
+
+
+def answer(value: Yaml, _: Warn) -> str:
+    """The declared answer, at most 4096 characters."""
+    text = clean(text_of(value, "one text"))
+    if len(text) > MAX_ANSWER:
+        raise MessageError("field-range", "the answer is too long", f"At most {MAX_ANSWER} characters are accepted.")
+    return text
+
+
+def findings(value: Yaml, warn: Warn) -> tuple[Finding, ...]:
+    """A list of findings: texts (of severity minor) or mappings with `message` and the optional fields of section 6."""
+    if not isinstance(value, list):
+        raise MessageError("wrong-type", "the findings are not a list", "Expected: `- severity: major` and so on.")
+    return tuple(_finding(item, warn) for item in value)
+
+
+def _finding(item: Yaml, warn: Warn) -> Finding:
+    if isinstance(item, str):
+        return Finding("minor", clean(item))
+    if isinstance(item, list):
+        raise MessageError("wrong-type", "a finding is a list", "Expected: a mapping with `severity` and `message`.")
+    line = item.get("line", "")
+    return Finding(
+        severity=choice(str, SEVERITIES)(item.get("severity", "minor"), warn),
+        message=clean(text_of(item.get("message", ""), "a message")),
+        file=_optional(item.get("file", ""), "a file name"),
+        line=integer(1, MAX_LINE)(line, warn) if line != "" else None,
+        artifact_uri=_optional(item.get("artifact_uri", ""), "a URI"),
+    )
+
+
+def _optional(value: Yaml, expected: str) -> str | None:
+    return clean(text_of(value, expected)) or None
+
+
+CONVERTERS: dict[str, Convert] = {
+    **dict.fromkeys(("task_id", "subtask_id", "from", "to", "message_id", "in_reply_to", "attempt_id"), identifier),
+    **dict.fromkeys(("root_task_id", "approval_id"), identifier),
+    **dict.fromkeys(("deadline", "sent_at", "completed_at"), time),
+    **{name: integer(low, high) for name, (low, high) in RANGES.items()},
+    "protocol": pattern(PROTOCOL, "a version like 2"),
+    "reply_token": pattern(TOKEN, "1 to 256 printable ASCII characters without spaces"),
+    "traceparent": pattern(TRACEPARENT, "a W3C traceparent, 00-<32 hex>-<16 hex>-<2 hex>"),
+    "gates": names(choice(Gate, Gate)),
+    "reviewers": names(identifier),
+    "idempotent": boolean,
+    "budget_usd": money,
+    "synthesis": choice(Synthesis, Synthesis),
+    "join": choice(Join, Join),
+    "status": choice(str, ("done", "failed")),
+    "answer": answer,
+    "verdict": choice(Verdict, Verdict),
+    "decision": choice(str, ("approved", "rejected", "request_changes")),
+    "findings": findings,
+}
+"""How each header of the protocol is read, by its name in the file."""

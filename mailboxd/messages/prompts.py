@@ -1,0 +1,150 @@
+"""What each template is given, and the fixed first line of every prompt.
+
+OpenClaw acts on what a message begins with (`/new`, `$skill`), so a prompt begins with a line of ours, made here and
+not in a template: `[mailboxd] <kind> turn · task <local-id> · attempt <n>`, and never with foreign text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from mailboxd.core.types import Gate, Spec
+from mailboxd.messages.templates import Templates
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """An agent that may be given children, and what it does (from OpenClaw's configuration; may be empty)."""
+
+    name: str
+    does: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPrompt:
+    """A turn in which this agent works on a task itself, or decides to plan it or to ask.
+
+    `attempt` counts from 1. `findings` is why the attempt before was not accepted. `note` are words for this turn
+    only (the answer to a question, new instructions). `depth_left` is how many levels of children may still hang
+    below this task: 0 = it cannot be planned. `may_ask` = the sender can be asked.
+    """
+
+    local_id: str
+    attempt: int
+    agent: str
+    sender: str
+    title: str
+    spec: Spec
+    peers: tuple[Peer, ...] = ()
+    findings: str = ""
+    note: str = ""
+    depth_left: int = 0
+    children_left: int = 0
+    may_ask: bool = False
+    deadline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchBody:
+    """The body of a `type: task` message. `findings` of the attempt before go below the instructions."""
+
+    title: str
+    spec: Spec
+    findings: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyBody:
+    """The body of a `type: reply`: `results` (and `planned_actions`), or `error` (and `partial`) when it failed."""
+
+    results: str = ""
+    planned_actions: str = ""
+    error: str = ""
+    partial: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisPrompt:
+    """A turn that makes one result of the children's. `results` is the text of `context.carry`."""
+
+    local_id: str
+    attempt: int
+    agent: str
+    sender: str
+    title: str
+    spec: Spec
+    results: str
+    findings: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewPrompt:
+    """A turn that judges: the spec itself (`gate` spec_review), or `result` against it, for its terms or quality.
+
+    `executor` is the agent whose work it is; `earlier` are the findings of the reviews before, to be checked again.
+    """
+
+    local_id: str
+    attempt: int
+    gate: Gate
+    title: str
+    spec: Spec
+    executor: str
+    result: str = ""
+    earlier: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPrompt:
+    """A turn that completes a weak spec. `missing` names what `Spec.missing` names."""
+
+    local_id: str
+    attempt: int
+    agent: str
+    sender: str
+    title: str
+    spec: Spec
+    missing: tuple[str, ...]
+
+
+_Values = WorkPrompt | DispatchBody | ReplyBody | SynthesisPrompt | ReviewPrompt | DraftPrompt
+
+
+def render_work(templates: Templates, prompt: WorkPrompt) -> str:
+    """The prompt of a work turn, for a task of a sender as for a child given to `self`."""
+    return _header("work", prompt.local_id, prompt.attempt) + _render(templates, "work.md.j2", prompt)
+
+
+def render_synthesis(templates: Templates, prompt: SynthesisPrompt) -> str:
+    """The prompt of a synthesis turn."""
+    return _header("synthesis", prompt.local_id, prompt.attempt) + _render(templates, "synthesis.md.j2", prompt)
+
+
+def render_review(templates: Templates, prompt: ReviewPrompt) -> str:
+    """The prompt of a review turn at one gate."""
+    return _header("review", prompt.local_id, prompt.attempt) + _render(templates, "review.md.j2", prompt)
+
+
+def render_draft(templates: Templates, prompt: DraftPrompt) -> str:
+    """The prompt of a drafting turn; `answer.read_draft` reads what comes back."""
+    return _header("draft", prompt.local_id, prompt.attempt) + _render(templates, "draft.md.j2", prompt)
+
+
+def render_dispatch_body(templates: Templates, body: DispatchBody) -> str:
+    """The body of a task message to a peer; its front matter is the codec's."""
+    return _render(templates, "dispatch.md.j2", body)
+
+
+def render_reply_body(templates: Templates, body: ReplyBody) -> str:
+    """The body of a reply; its front matter is the codec's."""
+    return _render(templates, "reply.md.j2", body)
+
+
+def _header(kind: str, local_id: str, attempt: int) -> str:
+    return f"[mailboxd] {kind} turn · task {local_id} · attempt {attempt}\n\n"
+
+
+def _render(templates: Templates, name: str, values: _Values) -> str:
+    text = templates.render(name, **{field.name: getattr(values, field.name) for field in fields(values)})
+    return text.rstrip() + "\n"

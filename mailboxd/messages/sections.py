@@ -1,0 +1,187 @@
+"""The body of a message: an H1 title, a preamble, level-2 sections in order (protocol section 2).
+
+A line makes structure only outside fenced code, indented by at most three spaces. A fence that nothing closes is
+not a fence: a model that forgets to close one must not swallow the sections below it.
+
+Foreign text inside a section cannot make structure, because `escape` puts one backslash before whatever would:
+
+    ## Results    ->  \\## Results      (and # Title in a preamble)
+    \\## Results   ->  \\\\## Results     (what already looks escaped)
+    ```           ->  \\```            (only a fence that the text does not close)
+
+Markdown shows `\\#` as `#`. Reading undoes it exactly: `unescape(escape(text)) == text` for every text.
+The scan is one regular expression and one pass over its matches: linear, whatever the text.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from mailboxd.errors import MessageError
+from mailboxd.messages.text import clean, one_line
+
+MAX_MARKS = 10_000
+"""Headings, fences and escapes one body may have."""
+
+# The look-ahead at the start keeps lines that cannot match cheap.
+_MARK = re.compile(
+    r"^(?=[ \\#`~]) {0,3}"
+    r"(?:(?P<escaped>\\++)(?=#|```|~~~)"
+    r"|(?P<level>##?)[ \t]++(?=\S)"
+    r"|(?P<fence>`{3,}+(?=[^`\n]*$)|~{3,}+)(?P<info>[^\n]*))",
+    re.MULTILINE,
+)
+_BLANK_START = re.compile(r"(?:[ \t]*+\n)++")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A level-2 section: `heading` on one line, `text` without blank lines around it.
+
+    Both are brought into this form when the section is made; an empty heading raises ValueError. `line` is where the
+    text begins in its file, for error messages; it does not count when sections are compared.
+    """
+
+    heading: str
+    text: str = ""
+    line: int = field(default=1, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heading", one_line(self.heading))
+        object.__setattr__(self, "text", trim(self.text))
+        if not self.heading:
+            raise ValueError("a section needs a heading")
+
+    def is_called(self, name: str) -> bool:
+        """Whether this is the section `name`: case, and a colon or hashes at the end, do not matter."""
+        return self.heading.rstrip(" #:").casefold() == name.casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    title: str = ""
+    preamble: str = ""
+    sections: tuple[Section, ...] = ()
+
+
+def trim(text: str) -> str:
+    """`text` as it can stand in a message (`text.clean`), without blank lines before and white space after it."""
+    text = clean(text).rstrip(" \t\n")
+    blank = _BLANK_START.match(text)
+    return text[blank.end() :] if blank else text
+
+
+def split_body(text: str, *, path: str = "", first_line: int = 1) -> Body:
+    """Reads a body whose first line is line `first_line` of the file `path`.
+
+    The title is the first H1 before the first section; what else stands there is the preamble. Raises
+    MessageError(`too-large`) for more than MAX_MARKS headings, fences and escapes.
+    """
+    marks = list(islice(_MARK.finditer(text), MAX_MARKS + 1))
+    if len(marks) > MAX_MARKS:
+        problem = f"the body has more than {MAX_MARKS} headings, fences and escapes"
+        raise MessageError("too-large", problem, "Send it as a file and name the file.", path, first_line)
+    outside = list(_outside(marks))
+    escapes = [mark.start("escaped") for mark in outside if mark["escaped"]]
+    headings = [m for m in outside if m["level"] == "##" and one_line(_line_rest(text, m))]
+    end = headings[0].start() if headings else len(text)
+    title = next((m for m in outside if m["level"] == "#" and m.start() < end), None)
+    preamble = _cut(text, 0, end if title is None else title.start(), escapes)
+    if title is not None:
+        preamble += _cut(text, _line_end(text, title), end, escapes)
+    return Body(
+        title="" if title is None else one_line(_line_rest(text, title)),
+        preamble=trim(preamble),
+        sections=tuple(_sections(text, headings, escapes, first_line)),
+    )
+
+
+def join_body(title: str, preamble: str, sections: Iterable[Section]) -> str:
+    """The text that `split_body` reads as these parts. `title` is one line, the others are in their normal form."""
+    parts = [f"# {title}"] if title else []
+    if preamble:
+        parts.append(escape(preamble, title=True))
+    for section in sections:
+        parts.append(f"## {section.heading}")
+        if section.text:
+            parts.append(escape(section.text))
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def escape(text: str, *, title: bool = False) -> str:
+    """`text` such that no line of it begins a section (nor, with `title`, is an H1) and each fence is closed."""
+    levels = ("#", "##") if title else ("##",)
+    pieces, start = [], 0
+    for mark in _outside(list(_MARK.finditer(text))):
+        if mark["level"] in levels or not mark["level"]:
+            at = mark.start(mark.lastgroup if mark["fence"] is None else "fence")
+            pieces += [text[start:at], "\\"]
+            start = at
+    return "".join([*pieces, text[start:]])
+
+
+def unescape(text: str) -> str:
+    """What `escape` was given."""
+    marks = _outside(list(_MARK.finditer(text)))
+    return _cut(text, 0, len(text), [mark.start("escaped") for mark in marks if mark["escaped"]])
+
+
+def _outside(marks: list[re.Match[str]]) -> Iterator[re.Match[str]]:
+    """The marks that are not in fenced code: headings, escapes, and fences that nothing closes."""
+    closable = _closable(marks)
+    opener = ""
+    for mark, closes in zip(marks, closable, strict=True):
+        fence = mark["fence"] or ""
+        if opener:
+            if fence.startswith(opener) and not mark["info"].strip(" \t"):
+                opener = ""
+        elif fence and closes:
+            opener = fence
+        else:
+            yield mark
+
+
+def _closable(marks: list[re.Match[str]]) -> list[bool]:
+    """For each mark whether a later one closes the fence it would open: at least as long, of the same character."""
+    longest = {"`": 0, "~": 0}
+    answers = []
+    for mark in reversed(marks):
+        fence = mark["fence"]
+        answers.append(bool(fence) and longest[fence[0]] >= len(fence))
+        if fence and not mark["info"].strip(" \t"):
+            longest[fence[0]] = max(longest[fence[0]], len(fence))
+    return answers[::-1]
+
+
+def _sections(text: str, headings: list[re.Match[str]], escapes: list[int], first_line: int) -> Iterator[Section]:
+    stops = [mark.start() for mark in headings[1:]] + [len(text)]
+    line, counted = first_line, 0
+    for mark, stop in zip(headings, stops, strict=True):
+        start = _line_end(text, mark)
+        blank = _BLANK_START.match(text, start, stop)
+        begin = blank.end() if blank else start
+        line, counted = line + text.count("\n", counted, begin), begin
+        yield Section(_line_rest(text, mark), _cut(text, begin, stop, escapes), line)
+
+
+def _line_end(text: str, mark: re.Match[str]) -> int:
+    """Where the line after that of `mark` begins."""
+    newline = text.find("\n", mark.end())
+    return len(text) if newline < 0 else newline + 1
+
+
+def _line_rest(text: str, mark: re.Match[str]) -> str:
+    return text[mark.end() : _line_end(text, mark)]
+
+
+def _cut(text: str, start: int, stop: int, escapes: list[int]) -> str:
+    """`text[start:stop]` without the characters at `escapes` (ascending positions)."""
+    pieces = []
+    for at in escapes[bisect_left(escapes, start) : bisect_left(escapes, stop)]:
+        pieces.append(text[start:at])
+        start = at + 1
+    return "".join([*pieces, text[start:stop]])

@@ -1,0 +1,65 @@
+"""Tells systemd how the service is: the sd_notify protocol, datagrams to the socket it named (sd_notify(3)).
+
+Without $NOTIFY_SOCKET (started by hand, in a test, on another init) everything here does nothing. A notice that
+cannot be sent is dropped: the watchdog exists for exactly that case, and failing the service would be worse.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from collections.abc import Mapping
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+
+
+class Notifier:
+    """One per daemon. `environ` is the process's environment, passed in."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._address = _address(environ.get("NOTIFY_SOCKET", ""))
+        self.watchdog_seconds = _watchdog_seconds(environ) if self._address else None
+        """Seconds within which `watchdog()` must be called (call it twice as often). None = nobody watches."""
+
+    def ready(self, status: str) -> None:
+        """The daemon has its lock, its store and its watcher; `status` is a line for `systemctl status`."""
+        self._send(f"READY=1\nSTATUS={_one_line(status)}")
+
+    def status(self, text: str) -> None:
+        """One line for `systemctl status`."""
+        self._send(f"STATUS={_one_line(text)}")
+
+    def watchdog(self) -> None:
+        """The loop is alive. Only the loop itself may say so, or a hang would go unseen."""
+        self._send("WATCHDOG=1")
+
+    def stopping(self, status: str) -> None:
+        """The daemon drains and will exit."""
+        self._send(f"STOPPING=1\nSTATUS={_one_line(status)}")
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            sender.sendto(text.encode("utf-8", "replace"), self._address)
+
+
+def _address(text: str) -> str:
+    if text.startswith("@"):
+        # an abstract socket: not a file, its name starts with a zero byte
+        return "\0" + text[1:]
+    return text if text.startswith("/") else ""
+
+
+def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
+    text = environ.get("WATCHDOG_USEC", "")
+    if re.fullmatch("[0-9]{1,18}", text) is None or int(text) == 0:
+        return None
+    return int(text) / 1_000_000
+
+
+def _one_line(text: str) -> str:
+    """A line break would begin another variable of the protocol."""
+    return _CONTROL.sub(" ", text)

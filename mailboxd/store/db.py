@@ -1,0 +1,101 @@
+"""Opening the database: pragmas, migrations, transactions. SQLite in WAL mode with synchronous=FULL.
+
+Mark-first means nothing if the mark can be lost, so FULL is not negotiable; commits are grouped instead.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+from mailboxd.errors import WorldError
+
+BUSY_MS = 5_000
+
+
+def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection in autocommit mode. `None` is a database in memory: the fake that tests and simulations use.
+
+    Raises WorldError when the file cannot be opened.
+    """
+    try:
+        if path is None:
+            db = sqlite3.connect(":memory:", isolation_level=None)
+        elif read_only:
+            db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        else:
+            db = sqlite3.connect(path, isolation_level=None)
+            path.chmod(0o600)
+        db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        db.execute("PRAGMA foreign_keys = ON")
+        db.execute("PRAGMA recursive_triggers = ON")  # else INSERT OR REPLACE gets around the append-only triggers
+        db.execute("PRAGMA trusted_schema = OFF")
+        if not read_only:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+    except sqlite3.Error as error:
+        raise WorldError(f"{path}: the database cannot be opened: {error}") from error
+    return db
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """BEGIN IMMEDIATE ... COMMIT; a failure rolls back. Raises WorldError for a disk that fails or a lock that stays."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        raise WorldError(f"the database is locked by another process: {error}") from error
+    try:
+        yield
+        db.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        _roll_back(db)
+        raise WorldError(f"the database could not be written: {error}") from error
+    except BaseException:
+        _roll_back(db)
+        raise
+
+
+def _roll_back(db: sqlite3.Connection) -> None:
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+
+
+def migrate(db: sqlite3.Connection, now: str) -> None:
+    """Bring the schema up to this program's. Each step and its record are one transaction; running it again is safe.
+
+    Raises WorldError for a database that is newer than the program.
+    """
+    steps = migrations()
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(steps):
+        raise WorldError(
+            f"the database has schema version {version}, this mailboxd knows {len(steps)}: install a newer mailboxd"
+        )
+    for number in range(version + 1, len(steps) + 1):
+        name, script = steps[number - 1]
+        with transaction(db):
+            for statement in _statements(script):
+                db.execute(statement)
+            db.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, now))
+            db.execute(f"PRAGMA user_version = {number}")
+
+
+def migrations() -> list[tuple[str, str]]:
+    """Name and text of every migration, in order; the n-th leads to user_version n."""
+    folder = files("mailboxd.store") / "migrations"
+    found = sorted((entry.name, entry.read_text()) for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return found
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Split a script where SQLite says a statement is complete (executescript would commit our transaction)."""
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""

@@ -1,0 +1,213 @@
+-- The tables of protocol section 6. Times are ISO-8601 UTC text. `events` is the truth; every other table but
+-- `bodies`, `outbox` and `meta` is what the events add up to, and `mailboxd.store.log.replay` proves it.
+
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE migrations (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY,
+    at TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    task TEXT,
+    role TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    data TEXT NOT NULL,          -- JSON
+    hash TEXT NOT NULL           -- sha256 over the hash before it and this row
+) STRICT;
+CREATE INDEX events_by_task ON events (task, seq) WHERE task IS NOT NULL;
+
+CREATE TRIGGER events_are_never_changed BEFORE UPDATE ON events
+BEGIN SELECT RAISE(ABORT, 'events is append-only'); END;
+CREATE TRIGGER events_are_never_removed BEFORE DELETE ON events
+BEGIN SELECT RAISE(ABORT, 'events is append-only'); END;
+
+CREATE TABLE tasks (
+    id TEXT PRIMARY KEY,
+    local_id TEXT NOT NULL UNIQUE,
+    task_id TEXT NOT NULL,
+    subtask_id TEXT,
+    sender TEXT NOT NULL,
+    parent TEXT,
+    root TEXT NOT NULL,
+    key TEXT NOT NULL,
+    depth INTEGER NOT NULL,
+    title TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    executor TEXT NOT NULL,
+    runtime TEXT NOT NULL,
+    phase TEXT NOT NULL,
+    spec TEXT NOT NULL,          -- JSON
+    policy TEXT NOT NULL,        -- JSON
+    created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    rework INTEGER NOT NULL,
+    circuit_open INTEGER NOT NULL,
+    not_before TEXT,
+    due TEXT,
+    reason TEXT NOT NULL,
+    findings TEXT NOT NULL,
+    result TEXT NOT NULL,
+    result_summary TEXT NOT NULL,
+    error TEXT NOT NULL,
+    notes TEXT NOT NULL,
+    answer TEXT NOT NULL,
+    stalls INTEGER NOT NULL,
+    broadcast INTEGER NOT NULL,
+    cancelled_with_parent INTEGER NOT NULL,
+    draft_result TEXT NOT NULL,
+    planned_actions TEXT NOT NULL,
+    dispatched_at TEXT,
+    completed_at TEXT,
+    origin TEXT NOT NULL,        -- JSON
+    -- kept in step by the projection, so that no completion has to count its neighbours:
+    seq INTEGER NOT NULL,        -- the event that created it
+    unmet INTEGER NOT NULL,      -- dependencies that are not completed
+    parent_live INTEGER NOT NULL,-- the parent is executing (or there is none)
+    kids INTEGER NOT NULL DEFAULT 0,
+    kids_completed INTEGER NOT NULL DEFAULT 0,
+    kids_failed INTEGER NOT NULL DEFAULT 0,
+    kids_cancelled INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX tasks_by_parent ON tasks (parent, seq) WHERE parent IS NOT NULL;
+CREATE INDEX tasks_by_work ON tasks (task_id, subtask_id, sender);
+CREATE INDEX tasks_runnable ON tasks (executor, seq)
+    WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1;
+CREATE INDEX tasks_due ON tasks (due) WHERE due IS NOT NULL;
+CREATE INDEX tasks_open ON tasks (seq) WHERE phase NOT IN ('completed', 'failed', 'cancelled');
+
+CREATE TABLE dependencies (
+    task TEXT NOT NULL,
+    needs TEXT NOT NULL,
+    PRIMARY KEY (task, needs)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX dependencies_by_needs ON dependencies (needs);
+
+CREATE TABLE attempts (
+    id TEXT PRIMARY KEY,
+    task TEXT NOT NULL,
+    ordinal INTEGER NOT NULL,
+    executor TEXT NOT NULL,
+    runtime TEXT NOT NULL,
+    status TEXT NOT NULL,
+    waiting_for TEXT NOT NULL,
+    session_key TEXT NOT NULL,
+    reply_token TEXT NOT NULL,
+    started_at TEXT NOT NULL,
+    finished_at TEXT,
+    error_summary TEXT NOT NULL,
+    run_id TEXT,
+    session_ref TEXT,
+    usage TEXT NOT NULL,         -- JSON
+    token_echoed INTEGER NOT NULL,
+    question_turns INTEGER NOT NULL,
+    UNIQUE (task, ordinal)
+) STRICT;
+
+CREATE TABLE review_requests (
+    task TEXT NOT NULL,
+    gate TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    reviewer TEXT NOT NULL,
+    times INTEGER NOT NULL,
+    PRIMARY KEY (task, gate, round, reviewer)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE reviews (
+    id TEXT PRIMARY KEY,
+    task TEXT NOT NULL,
+    attempt TEXT,
+    gate TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    reviewer TEXT NOT NULL,
+    verdict TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    findings TEXT NOT NULL,      -- JSON
+    at TEXT NOT NULL
+) STRICT;
+CREATE INDEX reviews_by_task ON reviews (task, gate, round);
+
+CREATE TABLE artifacts (
+    id TEXT PRIMARY KEY,
+    task TEXT NOT NULL,
+    attempt TEXT,
+    kind TEXT NOT NULL,
+    uri TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    produced_by TEXT NOT NULL,
+    body TEXT NOT NULL,
+    at TEXT NOT NULL
+) STRICT;
+CREATE INDEX artifacts_by_task ON artifacts (task);
+
+CREATE TABLE approvals (
+    id TEXT PRIMARY KEY,
+    task TEXT NOT NULL,
+    requested_action TEXT NOT NULL,
+    side_effect_kind TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL UNIQUE,
+    status TEXT NOT NULL,
+    requested_by TEXT NOT NULL,
+    resolved_by TEXT,
+    note TEXT,
+    at TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE messages (
+    id TEXT PRIMARY KEY,         -- ours; `message_id` is the sender's
+    direction TEXT NOT NULL,     -- in | out
+    message_id TEXT,
+    type TEXT,
+    sender TEXT,
+    receiver TEXT,
+    task_id TEXT,                -- as the message names its work
+    subtask_id TEXT,
+    task TEXT,                   -- ours, when it concerns one
+    verdict TEXT NOT NULL,       -- accepted duplicate ignored late orphan rejected | written sent undelivered
+    name TEXT NOT NULL,          -- as it lay in inbox/ or outbox/
+    path TEXT,                   -- where it lies now, below mailbox/; NULL = not yet moved
+    sha256 TEXT,
+    size INTEGER,
+    stamp TEXT,                  -- JSON: device, inode, size, mtime of what was judged
+    reason TEXT,                 -- JSON: why it was rejected
+    at TEXT NOT NULL
+) STRICT;
+CREATE INDEX messages_by_message_id ON messages (message_id) WHERE message_id IS NOT NULL;
+CREATE INDEX messages_by_hash ON messages (sha256) WHERE direction = 'in';
+CREATE INDEX messages_by_task ON messages (task);
+CREATE INDEX messages_by_work ON messages (task_id, subtask_id);
+CREATE UNIQUE INDEX messages_by_path ON messages (path) WHERE path IS NOT NULL;
+CREATE INDEX messages_unfiled ON messages (id) WHERE path IS NULL;
+
+CREATE TABLE bodies (
+    sha256 TEXT PRIMARY KEY,
+    raw BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE outbox (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    task TEXT NOT NULL,
+    agent TEXT NOT NULL,         -- whom it occupies; empty = nobody
+    data TEXT NOT NULL,          -- JSON
+    state TEXT NOT NULL,         -- pending running done
+    not_before TEXT,
+    at TEXT NOT NULL
+) STRICT;
+CREATE INDEX outbox_open ON outbox (state, seq) WHERE state <> 'done';
+CREATE INDEX outbox_by_task ON outbox (task, kind, state);
+
+CREATE TABLE stale_files (
+    task TEXT PRIMARY KEY        -- its task.md shows less than the tables know
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,77 @@
+"""File names: which are temporary, how a clash is named, how a hostile one is shown. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+
+LONGEST = 255
+"""Bytes of a file name, on every file system that matters."""
+
+NUMBERED = 9
+"""So many names of a clash are tried one by one; from then on by doubling, so that the 10,000th costs no more."""
+
+_BEGINNINGS = (".", "~$")  # hidden (vim, emacs, rsync, Syncthing, GNOME ...), office lock files
+_ENDINGS = ("~", ".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".download", ".swp", ".swx")
+_VIM_PROBE = "4913"
+
+_UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, line separators, direction overrides, and the surrogates that stand for invalid UTF-8."""
+
+_LONGEST_EXTENSION = 20
+
+
+def is_temporary(name: str) -> bool:
+    """Whether writers and editors use such a name for what is not (yet) a message (protocol section 1)."""
+    return (
+        name.startswith(_BEGINNINGS)
+        or name.lower().endswith(_ENDINGS)
+        or (name.startswith("#") and name.endswith("#"))
+        or name == _VIM_PROBE
+    )
+
+
+def is_showable(name: str) -> bool:
+    """Whether the name is valid UTF-8 and cannot disturb a terminal, a log line or a database."""
+    return _UNSHOWABLE.search(name) is None
+
+
+def printable(name: str) -> str:
+    """The name, with each byte of what is not showable as %XX. At most three times as long."""
+    return _UNSHOWABLE.sub(lambda found: "".join(f"%{byte:02X}" for byte in os.fsencode(found.group())), name)
+
+
+def is_file_name(name: str) -> bool:
+    """Whether `name` is one component of a path: no slash, no NUL, not `.` or `..`, 1 to 255 bytes."""
+    return name not in {"", ".", ".."} and not {"/", "\0"} & set(name) and len(os.fsencode(name)) <= LONGEST
+
+
+def clash_name(name: str, digest: str, number: int, room: int = 0) -> str:
+    """The name to try for `name`, `number` from 0: itself, `x~2.md` to `x~9.md`, then `x~<digest>-10.md` and so on.
+
+    It is showable and leaves `room` of the 255 bytes free: the stem is shortened, an extension of up to 20 bytes stays.
+    `digest` is hexadecimal. The same arguments give the same name: so a repetition finds what a crash left.
+    """
+    stem, extension = os.path.splitext(printable(name))
+    if len(extension.encode()) > _LONGEST_EXTENSION:
+        stem, extension = stem + extension, ""
+    suffix = f"~{number + 1}" if number else ""
+    if number >= NUMBERED:
+        suffix = f"~{digest[:12]}-{number + 1}"
+    space = LONGEST - room - len(suffix) - len(extension.encode())
+    return stem.encode()[:space].decode(errors="ignore") + suffix + extension
+
+
+def first_free(is_used: Callable[[int], bool]) -> int:
+    """A number that is not used: the first one of 0 to 8, or one that follows a used one, in O(log n) questions."""
+    for number in range(NUMBERED):
+        if not is_used(number):
+            return number
+    used, free = NUMBERED - 1, NUMBERED
+    while is_used(free):
+        used, free = free, free * 2
+    while free - used > 1:
+        middle = (used + free) // 2
+        used, free = (middle, free) if is_used(middle) else (used, middle)
+    return free
