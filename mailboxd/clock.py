@@ -14,12 +14,19 @@ class Clock(Protocol):
 
     def now(self) -> str: ...
 
+    def monotonic(self) -> float:
+        """Seconds that only ever grow, for timeouts within one process."""
+        ...
+
 
 class SystemClock:
     """The machine's clock as it is. It may be set back: events are ordered by their number, never by their time."""
 
     def now(self) -> str:
         return to_text(time.time())
+
+    def monotonic(self) -> float:
+        return time.monotonic()
 
 
 @dataclass
@@ -33,6 +40,9 @@ class ManualClock:
 
     def now(self) -> str:
         return self.text
+
+    def monotonic(self) -> float:
+        return to_epoch(self.text)
 
     def advance(self, seconds: float) -> str:
         """Moves the clock on by `seconds` (a jump back if negative) and returns the new time."""

@@ -10,24 +10,20 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 from mailboxd.clock import Clock
-from mailboxd.core import schedule
+from mailboxd.core import dag, schedule
 from mailboxd.core.decide import decide
 from mailboxd.core.draft import Decision
 from mailboxd.core.effects import Bounce, Effect, LookUp, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
-    Answer,
     Cancel,
-    ChildEdited,
     Edited,
     Input,
-    NewTask,
     Planned,
-    Redispatch,
     Reply,
     Retry,
     Start,
@@ -38,8 +34,7 @@ from mailboxd.core.inputs import (
 from mailboxd.core.lifecycle import AFTER_JOIN
 from mailboxd.core.roles import Verb, require
 from mailboxd.core.settle import settle
-from mailboxd.core.types import TERMINAL, Context, Limits, Phase, Policy, Task
-from mailboxd.errors import Refused
+from mailboxd.core.types import TERMINAL, Context, Level, Limits, Phase, Plan, PlannedChild, Policy, Task
 from mailboxd.ids import Ids
 from mailboxd.store.store import Store
 
@@ -115,6 +110,12 @@ class Engine:
             top = parent
         fallen = [top.id] if top.phase in TERMINAL or top.id == task.id else []
         return fallen + self.store.fallen_below(top.id, also=task.id)
+
+    def check_edited_child(self, parent: Task, planned: PlannedChild) -> None:
+        """Raise PlanError when a child with other needs could no longer be carried out."""
+        family = self.store.family(parent)
+        others = {key: needs for key, needs in family.existing.nodes.items() if key != planned.key}
+        dag.admit(Plan((planned,)), self.settings.limits, parent.depth, Level(others), family.outer)
 
     def record(self, event: Event) -> None:
         """Evidence from the edge (a message received, filed, sent): recorded as it is, inside a batch."""

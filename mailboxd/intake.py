@@ -13,30 +13,29 @@ from typing import Any
 from mailboxd.core.effects import Bounce, Resend
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import (
-    Acknowledged,
+    Answer,
     Cancel,
     Clarification,
-    Failure,
     Input,
     NewTask,
-    Planned,
     Progress,
-    Question,
     Redispatch,
     Reply,
-    Results,
-    Reviewed,
     Steer,
+    Unreadable,
 )
 from mailboxd.core.local_ids import distinct, root_local_id
 from mailboxd.core.planning import apply
 from mailboxd.core.types import OPERATORS, Origin, Plan, Task
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.messages.answer import answer_of
 from mailboxd.messages.codec import Parsed, parse
+from mailboxd.messages.message import Message
 from mailboxd.messages.models import (
     AckMessage,
     AnswerMessage,
+    AnyMessage,
     ApprovalMessage,
     CancelMessage,
     PlanMessage,
@@ -47,7 +46,6 @@ from mailboxd.messages.models import (
     SteerMessage,
     TaskMessage,
 )
-from mailboxd.messages.message import Message
 from mailboxd.messages.plan import parse_plan
 
 SKIP = "REPLY_SKIP"
@@ -61,22 +59,28 @@ class File:
     raw: bytes | None
     sha256: str | None
     size: int | None
-    stamp: Mapping[str, int]
+    stamp: Mapping[str, Any]
 
 
 class Intake:
     """Judges arrivals for one engine. Use inside `engine.batch()`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, accept_plain: bool = True) -> None:
         self._engine = engine
+        self._accept_plain = accept_plain
         self._store = engine.store
 
     def parse(self, file: File) -> Parsed | MessageError:
         """Read a file's message; pure, so that what is incomplete can be left for later before anything is recorded."""
         try:
-            return parse(file.raw or b"", file.name)
+            parsed = parse(file.raw or b"", file.name)
         except MessageError as error:
             return error
+        if parsed.plain and not self._accept_plain:
+            return MessageError(
+                "no-frontmatter", "there is no front matter", "See inbox.accept_plain_files.", file.name
+            )
+        return parsed
 
     def receive(self, file: File, parsed: Parsed) -> str:
         """Let a message happen and record it; returns the verdict: accepted, duplicate, ignored, late, orphan, rejected."""
@@ -121,7 +125,7 @@ class Intake:
 
     # -------------------------------------------------------------- verdicts
 
-    def _judge(self, message: Message, sha256: str) -> tuple[str, str | None]:
+    def _judge(self, message: AnyMessage, sha256: str) -> tuple[str, str | None]:
         earlier = self._store.earlier(message.message_id, sha256)
         if earlier is not None:
             if earlier.sha256 != sha256:
@@ -130,7 +134,9 @@ class Intake:
         match message:
             case TaskMessage():
                 return self._task(message)
-            case ReplyMessage() | AckMessage() | PlanMessage() | QuestionMessage() | ProgressMessage() | ReviewMessage():
+            case (
+                ReplyMessage() | AckMessage() | PlanMessage() | QuestionMessage() | ProgressMessage() | ReviewMessage()
+            ):
                 return self._report(message)
             case AnswerMessage() | SteerMessage() | CancelMessage():
                 return self._order(message)
@@ -202,7 +208,7 @@ class Intake:
         cancelled = self._store.cancelled_before(message.from_, message.task_id, message.subtask_id)
         return f"cancelled by {message.from_} before it arrived" if cancelled else ""
 
-    def _report(self, message: Message) -> tuple[str, str | None]:
+    def _report(self, message: AnyMessage) -> tuple[str, str | None]:
         """Something about an attempt, from whoever has it."""
         task = self._child(message)
         if task is None:
@@ -229,7 +235,7 @@ class Intake:
             task = self._store.by_local_id(root_local_id(message.task_id, message.subtask_id))
         if task is None:
             return "orphan", None
-        text = _text(message)
+        text = message.text.strip()
         heard: Input
         match message:
             case AnswerMessage():
@@ -244,33 +250,13 @@ class Intake:
         return "accepted", task.id
 
 
-def _said(message: Message) -> Any:
-    match message:
-        case ReplyMessage(status="done"):
-            results = message.section("Results") or _text(message)
-            return Results(results, message.answer or "", message.section("Planned Actions"))
-        case ReplyMessage():
-            return Failure(message.section("Error") or _text(message), message.section("Partial Results"))
-        case PlanMessage():
-            plan = _plan(message)
-            if plan is None:
-                raise MessageError("missing-section", "a plan needs the section `## DAG`", "See docs/messages.md.")
-            return Planned(plan)
-        case QuestionMessage():
-            return Question(_text(message))
-        case ProgressMessage():
-            return Progress(_text(message))
-        case ReviewMessage():
-            return Reviewed(message.verdict, message.summary(), message.findings)
-        case _:
-            return Acknowledged()
-
-
-def _text(message: Message) -> str:
-    """The body as one text: what stands before the first section and the sections as they are."""
-    parts = [message.title, message.preamble]
-    parts += [f"## {section.heading}\n\n{section.text}" for section in message.sections]
-    return "\n\n".join(part for part in parts if part).strip()
+def _said(message: AnyMessage) -> Answer | Progress:
+    if isinstance(message, ProgressMessage):
+        return Progress(message.text)
+    said = answer_of(message)
+    if isinstance(said, Unreadable):
+        raise MessageError("unreadable", said.problem, "See docs/messages.md.")
+    return said
 
 
 def _plan(message: Message) -> Plan | None:
@@ -313,3 +299,14 @@ def _reason(error: MessageError | PlanError | Refused) -> dict[str, Any]:
         reason |= {"line": error.line, "field": error.field}
     return reason
 
+
+def raw_name(name: str, stamp: Mapping[str, Any]) -> str:
+    """A file's name as the file system has it: SQLite cannot hold one that is not valid text."""
+    return bytes.fromhex(stamp["name"]).decode("utf-8", "surrogateescape") if "name" in stamp else name
+
+
+def storable_name(name: str) -> tuple[str, dict[str, str]]:
+    """The name as text that can be stored and shown, and what `raw_name` needs to undo that."""
+    raw = name.encode("utf-8", "surrogateescape")
+    shown = raw.decode("utf-8", "backslashreplace")
+    return shown, ({} if shown == name else {"name": raw.hex()})

@@ -163,7 +163,7 @@ def _execute(
 ) -> subprocess.Popen[bytes]:
     try:
         # No RLIMIT_FSIZE: it would also strike the program's own database and logs. See `output_size`.
-        return subprocess.Popen(  # noqa: S603 - argv is the operator's configured command; no shell
+        return subprocess.Popen(
             list(argv),
             stdin=subprocess.DEVNULL,
             stdout=stdout,

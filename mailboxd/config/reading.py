@@ -25,6 +25,18 @@ _LARGEST = 65_536
 _DEEPEST = 4
 _MOST_PROBLEMS = 10
 
+_REMEDIES = {
+    "model_type": "is a group; write its keys below it, indented",
+    "string_type": "write one word or text",
+    "tuple_type": "write a list, like [one, two]",
+    "int_type": "write a whole number in digits, like 4",
+    "float_type": "write a number, like 5 or 0.5",
+    "bool_type": "write true or false",
+    "too_short": "write at least one",
+    "too_long": "write at most {max_length}",
+    "literal_error": "write one of {expected}",
+}
+
 Key = tuple[str | int, ...]
 Lines = dict[Key, int]
 
@@ -39,7 +51,8 @@ def load(path: Path) -> Config:
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        problems = [_explain(path, lines, details) for details in error.errors(include_url=False)]
+        found = sorted((_line(lines, details["loc"]), _explain(details)) for details in error.errors(include_url=False))
+        problems = [f"{path}:{line}: {said}" for line, said in found]
         if len(problems) > _MOST_PROBLEMS:
             problems[_MOST_PROBLEMS:] = [f"{path}: and {len(problems) - _MOST_PROBLEMS} more"]
         raise ConfigError("\n".join(problems)) from error
@@ -144,10 +157,13 @@ class _Reader:
         return ConfigError(f"{self._path}:{line}: {problem}")
 
 
-def _explain(path: Path, lines: Lines, details: ErrorDetails) -> str:
-    place = details["loc"]
-    line = next((lines[place[:length]] for length in range(len(place), 0, -1) if place[:length] in lines), 1)
-    return f"{path}:{line}: {_dotted(place) or 'config'}: {_problem(place, details)}"
+def _line(lines: Lines, place: Key) -> int:
+    """The line of a key; of the nearest one around it, if the key itself is not there."""
+    return next((lines[place[:length]] for length in range(len(place), 0, -1) if place[:length] in lines), 1)
+
+
+def _explain(details: ErrorDetails) -> str:
+    return f"{_dotted(details['loc'])}: {_problem(details['loc'], details)}"
 
 
 def _dotted(place: Key) -> str:
@@ -162,12 +178,11 @@ def _problem(place: Key, details: ErrorDetails) -> str:
         return f"no such key{_suggestion(place)}"
     if kind == "missing":
         return "is missing; add it, like `agent: main`"
-    if kind == "model_type":
-        return "is a group; write its keys below it, indented"
     if kind in {"greater_than_equal", "less_than_equal"}:
         low, high = bounds(_dotted(place))
         return f"write a number from {low:.15g} to {high:.15g}, found {value!r}"
-    remedy = details.get("ctx", {}).get("error") or f"{details['msg'][:1].lower()}{details['msg'][1:]}"
+    context = details.get("ctx", {})
+    remedy = context.get("error") or _REMEDIES.get(kind, details["msg"]).format(**context)
     return f"{remedy}" if isinstance(value, dict) else f"{remedy}, found {repr(value)[:60]}"
 
 

@@ -32,7 +32,7 @@ PROTOCOL_VERSION = 2
 _MAX_NEAR = 20
 _MAX_NEAR_LENGTH = 40
 _MAX_PLAIN_TITLE = 200
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]++(\S[^\n]*)", re.MULTILINE)
+_MAX_FIRST_LINE = 2000
 _YAML_OPENS = re.compile(r"^(?:```|~~~)[ \t]*+(?:ya?ml)?[ \t]*+\n", re.MULTILINE)
 _YAML_CLOSES = re.compile(r"^(?:```|~~~)[ \t]*+$", re.MULTILINE)
 
@@ -173,7 +173,7 @@ class _Reader:
     def _model_error(self, error: ValidationError) -> MessageError:
         """What only the finished model can check: the title, and the shape of unknown headers."""
         first = error.errors(include_url=False, include_input=False)[0]
-        field = str(first["loc"][0]) if first["loc"] else None
+        field = first.get("ctx", {}).get("field") or (str(first["loc"][0]) if first["loc"] else None)
         rule = first["type"] if "-" in first["type"] else "field-range"
         return self._error(rule, first["msg"], "", field)
 
@@ -198,9 +198,8 @@ def _plain_task(text: str, path: str, digest: str) -> TaskMessage:
     stem = PurePath(path).stem
     task_id = f"{stem[:119] if is_id(stem) else 'task'}-{digest[:8]}"
     body = split_body(text, path=path)
-    heading = _HEADING.search(text)
-    first = heading[1] if heading else text.strip().partition("\n")[0]
-    title = body.title or one_line(first)
+    heading = body.title or (body.sections[0].heading if body.sections else "")
+    title = heading or one_line(body.preamble[:_MAX_FIRST_LINE].partition("\n")[0].lstrip("#"))
     if len(title) > _MAX_PLAIN_TITLE:
         title = title[: _MAX_PLAIN_TITLE - 1] + "…"
     if any(section.is_called("Instructions") for section in body.sections):

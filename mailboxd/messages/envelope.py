@@ -198,5 +198,5 @@ def _value(value: object) -> str:
         return str(value)
     if isinstance(value, float):
         return f"{value:.6f}".rstrip("0").rstrip(".")
-    assert isinstance(value, (str, list, tuple, dict))  # noqa: S101 - the models hold nothing else
+    assert isinstance(value, (str, list, tuple, dict))  # the models hold nothing else
     return flow(value)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
 _STRUCTURE = re.compile(r"^( {0,3})(\\*(?:#|```|~~~))")
@@ -92,14 +93,10 @@ def outline(body: str, first_line: int = 1) -> Outline:
             title = index
     end = starts[0] if starts else len(lines)
     preamble = [line for index, line in enumerate(lines[:end]) if index != title]
-    sections = tuple(
-        Section(lines[start][3:].strip(), "\n".join(lines[start + 1 : stop]).strip("\n"), first_line + start + 1)
-        for start, stop in zip(starts, [*starts[1:], len(lines)], strict=True)
-    )
     return Outline(
         title=None if title is None else lines[title][1:].strip(),
         preamble="\n".join(preamble).strip("\n"),
-        sections=sections,
+        sections=_below(lines, starts, "## ", first_line),
         unclosed=None if unclosed is None else first_line + unclosed,
     )
 
@@ -109,8 +106,15 @@ def entries(section: Section) -> tuple[str, tuple[Section, ...]]:
     lines = section.text.split("\n")
     inside, _ = fenced(lines)
     starts = [i for i, line in enumerate(lines) if line.startswith("### ") and line[4:].strip() and not inside[i]]
-    found = tuple(
-        Section(lines[start][4:].strip(), "\n".join(lines[start + 1 : stop]).strip("\n"), section.line + start + 1)
-        for start, stop in zip(starts, [*starts[1:], len(lines)], strict=True)
+    before = lines[: starts[0] if starts else len(lines)]
+    return "\n".join(before).strip("\n"), _below(lines, starts, "### ", section.line)
+
+
+def _below(lines: list[str], starts: list[int], mark: str, first_line: int) -> tuple[Section, ...]:
+    """The headings at `starts`, which begin with `mark`, each with the lines up to the next one."""
+    return tuple(
+        Section(
+            lines[start][len(mark) :].strip(), "\n".join(lines[start + 1 : stop]).strip("\n"), first_line + start + 1
+        )
+        for start, stop in pairwise([*starts, len(lines)])
     )
-    return "\n".join(lines[: starts[0] if starts else len(lines)]).strip("\n"), found

@@ -10,7 +10,7 @@ part of the body (`title: ...` is a header too) is kept under that name and a co
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -129,7 +129,7 @@ class Message(BaseModel):
                 raise PydanticCustomError("unknown-field", "the envelope declares the length and hash of the body")
             if key.strip().casefold() == "approved":
                 raise PydanticCustomError("unknown-field", "`approved` is no header")
-            _check_extra({key: value}, _MAX_DEPTH)
+            _check_extra(key, {key: value}, _MAX_DEPTH)
         return self
 
     @classmethod
@@ -141,7 +141,7 @@ class Message(BaseModel):
 
     def unknown_headers(self) -> dict[str, Yaml]:
         """The headers that this type does not know, under the names they have in the file."""
-        return {key[:-1] if is_shadow(key) else key: value for key, value in (self.model_extra or {}).items()}
+        return {key[:-1] if is_shadow(key) else key: value for key, value in (self.__pydantic_extra__ or {}).items()}
 
     def section(self, name: str) -> str:
         """The text of the section `name` (case does not matter); of several, all of them; without one, ``."""
@@ -163,20 +163,24 @@ def shadow(header: str) -> str:
     return header + ":" if header.rstrip(":") in _BODY else header
 
 
-def _check_extra(value: Yaml, depth: int) -> None:
+def _check_extra(header: str, value: Yaml, depth: int) -> None:
     """A structure of text, no deeper and with no longer keys than a reader takes."""
+
+    def refuse(rule: str, problem: str) -> NoReturn:
+        raise PydanticCustomError(rule, problem, {"field": header})
+
     if depth < 0:
-        raise PydanticCustomError("too-deep", "an unknown header is nested too deep")
+        refuse("too-deep", "an unknown header is nested too deep")
     if isinstance(value, str):
         if UNSTORABLE.search(value):
-            raise PydanticCustomError("control-char", "an unknown header holds text that no file can hold")
+            refuse("control-char", "an unknown header holds text that no file can hold")
     elif isinstance(value, list):
         for item in value:
-            _check_extra(item, depth - 1)
+            _check_extra(header, item, depth - 1)
     elif isinstance(value, dict):
         for key, item in value.items():
-            if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY or UNSTORABLE.search(key):
-                raise PydanticCustomError("field-range", "the name of an unknown header is empty or too long")
-            _check_extra(item, depth - 1)
+            if not 1 <= len(key) <= MAX_KEY or UNSTORABLE.search(key):
+                refuse("field-range", f"a name in an unknown header is empty or longer than {MAX_KEY} characters")
+            _check_extra(header, item, depth - 1)
     else:
-        raise PydanticCustomError("wrong-type", "an unknown header is text, a list or a mapping")
+        refuse("wrong-type", "an unknown header is text, a list or a mapping")

@@ -66,7 +66,7 @@ class TaskMessage(Message):
 
 
 class ReplyMessage(Message):
-    """What became of a task. `answer` is the declared answer that a majority is counted over, `` if none is declared."""
+    """What became of a task. `answer` is the declared answer a majority is counted over, `` if none is."""
 
     required = ("task_id", "from", "status")
     expected = ("subtask_id", "completed_at")

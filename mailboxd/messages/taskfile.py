@@ -42,6 +42,7 @@ STATUSES = {
     Mode.COORDINATING: ("planning", "executing", "aggregating", "done", "failed", "blocked", "cancelled"),
 }
 """The statuses of a task by mode."""
+_MODES = f"Expected: {' or '.join(Mode)}."
 _STATUS_RULE = "; ".join(f"{mode}: {', '.join(statuses)}" for mode, statuses in STATUSES.items())
 CHILD_STATUSES = ("pending", "dispatched", "done", "failed", "blocked", "cancelled")
 

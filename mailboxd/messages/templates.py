@@ -84,7 +84,7 @@ class Templates:
         )
         environment.filters["quoted"] = quote_fence
         environment.filters["one_line"] = one_line
-        environment.filters["section"] = escape
+        environment.filters["section"] = _section
         return environment
 
     def _load(self, name: str) -> tuple[str, str, Callable[[], bool]] | None:
@@ -100,6 +100,11 @@ class Templates:
                 return None
             source = path.read_text("utf-8")
         return source, str(path), lambda: _signature(override) == seen
+
+
+def _section(text: str) -> str:
+    """`text` with no line that is an H1 or begins a section; reading a message undoes it."""
+    return escape(text, title=True)
 
 
 def _packaged() -> Path:

@@ -120,7 +120,7 @@ class _Builder:
         if not key:
             self._refuse(event, "bad-yaml", "a key is empty", "Give it a name, or remove the line.")
         path = (*top.path, key)
-        line = event.start_mark.line + self.first_line
+        line = self._line(event)
         if path in self.lines:
             problem = f"the key {excerpt(key)} stands twice, in lines {self.lines[path]} and {line}"
             self._refuse(event, "duplicate-key", problem, "Keep one of them.", key)
@@ -131,27 +131,30 @@ class _Builder:
         """Puts `value` where the tree is open and says where that is."""
         if not self.stack:
             self.root = value
-            self.lines[()] = event.start_mark.line + self.first_line
+            self.lines[()] = self._line(event)
             self.nulls.clear()
             return ()
         top = self.stack[-1]
         if isinstance(top.node, list):
             path = (*top.path, len(top.node))
-            self.lines[path] = event.start_mark.line + self.first_line
+            self.lines[path] = self._line(event)
             top.node.append(value)
             return path
-        assert top.key is not None  # noqa: S101 - the callers handle keys before values
+        assert top.key is not None  # a key always comes before its value
         path = (*top.path, top.key)
         top.node[top.key] = value
         top.key = None
         return path
 
-    def _refuse_alias(self, event: yaml.Event, name: str) -> NoReturn:
+    def _line(self, event: yaml.Event) -> int:
+        return self.first_line + (event.start_mark.line if event.start_mark else 0)
+
+    def _refuse_alias(self, event: yaml.Event, name: str | None) -> NoReturn:
         hint = "Write the value out; a text that begins with & or * needs quotes."
-        self._refuse(event, "alias", f"the anchor or alias {excerpt(name)} is not accepted", hint)
+        self._refuse(event, "alias", f"the anchor or alias {excerpt(name or '')} is not accepted", hint)
 
     def _refuse(self, event: yaml.Event, rule: str, problem: str, hint: str, key: str | None = None) -> NoReturn:
-        line = event.start_mark.line + self.first_line
+        line = self._line(event)
         raise MessageError(rule, problem, hint, self.path, line, None if key is None else key[:80])
 
 
@@ -170,7 +173,7 @@ def load(text: str, *, path: str, first_line: int = 1, max_events: int = 2000, m
     try:
         for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
             if count >= max_events:
-                line = event.start_mark.line + first_line
+                line = first_line + (event.start_mark.line if event.start_mark else 0)
                 hint = "Long matter belongs into the body."
                 raise MessageError("too-large", f"more than {max_events} YAML events", hint, path, line)
             builder.take(event)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from mailboxd.core.types import (
     Verdict,
     View,
 )
-from mailboxd.core.wire import read_field, to_json
+from mailboxd.core.wire import from_json, read_field, to_json
 from mailboxd.store import log
 from mailboxd.store.db import connect, migrate, transaction
 from mailboxd.store.projection import ATTEMPT_COLUMNS, TASK_COLUMNS
@@ -61,6 +61,19 @@ class Earlier:
 
     task: str | None
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An effect in the outbox. `task` is empty for one that concerns no task."""
+
+    id: str
+    kind: str
+    task: str
+    agent: str
+    effect: Effect
+    tries: int
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +141,10 @@ class Store:
     def by_local_id(self, local_id: str) -> Task | None:
         row = self.db.execute(f"SELECT {_TASK} FROM tasks t WHERE t.local_id = ?", (local_id,)).fetchone()  # noqa: S608
         return None if row is None else read_task(row)
+
+    def local_id(self, task_id: str) -> str:
+        row = self.db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()
+        return "" if row is None else row[0]
 
     def work(self, sender: str, task_id: str, subtask_id: str | None) -> Task | None:
         """The root task that is this work (protocol section 2: its identity is sender, task and subtask)."""
@@ -216,7 +233,7 @@ class Store:
 
     def _turns(self, task_id: str) -> int:
         row = self.db.execute(
-            "SELECT count(*) FROM outbox WHERE task = ? AND kind IN ('run_turn', 'look_up') AND state <> 'done'",
+            "SELECT count(*) FROM outbox WHERE task = ? AND kind IN ('run_turn', 'look_up') AND state = 'pending'",
             (task_id,),
         ).fetchone()
         return int(row[0])
@@ -288,6 +305,10 @@ class Store:
             needs[key].append(need)
         return Level(needs, node, keys)
 
+    def needs_by_key(self, parent: str) -> Mapping[str, Sequence[str]]:
+        """For each child that depends on something: the keys of what it needs."""
+        return {key: needs for key, needs in self._level(parent, "").nodes.items() if needs}
+
     def open_children(self, task_id: str) -> list[str]:
         rows = self.db.execute(
             f"SELECT id FROM tasks WHERE parent = ? AND phase NOT IN {_ENDED} ORDER BY seq", (task_id,)
@@ -330,6 +351,61 @@ class Store:
         )
         return [read_task(row) for row in rows]
 
+    # -------------------------------------------------------------- the outbox of effects
+
+    def pending(self, now: str, limit: int) -> list[Order]:
+        """Effects that are not done and whose time has come, in the order they were given."""
+        rows = self.db.execute(
+            "SELECT id, kind, task, agent, data, tries, at FROM outbox"
+            " WHERE state = 'pending' AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ?",
+            (now, limit),
+        )
+        return [_order(row) for row in rows]
+
+    def finish(self, order_id: str, state: str = "done") -> None:
+        """The effect has been performed (`done`) or given up (`failed`)."""
+        self.db.execute("UPDATE outbox SET state = ? WHERE id = ?", (state, order_id))
+
+    def postpone(self, order_id: str, not_before: str) -> None:
+        self.db.execute("UPDATE outbox SET tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
+
+    def order_of(self, order_id: str) -> Order:
+        """The effect with this id. Raises KeyError when there is none."""
+        row = self.db.execute(
+            "SELECT id, kind, task, agent, data, tries, at FROM outbox WHERE id = ?", (order_id,)
+        ).fetchone()
+        if row is None:
+            raise KeyError(order_id)
+        return _order(row)
+
+    def sent_reply(self, task_id: str) -> str | None:
+        """Our latest reply about a task: its message id."""
+        row = self.db.execute(
+            "SELECT message_id FROM messages WHERE task = ? AND direction = 'out' AND type = 'reply' ORDER BY id DESC",
+            (task_id,),
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def sent_path(self, message_id: str) -> str | None:
+        """Where below mailbox/ the file of a message of ours lies; None = it was not written yet."""
+        row = self.db.execute(
+            "SELECT path FROM messages WHERE message_id = ? AND direction = 'out'", (message_id,)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def stale_files(self) -> list[str]:
+        return [row[0] for row in self.db.execute("SELECT task FROM stale_files")]
+
+    def file_is_fresh(self, task_id: str) -> None:
+        self.db.execute("DELETE FROM stale_files WHERE task = ?", (task_id,))
+
+    def meta(self, name: str) -> str | None:
+        row = self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if row is None else row[0]
+
+    def set_meta(self, name: str, value: str) -> None:
+        self.db.execute("INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2", (name, value))
+
     # -------------------------------------------------------------- scheduling
 
     def ready(self, now: str, per_executor: int) -> Iterator[tuple[str, str, bool]]:
@@ -355,12 +431,25 @@ class Store:
         """How many calls each agent has, ordered or running."""
         return dict(
             self.db.execute(
-                "SELECT agent, count(*) FROM outbox WHERE state <> 'done' AND kind = 'run_turn' GROUP BY agent"
+                "SELECT agent, count(*) FROM outbox WHERE state = 'pending' AND kind = 'run_turn' GROUP BY agent"
             )
         )
 
     def due(self, now: str) -> list[str]:
         return [row[0] for row in self.db.execute("SELECT id FROM tasks WHERE due <= ? ORDER BY due, seq", (now,))]
+
+    def last_event(self) -> int:
+        return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+
+    def has_pending(self) -> bool:
+        return self.db.execute("SELECT 1 FROM outbox WHERE state = 'pending' LIMIT 1").fetchone() is not None
+
+    def has_backoff(self) -> bool:
+        """Whether a task waits for nothing but its backoff, or for a slot."""
+        row = self.db.execute(
+            "SELECT 1 FROM tasks WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1 LIMIT 1"
+        ).fetchone()
+        return row is not None
 
     def next_due(self) -> str | None:
         """The next moment at which something happens by itself; None = nothing waits for the clock."""
@@ -373,6 +462,11 @@ class Store:
 
 
 _GATES = {Phase(gate.value) for gate in Gate}
+
+
+def _order(row: Sequence[Any]) -> Order:
+    order_id, kind, task, agent, data, tries, at = row
+    return Order(order_id, kind, task, agent, from_json(EFFECTS[kind], json.loads(data)), tries, at)
 
 
 def read_task(row: Sequence[Any]) -> Task:

@@ -39,7 +39,14 @@ def is_showable(name: str) -> bool:
 
 def printable(name: str) -> str:
     """The name, with each byte of what is not showable as %XX. At most three times as long."""
-    return _UNSHOWABLE.sub(lambda found: "".join(f"%{byte:02X}" for byte in os.fsencode(found.group())), name)
+    return _UNSHOWABLE.sub(_percent, name)
+
+
+def _percent(found: re.Match[str]) -> str:
+    character = found.group()
+    undecodable = "\udc80" <= character <= "\udcff"  # one byte of a name that is not UTF-8, as Python shows it
+    raw = character.encode("utf-8", "surrogateescape" if undecodable else "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in raw)
 
 
 def is_file_name(name: str) -> bool:
@@ -53,9 +60,10 @@ def clash_name(name: str, digest: str, number: int, room: int = 0) -> str:
     It is showable and leaves `room` of the 255 bytes free: the stem is shortened, an extension of up to 20 bytes stays.
     `digest` is hexadecimal. The same arguments give the same name: so a repetition finds what a crash left.
     """
-    stem, extension = os.path.splitext(printable(name))
-    if len(extension.encode()) > _LONGEST_EXTENSION:
-        stem, extension = stem + extension, ""
+    shown = printable(name)
+    stem, dot, last = shown.rpartition(".")
+    extension = dot + last if stem and len(last.encode()) <= _LONGEST_EXTENSION else ""
+    stem = shown.removesuffix(extension)
     suffix = f"~{number + 1}" if number else ""
     if number >= NUMBERED:
         suffix = f"~{digest[:12]}-{number + 1}"
@@ -75,3 +83,8 @@ def first_free(is_used: Callable[[int], bool]) -> int:
         middle = (used + free) // 2
         used, free = (middle, free) if is_used(middle) else (used, middle)
     return free
+
+
+def numbers_in_use(free: int) -> list[int]:
+    """The numbers under which a repetition looks for its own work, given what `first_free` said."""
+    return [*range(NUMBERED), *([free - 1] if free > NUMBERED else [])]

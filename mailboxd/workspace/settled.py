@@ -13,8 +13,10 @@ from mailboxd.workspace.files import Stamp, is_being_written, open_regular, read
 class Unsettled:
     """Not yet. `until` is when it is worth another look (seconds since 1970); None: when something changes."""
 
-    why: str
+    text: str
     until: float | None = None
+    denied: bool = False
+    """The file exists, but not for us."""
 
 
 def read_settled(
@@ -29,7 +31,7 @@ def read_settled(
         fd = open_regular(dir_fd, name)
     except OSError as error:
         if error.errno in {errno.EACCES, errno.EPERM}:
-            return Unsettled(f"uid {os.geteuid()} may not read it")
+            return Unsettled(f"uid {os.geteuid()} may not read it", denied=True)
         raise
     if fd is None:
         return Unsettled("it changed while it was looked at", now)

@@ -201,11 +201,12 @@ CREATE TABLE outbox (
     task TEXT NOT NULL,
     agent TEXT NOT NULL,         -- whom it occupies; empty = nobody
     data TEXT NOT NULL,          -- JSON
-    state TEXT NOT NULL,         -- pending running done
+    state TEXT NOT NULL,         -- pending | done | failed
+    tries INTEGER NOT NULL DEFAULT 0,
     not_before TEXT,
     at TEXT NOT NULL
 ) STRICT;
-CREATE INDEX outbox_open ON outbox (state, seq) WHERE state <> 'done';
+CREATE INDEX outbox_open ON outbox (seq) WHERE state = 'pending';
 CREATE INDEX outbox_by_task ON outbox (task, kind, state);
 
 CREATE TABLE stale_files (

@@ -1,0 +1,66 @@
+"""Moves judged files out of the inbox. The rows of `messages` are its to-do list, so a crash only repeats a move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mailboxd.core.events import Event, Kind
+from mailboxd.engine import Engine
+from mailboxd.intake import raw_name
+from mailboxd.store.store import Unfiled
+from mailboxd.workspace.files import ObstructedError, Stamp
+from mailboxd.workspace.filing import Judged
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.mail import archive_many, reject_many
+
+BATCH = 1000
+
+
+@dataclass(slots=True)
+class Archiving:
+    engine: Engine
+    ws: Workspace
+    reports: list[Callable[[], None]]
+    obstructed: dict[str, str] = field(default_factory=dict)
+    """Files that do not let themselves be moved, by name, with the reason."""
+
+    def perform(self) -> int:
+        """Move what has been judged; returns how many files. Raises WorldError (then nothing is lost: repeat it)."""
+        todo = [item for item in self.engine.store.unfiled(BATCH) if item.name not in self.obstructed]
+        accepted = [item for item in todo if not item.rejected]
+        rejected = [item for item in todo if item.rejected]
+        taken = self.engine.store.is_filed
+        if accepted:
+            self._note(accepted, archive_many(self.ws, [(self._judged(i), i.at[:10]) for i in accepted], taken))
+        if rejected:
+            self._note(rejected, reject_many(self.ws, [(self._judged(i), _reason(i)) for i in rejected], taken))
+        return len(todo)
+
+    def _judged(self, item: Unfiled) -> Judged:
+        raw = self.engine.store.body(item.sha256) if item.sha256 is not None else None
+        stamp = {name: value for name, value in item.stamp.items() if name != "name"}
+        return Judged(raw_name(item.name, item.stamp), Stamp(**{k: int(v) for k, v in stamp.items()}), raw)
+
+    def _note(self, items: Sequence[Unfiled], places: Sequence[str | ObstructedError]) -> None:
+        moved = []
+        for item, place in zip(items, places, strict=True):
+            if isinstance(place, ObstructedError):
+                self.obstructed[item.name] = str(place)
+                self.reports.append(lambda item=item, place=place: self._alarm(item, str(place)))  # type: ignore[misc]
+            else:
+                moved.append((item.id, place))
+        self.reports.append(lambda: self._record(moved))
+
+    def _record(self, moved: Sequence[tuple[str, str]]) -> None:
+        for message, path in moved:
+            self.engine.record(Event(Kind.MESSAGE_FILED, None, {"at": self.engine.now, "id": message, "path": path}))
+
+    def _alarm(self, item: Unfiled, why: str) -> None:
+        data = {"at": self.engine.now, "what": f"{item.name} cannot be moved out of the inbox", "why": why}
+        self.engine.record(Event(Kind.ALARM, None, data))
+
+
+def _reason(item: Unfiled) -> dict[str, object]:
+    """What stands in `<name>.reason.json` beside a rejected file; the same in every repetition."""
+    return {"name": item.name, "rejected_at": item.at, "sha256": item.sha256, "message": item.id, **(item.reason or {})}

@@ -1,0 +1,94 @@
+"""One sentence for each event: what the log, `history`, the timeline and the notes of task.md all say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.text import first_line
+
+
+def describe(event: Event, name: str = "") -> str:
+    """The event in a sentence. `name` is the local id of its task, where it has one."""
+    data = event.data
+    match event.kind:
+        case Kind.TASK_CREATED:
+            return _created(data["task"], data["needs"])
+        case Kind.TASK_TRANSITIONED:
+            return f"{name}: {data['from']} -> {data['to']} ({first_line(data['reason'])})"
+        case Kind.TASK_AMENDED:
+            return f"{name}: {data['note'] or 'changed ' + ', '.join(data['changes'])}"
+        case Kind.PLAN_ADOPTED:
+            return f"{name}: a plan with {len(data['children'])} children: {_some(data['children'])}"
+        case Kind.NEEDS_CHANGED:
+            return f"{name}: now depends on {len(data['needs'])} others"
+        case Kind.CIRCUIT_OPENED:
+            return f"{name}: circuit open until {data['held_until']}: {first_line(data['reason'])}"
+        case Kind.ALARM:
+            return f"ALARM {data['what']}: {data['why']}"
+    if "message" in data or event.kind in (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED):
+        return _message(event, name)
+    return f"{name}: {_evidence(event, data)}"
+
+
+def _created(task: Mapping[str, Any], needs: list[str]) -> str:
+    after = f", after {len(needs)} others" if needs else ""
+    return f"{task['local_id']}: created for {task['sender']}: {first_line(task['title'], 80)}{after}"
+
+
+def _evidence(event: Event, data: Mapping[str, Any]) -> str:
+    match event.kind:
+        case Kind.ATTEMPT_STARTED:
+            attempt = data["attempt"]
+            return f"attempt {attempt['ordinal']} started by {attempt['executor']}"
+        case Kind.ATTEMPT_CHECKPOINT:
+            return first_line(data["note"])
+        case Kind.ATTEMPT_FINISHED:
+            error = data["changes"].get("error_summary", "")
+            return f"attempt {data['ordinal']} {data['changes']['status']}" + (
+                f": {first_line(error)}" if error else ""
+            )
+        case Kind.ARTIFACT_RECORDED:
+            artifact = data["artifact"]
+            return f"{artifact['kind']} by {artifact['produced_by']}: {artifact['summary']}"
+        case Kind.REVIEW_REQUESTED:
+            return f"{data['gate']}: {data['reviewer']} is asked to review"
+        case Kind.REVIEW_APPENDED:
+            review = data["review"]
+            return f"{review['gate']}: {review['verdict']} by {review['reviewer']}: {first_line(review['summary'])}"
+        case Kind.EDIT_REFUSED:
+            return f"an edit of {data['file']} was undone and kept as {data['kept_as']}: {first_line(data['why'])}"
+        case Kind.CONTEXT_CUT:
+            return (
+                f"the result of {data['key']} was cut to {data['kept']} of {data['size']} bytes; whole: {data['path']}"
+            )
+        case Kind.QUESTION_ASKED:
+            return f"asks {data['to']}: {first_line(data['text'])}"
+        case Kind.STEERED:
+            return f"new instructions from {data['by']}: {first_line(data['text'])}"
+        case Kind.REPLY_LATE:
+            return f"late, changes nothing: {data['said']} from {data['agent']}"
+        case _:
+            return str(event.kind)
+
+
+def _message(event: Event, name: str) -> str:
+    data = event.data
+    about = f"{name}: " if name else ""
+    if event.kind is Kind.MESSAGE_FILED:
+        return f"filed as {data['path']}"
+    if event.kind is Kind.MESSAGE_UNDELIVERED:
+        return f"{about}could not be told to {data['to']}: {first_line(data['reason'])}"
+    message = data["message"]
+    kind, sender = message["type"] or "file", message["sender"] or "somebody"
+    if event.kind is Kind.MESSAGE_REJECTED:
+        reason = message["reason"]
+        return f"rejected {message['name']} from {sender}: {first_line(reason['problem'])} ({reason['rule']})"
+    if event.kind is Kind.MESSAGE_SENT:
+        return f"{about}sent a {kind} to {message['receiver']}"
+    return f"{about}received a {kind} from {sender} ({message['verdict']}): {message['name']}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,286 @@
+"""The daemon: wait, reap, scan, tick, schedule in one transaction, then perform what it ordered. And again.
+
+One thread. It sleeps in one selector, on the pidfds of its calls, a pipe that the watcher and signals write to, and a
+socket that the CLI pokes. What it must not forget is in the database before it acts, so it may die anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
+
+from mailboxd.archiving import Archiving
+from mailboxd.calls import Calls
+from mailboxd.core.times import to_epoch
+from mailboxd.engine import Engine
+from mailboxd.errors import MessageError, WorldError
+from mailboxd.intake import File, Intake, storable_name
+from mailboxd.peers import Peers
+from mailboxd.relay import Relay
+from mailboxd.sdnotify import Notifier
+from mailboxd.taskmd import TaskMarkdown
+from mailboxd.wake import Wake
+from mailboxd.workspace.inbox import Arrival, Inbox, Refusal
+from mailboxd.workspace.watcher import Watcher
+
+ARRIVALS_AT_ONCE = 500
+_INCOMPLETE = frozenset({"unterminated", "empty", "length-mismatch"})
+"""What a file that is still being written looks like: it is left for a while before it is judged."""
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often things are looked at without being asked, in seconds."""
+
+    rescan: float = 30.0
+    render: float = 0.2
+    incomplete: float = 60.0
+    drain: float = 60.0
+
+
+@dataclass(slots=True)
+class Daemon:
+    engine: Engine
+    intake: Intake
+    inbox: Inbox
+    relay: Relay
+    archiving: Archiving
+    taskmd: TaskMarkdown
+    peers: Peers
+    calls: Calls
+    watcher: Watcher
+    wake: Wake
+    notifier: Notifier
+    pace: Pace
+    reports: list[Callable[[], None]]
+    on_events: Callable[[int], None]
+    """Told after every commit which event was the last before it: for the log."""
+    _stopping: int = 0
+    _look: bool = True
+    _look_at: float = 0.0
+    _wait_until: float | None = None
+    _rendered_at: float = 0.0
+    _problem: str = ""
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Serve until a signal asks to stop, or, with `until_idle`, until there is nothing left to do.
+
+        Raises WorldError when the database or the disk fails: then the process must end and be started again.
+        """
+        self._start()
+        while True:
+            busy = self._turn()
+            if self._stopping or (until_idle and not busy and self._is_idle()):
+                break
+            self._sleep(0.0 if busy else self._timeout())
+        self.notifier.stopping("waiting for running turns")
+        self._drain()
+
+    def stop(self) -> None:
+        """Asked to stop: once = drain, twice = at once. Nothing is lost either way."""
+        self._stopping += 1
+        self.wake.poke()
+
+    # -------------------------------------------------------------- one round
+
+    def _start(self) -> None:
+        mono = self.engine.clock.monotonic()
+        self.watcher.start(mono)
+        self.peers.load()
+        self.peers.ask()
+        while self.peers.is_asking and not self._stopping:
+            # Known before the first plan is judged; the answer of an earlier daemon is used while it is asked again.
+            self._reap()
+            if self.peers.known:
+                break
+            self._sleep(1.0)
+            self.calls.expire(self.engine.clock.monotonic())
+        self.notifier.ready(f"agent {self.engine.settings.agent}")
+        _log.info("ready: agent %s", self.engine.settings.agent)
+
+    def _turn(self) -> bool:
+        """One round; returns whether there is more to do at once."""
+        before = self.engine.store.last_event()
+        mono = self.engine.clock.monotonic()
+        self.calls.expire(mono)
+        look = self._look or mono >= self._look_at or (self._wait_until is not None and mono >= self._wait_until)
+        more = self._record_round(look)
+        if self._stopping:
+            return more
+        begun = self.relay.perform()
+        begun += self._file()
+        begun += self._render(mono)
+        self.on_events(before)
+        return more or begun > 0 or bool(self.reports)
+
+    def _record_round(self, look: bool) -> bool:
+        """Everything this wake-up brought, in one transaction."""
+        more = False
+        with self.engine.batch():
+            self._take_reports()
+            self._take_ended()
+            if look and not self._stopping:
+                more = self._take_files()
+            self.engine.tick()
+            if not self._stopping:
+                self.engine.schedule()
+        return more
+
+    def _take_reports(self) -> None:
+        reports, self.reports[:] = list(self.reports), []
+        for report in reports:
+            report()
+
+    def _take_ended(self) -> None:
+        for call, exit_ in self.calls.ended():
+            if self.peers.owns(call):
+                self.peers.ended(call, exit_)
+            else:
+                self.relay.ended(call, exit_)
+
+    def _reap(self) -> None:
+        with self.engine.batch():
+            self._take_ended()
+
+    def _take_files(self) -> bool:
+        """Judge what lies in the inbox and what was written below tasks/; whether there is more of it."""
+        now = to_epoch(self.engine.now)
+        mono = self.engine.clock.monotonic()
+        self._look, self._wait_until = False, None
+        self._look_at = mono + (self.pace.rescan if self.watcher.healthy else min(self.pace.rescan, 5.0))
+        self.watcher.check(mono)
+        scan = self.inbox.scan(now, ARRIVALS_AT_ONCE)
+        waits = [self._judge(arrival, now) for arrival in scan.arrivals]
+        for refusal in scan.refused:
+            self.intake.reject(_file(refusal), refusal.error)
+        seen = self.taskmd.look(now)
+        moments = [moment for moment in (*waits, scan.look_again, seen.look_again) if moment is not None]
+        if moments:
+            self._wait_until = mono + max(min(moments) - now, 0.02)
+        self._look = scan.truncated or seen.truncated
+        return self._look
+
+    def _judge(self, arrival: Arrival, now: float) -> float | None:
+        """Let an arrival happen; or the moment at which one that looks unfinished is judged all the same."""
+        file = _file(arrival)
+        parsed = self.intake.parse(file)
+        until = arrival.first_seen + self.pace.incomplete
+        if not isinstance(parsed, MessageError):
+            self.intake.receive(file, parsed)
+        elif parsed.rule in _INCOMPLETE and now < until:
+            self.inbox.defer(arrival.name, until)
+            return until
+        else:
+            self.intake.reject(file, parsed)
+        return None
+
+    def _file(self) -> int:
+        try:
+            moved = self.archiving.perform()
+        except WorldError as error:
+            return self._trouble(error)
+        self._problem = ""
+        return moved
+
+    def _render(self, mono: float) -> int:
+        """Coalesced: what changed within `render` seconds becomes one writing."""
+        if mono - self._rendered_at < self.pace.render:
+            return 0
+        try:
+            written = self.taskmd.perform()
+        except WorldError as error:
+            return self._trouble(error)
+        if written:
+            self._rendered_at = self.engine.clock.monotonic()
+        return written
+
+    def _trouble(self, error: WorldError) -> int:
+        """The disk refuses something that can wait: say so once, and go on with what works."""
+        if str(error) != self._problem:
+            self._problem = str(error)
+            _log.error("%s", error)
+        return 0
+
+    # -------------------------------------------------------------- waiting
+
+    def _timeout(self) -> float:
+        """Seconds until something is due by itself."""
+        mono, now = self.engine.clock.monotonic(), to_epoch(self.engine.clock.now())
+        moments = [self._look_at - mono]
+        if self._wait_until is not None:
+            moments.append(self._wait_until - mono)
+        if (deadline := self.calls.next_deadline()) is not None:
+            moments.append(deadline - mono)
+        if (due := self.engine.store.next_due()) is not None:
+            moments.append(to_epoch(due) - now)
+        if self.engine.store.stale_files():
+            moments.append(self._rendered_at + self.pace.render - mono)
+        if self.notifier.watchdog_seconds is not None:
+            moments.append(self.notifier.watchdog_seconds / 3)
+        return max(min(moments), 0.0)
+
+    def _sleep(self, seconds: float) -> None:
+        self.notifier.watchdog()
+        for key, _ in self.calls.selector.select(seconds):
+            if key.data is self.wake:
+                self.wake.drain()
+                self._look = True
+
+    def _is_idle(self) -> bool:
+        """Nothing runs, nothing is ordered, nothing is about to happen by itself."""
+        store = self.engine.store
+        return not (
+            self.calls.running
+            or self.reports
+            or self._look
+            or self._wait_until is not None
+            or store.stale_files()
+            or store.unfiled(1)
+            or store.has_pending()
+            or store.has_backoff()
+        )
+
+    def _drain(self) -> None:
+        """Let running calls end; what has not ended by then goes on, and the next daemon adopts it."""
+        deadline = self.engine.clock.monotonic() + self.pace.drain
+        while self.calls.running and self._stopping < 2 and self.engine.clock.monotonic() < deadline:
+            self._sleep(min(1.0, max(deadline - self.engine.clock.monotonic(), 0.0)))
+            self.calls.expire(self.engine.clock.monotonic())
+            self._record_round(look=False)
+        if self._stopping < 2:
+            with suppress(WorldError):
+                self._file()
+                self.taskmd.perform(limit=1000)
+        with self.engine.batch():
+            self._take_reports()
+
+
+def _file(found: Arrival | Refusal) -> File:
+    name, extra = storable_name(found.name)
+    stamp = found.stamp
+    numbers = {"dev": stamp.dev, "ino": stamp.ino, "size": stamp.size, "mtime_ns": stamp.mtime_ns}
+    return File(name, found.raw, found.sha256, stamp.size, numbers | extra)
+
+
+@contextmanager
+def signals(daemon: Daemon) -> Iterator[None]:
+    """SIGTERM and SIGINT stop the daemon; SIGHUP looks again. Nothing else is touched."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        daemon.stop()
+
+    def look(_number: int, _frame: FrameType | None) -> None:
+        daemon.wake.poke()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, look)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

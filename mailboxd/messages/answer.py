@@ -1,0 +1,205 @@
+"""What an agent said in a turn, or a peer in a message, and what it means: text to `core.inputs.Answer`.
+
+Agents are sloppy, so the forms are few and the reading is generous: front matter with a `type:` of ours claims a
+structure, and so does a `## DAG` section with `subtasks:`; everything else is the result, as it stands. A claimed
+structure that cannot be read is `Unreadable` with the reason, so that the next attempt can mend it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from mailboxd.core.inputs import Acknowledged, Answer, Failure, Planned, Question, Results, Reviewed, Unreadable
+from mailboxd.core.types import Plan, Spec
+from mailboxd.errors import MessageError
+from mailboxd.messages import codec
+from mailboxd.messages.models import (
+    AckMessage,
+    AnyMessage,
+    PlanMessage,
+    QuestionMessage,
+    ReplyMessage,
+    ReviewMessage,
+)
+from mailboxd.messages.plan import parse_plan
+from mailboxd.messages.sections import Section, split_body
+from mailboxd.messages.spec import criteria
+from mailboxd.messages.text import clean, one_line
+
+SILENCE = frozenset({"REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_OK", "NO_REPLY"})
+"""What OpenClaw's agents say when they say nothing."""
+
+_PATH = "answer"
+_TYPES = frozenset({"reply", "plan", "question", "ack", "review"})
+_MOST_HEADER_LINES = 1000
+_TYPE = re.compile(r"type[ \t]*:[ \t]*[\"']?([A-Za-z_-]{1,40})[\"']?[ \t]*(?:#.*)?")
+_SUBTASKS = re.compile(r"^[ \t]*subtasks[ \t]*:", re.MULTILINE)
+_FENCE = re.compile(r"(`{3,}|~{3,})[\w -]{0,40}")
+_IDENTITY = {"task_id": "turn", "from": "agent"}
+_MARKUP = re.compile(r"(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+)*")
+
+
+def read_answer(text: str) -> Answer:
+    """What `text`, the whole answer of one turn, means. Never raises.
+
+    A turn knows who answers what: `task_id` and `from` may be left out. Text is taken in its normal form
+    (`text.clean`), without blank space around it.
+    """
+    text = clean(text).strip()
+    if not text or text in SILENCE:
+        return Failure(f"the agent gave no answer ({text or 'empty text'})")
+    said = _unwrapped(text)
+    added = 0
+    try:
+        if _claimed_type(said) in _TYPES:
+            said, added = _with_identity(said)
+            return _meaning(codec.parse(said.encode(), _PATH).message)
+        dag = _claimed_dag(said)
+        return Planned(_plan(dag.text, dag.line)) if dag else Results(text)
+    except MessageError as error:
+        if added and error.line is not None and error.line > len(_header_lines(said)[0]):
+            error.line -= added
+        return Unreadable(one_line(str(error)), text)
+
+
+def answer_of(message: AnyMessage) -> Answer:
+    """What a message about given work means. Only reply, plan, question, ack and review mean anything."""
+    try:
+        return _meaning(message)
+    except MessageError as error:
+        return Unreadable(one_line(str(error)), message.text)
+
+
+def _meaning(message: AnyMessage) -> Answer:
+    match message:
+        case ReplyMessage(status="done"):
+            results = message.results or _without(message, "Planned Actions")
+            if not results:
+                return Unreadable("the reply is done, but has no results", message.text)
+            return Results(results, message.answer, message.section("Planned Actions"))
+        case ReplyMessage():
+            partial = message.section("Partial Results")
+            error = message.section("Error") or _without(message, "Partial Results")
+            return Failure(error or "the agent failed and gave no reason", partial)
+        case PlanMessage():
+            dag = next((section for section in message.sections if section.is_called("DAG")), None)
+            return Planned(_plan(dag.text, dag.line) if dag else _plan(message.preamble, 1))
+        case QuestionMessage():
+            question = message.section("Question") or message.text or message.title
+            return Question(question) if question else Unreadable("the question has no text", "")
+        case ReviewMessage():
+            summary = message.section("Summary") or _without(message, "Findings")
+            return Reviewed(message.verdict, summary, message.findings)
+        case AckMessage():
+            return Acknowledged()
+    return Unreadable(f"a {message.type} is no answer", message.text)
+
+
+def _plan(yaml_text: str, first_line: int) -> Plan:
+    return parse_plan(yaml_text, path=_PATH, first_line=first_line)
+
+
+def read_draft(text: str, weak: Spec) -> Spec:
+    """`weak` with what it lacks filled in from a drafting turn (`draft.md.j2`). What its sender wrote stands."""
+    try:
+        body = split_body(_unwrapped(clean(text).strip()))
+    except MessageError:
+        return weak
+
+    def drafted(name: str) -> str:
+        return next((section.text for section in body.sections if section.is_called(name)), "")
+
+    expected = weak.expected_output.strip() or drafted("Expected Output")
+    return replace(
+        weak,
+        goal=weak.goal.strip() or one_line(drafted("Goal")),
+        expected_output=expected,
+        outputs=weak.outputs or expected,
+        acceptance_criteria=weak.acceptance_criteria
+        or criteria(drafted("Acceptance Criteria"))
+        or ((expected,) if expected else ()),
+        scope_in=weak.scope_in or drafted("Scope In"),
+        scope_out=weak.scope_out or drafted("Scope Out"),
+    )
+
+
+def summarize(text: str, limit: int = 200) -> str:
+    """The first paragraph of `text` on one line of at most `limit` (2 or more) characters, for listings.
+
+    Markup at the beginning of lines, rules, fences and control characters are left out; a heading alone is passed
+    over if something follows. `…` at the end says that the text goes on.
+    """
+    paragraphs: list[list[str]] = [[]]
+    headings: list[str] = []
+    for line in text.split("\n", 400)[:400]:
+        bare = one_line(line)
+        if not bare or not re.search(r"\w", bare) or bare.startswith(("```", "~~~")):
+            paragraphs.append([])
+        elif re.match(r"#{1,6} ", bare):
+            headings.append(_MARKUP.sub("", bare, count=1))
+            paragraphs.append([])
+        else:
+            paragraphs[-1].append(_MARKUP.sub("", bare, count=1))
+    found = [" ".join(lines) for lines in paragraphs if lines] or headings
+    if not found:
+        return one_line(text)[:limit]
+    more = len(found) > 1 or text.count("\n") >= 400
+    if len(found[0]) + 2 * more <= limit:
+        return f"{found[0]} …" if more else found[0]
+    return found[0][: limit - 1].rstrip() + "…"
+
+
+def _unwrapped(text: str) -> str:
+    """What is inside, when the whole text is one fenced block around a structure of ours."""
+    first, _, rest = text.partition("\n")
+    inner, _, last = rest.rpartition("\n")
+    fence = _FENCE.fullmatch(first.rstrip())
+    if not fence or last.strip() != fence[1]:
+        return text
+    inner = inner.strip()
+    return inner if inner.startswith(("---", "#")) else text
+
+
+def _header_lines(text: str) -> tuple[list[str], bool]:
+    """The lines of what looks like front matter, and whether it is closed."""
+    lines = text.split("\n", _MOST_HEADER_LINES)
+    if lines[0].rstrip() != "---":
+        return [], False
+    end = next((i for i, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    return lines[1:end], end is not None
+
+
+def _claimed_type(text: str) -> str:
+    for line in _header_lines(text)[0]:
+        if found := _TYPE.fullmatch(line.rstrip()):
+            return found[1].lower()
+    return ""
+
+
+def _with_identity(text: str) -> tuple[str, int]:
+    """`text` with the headers that a message needs and an answer does not, and how many lines they are."""
+    header, closed = _header_lines(text)
+    if not closed:
+        return text, 0
+    named = {line.partition(":")[0].strip() for line in header}
+    added = [f"{name}: {value}" for name, value in _IDENTITY.items() if name not in named]
+    lines = text.split("\n")
+    return "\n".join([*lines[: len(header) + 1], *added, *lines[len(header) + 1 :]]), len(added)
+
+
+def _claimed_dag(text: str) -> Section | None:
+    if not re.search(r"^ {0,3}##[ \t]+DAG\b", text, re.MULTILINE | re.IGNORECASE):
+        return None
+    try:
+        sections = split_body(text, path=_PATH).sections
+    except MessageError:
+        # Too many headings to be a plan: a long result.
+        return None
+    return next((s for s in sections if s.is_called("DAG") and _SUBTASKS.search(s.text)), None)
+
+
+def _without(message: AnyMessage, heading: str) -> str:
+    """The body without one of its sections: an answer whose author forgot the heading it belongs under."""
+    rest = [f"## {s.heading}\n\n{s.text}" for s in message.sections if not s.is_called(heading)]
+    return "\n\n".join(part for part in (message.preamble, *rest) if part)

@@ -1,0 +1,197 @@
+"""Messages that we send: written to outbox/ once, and handed over to the agent they are for.
+
+A message is handed over again only to a receiver that knows it by its id (a mailboxd peer, which shows by the
+attempt id or token it sent); with any other an unknown outcome is recorded as undelivered and left to a person.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.outcome import classify
+from mailboxd.agents.process import NotStarted, State
+from mailboxd.calls import Call, Calls, NewCall
+from mailboxd.core.effects import Bounce, Send
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.inputs import Failed, Outcome, Succeeded
+from mailboxd.core.retry import backoff
+from mailboxd.core.session import session_key
+from mailboxd.core.times import plus
+from mailboxd.core.types import OPERATORS
+from mailboxd.engine import Engine
+from mailboxd.outgoing import Outgoing
+from mailboxd.store.store import Order
+from mailboxd.workspace.files import directory, open_regular, read_up_to, world_errors
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.mail import deliver
+
+MOST_TRIES = 8
+_LARGEST = 8 << 20
+
+
+@dataclass(slots=True)
+class Posting:
+    engine: Engine
+    calls: Calls
+    openclaw: OpenClaw
+    outgoing: Outgoing
+    ws: Workspace
+    route: Callable[[str], str | None]
+    """Why an agent cannot be told anything; None = it can."""
+    reports: list[Callable[[], None]]
+    _calls: dict[str, Order] = field(default_factory=dict)
+
+    def owns(self, call: Call) -> bool:
+        return call.id in self._calls
+
+    def is_busy(self, order_id: str) -> bool:
+        return any(order.id == order_id for order in self._calls.values())
+
+    def write(self, message_id: str, kind: str, local_id: str, to: str, raw: bytes, task: str) -> bytes:
+        """Put a message into outbox/ under a name of its own; returns the bytes that lie there.
+
+        What an earlier daemon wrote is kept as it is: a message is made once. Raises WorldError.
+        """
+        name = f"{message_id}.{kind}.{local_id}"[:200] + ".md"
+        raw = self._read(f"outbox/{name}") or raw
+        deliver(self.ws.outbox, name, raw)
+        if self.engine.store.sent_path(message_id) is None:
+            self.reports.append(lambda: self._record_sent(message_id, kind, to, name, raw, task))
+        return raw
+
+    def begin(self, order: Order, may_spawn: bool) -> bool:
+        """Write a message and hand it over, or what of that an earlier daemon has not done yet."""
+        message_id = self._message_id(order)
+        if message_id is None:
+            self.reports.append(lambda: self.engine.store.finish(order.id))
+            return True
+        to, raw = self._written(order, message_id)
+        reason = self._unreachable(to)
+        if reason is not None:
+            self.reports.append(lambda: self._give_up(order, message_id, to, reason))
+            return True
+        return self._hand_over(order, to, raw, may_spawn)
+
+    def ended(self, call: Call, exit_: Exit) -> None:
+        """Record what came of a handing over; inside a batch."""
+        self._settle(self._calls.pop(call.id), call.id, classify(exit_))
+
+    # -------------------------------------------------------------- inside
+
+    def _message_id(self, order: Order) -> str | None:
+        if isinstance(order.effect, Send | Bounce):
+            return order.effect.message_id
+        return self.engine.store.sent_reply(order.task)
+
+    def _written(self, order: Order, message_id: str) -> tuple[str, bytes]:
+        """The receiver and the bytes of a message, from outbox/ if it lies there."""
+        now = self.engine.clock.now()
+        task = self.engine.store.task(order.task)
+        match order.effect:
+            case Bounce() as effect:
+                raw = self.outgoing.bounce(effect, now)
+                return effect.to, self.write(message_id, "reply", effect.task_id, effect.to, raw, "")
+            case Send() as effect if task is not None:
+                raw = self.outgoing.message(effect, task, now)
+                return effect.to, self.write(message_id, effect.type, task.local_id, effect.to, raw, task.id)
+            case _:
+                path = self.engine.store.sent_path(message_id)
+                return (task.sender if task else ""), (self._read(path) if path else b"")
+
+    def _read(self, path: str) -> bytes:
+        *folders, name = path.split("/")
+        with world_errors(f"read {path}"), directory(self.ws.root, "mailbox", *folders) as fd:
+            file = open_regular(fd, name)
+            if file is None:
+                return b""
+            with open(file, "rb") as opened:
+                return read_up_to(opened.fileno(), _LARGEST)
+
+    def _unreachable(self, to: str) -> str | None:
+        if to in OPERATORS:
+            return ""
+        if to == self.engine.settings.agent:
+            return "it is for this agent itself"
+        return self.route(to)
+
+    def _hand_over(self, order: Order, to: str, raw: bytes, may_spawn: bool) -> bool:
+        call_id = f"{order.id}.{order.tries}"
+        key = f"{session_key(to, order.task or order.id, self.engine.settings.agent, 1)}:{order.id.lower()}"
+        timeout = self.engine.settings.policy.timeout
+        call = NewCall(call_id, to, key, timeout, order.task)
+        now = self.engine.clock.monotonic()
+        found = self.calls.state(call_id)
+        if found is State.ENDED:
+            outcome = classify(self.calls.left_behind(call_id))
+            self.reports.append(lambda: self._settle(order, call_id, outcome))
+            return True
+        if found is State.RUNNING and self.calls.adopt(call, now):
+            self._calls[call_id] = order
+            return True
+        if not may_spawn or len(self.calls.running) >= self.engine.settings.slots:
+            return False
+        file = self.calls.prepare(call_id, raw)
+        try:
+            self.calls.start(call, self.openclaw.turn_argv(to, key, file, timeout), now)
+        except NotStarted as missing:
+            failed = Failed(str(missing), started=False)
+            self.reports.append(lambda: self._settle(order, call_id, failed))
+            return True
+        self._calls[call_id] = order
+        return True
+
+    def _settle(self, order: Order, call_id: str, outcome: Outcome) -> None:
+        message_id = self._message_id(order) or ""
+        if isinstance(outcome, Succeeded):
+            self.engine.store.finish(order.id)
+            self.calls.discard(call_id)
+            return
+        error = outcome.error
+        never_arrived = isinstance(outcome, Failed) and not outcome.started
+        if (never_arrived or self._knows_ids(order)) and order.tries + 1 < MOST_TRIES:
+            wait = backoff(self.engine.settings.policy, order.tries + 1, self.engine.random.random(), 0.2)
+            self.engine.store.postpone(order.id, plus(self.engine.now, wait))
+        else:
+            self._give_up(order, message_id, order.agent, error)
+
+    def _knows_ids(self, order: Order) -> bool:
+        """Whether the receiver deduplicates: it has shown an attempt id, so it is a mailboxd peer."""
+        if isinstance(order.effect, Bounce):
+            return order.effect.attempt_id is not None
+        task = self.engine.store.task(order.task)
+        if task is None:
+            return False
+        if isinstance(order.effect, Send) and order.effect.type in ("cancel", "steer"):
+            return True  # these are sent only to a peer that has acknowledged
+        return task.origin.attempt_id is not None
+
+    def _give_up(self, order: Order, message_id: str, to: str, reason: str) -> None:
+        """The message stays in outbox/. For a person that is its place; for an agent it is an event."""
+        if reason:
+            data = {"at": self.engine.now, "id": message_id, "to": to, "reason": reason}
+            self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task or None, data))
+        self.engine.store.finish(order.id, "failed" if reason else "done")
+
+    def _record_sent(self, message_id: str, kind: str, to: str, name: str, raw: bytes, task: str) -> None:
+        message = _row(message_id, kind, self.engine.settings.agent, to, f"outbox/{name}", raw)
+        self.engine.record(Event(Kind.MESSAGE_SENT, task or None, {"at": self.engine.now, "message": message}))
+
+
+def _row(message_id: str, kind: str, sender: str, to: str, path: str, raw: bytes) -> dict[str, object]:
+    return {
+        "id": message_id,
+        "direction": "out",
+        "message_id": message_id,
+        "type": kind,
+        "sender": sender,
+        "receiver": to,
+        "verdict": "sent",
+        "name": path.partition("/")[2],
+        "path": path,
+        "sha256": hashlib.sha256(raw).hexdigest(),
+        "size": len(raw),
+    }

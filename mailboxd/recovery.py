@@ -1,0 +1,93 @@
+"""Turns whose outcome is unknown: OpenClaw's ledger is asked before anything is repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.ledger import AskAgain, Fetched, FetchReply, LedgerAnswer, Lost, read_ledger, read_reply, resolve
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.process import NotStarted
+from mailboxd.calls import Call, Calls, NewCall
+from mailboxd.core.effects import LookUp
+from mailboxd.core.inputs import Outcome
+from mailboxd.core.times import plus, to_epoch
+from mailboxd.engine import Engine
+from mailboxd.store.store import Order
+
+_CALL_SECONDS = 60.0
+_LATER = 30.0
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One look-up under way. Nothing of it is stored: after a crash it is simply asked again."""
+
+    order: Order
+    effect: LookUp
+    ledger: LedgerAnswer | None = None
+    fetching: FetchReply | None = None
+
+
+@dataclass(slots=True)
+class Recovery:
+    engine: Engine
+    calls: Calls
+    openclaw: OpenClaw
+    _asking: dict[str, _Asking] = field(default_factory=dict)
+
+    def owns(self, call: Call) -> bool:
+        return call.id in self._asking
+
+    def is_busy(self, order_id: str) -> bool:
+        return any(asking.order.id == order_id for asking in self._asking.values())
+
+    def begin(self, order: Order, effect: LookUp) -> bool:
+        """Ask the ledger about the latest run of the session. False while there is no slot for the call."""
+        if len(self.calls.running) >= self.engine.settings.slots:
+            return False
+        return self._start(_Asking(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
+
+    def ended(self, call: Call, exit_: Exit) -> tuple[Order, LookUp, Outcome] | None:
+        """What a question brought; the outcome once it is known. Inside a batch."""
+        asking = self._asking.pop(call.id)
+        self.calls.discard(call.id)
+        fetched: Fetched | None = None
+        if asking.fetching is None:
+            asking.ledger = read_ledger(exit_)
+        else:
+            fetched = read_reply(asking.fetching.source, exit_, asking.fetching.run_id)
+        if asking.ledger is None:
+            raise AssertionError("a reply was fetched before the ledger was read")
+        return self._next(asking, resolve(self.openclaw, self._lost(asking), asking.ledger, fetched))
+
+    def _next(self, asking: _Asking, step: Outcome | AskAgain | FetchReply) -> tuple[Order, LookUp, Outcome] | None:
+        match step:
+            case AskAgain(seconds):
+                self.engine.store.postpone(asking.order.id, plus(self.engine.now, seconds))
+                return None
+            case FetchReply() as fetch:
+                asking.fetching = fetch
+                self._start(asking, fetch.argv, "reply")
+                return None
+            case outcome:
+                return asking.order, asking.effect, outcome
+
+    def _lost(self, asking: _Asking) -> Lost:
+        task = self.engine.store.task(asking.order.task)
+        timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
+        waited = to_epoch(self.engine.now) - to_epoch(asking.order.at)
+        return Lost(asking.effect.session_key, asking.effect.run_id, waited, patience=timeout + 2 * _CALL_SECONDS)
+
+    def _start(self, asking: _Asking, argv: tuple[str, ...], stage: str) -> bool:
+        call_id = f"{asking.order.id}.{stage}"
+        # Not the session's own key: asking about a session is no call in it.
+        call = NewCall(call_id, "", f"{stage}:{asking.effect.session_key}", _CALL_SECONDS, asking.order.task)
+        self.calls.discard(call_id)
+        try:
+            self.calls.start(call, argv, self.engine.clock.monotonic())
+        except NotStarted:
+            self.engine.store.postpone(asking.order.id, plus(self.engine.clock.now(), _LATER))
+            return False
+        self._asking[call_id] = asking
+        return True

@@ -1,0 +1,213 @@
+"""Performs committed effects, and turns what comes of them into inputs.
+
+PROMISES says for each effect what a crash in the middle of it may lead to. What cannot be repeated is marked before
+it is done (the call's directory, see `agents.process`), and looked up after a crash; everything else is done first
+and marked afterwards, and may happen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.openclaw import OpenClaw, refuse_message
+from mailboxd.agents.outcome import classify
+from mailboxd.agents.process import NotStarted, State
+from mailboxd.calls import Call, Calls, NewCall
+from mailboxd.core.effects import Bounce, Compose, LookUp, Resend, RunTurn, Send, StopTurns
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.inputs import Aborted, Answer, Failed, Outcome, Results, Succeeded, TurnEnded, Unknown
+from mailboxd.core.types import Attempt, AttemptStatus, Phase, Task, Turn
+from mailboxd.engine import Engine
+from mailboxd.messages.answer import read_answer
+from mailboxd.messages.context import Cut
+from mailboxd.outgoing import Outgoing
+from mailboxd.posting import Posting
+from mailboxd.recovery import Recovery
+from mailboxd.store.store import Order
+
+PROMISES: Mapping[str, str] = {
+    "run_turn": "started at most once; a crash in the middle is looked up, never repeated blindly",
+    "look_up": "may be repeated: it only asks",
+    "stop_turns": "may be repeated: a call that has ended is not signalled",
+    "compose": "may be repeated: the same children give the same text, and the attempt is a fence",
+    "send": "the file is written once; handed over again only to a receiver that knows messages by their id",
+    "resend": "handed over again only to a receiver that knows messages by their id",
+    "bounce": "the file is written once; handed over again only to a receiver that knows messages by their id",
+}
+BATCH = 500
+PATIENCE = 35.0
+"""Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""
+
+
+@dataclass(slots=True)
+class Relay:
+    """One workspace's performer. `report` collects what the next transaction has to record."""
+
+    engine: Engine
+    calls: Calls
+    openclaw: OpenClaw
+    outgoing: Outgoing
+    posting: Posting
+    recovery: Recovery
+    before_turn_ends: Callable[[Task], None] = lambda _task: None
+    """Reads what the agent wrote into its task.md, inside the batch that records the end of its turn."""
+    reports: list[Callable[[], None]] = field(default_factory=list)
+
+    def perform(self, *, may_spawn: bool = True) -> int:
+        """Perform what is pending, as far as slots allow. Returns how many effects were begun or done."""
+        begun = 0
+        for order in self.engine.store.pending(self.engine.clock.now(), BATCH):
+            if order.id in self.calls.running or self.recovery.is_busy(order.id) or self.posting.is_busy(order.id):
+                continue
+            begun += self._perform(order, may_spawn)
+        return begun
+
+    def ended(self, call: Call, exit_: Exit) -> None:
+        """Record what a call brought; inside a batch."""
+        if self.recovery.owns(call):
+            self._looked_up(self.recovery.ended(call, exit_))
+        elif self.posting.owns(call):
+            self.posting.ended(call, exit_)
+        else:
+            order = self.engine.store.order_of(call.id)
+            if isinstance(order.effect, RunTurn):
+                self._turn_ended(order, order.effect, _outcome(call, exit_))
+
+    def has_room(self, agent: str) -> bool:
+        settings = self.engine.settings
+        return len(self.calls.running) < settings.slots and self.calls.of_agent(agent) < settings.slots_per_agent
+
+    # -------------------------------------------------------------- effects
+
+    def _perform(self, order: Order, may_spawn: bool) -> bool:
+        match order.effect:
+            case RunTurn() as effect:
+                return self._run_turn(order, effect, may_spawn)
+            case LookUp() as effect:
+                return may_spawn and self.recovery.begin(order, effect)
+            case StopTurns():
+                self.calls.stop(order.task, "the task was cancelled", self.engine.clock.monotonic())
+            case Compose() as effect:
+                self.reports.append(lambda: self._compose(order, effect))
+                return True
+            case Send() | Bounce() | Resend():
+                return self.posting.begin(order, may_spawn)
+        self.reports.append(lambda: self.engine.store.finish(order.id))
+        return True
+
+    def _run_turn(self, order: Order, effect: RunTurn, may_spawn: bool) -> bool:
+        found = self.calls.state(effect.turn_id)
+        if found is State.ENDED:
+            exit_ = self.calls.left_behind(effect.turn_id)
+            self.reports.append(lambda: self._turn_ended(order, effect, classify(exit_)))
+            return True
+        if found is State.RUNNING:
+            return self.calls.adopt(self._new_call(order, effect), self.engine.clock.monotonic())
+        if not may_spawn or not self.has_room(order.agent) or self.calls.is_busy(effect.session_key):
+            return False
+        return self._start_turn(order, effect)
+
+    def _start_turn(self, order: Order, effect: RunTurn) -> bool:
+        task = self.engine.store.task(order.task)
+        attempt = self.engine.store.attempt(order.task, task.attempt) if task else None
+        if task is None or not _is_wanted(task, attempt, effect):
+            self.reports.append(lambda: self.engine.store.finish(order.id))
+            return True
+        prompt = self._prompt(task, attempt, effect)
+        refused = refuse_message(prompt)
+        if refused is not None:
+            self.reports.append(lambda: self._turn_ended(order, effect, refused))
+            return True
+        file = self.calls.prepare(effect.turn_id, prompt)
+        argv = self.openclaw.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout)
+        try:
+            self.calls.start(self._new_call(order, effect), argv, self.engine.clock.monotonic())
+        except NotStarted as missing:
+            # A missing program is the operator's to mend, not the task's fault: it waits and is tried again.
+            outcome = Failed(str(missing), started=False)
+            self.reports.append(lambda: self._turn_ended(order, effect, outcome))
+        return True
+
+    def _prompt(self, task: Task, attempt: Attempt | None, effect: RunTurn) -> bytes:
+        """The bytes of the turn's message. A dispatch is a file in outbox/ first, and is sent as it lies there."""
+        if effect.turn is Turn.DISPATCH and attempt is not None:
+            raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.clock.now())
+            raw = self.posting.write(effect.message_id, "task", task.local_id, effect.agent, raw, task.id)
+        else:
+            said = self.outgoing.prompt(effect, task)
+            raw, cuts = said.text.encode(), said.cuts
+        if cuts:
+            self.reports.append(lambda: self._record_cuts(task, cuts))
+        return raw
+
+    def _record_cuts(self, task: Task, cuts: tuple[Cut, ...]) -> None:
+        for cut in cuts:
+            data: dict[str, Any] = {name: getattr(cut, name) for name in ("key", "size", "kept", "sha256", "path")}
+            self.engine.record(Event(Kind.CONTEXT_CUT, task.id, {"at": self.engine.now, **data}))
+
+    def _new_call(self, order: Order, effect: RunTurn) -> NewCall:
+        task = self.engine.store.task(order.task)
+        timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
+        return NewCall(effect.turn_id, order.agent, effect.session_key, timeout + PATIENCE, order.task)
+
+    # -------------------------------------------------------------- what came of them
+
+    def _turn_ended(self, order: Order, effect: RunTurn, outcome: Outcome) -> None:
+        answer = read_answer(outcome.text) if isinstance(outcome, Succeeded) else None
+        task = self.engine.store.task(order.task)
+        if (
+            task is not None
+            and effect.turn in (Turn.WORK, Turn.SYNTHESIS)
+            and order.agent == self.engine.settings.agent
+        ):
+            self.before_turn_ends(task)
+        self._hear(order, effect, outcome, answer)
+        succeeded = isinstance(outcome, Succeeded)
+        self.engine.store.finish(order.id, "done" if succeeded else "failed")
+        if succeeded:
+            self.calls.discard(effect.turn_id)
+
+    def _hear(self, order: Order, effect: RunTurn | LookUp, outcome: Outcome, answer: Answer | None) -> None:
+        ended = TurnEnded(effect.turn, effect.attempt_id, order.agent, outcome, answer, effect.gate)
+        self.engine.hear(order.task, ended, actor=order.agent)
+
+    def _looked_up(self, found: tuple[Order, LookUp, Outcome] | None) -> None:
+        if found is not None:
+            order, effect, outcome = found
+            answer = read_answer(outcome.text) if isinstance(outcome, Succeeded) else None
+            self._hear(order, effect, outcome, answer)
+            self.engine.store.finish(order.id)
+
+    def _compose(self, order: Order, effect: Compose) -> None:
+        task = self.engine.store.task(order.task)
+        if task is not None and task.phase is Phase.EXECUTING:
+            text, answer = self.outgoing.composed(task)
+            ended = TurnEnded(
+                Turn.SYNTHESIS, effect.attempt_id, self.engine.settings.agent, Succeeded(text), Results(text, answer)
+            )
+            self.engine.hear(task.id, ended)
+        self.engine.store.finish(order.id)
+
+
+def _is_wanted(task: Task, attempt: Attempt | None, effect: RunTurn) -> bool:
+    """Whether the turn is still what the task waits for: it may have been cancelled while it was pending."""
+    if effect.turn is Turn.REVIEW:
+        return effect.gate is not None and task.phase.value == effect.gate.value
+    return (
+        task.phase is Phase.EXECUTING
+        and attempt is not None
+        and attempt.id == effect.attempt_id
+        and attempt.status is AttemptStatus.RUNNING
+    )
+
+
+def _outcome(call: Call, exit_: Exit) -> Outcome:
+    outcome = classify(exit_)
+    if call.stopped and isinstance(outcome, Aborted):
+        return Aborted(call.stopped)
+    if call.stopped and isinstance(outcome, Unknown):
+        return Unknown(f"{call.stopped}; it had to be killed, and may go on in the gateway", outcome.run_id)
+    return outcome

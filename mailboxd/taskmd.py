@@ -1,0 +1,250 @@
+"""task.md, both ways: the store shown as files, and edits of those files taken as inputs (protocol section 3).
+
+SQLite is authoritative. An edit is compared with what the file would show now; a legal one becomes inputs, an
+illegal one is undone, kept beside the file and recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.inputs import Cancel, ChildEdited, Edited, NewTask
+from mailboxd.core.planning import apply
+from mailboxd.core.times import to_epoch
+from mailboxd.core.types import SELF, Mode, Overrides, Phase, PlannedChild, Spec, Task, is_id
+from mailboxd.engine import Engine
+from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.intake import Intake
+from mailboxd.messages.plan import DagNode
+from mailboxd.messages.taskedit import TaskEdit, compare
+from mailboxd.messages.taskfile import TaskFile, parse_task_file, render_task_file
+from mailboxd.messages.templates import Templates
+from mailboxd.workspace.taskfiles import Changed, Look, TaskFiles
+
+_RESTING = {
+    Phase.COMPLETED: "done",
+    Phase.FAILED: "failed",
+    Phase.CANCELLED: "cancelled",
+    Phase.CIRCUIT_OPEN: "blocked",
+    Phase.AWAITING_APPROVAL: "blocked",
+}
+
+
+_SEAL = re.compile(rb"\nrendered: ([0-9a-f]{16})(?=\n)")
+
+
+def status_of(task: Task) -> str:
+    """clawflow's word for where a task stands: a projection of its phase."""
+    if task.phase in _RESTING:
+        return _RESTING[task.phase]
+    if task.mode is Mode.DIRECT:
+        return "in-progress" if task.attempt else "pending"
+    if task.phase is Phase.EXECUTING:
+        return "executing"
+    return "aggregating" if task.result else "planning"
+
+
+def child_status(task: Task) -> str:
+    return _RESTING.get(task.phase) or ("dispatched" if task.attempt else "pending")
+
+
+def planned_of(task: Task, needs: tuple[str, ...], copies: tuple[str, ...] = ()) -> PlannedChild:
+    """A child as its plan would name it now."""
+    spec = task.spec
+    return PlannedChild(
+        key=task.key,
+        agents=copies or (task.executor,),
+        description=spec.goal,
+        depends_on=needs,
+        instructions=spec.instructions if spec.instructions != spec.goal else "",
+        expected_output=spec.expected_output,
+        runtime=task.runtime,
+        overrides=Overrides(join=task.policy.join) if copies else Overrides(),
+    )
+
+
+@dataclass(slots=True)
+class TaskMarkdown:
+    """The task.md files of one workspace."""
+
+    engine: Engine
+    intake: Intake
+    files: TaskFiles
+    templates: Templates
+    reports: list[Callable[[], None]]
+    _shown: dict[str, TaskFile] = field(default_factory=dict)
+
+    # -------------------------------------------------------------- store -> file
+
+    def render(self, task: Task) -> bytes:
+        picture = self.picture(task)
+        self._shown[task.id] = picture
+        return sealed(render_task_file(picture, self.templates))
+
+    def picture(self, task: Task) -> TaskFile:
+        """What the task.md of a task shows."""
+        children = self.engine.store.children(task.id) if task.mode is Mode.COORDINATING else []
+        needs = self.engine.store.needs_by_key(task.id) if children else {}
+        return TaskFile(
+            task_id=task.task_id,
+            title=task.title,
+            mode=task.mode,
+            status=status_of(task),
+            sender=task.sender,
+            created_at=task.created_at,
+            updated_at=task.updated_at,
+            instructions=task.spec.instructions,
+            notes=task.notes,
+            results=task.result or task.error if task.mode is Mode.DIRECT else "",
+            dag=tuple(self._node(child, tuple(needs.get(child.key, ()))) for child in children),
+            subtask_results=tuple((c.key, c.result or c.error) for c in children if c.phase.is_terminal),
+            synthesised=task.result if task.mode is Mode.COORDINATING else "",
+            extra_sections=_spec_sections(task.spec),
+        )
+
+    def _node(self, child: Task, needs: tuple[str, ...]) -> DagNode:
+        copies = tuple(copy.executor for copy in self.engine.store.children(child.id)) if child.broadcast else ()
+        return DagNode(
+            planned_of(child, needs, copies),
+            status=child_status(child),
+            dispatched_at=child.dispatched_at or "",
+            completed_at=child.completed_at or "",
+            result_summary=child.result_summary or child.error,
+        )
+
+    def perform(self, limit: int = 20) -> int:
+        """Write the files that show less than the tables know. Returns how many. Raises WorldError."""
+        written = 0
+        for task_id in self.engine.store.stale_files()[:limit]:
+            task = self.engine.store.task(task_id)
+            if task is not None and not self.files.write(task.local_id, self.render(task)):
+                continue  # somebody edited it meanwhile: that is read first
+            self.reports.append(lambda task_id=task_id: self.engine.store.file_is_fresh(task_id))  # type: ignore[misc]
+            written += 1
+        return written
+
+    # -------------------------------------------------------------- file -> store
+
+    def look(self, now: float, among: Sequence[str] | None = None) -> Look:
+        """Let every task.md that somebody wrote since the last look happen; inside a batch. Raises WorldError."""
+        found = self.files.look(now, among)
+        for changed in found.changed:
+            if not is_sealed(changed.raw):
+                self.take(changed)
+        for unusable in found.unusable:
+            task = self.engine.store.by_local_id(unusable.local_id)
+            self._refuse(unusable.local_id, None, task, str(unusable.error))
+        for local_id in found.missing:
+            task = self.engine.store.by_local_id(local_id)
+            self.files.forget(local_id)
+            if task is not None:
+                self.engine.store.mark_for_rendering([task.id])
+        return found
+
+    def look_at(self, task: Task) -> None:
+        """Take what was written into one task's file: its agent's turn is about to be judged."""
+        now = to_epoch(self.engine.now)
+        self.look(now, [task.local_id])
+
+    def take(self, changed: Changed) -> None:
+        """Let one task.md happen; inside a batch."""
+        task = self.engine.store.by_local_id(changed.local_id)
+        try:
+            written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md")
+            if task is None:
+                self._create(changed.local_id, written)
+            else:
+                self._edit(task, written)
+        except (MessageError, PlanError, Refused) as error:
+            self._refuse(changed.local_id, changed.raw, task, str(error))
+
+    def _create(self, local_id: str, written: TaskFile) -> None:
+        sender = written.sender or "operator"
+        if not is_id(sender):
+            raise MessageError("bad-id", f"{sender[:80]!r} cannot be a sender", field="from")
+        policy = apply(self.engine.settings.policy, written.overrides)
+        plan = written.plan if written.dag else None
+        new = NewTask(local_id, None, local_id, sender, written.title or local_id, spec_of(written), policy, plan=plan)
+        self.intake.create(new, actor=sender)
+
+    def _edit(self, task: Task, written: TaskFile) -> None:
+        edit = compare(self._shown.get(task.id) or self.picture(task), written)
+        if edit.problems:
+            raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
+        self.apply(task, edit)
+
+    def apply(self, task: Task, edit: TaskEdit) -> None:
+        """A legal edit, as inputs: first what is removed, then what is changed, then what is added."""
+        children = {child.key: child for child in self.engine.store.children(task.id)}
+        for key in edit.cancelled:
+            self.engine.hear(children[key].id, Cancel("operator", "removed from task.md"), Role.OPERATOR, "task.md")
+        for planned in edit.changed:
+            self._change(task, planned, children)
+        if edit.added or edit.notes is not None or edit.results is not None or edit.instructions is not None:
+            added = tuple(self._own(planned) for planned in edit.added)
+            heard = Edited(added, edit.notes, edit.results, edit.instructions)
+            self.engine.hear(task.id, heard, actor="task.md")
+
+    def _change(self, task: Task, planned: PlannedChild, children: dict[str, Task]) -> None:
+        child = children[planned.key]
+        if child.broadcast or len(planned.agents) > 1:
+            raise Refused("illegal-edit", f"{planned.key} is a broadcast", "Cancel it and add another child.")
+        self.engine.check_edited_child(task, planned)
+        needs = tuple(children[key].id for key in planned.depends_on if key in children)
+        self.engine.hear(child.id, ChildEdited(self._own(planned), needs), actor="task.md")
+
+    def _own(self, planned: PlannedChild) -> PlannedChild:
+        return planned if planned.agents else PlannedChild(planned.key, (SELF,), planned.description)
+
+    def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:
+        """Keep what was written beside the file, and show the store's truth again."""
+        kept = self.files.keep_rejected(local_id, raw, self.engine.now)
+        data = {"at": self.engine.now, "file": f"tasks/{local_id}/task.md", "kept_as": kept, "why": why[:2000]}
+        self.engine.record(Event(Kind.EDIT_REFUSED, task.id if task else None, data))
+
+
+def sealed(raw: bytes) -> bytes:
+    """A rendering of ours, with a line in its front matter by which it is known again: nobody has edited it since."""
+    head, fence, body = raw.partition(b"\n---\n")
+    return head + b"\nrendered: " + _digest(raw) + fence + body
+
+
+def is_sealed(raw: bytes) -> bool:
+    found = _SEAL.search(raw)
+    return found is not None and _digest(unsealed(raw)) == found[1]
+
+
+def unsealed(raw: bytes) -> bytes:
+    return _SEAL.sub(b"", raw, count=1)
+
+
+def _digest(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).hexdigest()[:16].encode()
+
+
+def spec_of(written: TaskFile) -> Spec:
+    """The spec of a task that somebody wrote as a task.md."""
+    expected = written.section("Expected Output")
+    listed = [line.strip().lstrip("-*").strip() for line in written.section("Acceptance Criteria").splitlines()]
+    return Spec(
+        goal=written.title,
+        instructions=written.instructions,
+        context=written.section("Context"),
+        expected_output=expected,
+        scope_in=written.section("Scope In") or written.instructions,
+        scope_out=written.section("Scope Out"),
+        inputs=written.section("Inputs") or written.section("Context"),
+        outputs=written.section("Outputs") or expected,
+        acceptance_criteria=tuple(line for line in listed if line) or ((expected,) if expected else ()),
+        risks=written.section("Risks"),
+        planned_actions=written.section("Planned Actions"),
+    )
+
+
+def _spec_sections(spec: Spec) -> tuple[tuple[str, str], ...]:
+    named = (("Context", spec.context), ("Expected Output", spec.expected_output))
+    return tuple((heading, text) for heading, text in named if text.strip())

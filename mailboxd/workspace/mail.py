@@ -1,0 +1,134 @@
+"""Delivering, archiving and rejecting: every file ends in exactly one place, with the bytes that were judged.
+
+DIAGNOSTICS. WorldError: a directory is missing, is a link, is full or forbidden; stop the intake, nothing is lost,
+repeat when it is mended. ObstructedError: this one file does not let itself be moved; report it, carry on. ValueError:
+a name or a day that is none; our bug.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from mailboxd.workspace.files import ObstructedError, Stamp, directory, world_errors
+from mailboxd.workspace.filing import Filing, Judged, Taken, file, publish_once
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.names import is_file_name
+
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+
+Answers = list[str | ObstructedError]
+"""For each file its path relative to mailbox/, or why it could not be moved."""
+
+
+def deliver(target: Path, name: str, raw: bytes) -> str:
+    """Writes a message into a directory so that it appears there complete and durable, or not at all; its final name.
+
+    A name that is used gets a suffix, unless the file there has the same bytes: then it is this message, delivered
+    before a crash. Raises WorldError; ValueError if `name` is hidden or no file name.
+    """
+    return deliver_many(target, [(name, raw)])[0]
+
+
+def deliver_many(target: Path, messages: Iterable[tuple[str, bytes]]) -> list[str]:
+    """`deliver` for many, with one fsync of the directory."""
+    with world_errors(f"write to {target}"), directory(target.parent, target.name) as fd:
+        names = [_deliver(fd, name, raw) for name, raw in messages]
+        os.fsync(fd)
+    return names
+
+
+def _deliver(fd: int, name: str, raw: bytes) -> str:
+    if not is_file_name(name) or name.startswith("."):
+        raise ValueError(f"{name!r} is no name for a message")
+    return publish_once(fd, name, raw)
+
+
+def archive(ws: Workspace, name: str, stamp: Stamp | None, raw: bytes, day: str, taken: Taken) -> str:
+    """Moves inbox/<name> to archive/<day>/, and returns its path there relative to mailbox/.
+
+    If the file is gone or is no longer the one that was judged, the judged bytes are written to the archive, and what
+    now lies in the inbox stays there as a new arrival. `day` is `YYYY-MM-DD` and must be the same in a repetition.
+    Raises WorldError, ObstructedError, ValueError.
+    """
+    return _only(archive_many(ws, [(Judged(name, stamp, raw), day)], taken))
+
+
+def archive_many(ws: Workspace, items: Sequence[tuple[Judged, str]], taken: Taken) -> Answers:
+    """`archive` for many, one answer for each in order, with one fsync of each directory.
+
+    Record the answers before the next call, or `taken` does not know them. A WorldError may come half-way: then
+    repeat all of them.
+    """
+    for _, day in items:
+        if _DAY.fullmatch(day) is None:
+            raise ValueError(f"{day!r} is not a day like 2026-11-21")
+    return _file_all(ws, [Filing(item, f"archive/{day}") for item, day in items], taken)
+
+
+def reject(
+    ws: Workspace, name: str, stamp: Stamp | None, raw: bytes | None, reason: Mapping[str, object], taken: Taken
+) -> str:
+    """Moves inbox/<name> to rejected/ as `archive` does, and writes `<its name there>.reason.json` beside it.
+
+    The name is shortened to leave room for that, and made printable. What is not a regular file is moved as it is, a
+    link itself and not its target. `reason` is what JSON can say, and must be the same in a repetition. Raises as
+    `archive` does; ObstructedError also if the file was never read and is gone.
+    """
+    return _only(reject_many(ws, [(Judged(name, stamp, raw), reason)], taken))
+
+
+def reject_many(ws: Workspace, items: Sequence[tuple[Judged, Mapping[str, object]]], taken: Taken) -> Answers:
+    """`reject` for many, as `archive_many` is for `archive`."""
+    filings = [
+        Filing(item, "rejected", json.dumps(reason, indent=2, sort_keys=True).encode() + b"\n")
+        for item, reason in items
+    ]
+    return _file_all(ws, filings, taken)
+
+
+def _only(answers: Answers) -> str:
+    answer = answers[0]
+    if isinstance(answer, ObstructedError):
+        raise answer
+    return answer
+
+
+def _file_all(ws: Workspace, filings: Sequence[Filing], taken: Taken) -> Answers:
+    answers: Answers = []
+    given: set[str] = set()
+    for filing in filings:
+        if not is_file_name(filing.item.name):
+            raise ValueError(f"{filing.item.name!r} is no file name")
+    with ExitStack() as opened, world_errors(f"move mail out of {ws.inbox}"):
+        inbox = opened.enter_context(directory(ws.root, "mailbox", "inbox"))
+        targets: dict[str, int] = {}
+        for filing in filings:
+            if filing.place not in targets:
+                targets[filing.place] = opened.enter_context(_target(ws, filing.place))
+            try:
+                path = file(inbox, targets[filing.place], filing, lambda path: path in given or taken(path))
+                given.add(path)
+                answers.append(path)
+            except ObstructedError as stuck:
+                answers.append(stuck)
+        for fd in (*targets.values(), inbox):
+            os.fsync(fd)
+    return answers
+
+
+@contextmanager
+def _target(ws: Workspace, place: str) -> Iterator[int]:
+    """The directory below mailbox/; that of a day is made, archive/ and rejected/ must be there."""
+    top, *day = place.split("/")
+    with directory(ws.root, "mailbox", top) as fd:
+        for name in day:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=fd)
+                os.fsync(fd)
+    with directory(ws.root, "mailbox", *place.split("/")) as fd:
+        yield fd

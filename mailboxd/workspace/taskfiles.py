@@ -1,0 +1,251 @@
+"""tasks/*/task.md: the readable face of each task, which people and agents edit while we render it.
+
+A file has changed when its stamp is not the one that was last rendered or last seen. What is remembered is in memory
+only: after a restart `remember` brings back what the database knows, and the rest is reported as changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from mailboxd.core.types import is_id
+from mailboxd.errors import MessageError
+from mailboxd.workspace.files import (
+    ObstructedError,
+    Stamp,
+    directory,
+    is_being_written,
+    look,
+    move,
+    open_regular,
+    replace,
+    world_errors,
+)
+from mailboxd.workspace.filing import publish_once
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.names import clash_name, first_free
+from mailboxd.workspace.settled import Unsettled, read_settled
+
+TASK_FILE = "task.md"
+
+_MAX_BYTES = 4 << 20
+_READ_AT_ONCE = 16 << 20
+"""Bytes of task files that one look may bring into memory, give or take one file."""
+
+_OBSTACLES = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.EACCES, errno.EPERM})
+"""What somebody can do to one task's directory; it says nothing about the others."""
+
+_TIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:.+-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A task.md that somebody else wrote, complete."""
+
+    local_id: str
+    raw: bytes
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Something stands in the place of a task.md that cannot be read as one: a link, a directory, 5 MiB."""
+
+    local_id: str
+    error: MessageError
+    stamp: Stamp
+
+
+@dataclass(slots=True)
+class Look:
+    """One look at the task files."""
+
+    changed: list[Changed] = field(default_factory=list)
+    unusable: list[Unusable] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Local ids whose task.md was rendered or seen before, and is gone."""
+    look_again: float | None = None
+    """When a file that waits may be ready (seconds since 1970); None if only a change can do it."""
+    truncated: bool = False
+    """There is more: look again as soon as this is handled."""
+
+
+class TaskFiles:
+    """The task files of one workspace. `settle_seconds` as for the inbox."""
+
+    def __init__(self, ws: Workspace, *, settle_seconds: float = 0.5) -> None:
+        self._ws = ws
+        self._settle = settle_seconds
+        self._seen: dict[str, Stamp] = {}
+        self._waiting: dict[str, tuple[Stamp, float]] = {}
+
+    def look(self, now: float, among: Collection[str] | None = None, limit: int = 256) -> Look:
+        """What was changed by others since the last look; each change is reported once, missing files every time.
+
+        `among`: look at these local ids only; None: at every directory below tasks/. Costs one stat for each. `now` is
+        seconds since 1970. Raises WorldError if tasks/ is not there, is a link, or cannot be read.
+        """
+        found = Look()
+        size = 0
+        with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
+            ids = _directories(tasks) if among is None else [local_id for local_id in among if is_id(local_id)]
+            known = self._seen.keys() if among is None else self._seen.keys() & set(ids)
+            present = set()
+            for local_id in ids:
+                status = _status(tasks, local_id)
+                if status is None:
+                    continue
+                present.add(local_id)
+                if self._seen.get(local_id) == Stamp.of(status):
+                    continue
+                if len(found.changed) + len(found.unusable) >= limit or size >= _READ_AT_ONCE:
+                    found.truncated = True
+                    continue
+                size += self._read(local_id, status, now, found)
+        found.missing = sorted(known - present)
+        if among is None:
+            self._waiting = {local_id: waits for local_id, waits in self._waiting.items() if local_id in present}
+        return found
+
+    def remember(self, local_id: str, stamp: Stamp) -> None:
+        """This is how the file was when it was last rendered or dealt with: only another stamp is a change."""
+        self._seen[local_id] = stamp
+        self._waiting.pop(local_id, None)
+
+    def remembered(self, local_id: str) -> Stamp | None:
+        """The stamp that was last rendered or seen, for the database to keep."""
+        return self._seen.get(local_id)
+
+    def forget(self, local_id: str) -> None:
+        """The next look reports the file as changed: it could not be dealt with, or the task is over."""
+        self._seen.pop(local_id, None)
+
+    def write(self, local_id: str, raw: bytes) -> bool:
+        """Puts a rendered task.md in place, atomically and durably, and remembers it; makes its directory if needed.
+
+        False, and nothing is done, if somebody has changed the file since the last look or is writing it: look first.
+        Raises WorldError; ObstructedError if only this task's directory is in the way; ValueError on a bad id.
+        """
+        with self._directory(local_id, make=True) as fd:
+            expected = self._seen.get(local_id)
+            if not _is_as_expected(fd, expected):
+                return False
+            stamp = replace(fd, TASK_FILE, raw, lambda: _is_as_expected(fd, expected))
+        if stamp is not None:
+            self.remember(local_id, stamp)
+        return stamp is not None
+
+    def keep_rejected(self, local_id: str, raw: bytes | None, time: str) -> str:
+        """Keeps a text that was not accepted as tasks/<id>/task.rejected-<time>.md; its path relative to the root.
+
+        `raw` None: it could not be read, so the thing itself is moved there. `time` is any text for a file name, such
+        as ISO-8601. The same bytes at the same time are kept once. Raises as `write` does.
+        """
+        if _TIME.fullmatch(time) is None:
+            raise ValueError(f"{time!r} is no time for a file name")
+        name = f"task.rejected-{time}.md"
+        with self._directory(local_id, make=raw is not None) as fd:
+            kept = _move_aside(fd, name) if raw is None else publish_once(fd, name, raw)
+            os.fsync(fd)
+        if raw is None:
+            self.forget(local_id)
+        return f"tasks/{local_id}/{kept}"
+
+    @contextmanager
+    def _directory(self, local_id: str, *, make: bool) -> Iterator[int]:
+        if not is_id(local_id):
+            raise ValueError(f"{local_id!r} is no id")
+        with world_errors(f"write to {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(local_id, 0o700, dir_fd=tasks)
+                    os.fsync(tasks)
+            try:
+                with directory(self._ws.root, "tasks", local_id) as fd:
+                    yield fd
+            except OSError as error:
+                if error.errno not in _OBSTACLES:
+                    raise
+                raise ObstructedError(f"cannot write to tasks/{local_id}: {error.strerror}") from error
+
+    def _read(self, local_id: str, status: os.stat_result, now: float, found: Look) -> int:
+        """Reads one changed file into `found`; how many bytes that was."""
+        stamp = Stamp.of(status)
+        problem = _problem(local_id, status)
+        if problem is not None:
+            self.remember(local_id, stamp)
+            found.unusable.append(Unusable(local_id, problem, stamp))
+            return 0
+        seen, since = self._waiting.get(local_id, (stamp, now))
+        since = min(now, stamp.mtime, since if seen == stamp else now)
+        try:
+            with directory(self._ws.root, "tasks", local_id) as fd:
+                content = read_settled(fd, TASK_FILE, stamp, since, now, self._settle)
+        except OSError as error:
+            if error.errno not in _OBSTACLES:
+                raise
+            return 0  # the directory is a link, or was replaced this very moment
+        if isinstance(content, Unsettled):
+            self._waiting[local_id] = (stamp, since)
+            if content.until is not None:
+                found.look_again = min(content.until, found.look_again or content.until)
+            return 0
+        self.remember(local_id, stamp)
+        found.changed.append(Changed(local_id, content, stamp))
+        return len(content)
+
+
+def _directories(tasks: int) -> Iterable[str]:
+    with os.scandir(tasks) as entries:
+        return [entry.name for entry in entries if is_id(entry.name) and entry.is_dir(follow_symlinks=False)]
+
+
+def _status(tasks: int, local_id: str) -> os.stat_result | None:
+    try:
+        return look(tasks, f"{local_id}/{TASK_FILE}")
+    except OSError as error:
+        if error.errno not in _OBSTACLES:
+            raise
+        return None
+
+
+def _problem(local_id: str, status: os.stat_result) -> MessageError | None:
+    path = f"tasks/{local_id}/{TASK_FILE}"
+    if stat.S_ISLNK(status.st_mode):
+        return MessageError("symlink", "it is a symbolic link", "Write the text itself.", path)
+    if not stat.S_ISREG(status.st_mode):
+        return MessageError("not-regular", "it is not a file", "Write a regular file.", path)
+    if status.st_size > _MAX_BYTES:
+        problem = f"it has {status.st_size} bytes, more than {_MAX_BYTES}"
+        return MessageError("too-large", problem, "Name large files instead of quoting them.", path)
+    return None
+
+
+def _is_as_expected(fd: int, expected: Stamp | None) -> bool:
+    """Whether task.md is absent, or is what was last rendered or seen and nobody is writing it."""
+    status = look(fd, TASK_FILE)
+    if status is None:
+        return True
+    if Stamp.of(status) != expected:
+        return False
+    file = open_regular(fd, TASK_FILE)
+    if file is None:
+        return True  # a link or the like, which was seen and reported: a rename replaces it, not its target
+    try:
+        return not is_being_written(file)
+    finally:
+        os.close(file)
+
+
+def _move_aside(fd: int, name: str) -> str:
+    while True:
+        free = first_free(lambda number: look(fd, clash_name(name, "0", number)) is not None)
+        with suppress(FileExistsError):
+            move(fd, TASK_FILE, fd, clash_name(name, "0", free))
+            return clash_name(name, "0", free)

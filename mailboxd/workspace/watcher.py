@@ -1,0 +1,229 @@
+"""Hears that something happened below mailbox/ and tasks/, and says "look": never what, because events get lost.
+
+mailbox/ is watched as a whole, the archive with the inbox: a file that leaves a watched tree holds up all later
+events by half a second, one that is renamed within it does not. Which of the events matter is decided by their path.
+That we hear anything at all is never assumed: now and then a hidden file of our own must be heard.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from watchdog.events import (
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileClosedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+    FileSystemMovedEvent,
+)
+from watchdog.observers.inotify import InotifyObserver
+
+from mailboxd.workspace.files import directory, hidden_name
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.names import is_temporary
+from mailboxd.workspace.taskfiles import TASK_FILE
+
+PROBE_NAME = ".mailboxd-probe"
+
+_PROBE_EVERY = 30.0
+"""Seconds between two proofs that we hear, and between two attempts to hear again."""
+
+_PROBE_PATIENCE = 5.0
+"""Seconds until an unheard probe means that we are deaf."""
+
+# Not "opened", "modified" or "closed without writing": our own reading would wake us, and a writer at every write
+_EVENTS: list[type[FileSystemEvent]] = [
+    FileCreatedEvent,
+    FileClosedEvent,
+    FileMovedEvent,
+    FileDeletedEvent,
+    DirCreatedEvent,
+    DirMovedEvent,
+    DirDeletedEvent,
+]
+
+_LIMITS = {
+    errno.ENOSPC: "too many watches: raise them with `sysctl fs.inotify.max_user_watches=524288`",
+    errno.EMFILE: "too many inotify instances or open files: `sysctl fs.inotify.max_user_instances=512`, `ulimit -n`",
+}
+
+
+_Identity = tuple[tuple[int, int], ...] | None
+
+
+class Watcher:
+    """Calls `poke` (from another thread) whenever an inbox or a task file may have changed.
+
+    `poke` must only set a flag or write a byte. Nothing here raises because of what the directories look like: what
+    cannot be watched has to be scanned on a timer, and `reason` says why.
+    """
+
+    def __init__(self, ws: Workspace, poke: Callable[[], None]) -> None:
+        mail = _Tree(ws.mailbox, ws.inbox, lambda event: _concerns_inbox(event, ws.inbox))
+        tasks = _Tree(ws.tasks, ws.tasks, lambda event: _concerns_tasks(event, ws.tasks))
+        self._ears = (_Ear(mail, poke), _Ear(tasks, poke))
+
+    def start(self, now: float) -> None:
+        """Begins to listen. `now` is seconds, of any clock that is used for `check` too."""
+        for ear in self._ears:
+            ear.arm(now)
+
+    def check(self, now: float) -> bool:
+        """Proves that we still hear, and listens anew where we do not or a directory was replaced.
+
+        True: something may have been missed, scan now. To be called at every poke, every 30 seconds at least, and every
+        5 while not `healthy`. Takes microseconds if all is well, half a second if not.
+        """
+        missed = [ear.check(now) for ear in self._ears]
+        return any(missed)
+
+    @property
+    def reason(self) -> str:
+        """Why we are deaf, in a sentence for the operator; empty if we are not."""
+        return "; ".join(ear.reason for ear in self._ears if ear.reason)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether, as far as is known, every change is heard."""
+        return not self.reason
+
+    def close(self) -> None:
+        """Stops listening. May take half a second."""
+        for ear in self._ears:
+            ear.disarm()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """What one ear listens to: the tree below `top`, proven by a file in `probed`."""
+
+    top: Path
+    probed: Path
+    concerns: Callable[[FileSystemEvent], bool]
+
+
+class _Ear(FileSystemEventHandler):
+    def __init__(self, tree: _Tree, poke: Callable[[], None]) -> None:
+        self._tree = tree
+        self._poke = poke
+        self._observer: InotifyObserver | None = None
+        self._listens_to: _Identity = None
+        self._disturbed = False
+        self._tried_at = 0.0
+        self._probed_at = 0.0
+        self._heard = threading.Event()
+        self._deaf = ""
+        self._failed = ""
+
+    @property
+    def reason(self) -> str:
+        return self._failed or self._deaf
+
+    def dispatch(self, event: FileSystemEvent) -> None:
+        """Runs in watchdog's thread, which an exception would end for ever and in silence."""
+        try:
+            paths = {os.fsdecode(event.src_path), os.fsdecode(event.dest_path)}
+            if f"{self._tree.probed}/{PROBE_NAME}" in paths:
+                self._heard.set()
+                self._deaf = ""
+            elif paths & {str(self._tree.top), str(self._tree.probed)}:
+                self._disturbed = True
+                self._poke()
+            elif self._tree.concerns(event):
+                self._poke()
+        except Exception as error:
+            self._failed = f"the watcher of {self._tree.top} failed: {error!r}"
+
+    def arm(self, now: float) -> None:
+        self._tried_at = now
+        self._disturbed = False
+        self._listens_to = self._identity()
+        try:
+            self._observer = InotifyObserver()
+            self._observer.schedule(self, str(self._tree.top), recursive=True, event_filter=_EVENTS)
+            self._observer.start()
+        except OSError as error:
+            self.disarm()
+            self._deaf = f"{self._tree.top} is not watched: {_LIMITS.get(error.errno or 0, error.strerror)}"
+        else:
+            self._probe(now)
+
+    def disarm(self) -> None:
+        observer, self._observer = self._observer, None
+        if observer is None:
+            return
+        with suppress(OSError, RuntimeError):  # its parts may have died before, or have never lived
+            observer.stop()
+        if observer.is_alive():
+            observer.join()
+
+    def check(self, now: float) -> bool:
+        replaced = self._disturbed or self._identity() != self._listens_to
+        unheard = self._observer is not None and not self._heard.is_set() and now - self._probed_at >= _PROBE_PATIENCE
+        if unheard and not self._deaf:
+            self._deaf = f"{self._tree.top} is watched, but {PROBE_NAME} in {self._tree.probed} was not heard"
+        if not replaced and not self._deaf:
+            if not 0 <= now - self._probed_at < _PROBE_EVERY:
+                self._probe(now)
+            return False
+        if replaced or not 0 <= now - self._tried_at < _PROBE_EVERY:
+            self.disarm()
+            self.arm(now)
+            return True
+        return False
+
+    def _identity(self) -> _Identity:
+        """Which directories stand under our paths now; None if one is missing."""
+        with suppress(OSError):
+            stats = [path.lstat() for path in (self._tree.top, self._tree.probed)]
+            return tuple((status.st_dev, status.st_ino) for status in stats)
+        return None
+
+    def _probe(self, now: float) -> None:
+        self._probed_at = now
+        self._heard.clear()
+        try:
+            with directory(self._tree.probed.parent, self._tree.probed.name) as fd:
+                with suppress(FileNotFoundError):  # a crash left it
+                    os.unlink(PROBE_NAME, dir_fd=fd)
+                os.close(os.open(PROBE_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=fd))
+                os.unlink(PROBE_NAME, dir_fd=fd)
+        except OSError as error:
+            self._deaf = (
+                f"whether {self._tree.probed} is watched cannot be proven, we may not write there: {error.strerror} "
+                f"(make uid {os.geteuid()} its owner and run `chmod u+rwx`)"
+            )
+
+
+def _concerns_inbox(event: FileSystemEvent, inbox: Path) -> bool:
+    """Something came into the inbox or was finished there. What leaves it, and temporary names, do not matter."""
+    parent, _, name = _last_path(event).rpartition("/")
+    return parent == str(inbox) and not _is_deletion(event) and not is_temporary(name)
+
+
+def _concerns_tasks(event: FileSystemEvent, tasks: Path) -> bool:
+    """A task's directory or its task.md came, changed or went, and it was not our own rendering."""
+    source, last = os.fsdecode(event.src_path), _last_path(event)
+    if source.endswith("/" + hidden_name(TASK_FILE)):
+        return False
+    below = [path.removeprefix(f"{tasks}/").split("/") for path in (source, last)]
+    return any(len(names) == 1 or (len(names) == 2 and names[1] == TASK_FILE) for names in below)
+
+
+def _last_path(event: FileSystemEvent) -> str:
+    return os.fsdecode(event.dest_path if isinstance(event, FileSystemMovedEvent) else event.src_path)
+
+
+def _is_deletion(event: FileSystemEvent) -> bool:
+    return isinstance(event, (FileDeletedEvent, DirDeletedEvent))

@@ -1,0 +1,21 @@
+"""What the real OpenClaw printed, and small ways to make an `Exit` of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mailboxd.agents.callfiles import Exit
+
+_DIRECTORY = Path(__file__).parent / "fixtures"
+
+
+def recorded(case: str) -> Exit:
+    """How the recorded command line ended."""
+    run = json.loads((_DIRECTORY / f"{case}.json").read_text(encoding="utf-8"))
+    return Exit(run["rc"], run["stdout"].encode(), run["stderr"].encode())
+
+
+def printed(value: object, rc: int | None = 0) -> Exit:
+    """A command that printed `value` as JSON."""
+    return Exit(rc, json.dumps(value).encode())

@@ -1,0 +1,139 @@
+"""Who is there, and whom this agent may reach."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.discovery import (
+    MINIMUM_VERSION,
+    Allowed,
+    Messaging,
+    Peer,
+    parse_agents,
+    parse_allowed,
+    parse_messaging,
+    parse_version,
+)
+from tests.agents.recorded import printed, recorded
+
+NEW, OLD = (2026, 9, 6), (2026, 8, 2)
+
+
+def test_the_version_is_read_and_compared() -> None:
+    version = parse_version(recorded("version"))
+    assert version == (2026, 9, 6)
+    assert version >= MINIMUM_VERSION > (2026, 7, 35)
+
+
+@pytest.mark.parametrize("said", [b"", b"OpenClaw", b"openclaw 1.2", b"OpenClaw 2026.9.6.1", b"\xff"])
+def test_no_version_is_none(said: bytes) -> None:
+    assert parse_version(Exit(0, said)) is None
+    assert parse_version(Exit(1, recorded("version").stdout)) is None
+
+
+def test_agents_have_an_id_a_name_and_a_workspace() -> None:
+    assert parse_agents(recorded("agents-list")) == (
+        Peer("alpha", "Alpha", "/srv/openclaw/ws/alpha", is_default=True),
+        Peer("beta", "beta", "/srv/openclaw/ws/beta", is_default=False),
+        Peer("gamma", "gamma", "/srv/openclaw/ws/gamma", is_default=False),
+        Peer("delta", "Delta the slow", "/srv/openclaw/ws/delta", is_default=False),
+    )
+
+
+def test_agents_whose_id_cannot_be_ours_are_left_out() -> None:
+    assert parse_agents(printed([{"id": "../x"}, {"id": 7}, None, {"id": "ok"}])) == (
+        Peer("ok", "ok", "", is_default=False),
+    )
+
+
+@pytest.mark.parametrize("answer", [recorded("err-gateway-down"), printed({}), printed([], rc=1), Exit(0, b"[")])
+def test_a_list_that_failed_is_none_and_not_empty(answer: Exit) -> None:
+    assert parse_agents(answer) is None
+
+
+def test_an_agent_with_a_star_reaches_anybody() -> None:
+    rule = parse_allowed(recorded("config-get-agents"), "Alpha")
+    assert rule is not None
+    assert rule.permits("whoever")
+
+
+def test_a_list_of_names_is_all_that_is_reached() -> None:
+    rule = parse_allowed(recorded("config-get-agents"), "beta")
+    assert rule == Allowed(anyone=False, agents=frozenset({"alpha", "gamma"}))
+    assert rule.permits("GAMMA")
+    assert not rule.permits("beta")
+
+
+def test_an_empty_list_reaches_nobody_and_none_reaches_itself() -> None:
+    nobody = parse_allowed(recorded("config-get-agents"), "gamma")
+    itself = parse_allowed(recorded("config-get-agents"), "delta")
+    assert nobody == Allowed(anyone=False, agents=frozenset())
+    assert itself == Allowed(anyone=False, agents=frozenset({"delta"}))
+
+
+def test_the_rule_of_the_defaults_holds_where_the_agent_has_none() -> None:
+    config = {"defaults": {"subagents": {"allowAgents": ["b"]}}, "entries": {"a": {}, "c": {"subagents": {}}}}
+    for agent in ("a", "c", "unknown"):
+        assert parse_allowed(printed(config), agent) == Allowed(anyone=False, agents=frozenset({"b"}))
+
+
+def test_the_older_form_is_a_list_of_agents() -> None:
+    config = {"list": [{"id": "A", "subagents": {"allowAgents": ["*"]}}, None, {"id": 3}]}
+    assert parse_allowed(printed(config), "a") == Allowed(anyone=True, agents=frozenset({"*"}))
+
+
+@pytest.mark.parametrize("names", ["*", {"*": 1}, 7, [7], [["*"]]])
+def test_a_rule_that_is_no_list_of_texts_reaches_nobody(names: object) -> None:
+    rule = parse_allowed(printed({"entries": {"a": {"subagents": {"allowAgents": names}}}}), "a")
+    assert rule == Allowed(anyone=False, agents=frozenset())
+
+
+def test_an_unset_configuration_is_no_error() -> None:
+    assert parse_allowed(recorded("config-get-unset"), "a") == Allowed(anyone=False, agents=frozenset({"a"}))
+    assert parse_messaging(recorded("config-get-unset"), NEW) == Messaging(enabled=True, patterns=())
+    assert parse_messaging(recorded("config-get-unset"), OLD) == Messaging(enabled=False, patterns=())
+
+
+@pytest.mark.parametrize("answer", [recorded("err-gateway-down"), printed([]), Exit(0, b""), Exit(None, b"{}")])
+def test_a_configuration_that_cannot_be_read_is_no_rule(answer: Exit) -> None:
+    assert parse_allowed(answer, "a") is None
+    assert parse_messaging(answer, NEW) is None
+
+
+def test_messaging_needs_both_ends_to_match() -> None:
+    rule = parse_messaging(recorded("config-get-agentToAgent"), NEW)
+    assert rule is not None
+    assert rule.permits("alpha", "beta")
+    assert not rule.permits("alpha", "epsilon")
+    assert not rule.permits("epsilon", "alpha")
+
+
+@pytest.mark.parametrize(
+    ("rule", "permitted"),
+    [
+        ({"enabled": True}, True),
+        ({"allow": []}, True),
+        ({"allow": ["*"]}, True),
+        ({"allow": ["one", "t*o"]}, True),
+        ({"allow": ["one", ""]}, False),
+        ({"enabled": False, "allow": ["*"]}, False),
+        ({"enabled": "true"}, False),
+    ],
+)
+def test_messaging_patterns(rule: dict[str, object], permitted: bool) -> None:
+    messaging = parse_messaging(printed(rule), NEW)
+    assert messaging is not None
+    assert messaging.permits("one", "two") is permitted
+    assert messaging.permits("self", "Self")
+
+
+@given(st.sampled_from([0, 1, None]), st.binary(max_size=100))
+def test_any_bytes_can_be_read(rc: int | None, raw: bytes) -> None:
+    exit_ = Exit(rc, raw)
+    assert not parse_agents(exit_)
+    assert parse_version(exit_) is None
+    for rule in (parse_allowed(exit_, "a"), parse_messaging(exit_, OLD)):
+        assert rule is None or rc == 0

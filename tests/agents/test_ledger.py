@@ -1,0 +1,246 @@
+"""Looking up a turn whose outcome is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.ledger import (
+    AskAgain,
+    Fetched,
+    FetchReply,
+    LedgerAnswer,
+    LedgerStatus,
+    Lost,
+    ReplySource,
+    read_ledger,
+    read_reply,
+    resolve,
+)
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.core.inputs import Aborted, Failed, Permanence, Succeeded, Unknown
+from tests.agents.recorded import printed, recorded
+
+OPENCLAW = OpenClaw(("openclaw",))
+LOST = Lost("agent:beta:mailboxd:t1", run_id=None, waited=0, patience=600)
+SETTLED = replace(LOST, waited=50)
+RUN = "921eb29e-829d-4dfa-a0e0-8bdbcab907aa"
+LONG_RUN = "7faae116-bb57-4c5c-a6fa-576f8c8649c9"
+
+
+def answer(status: LedgerStatus, **fields: object) -> LedgerAnswer:
+    return replace(LedgerAnswer(status, run_id="r1"), **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("case", "status"),
+    [
+        ("tasks-show-notfound", LedgerStatus.NOT_FOUND),
+        ("tasks-show-running", LedgerStatus.RUNNING),
+        ("tasks-show-succeeded", LedgerStatus.SUCCEEDED),
+        ("tasks-show-full-key", LedgerStatus.SUCCEEDED),
+        ("tasks-show-failed", LedgerStatus.FAILED),
+        ("tasks-show-cancelled", LedgerStatus.ABORTED),
+        ("tasks-show-after-crash", LedgerStatus.INTERRUPTED),
+        ("tasks-show-timed-out", LedgerStatus.TIMED_OUT),
+        ("err-gateway-down", LedgerStatus.UNAVAILABLE),
+        ("version", LedgerStatus.UNAVAILABLE),
+        ("sigterm", LedgerStatus.UNAVAILABLE),
+    ],
+)
+def test_the_ledger_is_read_as_recorded(case: str, status: LedgerStatus) -> None:
+    assert read_ledger(recorded(case)).status is status
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [
+        ("queued", LedgerStatus.RUNNING),
+        ("lost", LedgerStatus.LOST),
+        ("blocked", LedgerStatus.FAILED),
+        ("new-word", LedgerStatus.UNAVAILABLE),
+        ("", LedgerStatus.UNAVAILABLE),
+    ],
+)
+def test_every_documented_status_has_a_meaning_and_no_other(word: str, status: LedgerStatus) -> None:
+    assert read_ledger(printed({"status": word})).status is status
+
+
+def test_the_ledger_names_the_run_and_the_tools_it_used() -> None:
+    assert read_ledger(recorded("tasks-show-succeeded")) == LedgerAnswer(LedgerStatus.SUCCEEDED, RUN)
+    used = read_ledger(printed({"status": "running", "runId": "r", "toolUseCount": 3}))
+    assert (used.run_id, used.tool_use_count) == ("r", 3)
+
+
+def test_a_reply_is_found_in_the_history_by_its_run() -> None:
+    found = read_reply(ReplySource.HISTORY, recorded("chat-history"), RUN)
+    assert found == Fetched(ReplySource.HISTORY, answered=True, text="All done.")
+
+
+def test_the_reply_of_another_run_is_not_taken() -> None:
+    for run in ("other", None):
+        assert read_reply(ReplySource.HISTORY, recorded("chat-history"), run).text is None
+
+
+def test_a_reply_that_the_history_cut_is_marked_as_cut() -> None:
+    found = read_reply(ReplySource.HISTORY, recorded("chat-history-cut"), LONG_RUN)
+    assert found.text is not None
+    assert found.cut
+
+
+def test_a_session_that_never_was_is_empty() -> None:
+    assert read_reply(ReplySource.HISTORY, recorded("chat-history-none"), None).empty
+    assert not read_reply(ReplySource.HISTORY, recorded("chat-history"), None).empty
+
+
+def test_a_reply_is_found_by_waiting_for_an_ended_run() -> None:
+    assert read_reply(ReplySource.WAIT, recorded("agent-wait-ok"), RUN).text == "All done."
+    assert read_reply(ReplySource.WAIT, recorded("agent-wait-unknown"), RUN) == Fetched(ReplySource.WAIT, answered=True)
+
+
+def test_a_reply_as_long_as_waiting_can_tell_is_taken_for_cut() -> None:
+    waited = printed({"status": "ok", "terminalReply": {"text": "x" * 4096}})
+    assert read_reply(ReplySource.WAIT, waited, RUN).cut
+
+
+@pytest.mark.parametrize("source", list(ReplySource))
+def test_no_gateway_is_no_answer(source: ReplySource) -> None:
+    assert not read_reply(source, recorded("err-gateway-down"), RUN).answered
+
+
+def test_a_success_is_fetched_from_the_history_then_by_waiting() -> None:
+    succeeded = answer(LedgerStatus.SUCCEEDED)
+    first = resolve(OPENCLAW, LOST, succeeded)
+    assert first == FetchReply(OPENCLAW.history_argv(LOST.session_key), ReplySource.HISTORY, "r1")
+    nothing = Fetched(ReplySource.HISTORY, answered=True)
+    assert resolve(OPENCLAW, LOST, succeeded, nothing) == FetchReply(OPENCLAW.wait_argv("r1"), ReplySource.WAIT, "r1")
+    found = Fetched(ReplySource.WAIT, answered=True, text="x", cut=True)
+    assert resolve(OPENCLAW, LOST, succeeded, found) == Succeeded("x", run_id="r1", truncated=True)
+
+
+def test_a_success_whose_reply_is_gone_is_unknown_and_never_repeated_blindly() -> None:
+    gone = Fetched(ReplySource.WAIT, answered=True)
+    outcome = resolve(OPENCLAW, LOST, answer(LedgerStatus.SUCCEEDED), gone)
+    assert isinstance(outcome, Unknown)
+    assert outcome.looked_up
+
+
+def test_a_rerun_under_a_new_run_id_is_taken() -> None:
+    lost = replace(LOST, run_id="old")
+    found = Fetched(ReplySource.HISTORY, answered=True, text="x")
+    assert resolve(OPENCLAW, lost, answer(LedgerStatus.SUCCEEDED, run_id="new"), found) == Succeeded("x", run_id="new")
+
+
+def test_a_failure_in_the_ledger_is_judged_like_one_in_an_answer() -> None:
+    failed = resolve(OPENCLAW, LOST, read_ledger(recorded("tasks-show-failed")))
+    assert isinstance(failed, Failed)
+    assert failed.permanence is Permanence.TRANSIENT
+    denied = resolve(OPENCLAW, LOST, answer(LedgerStatus.FAILED, error="request failed (HTTP 401)"))
+    assert isinstance(denied, Failed)
+    assert (denied.permanence, denied.retry_after, denied.run_id) == (Permanence.PERMANENT, 60, "r1")
+
+
+def test_timed_out_and_cancelled_runs_have_ended() -> None:
+    assert isinstance(resolve(OPENCLAW, LOST, read_ledger(recorded("tasks-show-timed-out"))), Failed)
+    assert isinstance(resolve(OPENCLAW, LOST, read_ledger(recorded("tasks-show-cancelled"))), Aborted)
+
+
+def test_a_running_turn_is_waited_for_as_long_as_patience_lasts() -> None:
+    running = answer(LedgerStatus.RUNNING)
+    assert resolve(OPENCLAW, LOST, running) == AskAgain(15)
+    outcome = resolve(OPENCLAW, replace(LOST, waited=590), running)
+    assert outcome == Unknown("the ledger says that the turn still runs", "r1", looked_up=True)
+
+
+@pytest.mark.parametrize("status", [LedgerStatus.INTERRUPTED, LedgerStatus.LOST])
+def test_after_a_crash_of_the_gateway_its_own_rerun_is_waited_for(status: LedgerStatus) -> None:
+    assert resolve(OPENCLAW, replace(LOST, waited=5), answer(status)) == AskAgain(40)
+    outcome = resolve(OPENCLAW, SETTLED, answer(status, tool_use_count=2))
+    assert isinstance(outcome, Unknown)
+    assert outcome.looked_up
+    assert "2 tool calls" in outcome.error
+
+
+def test_a_turn_without_a_row_never_started_once_the_gateway_says_that_its_session_is_empty() -> None:
+    missing = LedgerAnswer(LedgerStatus.NOT_FOUND)
+    assert resolve(OPENCLAW, LOST, missing) == AskAgain(45)
+    assert isinstance(resolve(OPENCLAW, SETTLED, missing), FetchReply)
+    empty = Fetched(ReplySource.HISTORY, answered=True, empty=True)
+    outcome = resolve(OPENCLAW, SETTLED, missing, empty)
+    assert isinstance(outcome, Failed)
+    assert (outcome.started, outcome.permanence) == (False, Permanence.TRANSIENT)
+
+
+def test_a_turn_without_a_row_is_unknown_if_it_was_accepted_or_its_session_is_not_empty() -> None:
+    missing = LedgerAnswer(LedgerStatus.NOT_FOUND)
+    accepted = replace(SETTLED, run_id="r0")
+    assert resolve(OPENCLAW, accepted, missing) == Unknown(
+        "the gateway accepted the turn, but the ledger has no row of it", "r0", looked_up=True
+    )
+    full = Fetched(ReplySource.HISTORY, answered=True)
+    assert isinstance(resolve(OPENCLAW, SETTLED, missing, full), Unknown)
+
+
+def test_a_gateway_that_does_not_answer_proves_nothing() -> None:
+    silent = Fetched(ReplySource.HISTORY, answered=False)
+    for status in (LedgerStatus.NOT_FOUND, LedgerStatus.SUCCEEDED):
+        assert resolve(OPENCLAW, SETTLED, answer(status), silent) == AskAgain(30)
+        outcome = resolve(OPENCLAW, replace(LOST, waited=580), answer(status), silent)
+        assert isinstance(outcome, Unknown)
+        assert outcome.looked_up
+
+
+def test_an_unreadable_ledger_is_asked_again_then_given_up() -> None:
+    unavailable = LedgerAnswer(LedgerStatus.UNAVAILABLE, error="no such file")
+    assert resolve(OPENCLAW, LOST, unavailable) == AskAgain(30)
+    outcome = resolve(OPENCLAW, replace(LOST, waited=600), unavailable)
+    assert outcome == Unknown("the ledger cannot be read: no such file", looked_up=True)
+
+
+fetches = st.none() | st.builds(
+    Fetched,
+    st.sampled_from(ReplySource),
+    answered=st.booleans(),
+    text=st.none() | st.just("x"),
+    cut=st.booleans(),
+    empty=st.booleans(),
+)
+
+
+@given(
+    st.sampled_from(LedgerStatus),
+    st.none() | st.just("r1"),
+    st.none() | st.just("r0"),
+    st.floats(0, 2000),
+    st.floats(0, 1000),
+    fetches,
+)
+def test_a_lookup_comes_to_an_end_and_invents_nothing(
+    status: LedgerStatus, row: str | None, run: str | None, waited: float, patience: float, fetched: Fetched | None
+) -> None:
+    lost = Lost("k", run, waited, patience)
+    result = resolve(OPENCLAW, lost, LedgerAnswer(status, row), fetched)
+    if isinstance(result, AskAgain):
+        assert 0 < result.after_seconds <= 45
+        assert waited < max(patience, 45)
+    elif isinstance(result, FetchReply):
+        assert fetched is None or fetched.source is ReplySource.HISTORY
+    elif isinstance(result, Unknown):
+        assert result.looked_up
+    elif isinstance(result, Succeeded):
+        assert status is LedgerStatus.SUCCEEDED
+    elif isinstance(result, Failed) and not result.started:
+        assert status is LedgerStatus.NOT_FOUND
+        assert run is None
+
+
+@given(st.sampled_from([0, 1, None]), st.binary(max_size=100))
+def test_any_bytes_can_be_read(rc: int | None, raw: bytes) -> None:
+    exit_ = Exit(rc, raw)
+    assert read_ledger(exit_).status is LedgerStatus.UNAVAILABLE
+    for source in ReplySource:
+        assert read_reply(source, exit_, "r").text is None

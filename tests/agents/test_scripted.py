@@ -1,0 +1,321 @@
+"""The stand-in keeps the contract of the real OpenClaw: whatever reads the one can read the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.discovery import Allowed, Peer, parse_agents, parse_allowed, parse_messaging, parse_version
+from mailboxd.agents.ledger import (
+    FetchReply,
+    LedgerStatus,
+    Lost,
+    ReplySource,
+    read_ledger,
+    read_reply,
+    resolve,
+)
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.outcome import classify
+from mailboxd.agents.scripted.ledger import Ledger, runs
+from mailboxd.agents.scripted.message import Message
+from mailboxd.core.inputs import Aborted, Failed, Permanence, Succeeded, Unknown
+
+REPOSITORY = Path(__file__).parents[2]
+STAND_IN = (sys.executable, "-m", "mailboxd.agents.scripted")
+ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)}
+KEY = "agent:alpha:mailboxd:t1-1-00"
+WORK = "[mailboxd] work turn · task t1.a · attempt 2\n\n# Write it\n\n## Context\n\nthe context\n"
+DISPATCH = """---
+type: task
+task_id: "t1"
+subtask_id: a
+from: alpha
+message_id: msg_1
+attempt: 2
+attempt_id: att_9
+reply_token: tok
+---
+
+# Task: Write it
+
+## Context
+
+the context
+"""
+
+SCRIPT = r"""
+agents:
+  alpha:
+    workspace: ws/alpha
+    name: The first
+    allow: [beta]
+    rules:
+      - {match: {kind: plan}, plan: {one: {agent: beta, description: "do {title}"}}}
+      - {match: {kind: work, task: 't1\.a', attempt: "2"}, reply: "{local_id} {attempt} {title} {context} {absent} {"}
+      - {match: twice, times: 2, reply: counted}
+      - {match: twice, reply: later}
+      - {match: unclear, question: "which {title}?"}
+      - {match: file, reply_file: reply.md}
+      - {match: lose, lose_reply: true, reply: did it, writes: {out/a.md: "{title}"}}
+      - {match: escape, writes: {../b.md: x}}
+      - {match: garbage, garbage: "Welcome!"}
+      - {match: hang, hang: 100}
+      - {match: down, fail: {kind: not_started}}
+      - {match: no, fail: {kind: permanent, error: no}}
+      - {match: busy, fail: {kind: rate_limit}}
+      - {match: broken, fail: {error: broken, kind: transient}}
+      - {match: crash, fail: {kind: transient, rc: 3}}
+  beta:
+    workspace: ws/beta
+    mailbox: true
+  gamma:
+    workspace: ws/gamma
+    rules:
+      - {match: {from: alpha}, late_reply: {after: 0, reply: "late {title}"}}
+"""
+
+Call = Callable[..., Exit]
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Call:
+    """Run the stand-in with the script above."""
+    (tmp_path / "s.yaml").write_text(SCRIPT)
+    (tmp_path / "reply.md").write_text("from a file for {task_id}")
+    openclaw = OpenClaw((*STAND_IN, "--script", str(tmp_path / "s.yaml")))
+
+    def called(question: str, *arguments: Any, **environ: str) -> Exit:
+        if question == "turn":
+            agent, text = arguments
+            (tmp_path / "prompt.md").write_text(text, encoding="utf-8")
+            argv = openclaw.turn_argv(agent, KEY.replace("alpha", agent), tmp_path / "prompt.md", 1)
+        else:
+            argv = getattr(openclaw, f"{question}_argv")(*arguments)
+        done = subprocess.run(argv, env={**ENVIRONMENT, **environ}, capture_output=True, check=False)
+        return Exit(done.returncode, done.stdout, done.stderr)
+
+    return called
+
+
+def ledger(tmp_path: Path) -> list[dict[str, Any]]:
+    return Ledger(tmp_path / "s.yaml.ledger.jsonl").entries()
+
+
+def said(exit_: Exit) -> str:
+    outcome = classify(exit_)
+    assert isinstance(outcome, Succeeded), outcome
+    return outcome.text
+
+
+def test_it_says_that_it_is_a_stand_in(call: Call) -> None:
+    exit_ = call("version")
+    assert parse_version(exit_) == (2026, 9, 6)
+    assert b"stand-in" in exit_.stdout
+    assert b"stand-in" in call("turn", "alpha", WORK).stderr
+
+
+def test_the_first_rule_that_matches_answers_with_what_the_message_says(call: Call) -> None:
+    assert said(call("turn", "alpha", WORK)) == "t1.a 2 Write it the context {absent} {"
+
+
+def test_without_a_rule_it_answers_all_the_same(call: Call) -> None:
+    assert said(call("turn", "alpha", "# Something")) == "[scripted] Something: done."
+
+
+def test_an_answer_has_a_run_a_session_and_a_price(call: Call) -> None:
+    outcome = classify(call("turn", "alpha", WORK))
+    assert isinstance(outcome, Succeeded)
+    assert outcome.run_id
+    assert outcome.session_ref
+    assert outcome.usage.cost_usd
+
+
+def test_a_rule_applies_so_many_times_and_then_the_next_one(call: Call) -> None:
+    assert [said(call("turn", "alpha", "twice")) for _ in range(3)] == ["counted", "counted", "later"]
+
+
+def test_a_plan_and_a_question_are_messages(call: Call) -> None:
+    plan = Message(said(call("turn", "alpha", WORK.replace("work", "plan"))))
+    assert (plan.kind, plan.task_id) == ("plan", "t1.a")
+    assert "subtasks:\n  one:\n    agent: beta\n    description: do Write it\n" in plan.text
+    question = Message(said(call("turn", "alpha", "# Task: It\n\nunclear")))
+    assert question.kind == "question"
+    assert "which It?" in question.text
+
+
+def test_a_reply_can_stand_in_a_file(call: Call) -> None:
+    assert said(call("turn", "alpha", "[mailboxd] x turn · task t9 · attempt 1\nfile")) == "from a file for t9"
+
+
+@pytest.mark.parametrize(
+    ("text", "started", "permanence"),
+    [
+        ("down", False, Permanence.TRANSIENT),
+        ("no", True, Permanence.PERMANENT),
+        ("busy", True, Permanence.TRANSIENT),
+        ("broken", True, Permanence.TRANSIENT),
+    ],
+)
+def test_failures_are_classified_like_real_ones(call: Call, text: str, started: bool, permanence: Permanence) -> None:
+    outcome = classify(call("turn", "alpha", text))
+    assert isinstance(outcome, Failed)
+    assert (outcome.started, outcome.permanence) == (started, permanence)
+    status = LedgerStatus.FAILED if started else LedgerStatus.NOT_FOUND
+    assert read_ledger(call("tasks_show", KEY)).status is status
+
+
+@pytest.mark.parametrize("text", ["garbage", "crash"])
+def test_garbage_and_strange_exits_are_unknown(call: Call, text: str) -> None:
+    assert isinstance(classify(call("turn", "alpha", text)), Unknown)
+
+
+def test_a_turn_that_hangs_times_out(call: Call) -> None:
+    outcome = classify(call("turn", "alpha", "hang"))
+    assert isinstance(outcome, Failed)
+    assert "timed out" in outcome.error
+    assert read_ledger(call("tasks_show", KEY)).status is LedgerStatus.TIMED_OUT
+
+
+def test_a_lost_reply_is_unknown_then_found_by_looking_it_up(call: Call, tmp_path: Path) -> None:
+    outcome = classify(call("turn", "alpha", "# Title\n\nlose"))
+    assert isinstance(outcome, Unknown)
+    assert (tmp_path / "ws/alpha/out/a.md").read_text() == "Title"
+    openclaw, lost = OpenClaw(()), Lost(KEY, outcome.run_id, waited=0, patience=60)
+    answer = read_ledger(call("tasks_show", KEY))
+    assert (answer.run_id, answer.tool_use_count) == (outcome.run_id, 1)
+    step = resolve(openclaw, lost, answer)
+    assert isinstance(step, FetchReply)
+    fetched = read_reply(step.source, call("history", KEY), step.run_id)
+    assert resolve(openclaw, lost, answer, fetched) == Succeeded("did it", run_id=outcome.run_id)
+    assert read_reply(ReplySource.WAIT, call("wait", outcome.run_id), outcome.run_id).text == "did it"
+    assert [run.status for run in runs(ledger(tmp_path))] == ["succeeded"]
+
+
+def test_a_session_that_never_was_is_empty_and_has_no_row(call: Call) -> None:
+    assert read_ledger(call("tasks_show", "agent:alpha:none")).status is LedgerStatus.NOT_FOUND
+    assert read_reply(ReplySource.HISTORY, call("history", "agent:alpha:none"), None).empty
+    assert read_reply(ReplySource.WAIT, call("wait", "none"), None).text is None
+
+
+def test_an_agent_writes_only_into_its_workspace(call: Call, tmp_path: Path) -> None:
+    assert isinstance(classify(call("turn", "alpha", "escape")), Unknown)
+    assert not (tmp_path / "ws/b.md").exists()
+
+
+def test_a_mailbox_takes_a_protocol_message_and_acknowledges_it(call: Call, tmp_path: Path) -> None:
+    ack = Message(said(call("turn", "beta", DISPATCH)))
+    assert ack.headers == {
+        "task_id": "t1",
+        "subtask_id": "a",
+        "from": "beta",
+        "type": "ack",
+        "attempt": "2",
+        "attempt_id": "att_9",
+        "reply_token": "tok",
+        "in_reply_to": "msg_1",
+    }
+    (delivered,) = (tmp_path / "ws/beta/mailbox/inbox").iterdir()
+    assert delivered.read_text() == DISPATCH
+    assert said(call("turn", "beta", WORK)).startswith("[scripted]")
+
+
+def test_a_late_reply_is_acknowledged_and_dropped_into_the_senders_inbox(call: Call, tmp_path: Path) -> None:
+    inbox = tmp_path / "ws/alpha/mailbox/inbox"
+    inbox.mkdir(parents=True)
+    assert Message(said(call("turn", "gamma", DISPATCH))).kind == "ack"
+    while not (arrived := [file for file in inbox.iterdir() if not file.name.startswith(".")]):
+        os.sched_yield()
+    reply = Message(arrived[0].read_text())
+    assert (reply.kind, reply.task_id, reply.subtask_id) == ("reply", "t1", "a")
+    assert (reply.headers["status"], reply.headers["reply_token"]) == ("done", "tok")
+    assert reply.values()["results"] == "late Write it"
+
+
+def test_it_is_asked_about_its_agents_like_the_real_one(call: Call, tmp_path: Path) -> None:
+    peers = parse_agents(call("agents_list"))
+    assert peers is not None
+    assert peers[0] == Peer("alpha", "The first", str(tmp_path / "ws/alpha"), is_default=True)
+    assert [peer.id for peer in peers] == ["alpha", "beta", "gamma"]
+    config = call("config_agents")
+    assert parse_allowed(config, "alpha") == Allowed(anyone=False, agents=frozenset({"beta"}))
+    assert parse_allowed(config, "beta") == Allowed(anyone=False, agents=frozenset({"beta"}))
+    messaging = parse_messaging(call("config_agent_to_agent"), (2026, 9, 6))
+    assert messaging is not None
+    assert messaging.enabled
+
+
+def test_what_the_real_one_refuses_is_refused_in_its_words(call: Call, tmp_path: Path) -> None:
+    unknown = call("turn", "nobody", WORK)
+    empty = call("turn", "alpha", " \n")
+    inside = call("turn", "alpha", WORK, OPENCLAW_SHELL="exec")
+    for exit_ in (unknown, empty, inside):
+        outcome = classify(exit_)
+        assert isinstance(outcome, Failed)
+        assert (outcome.started, outcome.permanence) == (False, Permanence.PERMANENT)
+    assert ledger(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "",
+        "- x",
+        "agents: []",
+        "agents: {a: {rulez: []}}",
+        "agents: {a: {rules: [{replay: x}]}}",
+        "x: [",
+        "agents: {alpha: {rules: [{delay: soon}]}}",
+        "agents: {alpha: {rules: [{plan: x}]}}",
+        "agents: {alpha: {rules: [{match: '['}]}}",
+        "{ledger: absent/x, agents: {alpha: }}",
+    ],
+)
+def test_a_bad_script_is_named(call: Call, tmp_path: Path, script: str) -> None:
+    (tmp_path / "s.yaml").write_text(script)
+    exit_ = call("turn", "alpha", WORK)
+    assert isinstance(classify(exit_), Unknown)
+    assert "mailboxd-scripted-openclaw" in json.loads(exit_.stdout)["error"]["message"]
+
+
+@pytest.mark.parametrize(("number", "rc"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_aborts_with_no_output(tmp_path: Path, number: signal.Signals, rc: int) -> None:
+    os.mkfifo(tmp_path / "prompt.md")
+    (tmp_path / "s.yaml").write_text("agents: {alpha: {rules: [{hang: 100}]}}")
+    ledger_file = tmp_path / "ledger"
+    openclaw = OpenClaw(STAND_IN)
+    process = subprocess.Popen(
+        openclaw.turn_argv("alpha", KEY, tmp_path / "prompt.md", 200),
+        env={**ENVIRONMENT, "MAILBOXD_SCRIPT": str(tmp_path / "s.yaml"), "MAILBOXD_SCRIPT_LEDGER": str(ledger_file)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    (tmp_path / "prompt.md").write_text("x")
+    while not Ledger(ledger_file).entries():
+        os.sched_yield()
+    (running,) = runs(Ledger(ledger_file).entries())
+    assert running.status == "running"
+    process.send_signal(number)
+    stdout, stderr = process.communicate()
+    assert (process.returncode, stdout, stderr) == (rc, b"", b"")
+    assert isinstance(classify(Exit(rc, stdout, stderr)), Aborted)
+    assert runs(Ledger(ledger_file).entries())[0].status == "cancelled"
+
+
+def test_a_witness_can_count_executions_after_any_kill(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    book = Ledger(path)
+    book.begin(lambda: {"run_id": "r1", "accepted": True, "session_key": "k"})
+    path.write_bytes(path.read_bytes().replace(f'"pid": {os.getpid()}'.encode(), b'"pid": 999999999') + b'{"event": "e')
+    book.append("end", run_id="r2", status="succeeded")
+    assert [entry["event"] for entry in book.entries()] == ["begin", "end"]
+    assert [run.status for run in runs(book.entries())] == ["lost"]

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mailboxd.core.types import Gate, Join, Overrides, PlannedChild, Runtime, Synthesis
+from mailboxd.errors import MessageError
+from mailboxd.messages.plan import Dag, DagNode, parse_dag, parse_plan, render_dag
+from mailboxd.messages.yaml_text import block, flow, scalar
+from tests.messages.plan_strategies import children, dags, lines_of_text, storable
+
+FULL = """\
+subtasks:
+  research:
+    agent: scout
+    description: Find the sources
+    max_attempts: 1
+    gates: spec_gate, quality_gate
+    idempotent: true
+    deadline: 2026-11-21T02:07:53+01:00
+    budget_usd: 2.50
+    colour: [red, {shade: dark}]
+    status: done
+    dispatched_at: 2026-11-21T02:07:53Z
+    result_summary: "Found: three"
+  votes:
+    agent: [a, b, c]
+    description: Count
+    depends_on: research, 007
+    join: majority
+    runtime: acp
+    instructions: |
+      Two
+      lines
+    expected_output: A number
+  007:
+    description: A plan inside the plan
+    subtasks:
+      inner: {agent: self, description: d}
+synthesis: concat
+"""
+
+
+def error_of(text: str, first_line: int = 1) -> MessageError:
+    with pytest.raises(MessageError) as caught:
+        parse_plan(text, path="plan.md", first_line=first_line)
+    assert caught.value.path == "plan.md"
+    return caught.value
+
+
+def test_every_field_of_a_child_is_read() -> None:
+    plan = parse_plan(FULL, path="plan.md")
+    assert plan.synthesis is Synthesis.CONCAT
+    research, votes, nested = plan.children
+    assert research == PlannedChild(
+        key="research",
+        agents=("scout",),
+        description="Find the sources",
+        overrides=Overrides(
+            max_attempts=1,
+            gates=frozenset({Gate.SPEC_GATE, Gate.QUALITY_GATE}),
+            idempotent=True,
+            deadline="2026-11-21T01:07:53.000Z",
+            budget_usd=2.5,
+        ),
+        extra=(("colour", "[red, {shade: dark}]"),),
+    )
+    assert votes.agents == ("a", "b", "c")
+    assert votes.depends_on == ("research", "007")
+    assert votes.overrides.join is Join.MAJORITY
+    assert votes.runtime is Runtime.ACP
+    assert votes.instructions == "Two\nlines\n"
+    assert nested.key == "007"
+    assert nested.agents == ("self",)
+    assert nested.children == (PlannedChild("inner", ("self",), "d"),)
+
+
+def test_the_progress_in_a_dag_is_no_part_of_the_plan() -> None:
+    dag = parse_dag(FULL, path="plan.md")
+    assert dag.plan == parse_plan(FULL, path="plan.md")
+    assert dag.nodes[0].status == "done"
+    assert dag.nodes[0].result_summary == "Found: three"
+    assert dag.nodes[1].status == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "subtasks:\n  a: {agent: x, description: d}\n",
+        "```yaml\nsubtasks:\n  a: {agent: x, description: d}\n```",
+        "\n~~~~ yml\nsubtasks:\n  a: {agent: x, description: d}\n~~~~\n",
+        "Here is my plan:\n\n```\nsubtasks:\n  a: {agent: x, description: d}\n```\nThat is all.",
+        "{subtasks: {a: {agent: x, description: d}}}",
+    ],
+)
+def test_a_plan_stands_bare_or_in_one_fenced_block(text: str) -> None:
+    assert parse_plan(text, path="p").children == (PlannedChild("a", ("x",), "d"),)
+
+
+def test_a_fence_inside_a_bare_plan_belongs_to_its_text() -> None:
+    text = "subtasks:\n  a:\n    agent: x\n    description: d\n    instructions: |\n      ```\n      code\n      ```\n"
+    assert parse_plan(text, path="p").children[0].instructions == "```\ncode\n```\n"
+
+
+def test_ids_that_yaml_would_type_are_the_strings_that_stand_there() -> None:
+    keys = ("1e3", "007", "no", "2026-01-01", "0x1F", "null")
+    text = "subtasks:\n" + "".join(f"  {key}: {{agent: {key}, description: on}}\n" for key in keys if key != "null")
+    plan = parse_plan(text, path="p")
+    assert [child.key for child in plan.children] == list(keys[:-1])
+    assert [child.agents for child in plan.children] == [(key,) for key in keys[:-1]]
+
+
+def test_a_child_without_a_description_is_described_by_its_instructions() -> None:
+    text = "subtasks:\n  a:\n    agent: x\n    instructions: |\n      First line\n      Second\n"
+    assert parse_plan(text, path="p").children[0].description == "First line"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "line", "field"),
+    [
+        ("", "missing-field", 5, None),
+        ("- a\n- b\n", "wrong-type", 5, None),
+        ("synthesis: agent\n", "missing-field", 5, None),
+        ("subtasks: {}\nsytnhesis: agent\n", "unknown-field", 6, "sytnhesis"),
+        ("subtasks:\n  a: {}\n", "missing-field", 6, "subtasks.a"),
+        ("subtasks:\n  a: text\n", "wrong-type", 6, "subtasks.a"),
+        ("subtasks:\n  ../x: {agent: a, description: d}\n", "bad-id", 6, "subtasks.../x"),
+        ("subtasks:\n  a:\n    agent: b c\n    description: d\n", "bad-id", 7, "subtasks.a.agent"),
+        ("subtasks:\n  a:\n    agent: x\n    description: [d]\n", "wrong-type", 8, "subtasks.a.description"),
+        ("subtasks:\n  a:\n    agent: x\n    description: d\n    depends_on: {b: c}\n", "wrong-type", 9, None),
+        ("subtasks:\n  a:\n    agent: x\n    description: d\n    max_attempts: 0\n", "field-range", 9, None),
+        ("subtasks:\n  a:\n    agent: x\n    description: d\n    timeout: " + "9" * 5000, "field-range", 9, None),
+        ("subtasks:\n  a:\n    agent: x\n    description: d\n    idempotent: yes\n", "wrong-type", 9, None),
+        ("subtasks:\n  a:\n    agent: x\n    description: d\n    deadline: 2026-13-45\n", "bad-time", 9, None),
+        ("subtasks:\n  a:\n    agent: x\n    description: d\n    runtime: shell\n", "wrong-type", 9, None),
+        ("subtasks:\n  a:\n    agent: x\n    description: d\n    approved: true\n", "unknown-field", 9, None),
+        ("subtasks:\n  a: {agent: x, description: d}\n  a: {agent: y, description: d}\n", "duplicate-key", 7, None),
+        ("subtasks: &a\n  a: *a\n", "alias", 5, None),
+        ("```yaml\nsubtasks: {}\n", "unterminated", 5, "DAG"),
+        ("```yaml\nsubtasks: {}\n```\n\n```yaml\nsubtasks: {}\n```\n", "ambiguous-plan", 9, "DAG"),
+        ("x" * (4 * 1024 * 1024 + 1), "too-large", 5, None),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_line_and_field(
+    text: str, rule: str, line: int, field: str | None
+) -> None:
+    error = error_of(text, first_line=5)
+    assert (error.rule, error.line) == (rule, line)
+    if field is not None:
+        assert error.field == field
+    assert len(str(error)) < 2048
+
+
+def test_all_missing_fields_of_a_child_are_named_at_once() -> None:
+    assert "agent, description" in error_of("subtasks:\n  a: {depends_on: b}\n").problem
+
+
+def test_deep_nesting_is_refused_and_the_process_lives() -> None:
+    assert error_of("subtasks: " + "[" * 30_000).rule == "too-deep"
+    assert error_of("subtasks: " + "{a: {agent: x, description: d, subtasks: " * 500).rule == "too-deep"
+
+
+def test_a_plan_of_ten_thousand_children_is_read_in_two_seconds() -> None:
+    plan = Dag(tuple(DagNode(PlannedChild(f"child-{i}", ("scout",), f"Part {i}: do it", tuple(
+        f"child-{j}" for j in range(max(0, i - 5), i)), "Do\nthis", "A text")) for i in range(10_000)))  # fmt: skip
+    text = render_dag(plan)
+    started = time.process_time()
+    assert parse_dag(text, path="p") == plan
+    assert time.process_time() - started < 2.0
+
+
+@given(dags())
+@settings(max_examples=40, deadline=None)
+def test_a_rendered_dag_reads_back_the_same(dag: Dag) -> None:
+    text = render_dag(dag)
+    assert parse_dag(text, path="p") == dag
+    assert parse_dag(f"```yaml\n{text}```", path="p") == dag
+
+
+@given(children())
+@settings(max_examples=40, deadline=None)
+def test_other_yaml_readers_see_the_same_strings(child: PlannedChild) -> None:
+    seen = yaml.safe_load(render_dag(Dag((DagNode(child),))))["subtasks"][child.key]
+    assert seen["description"] == child.description
+    assert seen.get("instructions", "") == child.instructions
+    assert seen["depends_on"] == list(child.depends_on)
+
+
+@given(storable())
+@settings(max_examples=150, deadline=None)
+def test_any_text_is_a_scalar_on_one_line(text: str) -> None:
+    assert "\n" not in scalar(text)
+    assert yaml.safe_load(f"k: {scalar(text)}")["k"] == text
+    assert yaml.safe_load(f"k: {flow([text, {text: text}])}")["k"] == [text, {text: text}]
+
+
+@given(lines_of_text())
+@settings(max_examples=150, deadline=None)
+def test_any_text_is_a_block(text: str) -> None:
+    assert yaml.safe_load(f"k:\n  t: {block(text, '    ')}\n  u: v")["k"] == {"t": text, "u": "v"}
+
+
+@given(st.text() | st.text(alphabet="subtasks:{}[]\n -&*!|>'\"%@`,#?ab", max_size=200))
+@settings(max_examples=200, deadline=None)
+def test_any_text_is_a_plan_or_a_message_error(text: str) -> None:
+    with contextlib.suppress(MessageError):
+        parse_plan(text, path="p")

@@ -1,0 +1,55 @@
+"""Documentation is a test: what is generated is up to date, what is listed is complete, what is linked exists."""
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATE = _generator()
+RULES = tomllib.loads((DOCS / "rules.toml").read_text(encoding="utf-8"))
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+
+
+@pytest.mark.parametrize("name", GENERATE.PAGES)
+def test_a_generated_page_is_what_the_code_says(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == GENERATE.PAGES[name](), "run `make docs`"
+
+
+def test_every_rule_that_can_be_broken_is_explained() -> None:
+    assert set(GENERATE.used_rules()) - set(RULES["rules"]) == set(), "add a row to docs/rules.toml, run `make docs`"
+
+
+def test_no_rule_is_explained_that_nothing_raises() -> None:
+    assert set(RULES["rules"]) - set(GENERATE.used_rules()) == set(), "remove the row from docs/rules.toml"
+
+
+def test_every_exit_code_is_explained() -> None:
+    assert set(RULES["exits"]) == set(GENERATE.exit_codes())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    names = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}
+    assert {name for name in names if f"({name})" not in index} == set()
