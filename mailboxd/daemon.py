@@ -210,14 +210,14 @@ class Daemon:
 
     def _timeout(self) -> float:
         """Seconds until something is due by itself."""
-        mono, now = self.engine.clock.monotonic(), to_epoch(self.engine.clock.now())
+        mono, now = self.engine.clock.monotonic(), self.engine.clock.now()
         moments = [self._look_at - mono]
         if self._wait_until is not None:
             moments.append(self._wait_until - mono)
         if (deadline := self.calls.next_deadline()) is not None:
             moments.append(deadline - mono)
-        if (due := self.engine.store.next_due()) is not None:
-            moments.append(to_epoch(due) - now)
+        if (due := self.engine.store.next_due(now)) is not None:
+            moments.append(to_epoch(due) - to_epoch(now))
         if self.engine.store.stale_files():
             moments.append(self._rendered_at + self.pace.render - mono)
         if self.notifier.watchdog_seconds is not None:

@@ -34,7 +34,8 @@ from mailboxd.core.inputs import (
 from mailboxd.core.lifecycle import AFTER_JOIN
 from mailboxd.core.roles import Verb, require
 from mailboxd.core.settle import settle
-from mailboxd.core.types import TERMINAL, Context, Level, Limits, Phase, Plan, PlannedChild, Policy, Task
+from mailboxd.core.types import TERMINAL, Phase, Plan, PlannedChild, Policy, Task
+from mailboxd.core.view import Context, Level, Limits
 from mailboxd.ids import Ids
 from mailboxd.store.store import Store
 
@@ -47,8 +48,8 @@ class Settings:
     """What decisions read of the configuration."""
 
     agent: str
-    policy: Policy = Policy()
-    limits: Limits = Limits()
+    policy: Policy = field(default_factory=Policy)
+    limits: Limits = field(default_factory=Limits)
     jitter_share: float = 0.2
     slots: int = 4
     slots_per_agent: int = 1

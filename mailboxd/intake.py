@@ -49,6 +49,7 @@ from mailboxd.messages.models import (
 from mailboxd.messages.plan import parse_plan
 
 SKIP = "REPLY_SKIP"
+VERDICTS = ("accepted", "duplicate", "ignored", "late", "orphan", "rejected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Intake:
         return parsed
 
     def receive(self, file: File, parsed: Parsed) -> str:
-        """Let a message happen and record it; returns the verdict: accepted, duplicate, ignored, late, orphan, rejected."""
+        """Let a message happen, and record it with its verdict, which is one of VERDICTS."""
         message = parsed.message
         try:
             verdict, task = self._judge(message, parsed.sha256)

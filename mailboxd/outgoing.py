@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mailboxd.core.effects import Bounce, RunTurn, Send
-from mailboxd.core.types import Attempt, Gate, Limits, Phase, Spec, Task, Turn
+from mailboxd.core.types import Attempt, Gate, Phase, Spec, Task, Turn
+from mailboxd.core.view import Limits
 from mailboxd.messages import codec
-from mailboxd.messages.context import Carried, Cut, Upstream, carry
+from mailboxd.messages.context import Carried, Cut, Upstream, carry, shorten
 from mailboxd.messages.models import CancelMessage, QuestionMessage, ReplyMessage, SteerMessage, TaskMessage
 from mailboxd.messages.prompts import (
     DispatchBody,
@@ -28,6 +29,9 @@ from mailboxd.messages.prompts import (
 )
 from mailboxd.messages.templates import Templates
 from mailboxd.store.store import Store
+
+_LARGEST_RESULT = 900_000
+"""Bytes of a result that fit into one message with its headers (the largest message is 1 MiB)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,24 +93,14 @@ class Outgoing:
 
     def message(self, effect: Send, task: Task, now: str) -> bytes:
         """A reply, question, cancel or steer about a task."""
-        match effect.type:
-            case "reply":
-                return self._reply(effect, task, now)
-            case "question":
-                ids = self._upward(effect, task)
-                return codec.render(
-                    codec.with_body(QuestionMessage.model_validate(ids), f"## Question\n\n{effect.note}\n")
-                )
-            case "cancel":
-                return codec.render(
-                    codec.with_body(CancelMessage.model_validate(self._downward(effect, task)), effect.note)
-                )
-            case "steer":
-                return codec.render(
-                    codec.with_body(SteerMessage.model_validate(self._downward(effect, task)), effect.note)
-                )
-            case _:
-                raise ValueError(f"no message of type {effect.type} is ever sent")
+        if effect.type == "reply":
+            return self._reply(effect, task, now)
+        if effect.type == "question":
+            headers = self._upward(effect, task) | {"preamble": effect.note}
+            return codec.render(QuestionMessage.model_validate(headers))
+        headers = self._downward(effect, task) | {"preamble": effect.note}
+        kind = CancelMessage if effect.type == "cancel" else SteerMessage
+        return codec.render(kind.model_validate(headers))
 
     def bounce(self, effect: Bounce, now: str) -> bytes:
         """The failure reply for a task that was rejected."""
@@ -210,8 +204,9 @@ class Outgoing:
         done = task.phase is Phase.COMPLETED
         status = {"status": "done" if done else "failed", "completed_at": now, "answer": task.answer if done else ""}
         message = ReplyMessage.model_validate(self._upward(effect, task) | status)
+        result, _ = shorten(task.result, _LARGEST_RESULT, lambda: self.keep(task))
         body = ReplyBody(
-            results=task.result or "(no text)" if done else "",
+            results=result or "(no text)" if done else "",
             planned_actions=task.planned_actions if done else "",
             error="" if done else task.error or task.reason or "failed",
             partial="" if done else self._partial(task),
@@ -220,7 +215,7 @@ class Outgoing:
 
     def _partial(self, task: Task) -> str:
         done = [child for child in self.store.children(task.id) if child.phase is Phase.COMPLETED]
-        return self._carry(done).text if done else task.result
+        return self._carry(done).text if done else shorten(task.result, self.context_bytes, lambda: self.keep(task))[0]
 
     def _upward(self, effect: Send, task: Task) -> dict[str, object]:
         """The headers of a message to whoever gave us the task: its ids, as they were given."""

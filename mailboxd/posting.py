@@ -7,6 +7,7 @@ attempt id or token it sent); with any other an unknown outcome is recorded as u
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from mailboxd.core.effects import Bounce, Send
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Failed, Outcome, Succeeded
 from mailboxd.core.retry import backoff
-from mailboxd.core.session import session_key
+from mailboxd.core.session import message_key
 from mailboxd.core.times import plus
 from mailboxd.core.types import OPERATORS
 from mailboxd.engine import Engine
@@ -108,8 +109,10 @@ class Posting:
             file = open_regular(fd, name)
             if file is None:
                 return b""
-            with open(file, "rb") as opened:
-                return read_up_to(opened.fileno(), _LARGEST)
+            try:
+                return read_up_to(file, _LARGEST)
+            finally:
+                os.close(file)
 
     def _unreachable(self, to: str) -> str | None:
         if to in OPERATORS:
@@ -120,7 +123,7 @@ class Posting:
 
     def _hand_over(self, order: Order, to: str, raw: bytes, may_spawn: bool) -> bool:
         call_id = f"{order.id}.{order.tries}"
-        key = f"{session_key(to, order.task or order.id, self.engine.settings.agent, 1)}:{order.id.lower()}"
+        key = message_key(to, order.task or "bounce", self.engine.settings.agent, order.id)
         timeout = self.engine.settings.policy.timeout
         call = NewCall(call_id, to, key, timeout, order.task)
         now = self.engine.clock.monotonic()

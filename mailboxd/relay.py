@@ -18,9 +18,10 @@ from mailboxd.agents.process import NotStarted, State
 from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.effects import Bounce, Compose, LookUp, Resend, RunTurn, Send, StopTurns
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.inputs import Aborted, Answer, Failed, Outcome, Results, Succeeded, TurnEnded, Unknown
+from mailboxd.core.inputs import Aborted, Answer, Failed, Outcome, Permanence, Results, Succeeded, TurnEnded, Unknown
 from mailboxd.core.types import Attempt, AttemptStatus, Phase, Task, Turn
 from mailboxd.engine import Engine
+from mailboxd.errors import MessageError
 from mailboxd.messages.answer import read_answer
 from mailboxd.messages.context import Cut
 from mailboxd.outgoing import Outgoing
@@ -117,9 +118,8 @@ class Relay:
             self.reports.append(lambda: self.engine.store.finish(order.id))
             return True
         prompt = self._prompt(task, attempt, effect)
-        refused = refuse_message(prompt)
-        if refused is not None:
-            self.reports.append(lambda: self._turn_ended(order, effect, refused))
+        if isinstance(prompt, Failed):
+            self.reports.append(lambda: self._turn_ended(order, effect, prompt))
             return True
         file = self.calls.prepare(effect.turn_id, prompt)
         argv = self.openclaw.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout)
@@ -131,8 +131,16 @@ class Relay:
             self.reports.append(lambda: self._turn_ended(order, effect, outcome))
         return True
 
-    def _prompt(self, task: Task, attempt: Attempt | None, effect: RunTurn) -> bytes:
-        """The bytes of the turn's message. A dispatch is a file in outbox/ first, and is sent as it lies there."""
+    def _prompt(self, task: Task, attempt: Attempt | None, effect: RunTurn) -> bytes | Failed:
+        """The bytes of the turn's message, or why there are none (it would be too large for its receiver)."""
+        try:
+            raw = self._written_prompt(task, attempt, effect)
+            return refuse_message(raw) or raw
+        except MessageError as error:
+            return Failed(f"the message cannot be sent: {error}", Permanence.PERMANENT, started=False)
+
+    def _written_prompt(self, task: Task, attempt: Attempt | None, effect: RunTurn) -> bytes:
+        """A dispatch is a file in outbox/ first, and is sent as it lies there."""
         if effect.turn is Turn.DISPATCH and attempt is not None:
             raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.clock.now())
             raw = self.posting.write(effect.message_id, "task", task.local_id, effect.agent, raw, task.id)

@@ -7,6 +7,7 @@ illegal one is undone, kept beside the file and recorded.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Cancel, ChildEdited, Edited, NewTask
 from mailboxd.core.planning import apply
 from mailboxd.core.times import to_epoch
-from mailboxd.core.types import SELF, Mode, Overrides, Phase, PlannedChild, Spec, Task, is_id
+from mailboxd.core.types import SELF, Mode, Phase, PlannedChild, Spec, Task, is_id
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.intake import Intake
@@ -23,6 +24,7 @@ from mailboxd.messages.plan import DagNode
 from mailboxd.messages.taskedit import TaskEdit, compare
 from mailboxd.messages.taskfile import TaskFile, parse_task_file, render_task_file
 from mailboxd.messages.templates import Templates
+from mailboxd.workspace.files import ObstructedError
 from mailboxd.workspace.taskfiles import Changed, Look, TaskFiles
 
 _RESTING = {
@@ -34,6 +36,7 @@ _RESTING = {
 }
 
 
+_log = logging.getLogger("mailboxd")
 _SEAL = re.compile(rb"\nrendered: ([0-9a-f]{16})(?=\n)")
 
 
@@ -52,18 +55,19 @@ def child_status(task: Task) -> str:
     return _RESTING.get(task.phase) or ("dispatched" if task.attempt else "pending")
 
 
-def planned_of(task: Task, needs: tuple[str, ...], copies: tuple[str, ...] = ()) -> PlannedChild:
-    """A child as its plan would name it now."""
+def planned_of(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ...] = ()) -> PlannedChild:
+    """A child as its plan would name it now; `own` is the agent that is `self` here."""
     spec = task.spec
     return PlannedChild(
         key=task.key,
-        agents=copies or (task.executor,),
+        agents=copies or (SELF if task.executor == own else task.executor,),
         description=spec.goal,
         depends_on=needs,
         instructions=spec.instructions if spec.instructions != spec.goal else "",
         expected_output=spec.expected_output,
         runtime=task.runtime,
-        overrides=Overrides(join=task.policy.join) if copies else Overrides(),
+        overrides=task.said,
+        extra=task.extra,
     )
 
 
@@ -82,7 +86,10 @@ class TaskMarkdown:
 
     def render(self, task: Task) -> bytes:
         picture = self.picture(task)
-        self._shown[task.id] = picture
+        if task.phase.is_terminal:
+            self._shown.pop(task.id, None)
+        else:
+            self._shown[task.id] = picture
         return sealed(render_task_file(picture, self.templates))
 
     def picture(self, task: Task) -> TaskFile:
@@ -103,13 +110,14 @@ class TaskMarkdown:
             dag=tuple(self._node(child, tuple(needs.get(child.key, ()))) for child in children),
             subtask_results=tuple((c.key, c.result or c.error) for c in children if c.phase.is_terminal),
             synthesised=task.result if task.mode is Mode.COORDINATING else "",
-            extra_sections=_spec_sections(task.spec),
+            extra_headers=task.extra,
+            extra_sections=_spec_sections(task.spec) + task.sections,
         )
 
     def _node(self, child: Task, needs: tuple[str, ...]) -> DagNode:
         copies = tuple(copy.executor for copy in self.engine.store.children(child.id)) if child.broadcast else ()
         return DagNode(
-            planned_of(child, needs, copies),
+            planned_of(child, self.engine.settings.agent, needs, copies),
             status=child_status(child),
             dispatched_at=child.dispatched_at or "",
             completed_at=child.completed_at or "",
@@ -121,8 +129,11 @@ class TaskMarkdown:
         written = 0
         for task_id in self.engine.store.stale_files()[:limit]:
             task = self.engine.store.task(task_id)
-            if task is not None and not self.files.write(task.local_id, self.render(task)):
-                continue  # somebody edited it meanwhile: that is read first
+            try:
+                if task is not None and not self.files.write(task.local_id, self.render(task)):
+                    continue  # somebody edited it meanwhile: that is read first
+            except ObstructedError as error:
+                _log.error("%s", error)  # tried again when the task changes
             self.reports.append(lambda task_id=task_id: self.engine.store.file_is_fresh(task_id))  # type: ignore[misc]
             written += 1
         return written
@@ -168,7 +179,20 @@ class TaskMarkdown:
             raise MessageError("bad-id", f"{sender[:80]!r} cannot be a sender", field="from")
         policy = apply(self.engine.settings.policy, written.overrides)
         plan = written.plan if written.dag else None
-        new = NewTask(local_id, None, local_id, sender, written.title or local_id, spec_of(written), policy, plan=plan)
+        known = {heading.lower() for heading, _ in _spec_sections(written.spec())}
+        new = NewTask(
+            local_id,
+            None,
+            local_id,
+            sender,
+            written.title or local_id,
+            written.spec(),
+            policy,
+            plan=plan,
+            planned_actions=written.section("Planned Actions"),
+            extra=written.extra_headers,
+            sections=tuple(item for item in written.extra_sections if item[0].lower() not in known),
+        )
         self.intake.create(new, actor=sender)
 
     def _edit(self, task: Task, written: TaskFile) -> None:
@@ -184,9 +208,10 @@ class TaskMarkdown:
             self.engine.hear(children[key].id, Cancel("operator", "removed from task.md"), Role.OPERATOR, "task.md")
         for planned in edit.changed:
             self._change(task, planned, children)
-        if edit.added or edit.notes is not None or edit.results is not None or edit.instructions is not None:
-            added = tuple(self._own(planned) for planned in edit.added)
-            heard = Edited(added, edit.notes, edit.results, edit.instructions)
+        known = {heading for heading, _ in _spec_sections(task.spec)}
+        sections = edit.extra_sections and tuple(item for item in edit.extra_sections if item[0] not in known)
+        heard = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections)
+        if heard != Edited():
             self.engine.hear(task.id, heard, actor="task.md")
 
     def _change(self, task: Task, planned: PlannedChild, children: dict[str, Task]) -> None:
@@ -195,10 +220,7 @@ class TaskMarkdown:
             raise Refused("illegal-edit", f"{planned.key} is a broadcast", "Cancel it and add another child.")
         self.engine.check_edited_child(task, planned)
         needs = tuple(children[key].id for key in planned.depends_on if key in children)
-        self.engine.hear(child.id, ChildEdited(self._own(planned), needs), actor="task.md")
-
-    def _own(self, planned: PlannedChild) -> PlannedChild:
-        return planned if planned.agents else PlannedChild(planned.key, (SELF,), planned.description)
+        self.engine.hear(child.id, ChildEdited(planned, needs), actor="task.md")
 
     def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:
         """Keep what was written beside the file, and show the store's truth again."""
@@ -224,25 +246,6 @@ def unsealed(raw: bytes) -> bytes:
 
 def _digest(raw: bytes) -> bytes:
     return hashlib.sha256(raw).hexdigest()[:16].encode()
-
-
-def spec_of(written: TaskFile) -> Spec:
-    """The spec of a task that somebody wrote as a task.md."""
-    expected = written.section("Expected Output")
-    listed = [line.strip().lstrip("-*").strip() for line in written.section("Acceptance Criteria").splitlines()]
-    return Spec(
-        goal=written.title,
-        instructions=written.instructions,
-        context=written.section("Context"),
-        expected_output=expected,
-        scope_in=written.section("Scope In") or written.instructions,
-        scope_out=written.section("Scope Out"),
-        inputs=written.section("Inputs") or written.section("Context"),
-        outputs=written.section("Outputs") or expected,
-        acceptance_criteria=tuple(line for line in listed if line) or ((expected,) if expected else ()),
-        risks=written.section("Risks"),
-        planned_actions=written.section("Planned Actions"),
-    )
 
 
 def _spec_sections(spec: Spec) -> tuple[tuple[str, str], ...]:

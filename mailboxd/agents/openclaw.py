@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -78,21 +77,6 @@ class OpenClaw:
 
     def _gateway(self, method: str, parameters: Mapping[str, object]) -> tuple[str, ...]:
         return (*self.command, "gateway", "call", method, "--params", json.dumps(parameters), "--json")
-
-
-def session_key(agent: str, local_id: str, by: str | None, attempt_key: int) -> str:
-    """The OpenClaw session of one piece of work (protocol section 2, "Sessions").
-
-    `by` is the agent whose daemon asks, None for a turn of its own; `attempt_key` counts the attempts whose end is
-    proven, so that an attempt after an unknown outcome keeps the key. Keys are lower case in OpenClaw and ids are
-    not: a hash keeps apart what differs. At most 230 characters; no colon after `mailboxd:`, where OpenClaw would
-    look for a thread.
-    """
-    agent = agent.lower()
-    exact = json.dumps([agent, local_id, by, attempt_key])
-    digest = hashlib.sha256(exact.encode("utf-8")).hexdigest()[:16]
-    readable = re.sub(r"[^a-z0-9._-]", "-", local_id.lower())[:60]
-    return f"agent:{agent}:mailboxd:{readable}-{attempt_key}-{digest}"
 
 
 def refuse_message(raw: bytes) -> Failed | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mailboxd.config.model import Config
-    from mailboxd.core.types import Limits, Policy
+    from mailboxd.core.types import Policy
+from mailboxd.core.view import Limits
 
 __all__ = ["Config", "default_text", "differences", "limits", "load", "policy", "reference"]
 

@@ -11,6 +11,7 @@ from mailboxd.core import planning
 from mailboxd.core.draft import Draft
 from mailboxd.core.effects import LookUp, RunTurn, Send
 from mailboxd.core.events import Kind
+from mailboxd.core.failure import failed_attempt, outcome_unknown, pause
 from mailboxd.core.inputs import (
     Aborted,
     Acknowledged,
@@ -29,14 +30,11 @@ from mailboxd.core.inputs import (
     Unknown,
     Unreadable,
 )
+from mailboxd.core.late import late, say
 from mailboxd.core.lifecycle import Trigger, join_is_met
-from mailboxd.core.retry import backoff, is_exhausted
+from mailboxd.core.reviews import review_ended
 from mailboxd.core.session import next_session_key
 from mailboxd.core.settle import (
-    announce_end,
-    ask_reviewer,
-    may_ask_again,
-    open_circuit,
     synthesise,
 )
 from mailboxd.core.text import first_line
@@ -44,16 +42,12 @@ from mailboxd.core.times import plus
 from mailboxd.core.types import (
     Attempt,
     AttemptStatus,
-    Gate,
     Mode,
     Phase,
     Plan,
     Turn,
-    Usage,
-    Verdict,
     Waiting,
 )
-from mailboxd.core.wire import to_json
 from mailboxd.errors import PlanError, Refused
 
 
@@ -109,11 +103,11 @@ def _order_turn(draft: Draft, note: str = "") -> None:
 def turn_ended(draft: Draft, ended: TurnEnded) -> None:
     """Judge what a turn brought; anything that is not of the live attempt is recorded and changes nothing."""
     if ended.turn is Turn.REVIEW:
-        _review_ended(draft, ended)
+        review_ended(draft, ended)
         return
     attempt = draft.attempt
     if attempt is None or attempt.id != ended.attempt_id or attempt.status is not AttemptStatus.RUNNING:
-        _late(draft, ended.agent, ended.attempt_id, _say(ended.outcome))
+        late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
         return
     if attempt.waiting_for is Waiting.REPLY and isinstance(ended.answer, Acknowledged):
         return
@@ -123,7 +117,7 @@ def turn_ended(draft: Draft, ended: TurnEnded) -> None:
                 f"the {ended.turn} turn ended",
                 run_id=ok.run_id,
                 session_ref=ok.session_ref,
-                usage=_add(attempt.usage, ok.usage),
+                usage=attempt.usage.plus(ok.usage),
             )
             _answered(draft, ended.answer or Unreadable("no answer", ok.text), ended.turn, ended.agent)
         case Failed() as failed:
@@ -138,11 +132,11 @@ def _turn_failed(draft: Draft, failed: Failed) -> None:
     attempt = draft.live
     permanent = failed.permanence is Permanence.PERMANENT
     if failed.started or permanent:
-        draft.checkpoint("the turn failed", run_id=failed.run_id, usage=_add(attempt.usage, failed.usage))
+        draft.checkpoint("the turn failed", run_id=failed.run_id, usage=attempt.usage.plus(failed.usage))
         failed_attempt(draft, failed.error, permanent=permanent, retry_after=failed.retry_after)
         return
     stalls = draft.task.stalls + 1
-    wait = max(_backoff(draft, stalls), failed.retry_after)
+    wait = max(pause(draft, stalls), failed.retry_after)
     draft.finish_attempt(AttemptStatus.ABORTED, failed.error)
     draft.move(
         Trigger.ATTEMPT_FAILED,
@@ -161,17 +155,6 @@ def _turn_unknown(draft: Draft, ended: TurnEnded, unknown: Unknown) -> None:
         draft.order(LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, unknown.run_id))
         return
     outcome_unknown(draft, unknown.error)
-
-
-def outcome_unknown(draft: Draft, error: str) -> None:
-    """Nobody can say whether the work was done: repeated only if it is declared idempotent (section 7, rule 3)."""
-    if draft.task.policy.idempotent:
-        failed_attempt(draft, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)
-        return
-    draft.finish_attempt(AttemptStatus.UNKNOWN, error)
-    open_circuit(
-        draft, Trigger.OUTCOME_UNKNOWN, f"outcome unknown: {first_line(error)}", failures=draft.task.failures + 1
-    )
 
 
 def _answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) -> None:
@@ -274,7 +257,7 @@ def replied(draft: Draft, reply: Reply) -> None:
     if reply.attempt_id is not None and reply.attempt_id != attempt.id:
         if not reply.older_attempt:
             raise Refused("stale-attempt", f"{task.local_id} has no attempt {reply.attempt_id}")
-        _late(draft, reply.sender, reply.attempt_id, _say(reply.answer))
+        late(draft, reply.sender, reply.attempt_id, say(reply.answer))
         return
     if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or attempt.token_echoed):
         raise Refused("stale-attempt", f"the reply token is not the one that {task.local_id} was sent with")
@@ -288,114 +271,8 @@ def replied(draft: Draft, reply: Reply) -> None:
 
 def _after_the_end(draft: Draft, reply: Reply) -> None:
     """Late, so nothing moves; but what an open circuit was waiting to know is kept for the operator to accept."""
-    _late(draft, reply.sender, reply.attempt_id, _say(reply.answer))
+    late(draft, reply.sender, reply.attempt_id, say(reply.answer))
     if isinstance(reply.answer, Results) and draft.task.phase is Phase.CIRCUIT_OPEN:
         text = reply.answer.text
         draft.artifact("primary_output", text, first_line(text), reply.sender)
         draft.amend("a late result is there to accept", result=text, result_summary=first_line(text))
-
-
-def _late(draft: Draft, agent: str, attempt_id: str | None, said: str) -> None:
-    draft.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=said)
-
-
-# ---------------------------------------------------------------- reviews
-
-
-def _review_ended(draft: Draft, ended: TurnEnded) -> None:
-    task, gate = draft.task, ended.gate
-    attempt_id = draft.attempt.id if draft.attempt else ""
-    if gate is None or task.phase.value != gate.value or ended.attempt_id != attempt_id:
-        _late(draft, ended.agent, ended.attempt_id, _say(ended.outcome))
-        return
-    reviewed = ended.answer if isinstance(ended.outcome, Succeeded) else None
-    if isinstance(reviewed, Reviewed):
-        reviewed_by(draft, gate, ended.agent, reviewed)
-    elif may_ask_again(draft.view, ended.agent):
-        ask_reviewer(draft, gate, ended.agent)
-    else:
-        why = _say(ended.outcome) if reviewed is None else "the review could not be read"
-        reviewed_by(draft, gate, ended.agent, Reviewed(Verdict.BLOCKED, f"no usable review: {why}"))
-
-
-def reviewed_by(draft: Draft, gate: Gate, reviewer: str, review: Reviewed) -> None:
-    if reviewer == draft.task.executor:
-        raise Refused("own-work", f"{reviewer} executed {draft.task.local_id} and may not review it")
-    if reviewer not in draft.task.policy.reviewers:
-        raise Refused("not-a-reviewer", f"{reviewer} is not a reviewer of {draft.task.local_id}")
-    draft.record(
-        Kind.REVIEW_APPENDED,
-        review={
-            "id": draft.ctx.new_id("rev"),
-            "gate": gate,
-            "round": draft.task.rework,
-            "attempt": draft.attempt.id if draft.attempt else None,
-            "reviewer": reviewer,
-            "verdict": review.verdict,
-            "summary": review.summary,
-            "findings": to_json(review.findings),
-        },
-    )
-
-
-# ---------------------------------------------------------------- failure
-
-
-def failed_attempt(
-    draft: Draft,
-    error: str,
-    *,
-    permanent: bool = False,
-    retry_after: float = 0.0,
-    status: AttemptStatus = AttemptStatus.FAILED,
-) -> None:
-    """End the live attempt without success: another one after a pause, an open circuit, or the end."""
-    task, now = draft.task, draft.ctx.now
-    failures = task.failures + 1
-    why = first_line(error)
-    draft.finish_attempt(status, error)
-    if permanent or task.policy.max_attempts == 1:
-        rule = "cannot be mended by retrying" if permanent else "max_attempts is 1"
-        draft.move(Trigger.HOPELESS, f"{why} ({rule})", failures=failures, error=error)
-        announce_end(draft)
-    elif is_exhausted(task.policy, failures):
-        open_circuit(draft, Trigger.EXHAUSTED, f"{failures} attempts failed; the last: {why}", failures=failures)
-    else:
-        wait = max(_backoff(draft, failures), retry_after)
-        draft.move(
-            Trigger.ATTEMPT_FAILED,
-            why,
-            failures=failures,
-            not_before=plus(now, wait),
-            error=error,
-            findings=f"The previous attempt failed: {error}",
-        )
-
-
-def _backoff(draft: Draft, failures: int) -> float:
-    return backoff(draft.task.policy, failures, draft.ctx.jitter, draft.ctx.jitter_share)
-
-
-def _add(one: Usage, more: Usage) -> Usage:
-    def total(a: float | None, b: float | None) -> float | None:
-        return b if a is None else a if b is None else a + b
-
-    tokens_in, tokens_out = total(one.input_tokens, more.input_tokens), total(one.output_tokens, more.output_tokens)
-    return Usage(
-        None if tokens_in is None else int(tokens_in),
-        None if tokens_out is None else int(tokens_out),
-        total(one.cost_usd, more.cost_usd),
-    )
-
-
-def _say(heard: object) -> str:
-    """A line for the log on what was heard too late."""
-    match heard:
-        case Succeeded(text) | Results(text):
-            return f"results: {first_line(text)}"
-        case Failed(error) | Aborted(error) | Failure(error):
-            return f"failed: {first_line(error)}"
-        case Unknown(error):
-            return f"unknown: {first_line(error)}"
-        case _:
-            return type(heard).__name__.lower()

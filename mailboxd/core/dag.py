@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from mailboxd.core.types import Level, Limits, Plan, PlannedChild, is_id
+from mailboxd.core.types import Plan, PlannedChild, is_id
+from mailboxd.core.view import Level, Limits
 from mailboxd.errors import PlanError
 
 _SHOWN = 10
+ALONE = Level({})
 
 
-def admit(plan: Plan, limits: Limits, depth: int, existing: Level = Level({}), outer: Sequence[Level] = ()) -> None:
+def admit(plan: Plan, limits: Limits, depth: int, existing: Level = ALONE, outer: Sequence[Level] = ()) -> None:
     """Raise PlanError unless the plan can be carried out below a task at `depth`.
 
     `existing` are the children that the task has already, `outer` the levels above it, innermost first.

@@ -12,6 +12,7 @@ from mailboxd.core import attempts, planning
 from mailboxd.core.draft import Decision, Draft
 from mailboxd.core.effects import Resend, Send
 from mailboxd.core.events import Kind, Role
+from mailboxd.core.failure import outcome_unknown
 from mailboxd.core.inputs import (
     Cancel,
     ChildEdited,
@@ -31,7 +32,8 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
 from mailboxd.core.settle import announce_end, cancel, settle_draft
-from mailboxd.core.types import OPERATORS, SELF, AttemptStatus, Context, Mode, Phase, Plan, PlannedChild, View, Waiting
+from mailboxd.core.types import OPERATORS, SELF, AttemptStatus, Mode, Phase, Plan, PlannedChild, Waiting
+from mailboxd.core.view import Context, View
 from mailboxd.errors import Refused
 
 
@@ -179,7 +181,9 @@ def _time_passed(draft: Draft) -> None:
         draft.move(Trigger.HOLD_OVER, f"nobody unblocked it in time; {task.error or task.reason}")
         announce_end(draft)
     elif attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.waiting_for is Waiting.REPLY:
-        attempts.outcome_unknown(draft, f"{attempt.executor} has not replied within {task.policy.reply_within} s")
+        outcome_unknown(draft, f"{attempt.executor} has not replied within {task.policy.reply_within} s")
+    else:
+        draft.amend("nothing waits for this moment any more", due=None)
 
 
 def _edited(draft: Draft, edit: Edited) -> None:
@@ -187,6 +191,8 @@ def _edited(draft: Draft, edit: Edited) -> None:
     task = draft.task
     if edit.notes is not None:
         draft.amend("notes edited in task.md", notes=edit.notes)
+    if edit.sections is not None:
+        draft.amend("sections edited in task.md", sections=edit.sections)
     if edit.results is not None and task.phase is Phase.EXECUTING:
         draft.amend("results written in task.md", draft_result=edit.results)
     if edit.instructions is not None:
@@ -213,5 +219,7 @@ def _child_edited(draft: Draft, planned: PlannedChild, needs: tuple[str, ...]) -
     spec, _ = planning.derive(planning.child_spec(planned))
     policy = planning.apply(task.policy, planned.overrides)
     title = planning.child_title(planned)
-    draft.amend("edited in the parent's task.md", spec=spec, policy=policy, executor=executor, title=title)
+    note = "edited in the parent's task.md"
+    said = {"said": planned.overrides, "extra": planned.extra}
+    draft.amend(note, spec=spec, policy=policy, executor=executor, title=title, **said)
     draft.record(Kind.NEEDS_CHANGED, needs=list(needs))

@@ -146,6 +146,8 @@ class NewTask:
     planned_actions: str = ""
     cancelled: str = ""
     """Not empty: a cancel for this work arrived before the work did."""
+    extra: tuple[tuple[str, str], ...] = ()
+    sections: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,7 @@ class Edited:
     notes: str | None = None
     results: str | None = None
     instructions: str | None = None
+    sections: tuple[tuple[str, str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,22 +14,8 @@ from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.local_ids import child_local_id
 from mailboxd.core.settle import settle
 from mailboxd.core.text import first_line
-from mailboxd.core.types import (
-    SELF,
-    Context,
-    Family,
-    Level,
-    Mode,
-    Overrides,
-    Phase,
-    Plan,
-    PlannedChild,
-    Policy,
-    Runtime,
-    Spec,
-    Task,
-    View,
-)
+from mailboxd.core.types import SELF, Mode, Overrides, Phase, Plan, PlannedChild, Policy, Runtime, Spec, Task
+from mailboxd.core.view import Context, Family, Level, View
 from mailboxd.core.wire import to_json
 from mailboxd.errors import PlanError
 
@@ -71,6 +57,8 @@ def create(new: NewTask, ctx: Context) -> Decision:
         updated_at=ctx.now,
         origin=new.origin,
         planned_actions=new.planned_actions,
+        extra=new.extra,
+        sections=new.sections,
     )
     created = _created(task, (), derived)
     first = settle(View(task), ctx) if not new.cancelled else Decision()
@@ -152,6 +140,8 @@ def _child(
         created_at=ctx.now,
         updated_at=ctx.now,
         broadcast=broadcast,
+        said=planned.overrides,
+        extra=planned.extra,
     )
     return task, derived
 

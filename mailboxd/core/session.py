@@ -7,24 +7,33 @@ A new key is taken only when the end of the earlier attempt is proven; an attemp
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 
-from mailboxd.core.types import Attempt, AttemptStatus
-
-_LONGEST = 160
+from mailboxd.core.types import Attempt, AttemptStatus, Gate
 
 
 def session_key(agent: str, local_id: str, own_agent: str, ordinal: int) -> str:
-    """The lower-case key of a piece of work; ids that differ only in case, or are very long, get a hash."""
-    name = local_id.lower()
-    if name != local_id or len(name) > _LONGEST:
-        name = f"{name[:_LONGEST]}-{hashlib.sha256(local_id.encode()).hexdigest()[:8]}"
-    by = "" if agent == own_agent else f":by-{own_agent.lower()}"
-    again = "" if ordinal == 1 else f":a{ordinal}"
-    return f"agent:{agent.lower()}:mailboxd:{name}{by}{again}"
+    """The session of one piece of work of `agent`, given by the daemon of `own_agent`.
+
+    `ordinal` is the attempt that opened the session. Keys are lower case in OpenClaw and ids are not: a hash keeps
+    apart what differs. At most 240 characters; no colon after `mailboxd:`, where OpenClaw would look for a thread.
+    """
+    agent = agent.lower()
+    exact = json.dumps([agent, local_id, own_agent.lower(), ordinal])
+    digest = hashlib.sha256(exact.encode()).hexdigest()[:12]
+    readable = re.sub(r"[^a-z0-9._-]", "-", local_id.lower())[:60]
+    return f"agent:{agent}:mailboxd:{readable}-{ordinal}-{digest}"
 
 
-def review_key(reviewer: str, local_id: str, own_agent: str, ordinal: int, gate: str) -> str:
-    return f"{session_key(reviewer, local_id, own_agent, ordinal)}:{gate.replace('_', '-')}"
+def review_key(reviewer: str, local_id: str, own_agent: str, gate: Gate, round_: int) -> str:
+    """The session of one reviewer in one round at one gate."""
+    return f"{session_key(reviewer, local_id, own_agent, round_ + 1)}-{gate.replace('_', '-')}"
+
+
+def message_key(receiver: str, local_id: str, own_agent: str, order_id: str) -> str:
+    """The session in which one message of ours is handed over; ids of orders are unique."""
+    return f"{session_key(receiver, local_id, own_agent, 1)}-{order_id.lower()}"
 
 
 def next_session_key(previous: Attempt | None, executor: str, local_id: str, own_agent: str, ordinal: int) -> str:

@@ -15,7 +15,8 @@ from mailboxd.core.events import Kind
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.session import review_key
 from mailboxd.core.times import plus
-from mailboxd.core.types import AttemptStatus, Context, Gate, Phase, Review, Synthesis, Turn, View, Waiting
+from mailboxd.core.types import AttemptStatus, Gate, Phase, Synthesis, Turn, Waiting
+from mailboxd.core.view import Context, Review, View
 
 _GATES = {Phase(gate.value): gate for gate in Gate}
 _ASKED_AT_MOST = 2
@@ -95,7 +96,7 @@ def _ask_reviewers(draft: Draft, gate: Gate) -> None:
 def ask_reviewer(draft: Draft, gate: Gate, reviewer: str) -> None:
     task, ctx = draft.task, draft.ctx
     draft.record(Kind.REVIEW_REQUESTED, gate=gate, round=task.rework, reviewer=reviewer)
-    key = review_key(reviewer, task.local_id, ctx.agent, max(task.attempt, 1), f"{gate}-{task.rework}")
+    key = review_key(reviewer, task.local_id, ctx.agent, gate, task.rework)
     attempt_id = draft.attempt.id if draft.attempt else ""
     draft.order(RunTurn(ctx.new_id("trn"), Turn.REVIEW, reviewer, attempt_id, key, gate=gate))
 

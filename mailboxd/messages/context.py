@@ -55,10 +55,7 @@ def carry(sources: Sequence[Upstream], budget_bytes: int, keep_path: Callable[[U
         if share < len(raw):
             cut = Cut(source.key, len(raw), len(text.encode()), hashlib.sha256(raw).hexdigest(), keep_path(source))
             cuts.append(cut)
-            parts.append(
-                f"[mailboxd] cut: {cut.kept} of {cut.size} bytes are shown. "
-                f"The whole (sha256 {cut.sha256}) is in the file {cut.path}"
-            )
+            parts.append(_marker(cut))
     return Carried("\n\n".join(parts), tuple(cuts))
 
 
@@ -71,3 +68,20 @@ def _shares(sizes: Sequence[int], budget: int) -> list[int]:
         shares[index] = min(sizes[index], left // waiting)
         left -= shares[index]
     return shares
+
+
+def _marker(cut: Cut) -> str:
+    return (
+        f"[mailboxd] cut: {cut.kept} of {cut.size} bytes are shown. "
+        f"The whole (sha256 {cut.sha256}) is in the file {cut.path}"
+    )
+
+
+def shorten(text: str, budget_bytes: int, keep: Callable[[], str]) -> tuple[str, Cut | None]:
+    """`text`, or its beginning with a marker that names its size, hash and the file that `keep` put the whole into."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= budget_bytes:
+        return text, None
+    kept = raw[:budget_bytes].decode("utf-8", "ignore")
+    cut = Cut("result", len(raw), len(kept.encode()), hashlib.sha256(raw).hexdigest(), keep())
+    return f"{kept}\n\n{_marker(cut)}", cut

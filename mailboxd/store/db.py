@@ -16,6 +16,12 @@ from mailboxd.errors import WorldError
 BUSY_MS = 5_000
 
 
+class Connected:
+    """Something that reads and writes the database of one workspace."""
+
+    db: sqlite3.Connection
+
+
 def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection in autocommit mode. `None` is a database in memory: the fake that tests and simulations use.
 
@@ -43,7 +49,7 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """BEGIN IMMEDIATE ... COMMIT; a failure rolls back. Raises WorldError for a disk that fails or a lock that stays."""
+    """BEGIN IMMEDIATE ... COMMIT; a failure rolls back. Raises WorldError: the disk fails, or a lock stays."""
     try:
         db.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
@@ -87,8 +93,7 @@ def migrate(db: sqlite3.Connection, now: str) -> None:
 def migrations() -> list[tuple[str, str]]:
     """Name and text of every migration, in order; the n-th leads to user_version n."""
     folder = files("mailboxd.store") / "migrations"
-    found = sorted((entry.name, entry.read_text()) for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return found
+    return sorted((entry.name, entry.read_text()) for entry in folder.iterdir() if entry.name.endswith(".sql"))
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -28,16 +28,29 @@ class Recorded:
     hash: str
 
 
-def append(db: sqlite3.Connection, event: Event, now: str) -> int:
-    """Add one event to the log and to the tables; inside the caller's transaction. Returns its sequence number."""
-    last = db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
-    seq, before = (last[0] + 1, last[1]) if last else (1, GENESIS)
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The end of the chain: what the next event is chained to."""
+
+    seq: int
+    hash: str
+
+
+def tip(db: sqlite3.Connection) -> Tip:
+    row = db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+    return Tip(*row) if row else Tip(0, GENESIS)
+
+
+def append(db: sqlite3.Connection, event: Event, now: str, last: Tip) -> Tip:
+    """Add one event to the log and to the tables; inside the caller's transaction. Returns the new end of the chain."""
+    seq = last.seq + 1
     at = event.data.get("at", now)
     data = json.dumps(event.data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     row = (seq, at, event.kind, event.task, event.role, event.actor, data)
-    db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, chain(before, row)))
+    digest = chain(last.hash, row)
+    db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, digest))
     project(db, seq, event)
-    return seq
+    return Tip(seq, digest)
 
 
 def chain(before: str, row: Sequence[object]) -> str:

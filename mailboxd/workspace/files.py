@@ -193,7 +193,7 @@ def publish_by_name(dir_fd: int, name: str, raw: bytes) -> None:
     """`publish` for file systems without unnamed files: a hidden name of this thread's own, then a move."""
     digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
     hidden = f".mailboxd-{threading.get_native_id()}-{digest}.tmp"
-    os.close(_write_anew(dir_fd, hidden, raw))
+    _write_anew(dir_fd, hidden, raw)
     try:
         move(dir_fd, hidden, dir_fd, name)
     except FileExistsError:
@@ -208,16 +208,14 @@ def replace(dir_fd: int, name: str, raw: bytes, unchanged: Callable[[], bool]) -
     `hidden_name(name)`; one that a crash left is overwritten. One writer per name.
     """
     hidden = hidden_name(name)
-    fd = _write_anew(dir_fd, hidden, raw)
-    try:
-        if not unchanged():
-            os.unlink(hidden, dir_fd=dir_fd)
-            return None
-        os.rename(hidden, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
-        os.fsync(dir_fd)
-        return Stamp.of(os.fstat(fd))
-    finally:
-        os.close(fd)
+    # closed before the rename: the kernel's "closed after writing" then bears the hidden name, and wakes nobody
+    stamp = _write_anew(dir_fd, hidden, raw)
+    if not unchanged():
+        os.unlink(hidden, dir_fd=dir_fd)
+        return None
+    os.rename(hidden, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    os.fsync(dir_fd)
+    return stamp
 
 
 def hidden_name(name: str) -> str:
@@ -225,17 +223,16 @@ def hidden_name(name: str) -> str:
     return f".{name}.mailboxd.tmp"
 
 
-def _write_anew(dir_fd: int, name: str, raw: bytes) -> int:
+def _write_anew(dir_fd: int, name: str, raw: bytes) -> Stamp:
     # what lies there may be a fifo or a link that somebody prepared: never open it
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=dir_fd)
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=dir_fd)
     try:
         _write(fd, raw)
-    except BaseException:
+        return Stamp.of(os.fstat(fd))
+    finally:
         os.close(fd)
-        raise
-    return fd
 
 
 def _write(fd: int, raw: bytes) -> None:

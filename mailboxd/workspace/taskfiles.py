@@ -34,8 +34,8 @@ from mailboxd.workspace.settled import Unsettled, read_settled
 
 TASK_FILE = "task.md"
 
-_MAX_BYTES = 4 << 20
-_READ_AT_ONCE = 16 << 20
+_MAX_BYTES = 16 << 20
+_READ_AT_ONCE = 32 << 20
 """Bytes of task files that one look may bring into memory, give or take one file."""
 
 _OBSTACLES = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.EACCES, errno.EPERM})

@@ -135,8 +135,9 @@ class _Ear(FileSystemEventHandler):
         try:
             paths = {os.fsdecode(event.src_path), os.fsdecode(event.dest_path)}
             if f"{self._tree.probed}/{PROBE_NAME}" in paths:
-                self._heard.set()
-                self._deaf = ""
+                if _is_deletion(event):  # the last of a probe's events: none of them is left for the next probe
+                    self._deaf = ""
+                    self._heard.set()
             elif paths & {str(self._tree.top), str(self._tree.probed)}:
                 self._disturbed = True
                 self._poke()

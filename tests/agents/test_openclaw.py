@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.agents.openclaw import (
@@ -16,7 +14,6 @@ from mailboxd.agents.openclaw import (
     child_environment,
     inside_agent,
     refuse_message,
-    session_key,
 )
 from mailboxd.core.inputs import Permanence
 from mailboxd.core.types import is_id
@@ -55,30 +52,6 @@ def test_lookups_are_these_command_lines() -> None:
     assert OPENCLAW.config_agent_to_agent_argv()[3] == "tools.agentToAgent"
     assert OPENCLAW.wait_argv("r")[1:5] == ("gateway", "call", "agent.wait", "--params")
     assert json.loads(OPENCLAW.history_argv('a"b')[5])["sessionKey"] == 'a"b'
-
-
-def test_a_session_key_reads_like_its_work() -> None:
-    key = session_key("Beta", "report.a1", "alpha", 2)
-    assert re.fullmatch(r"agent:beta:mailboxd:report\.a1-2-[0-9a-f]{16}", key)
-
-
-@given(ids, ids, ids, ids, st.none() | ids, st.none() | ids, st.integers(0, 9), st.integers(0, 9))
-def test_different_work_has_a_different_session_although_keys_are_lower_case(
-    agent: str, other_agent: str, local: str, other: str, by: str | None, other_by: str | None, n: int, m: int
-) -> None:
-    one, two = session_key(agent, local, by, n), session_key(other_agent, other, other_by, m)
-    same_work = (agent.lower(), local, by, n) == (other_agent.lower(), other, other_by, m)
-    assert (one == two) == same_work
-    assert one == one.lower()
-    assert one.count(":") == 3
-
-
-def test_ids_that_differ_in_case_only_do_not_share_a_session() -> None:
-    assert session_key("a", "Task", None, 1) != session_key("a", "task", None, 1)
-
-
-def test_a_session_key_has_a_sane_length() -> None:
-    assert len(session_key("a" * 128, "b" * 300, "c" * 128, 10_000)) <= 230
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import re
 _HEADER_LINE = re.compile(r"\[mailboxd\] (\S[^·\n]*?) turn · task (\S+) · attempt (\d+)")
 _FRONT_MATTER = re.compile(r"---\r?\n(.*?\r?\n)---[ \t]*\r?(?:\n|\Z)", re.DOTALL)
 _KEY = re.compile(r"([A-Za-z_]\w*):[ \t]*(.*)")
-_TITLE = re.compile(r"^# (?:Task: *)?(.+)$", re.MULTILINE)
+_TASK = re.compile(r"^# Task: *(.+)$", re.MULTILINE)
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 _SECTION = re.compile(r"^## +(.+?) *\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
@@ -33,7 +34,7 @@ class Message:
     def values(self) -> dict[str, str]:
         """What a reply may refer to as `{name}`: headers, sections (`{expected_output}`), and these few."""
         sections = {_slug(found[1]): found[2].strip() for found in _SECTION.finditer(self.text)}
-        title = _TITLE.search(self.text)
+        title = _TASK.search(self.text) or _TITLE.search(self.text)
         known = {"task_id": self.task_id, "subtask_id": self.subtask_id, "local_id": self.local_id}
         known |= {"kind": self.kind, "attempt": self.attempt, "title": title[1].strip() if title else ""}
         return {**sections, **self.headers, **known}

@@ -123,8 +123,7 @@ def agents_config(agents: list[Agent]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for agent in agents:
         entries[agent.id] = {} if agent.workspace is None else {"workspace": str(agent.workspace)}
-        if agent.allow is not None:
-            entries[agent.id]["subagents"] = {"allowAgents": agent.allow}
+        entries[agent.id]["subagents"] = {"allowAgents": ["*"] if agent.allow is None else agent.allow}
     return {"ownership": "explicit", "defaults": {}, "entries": entries}
 
 

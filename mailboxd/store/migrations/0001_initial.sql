@@ -69,6 +69,9 @@ CREATE TABLE tasks (
     dispatched_at TEXT,
     completed_at TEXT,
     origin TEXT NOT NULL,        -- JSON
+    said TEXT NOT NULL,          -- JSON
+    extra TEXT NOT NULL,         -- JSON
+    sections TEXT NOT NULL,      -- JSON
     -- kept in step by the projection, so that no completion has to count its neighbours:
     seq INTEGER NOT NULL,        -- the event that created it
     unmet INTEGER NOT NULL,      -- dependencies that are not completed

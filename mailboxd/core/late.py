@@ -1,0 +1,25 @@
+"""What comes too late: it is recorded, and changes nothing (design notes, "attempt is a fence")."""
+
+from __future__ import annotations
+
+from mailboxd.core.draft import Draft
+from mailboxd.core.events import Kind
+from mailboxd.core.inputs import Aborted, Failed, Failure, Results, Succeeded, Unknown
+from mailboxd.core.text import first_line
+
+
+def late(draft: Draft, agent: str, attempt_id: str | None, said: str) -> None:
+    draft.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=said)
+
+
+def say(heard: object) -> str:
+    """A line for the log on what was heard too late."""
+    match heard:
+        case Succeeded(text) | Results(text):
+            return f"results: {first_line(text)}"
+        case Failed(error) | Aborted(error) | Failure(error):
+            return f"failed: {first_line(error)}"
+        case Unknown(error):
+            return f"unknown: {first_line(error)}"
+        case _:
+            return type(heard).__name__.lower()

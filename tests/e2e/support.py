@@ -1,0 +1,301 @@
+"""A company of agents in real directories: their script, their workspaces, their daemons as real processes.
+
+Nothing of mailboxd is imported: what is tested here is what was installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from tests.e2e import witness
+
+BIN = Path(sys.executable).parent
+MAILBOXD = (str(BIN / "mailboxd"),)
+SCRIPTED = str(BIN / "mailboxd-scripted-openclaw")
+
+T = TypeVar("T")
+Settings = dict[str, Any]
+
+_FAST: Settings = {
+    "openclaw": {"discovery": "false", "turn_timeout_seconds": 20},
+    "retry": {"backoff_seconds": 0.05, "backoff_max_seconds": 0.2},
+    "inbox": {"settle_seconds": 0.05, "incomplete_seconds": 1},
+    "tasks": {"render_seconds": 0.05},
+    "shutdown": {"drain_seconds": 10, "grace_seconds": 1},
+}
+
+
+def eventually(condition: Callable[[], T], seconds: float = 20.0, what: str = "") -> T:
+    """What `condition` returns as soon as that is true, asked again and again for at most `seconds`."""
+    end = time.monotonic() + seconds
+    pause = threading.Event()
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {seconds} s: {what or condition}"
+        pause.wait(0.03)
+    return value
+
+
+def message(kind: str, task_id: str, body: str = "", **headers: object) -> str:
+    """A message as anybody would write it; `sender=` is the header `from`."""
+    headers = {"from": headers.pop("sender", "operator"), **headers}
+    lines = [f"type: {kind}", f"task_id: {task_id}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "---\n" + "\n".join(lines) + f"\n---\n\n{body}\n"
+
+
+def task(task_id: str, title: str = "", *, plan: Mapping[str, Any] | None = None, **headers: object) -> str:
+    """A `task` message; with `plan`, a section `## DAG` of these children."""
+    body = f"# Task: {title or task_id}\n\n## Instructions\n\nDo {title or task_id}.\n\n## Expected Output\n\nOne line.\n"
+    if plan is not None:
+        body += f"\n## DAG\n\n```yaml\n{yaml.safe_dump({'subtasks': dict(plan)}, sort_keys=False)}```\n"
+    return message("task", task_id, body, **headers)
+
+
+def reply(task_id: str, subtask_id: str, sender: str, text: str = "Done.", **headers: object) -> str:
+    headers = {"sender": sender, "subtask_id": subtask_id, "status": "done", **headers}
+    return message("reply", task_id, f"## Results\n\n{text}\n", completed_at="2026-11-21T02:07:53Z", **headers)
+
+
+class Agent:
+    """One agent's workspace, and the daemon beside it when there is one."""
+
+    def __init__(self, company: Company, name: str) -> None:
+        self.company = company
+        self.name = name
+        self.root = company.root / "ws" / name
+        self.inbox = self.root / "mailbox" / "inbox"
+        self.log = self.root / "daemon.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def settle_in(self, settings: Settings) -> None:
+        """Make the workspace and its configuration."""
+        for path in ("mailbox/inbox", "mailbox/outbox", "mailbox/archive", "mailbox/rejected", "tasks"):
+            (self.root / path).mkdir(parents=True, mode=0o700)
+        for path in ("turns", "templates"):
+            (self.root / ".mailboxd" / path).mkdir(parents=True, mode=0o700)
+        merged = _merged({"agent": self.name, **_FAST}, settings)
+        merged["openclaw"].setdefault("command", [SCRIPTED, "--script", str(self.company.script)])
+        self.config.write_text(yaml.safe_dump(merged), encoding="utf-8")
+
+    @property
+    def config(self) -> Path:
+        return self.root / ".mailboxd" / "config.yaml"
+
+    # ------------------------------------------------------------ mail
+
+    def drop(self, name: str, text: str | bytes) -> Path:
+        """Put a file into the inbox as a careful writer does: whole, by renaming it in."""
+        raw = text.encode() if isinstance(text, str) else text
+        hidden = self.inbox / f".{name}.tmp"
+        hidden.write_bytes(raw)
+        hidden.rename(self.inbox / name)
+        return self.inbox / name
+
+    def mail(self, verdict: str | None = None, direction: str = "in") -> list[dict[str, Any]]:
+        rows = self.query("SELECT * FROM messages WHERE direction = ? ORDER BY id", direction)
+        return [row for row in rows if verdict in (None, row["verdict"])]
+
+    def rejections(self) -> dict[str, str]:
+        """The rule by which each rejected file was rejected, by the name it was dropped under."""
+        return {row["name"]: json.loads(row["reason"])["rule"] for row in self.mail("rejected")}
+
+    def sent(self, kind: str) -> list[str]:
+        """The messages of one type in outbox/, oldest first."""
+        return [path.read_text() for path in sorted((self.root / "mailbox" / "outbox").glob(f"*.{kind}.*"))]
+
+    # ------------------------------------------------------------ what the database says
+
+    def query(self, sql: str, *args: object) -> list[dict[str, Any]]:
+        path = self.root / ".mailboxd" / "mailboxd.db"
+        if not path.exists():
+            return []
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as db:
+            db.row_factory = sqlite3.Row
+            try:
+                return [dict(row) for row in db.execute(sql, args)]
+            except sqlite3.OperationalError as error:
+                if "no such table" in str(error):
+                    return []  # the daemon is making it this moment
+                raise
+
+    def task(self, local_id: str) -> dict[str, Any]:
+        """The row of a task; empty while there is none."""
+        return next(iter(self.query("SELECT * FROM tasks WHERE local_id = ?", local_id)), {})
+
+    def phase(self, local_id: str) -> str:
+        return str(self.task(local_id).get("phase", ""))
+
+    def phases(self) -> dict[str, str]:
+        return {row["local_id"]: row["phase"] for row in self.query("SELECT local_id, phase FROM tasks")}
+
+    def attempts(self, local_id: str) -> list[dict[str, Any]]:
+        return self.query(
+            "SELECT a.* FROM attempts a JOIN tasks t ON t.id = a.task WHERE t.local_id = ? ORDER BY ordinal", local_id
+        )
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        rows = self.query("SELECT * FROM events WHERE kind = ? ORDER BY seq", kind)
+        return [{**row, "data": json.loads(row["data"])} for row in rows]
+
+    def until(self, local_id: str, phase: str = "completed", seconds: float = 30.0) -> dict[str, Any]:
+        """Wait until a task is in a phase; it must not end in another one."""
+
+        def reached() -> bool:
+            now = self.phase(local_id)
+            ended = now in ("completed", "failed", "cancelled", "circuit_open") and now != phase
+            assert not ended, f"{local_id} is {now}: {self.task(local_id)['reason']}\n{self.last_words()}"
+            return now == phase
+
+        eventually(reached, seconds, f"{self.name}: {local_id} {phase}, but {self.phases()}\n{self.last_words()}")
+        return self.task(local_id)
+
+    # ------------------------------------------------------------ the daemon
+
+    def start(self, *, wait: bool = True, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """Start the daemon; with `wait`, until it says that it is ready."""
+        with self.log.open("ab") as log:
+            before = log.tell()
+            self.process = subprocess.Popen(
+                [*MAILBOXD, "run"], cwd=self.root, stderr=log, stdout=log, env=environment(env), start_new_session=True
+            )
+        if wait:
+            eventually(
+                lambda: b"ready" in self.log.read_bytes()[before:] or self.process is None or self.process.poll(), 20
+            )
+        return self.process
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit status."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.ended()
+
+    def kill(self) -> None:
+        """SIGKILL: the daemon dies where it stands. What it has started goes on."""
+        assert self.process is not None
+        self.process.kill()
+        self.ended()
+
+    def ended(self, seconds: float = 30.0) -> int:
+        """Wait for the end of the daemon; its exit status."""
+        assert self.process is not None
+        status = self.process.wait(seconds)
+        self.process = None
+        return status
+
+    def run(self, *, seconds: float = 60.0, env: Mapping[str, str] | None = None) -> None:
+        """`mailboxd run --until-idle`, to its end."""
+        done = self.call("run", "--until-idle", seconds=seconds, env=env)
+        with self.log.open("a") as log:
+            log.write(done.stderr)
+        assert done.returncode == 0, done.stderr[-4000:]
+
+    def call(
+        self, *words: str, seconds: float = 60.0, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """One command of the installed program in this workspace."""
+        return subprocess.run(
+            [*MAILBOXD, *words],
+            cwd=self.root,
+            env=environment(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+
+    def json(self, *words: str) -> Any:
+        """What a command with `--json` prints."""
+        done = self.call(*words, "--json")
+        assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stderr}"
+        return json.loads(done.stdout)
+
+    def last_words(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else "(no log)"
+
+
+class Company:
+    """Several agents under one script, below one directory."""
+
+    def __init__(self, root: Path, agents: Mapping[str, Settings]) -> None:
+        self.root = root
+        self.script = root / "script.yaml"
+        self.ledger = root / "ledger.jsonl"
+        self.agents = {name: Agent(self, name) for name in agents}
+        self.rewrite(agents)
+
+    def __getitem__(self, name: str) -> Agent:
+        return self.agents[name]
+
+    def rewrite(self, agents: Mapping[str, Settings]) -> None:
+        """Write the script: what each agent does from now on. Keys `workspace` are added."""
+        full = {name: {"workspace": f"ws/{name}", **settings} for name, settings in agents.items()}
+        text = yaml.safe_dump({"ledger": "ledger.jsonl", "agents": full}, sort_keys=False)
+        hidden = self.root / ".script.tmp"
+        hidden.write_text(text, encoding="utf-8")
+        hidden.rename(self.script)
+
+    def entries(self) -> list[dict[str, Any]]:
+        return witness.read_ledger(self.ledger)
+
+    def executions(self, **like: str) -> list[dict[str, Any]]:
+        """The turns that were worked in, those whose fields are as given."""
+        found = witness.executions(self.entries())
+        return [entry for entry in found if all(entry[name] == value for name, value in like.items())]
+
+    def homes(self) -> list[Path]:
+        """The workspaces that a daemon has ever served."""
+        roots = [agent.root for agent in self.agents.values()]
+        return [root for root in roots if (root / ".mailboxd" / "mailboxd.db").exists()]
+
+    def at_rest(self) -> None:
+        """End the daemons that run, and have the witness look at everything."""
+        for agent in self.agents.values():
+            if agent.process is not None:
+                assert agent.stop() == 0, agent.last_words()
+        assert witness.complaints(self.homes(), self.ledger) == []
+
+    def close(self) -> None:
+        """End every process that is left: daemons, and turns that still hang."""
+        for agent in self.agents.values():
+            if agent.process is not None:
+                agent.kill()
+        ended = {entry.get("run_id") for entry in self.entries() if entry["event"] == "end"}
+        for entry in self.entries():
+            if entry["event"] == "begin" and entry["run_id"] not in ended and _is_same(entry):
+                with suppress(ProcessLookupError):
+                    os.kill(entry["pid"], signal.SIGKILL)
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Ours, without what would tell a program that it runs in somebody's service or agent."""
+    foreign = ("OPENCLAW_", "MAILBOXD_", "NOTIFY_", "WATCHDOG_")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {**plain, **(extra or {})}
+
+
+def _merged(base: Settings, over: Settings) -> Settings:
+    merged = {name: dict(value) if isinstance(value, dict) else value for name, value in base.items()}
+    for name, value in over.items():
+        merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+    return merged
+
+
+def _is_same(entry: Mapping[str, Any]) -> bool:
+    try:
+        text = Path(f"/proc/{entry['pid']}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return int(text.rpartition(")")[2].split()[19]) == entry.get("pid_start")

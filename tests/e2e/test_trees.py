@@ -1,0 +1,306 @@
+"""Trees of work, carried out by real daemons: chains, fan-outs, diamonds, plans inside plans, one daemon per agent."""
+
+from __future__ import annotations
+
+import json
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import eventually, task
+
+WORK = {"default": {"reply": "Result of {title}."}}
+SYNTHESIS = {"match": {"kind": "synthesis"}, "reply": "Together: {title}."}
+
+
+def test_a_chain_of_two_levels_is_carried_out_in_order(found: Found) -> None:
+    plan = {
+        "collect": {"agent": "beta", "description": "Collect"},
+        "write": {"agent": "self", "description": "Write", "depends_on": ["collect"]},
+    }
+    company = found({"alpha": {"rules": [SYNTHESIS], **WORK}, "beta": WORK})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("report", plan=plan))
+    alpha.run()
+    assert alpha.phases() == dict.fromkeys(("report", "report.collect", "report.write"), "completed")
+    assert alpha.task("report")["result"] == "Together: report."
+    (written,) = company.executions(local_id="report.write")
+    (collected,) = company.executions(agent="beta")
+    assert collected["at"] < written["at"]
+    (answer,) = alpha.sent("reply")
+    assert "status: done" in answer
+    assert "Together: report." in answer
+    company.at_rest()
+
+
+def test_the_result_of_a_dependency_stands_in_the_context_of_its_dependant(found: Found) -> None:
+    plan = {
+        "collect": {"agent": "beta", "description": "Collect"},
+        "write": {"agent": "gamma", "description": "Write", "depends_on": ["collect"]},
+    }
+    company = found(
+        {
+            "alpha": WORK,
+            "beta": {"default": {"reply": "Forty-two elephants."}},
+            "gamma": {"default": {"reply": "I was told: {context}"}},
+        },
+        synthesis="concat",
+    )
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("report", plan=plan))
+    alpha.run()
+    assert "Forty-two elephants." in alpha.task("report.write")["result"]
+    assert "collect" in alpha.task("report.write")["result"]
+    company.at_rest()
+
+
+def test_a_fan_out_runs_at_once_within_the_limits(found: Found) -> None:
+    plan = {f"part{n}": {"agent": "beta" if n % 2 else "gamma", "description": f"Part {n}"} for n in range(10)}
+    slow = {"default": {"delay": 0.1, "reply": "{title} is done."}}
+    company = found(
+        {"alpha": WORK, "beta": slow, "gamma": slow}, synthesis="concat", limits={"turns": 3, "turns_per_agent": 2}
+    )
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("report", plan=plan))
+    alpha.run()
+    assert alpha.phase("report") == "completed"
+    assert all(f"Part {n} is done." in alpha.task("report")["result"] for n in range(10))
+    assert most_at_once(company.entries(), "beta") == 2
+    assert most_at_once(company.entries(), None) <= 3
+    company.at_rest()
+
+
+def most_at_once(entries: list[dict[str, object]], agent: str | None) -> int:
+    running: set[object] = set()
+    most = 0
+    for entry in entries:
+        if entry["event"] == "begin" and agent in (None, entry["agent"]):
+            running.add(entry["run_id"])
+        elif entry["event"] == "end":
+            running.discard(entry["run_id"])
+        most = max(most, len(running))
+    return most
+
+
+def test_in_a_diamond_the_last_child_waits_for_both_sides(found: Found) -> None:
+    plan = {
+        "top": {"agent": "self", "description": "Top"},
+        "left": {"agent": "beta", "description": "Left", "depends_on": ["top"]},
+        "right": {"agent": "gamma", "description": "Right", "depends_on": ["top"]},
+        "bottom": {"agent": "self", "description": "Bottom", "depends_on": ["left", "right"]},
+    }
+    company = found({"alpha": WORK, "beta": WORK, "gamma": WORK}, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("diamond", plan=plan))
+    alpha.run()
+    assert alpha.phase("diamond") == "completed"
+    order = [entry["local_id"] for entry in company.executions()]
+    assert order[0] == "diamond.top"
+    assert sorted(order[1:3]) == ["diamond.left", "diamond.right"]
+    assert order[3] == "diamond.bottom"
+    company.at_rest()
+
+
+def test_plans_inside_plans_nest_in_one_store_with_a_single_daemon(found: Found) -> None:
+    """The agent answers with a plan, whose child answers with a plan, whose child has one written into it."""
+    deepest = {"leaf": {"agent": "beta", "description": "Leaf"}, "after": {"agent": "self", "description": "After", "depends_on": ["leaf"]}}
+    rules = [
+        {"match": {"kind": "work", "task": "root"}, "plan": {"one": {"agent": "self", "description": "One"}}},
+        {"match": {"kind": "work", "task": r"root\.one"}, "plan": {"two": {"agent": "self", "description": "Two", "subtasks": deepest}}},
+        SYNTHESIS,
+    ]
+    company = found({"alpha": {"rules": rules, **WORK}, "beta": WORK})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("root"))
+    alpha.run()
+    names = ("root", "root.one", "root.one.two", "root.one.two.leaf", "root.one.two.after")
+    assert alpha.phases() == dict.fromkeys(names, "completed")
+    assert [row["depth"] for row in alpha.query("SELECT depth FROM tasks ORDER BY depth, seq")] == [0, 1, 2, 3, 3]
+    assert len(company.executions(kind="synthesis")) == 3
+    company.at_rest()
+
+
+def test_a_peer_without_a_daemon_may_answer_with_a_plan(found: Found) -> None:
+    rules = [{"match": {"subtask": "research"}, "plan": {"dig": {"agent": "gamma", "description": "Dig"}}}]
+    company = found({"alpha": {"rules": [SYNTHESIS], **WORK}, "beta": {"rules": [*rules, SYNTHESIS], **WORK}, "gamma": WORK})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("report", plan={"research": {"agent": "beta", "description": "Research"}}))
+    alpha.run()
+    assert alpha.phases() == dict.fromkeys(("report", "report.research", "report.research.dig"), "completed")
+    assert len(company.executions(agent="gamma")) == 1
+    company.at_rest()
+
+
+def test_one_daemon_per_agent_passes_work_down_and_results_up(found: Found) -> None:
+    """A gives to B, B gives to C; each has its own daemon, mailbox and store."""
+    rules_a = [{"match": {"kind": "work"}, "plan": {"research": {"agent": "beta", "description": "Research"}}}, SYNTHESIS]
+    rules_b = [{"match": {"kind": "work"}, "plan": {"dig": {"agent": "gamma", "description": "Dig"}}}, SYNTHESIS]
+    company = found(
+        {
+            "alpha": {"mailbox": "true", "rules": rules_a},
+            "beta": {"mailbox": "true", "rules": rules_b},
+            "gamma": {"mailbox": "true", "default": {"reply": "Gold, 7 kg."}},
+        },
+        daemons=("alpha", "beta", "gamma"),
+    )
+    for agent in company.agents.values():
+        agent.start(wait=False)
+    company["alpha"].drop("go.md", task("mine"))
+    company["alpha"].until("mine")
+    assert company["alpha"].phases() == dict.fromkeys(("mine", "mine.research"), "completed")
+    assert company["beta"].phases() == dict.fromkeys(("mine.research", "mine.research.dig"), "completed")
+    assert company["gamma"].phases() == {"mine.research.dig": "completed"}
+    assert "Gold, 7 kg." in company["beta"].task("mine.research.dig")["result"]
+    company.at_rest()
+    assert len(company.executions()) == 5  # three turns of work, two syntheses; nothing twice
+
+
+def test_two_children_of_one_parent_at_the_same_peer_are_two_pieces_of_work(found: Found) -> None:
+    """The hole in clawflow: it took the second for a duplicate of the first."""
+    plan = {key: {"agent": "beta", "description": f"Extract {key}"} for key in ("q1", "q2")}
+    company = found(
+        {"alpha": {"mailbox": "true", **WORK}, "beta": {"mailbox": "true", "default": {"reply": "Numbers of {title}."}}},
+        daemons=("alpha", "beta"),
+        synthesis="concat",
+    )
+    for agent in company.agents.values():
+        agent.start(wait=False)
+    company["alpha"].drop("go.md", task("year", plan=plan))
+    result = company["alpha"].until("year")["result"]
+    assert "Numbers of Extract q1." in result
+    assert "Numbers of Extract q2." in result
+    company.at_rest()
+
+
+def test_agents_that_hand_work_to_each_other_for_ever_are_stopped_by_the_depth(found: Found) -> None:
+    """A plans for B, B plans for A, and so on: the depth goes with the message, over any number of daemons."""
+    hand = [{"match": {"kind": "work"}, "plan": {"x": {"agent": "PEER", "description": "More"}}}]
+    company = found(
+        {
+            "alpha": {"mailbox": "true", "rules": json.loads(json.dumps(hand).replace("PEER", "beta"))},
+            "beta": {"mailbox": "true", "rules": json.loads(json.dumps(hand).replace("PEER", "alpha"))},
+        },
+        daemons=("alpha", "beta"),
+        limits={"depth": 4},
+    )
+    for agent in company.agents.values():
+        agent.start(wait=False)
+    company["alpha"].drop("go.md", task("ball"))
+    company["alpha"].until("ball", "failed")
+    assert "depth" in company["alpha"].task("ball")["error"]
+    company.at_rest()
+    assert len(company.executions(kind="work")) == 4
+
+
+def test_a_broadcast_to_all_brings_every_answer(found: Found) -> None:
+    plan = {"ask": {"agent": ["beta", "gamma"], "description": "Ask", "join": "all"}}
+    company = found({"alpha": WORK, "beta": {"default": {"reply": "Yes."}}, "gamma": {"default": {"reply": "No."}}}, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("vote", plan=plan))
+    alpha.run()
+    assert alpha.phase("vote") == "completed"
+    assert "Yes." in alpha.task("vote.ask")["result"]
+    assert "No." in alpha.task("vote.ask")["result"]
+    company.at_rest()
+
+
+def test_a_broadcast_to_the_first_takes_one_answer_and_stops_the_others(found: Found) -> None:
+    plan = {"ask": {"agent": ["beta", "gamma"], "description": "Ask", "join": "first"}}
+    company = found(
+        {"alpha": WORK, "beta": {"default": {"reply": "Quick."}}, "gamma": {"default": {"delay": 15, "reply": "Slow."}}}, synthesis="concat"
+    )
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("race", plan=plan))
+    alpha.run(seconds=14)
+    assert alpha.task("race.ask")["result"] == "Quick."
+    assert alpha.phase("race.ask.gamma") == "cancelled"
+    assert [e["status"] for e in company.entries() if e["event"] == "end"] == ["succeeded", "cancelled"]
+    company.at_rest()
+
+
+def test_a_broadcast_to_the_majority_is_decided_by_more_than_half(found: Found) -> None:
+    plan = {"ask": {"agent": ["beta", "gamma", "delta"], "description": "Ask", "join": "majority"}}
+    company = found(
+        {
+            "alpha": WORK,
+            "beta": {"default": {"reply": "Blue."}},
+            "gamma": {"default": {"reply": "Red."}},
+            "delta": {"default": {"reply": "Blue."}},
+        },
+        synthesis="concat",
+    )
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("colour", plan=plan))
+    alpha.run()
+    assert alpha.task("colour.ask")["result"] == "Blue."
+    company.at_rest()
+
+
+def test_a_broadcast_whose_majority_cannot_be_reached_fails(found: Found) -> None:
+    plan = {"ask": {"agent": ["beta", "gamma"], "description": "Ask", "join": "majority"}}
+    company = found({"alpha": WORK, "beta": {"default": {"reply": "Blue."}}, "gamma": {"default": {"reply": "Red."}}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("colour", plan=plan))
+    alpha.run()
+    assert alpha.phase("colour") == "failed"
+    company.at_rest()
+
+
+def test_a_plan_with_a_cycle_is_rejected_whole_with_its_path(found: Found) -> None:
+    plan = {
+        "a": {"agent": "self", "description": "A", "depends_on": ["b"]},
+        "b": {"agent": "self", "description": "B", "depends_on": ["a"]},
+    }
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("loop", plan=plan))
+    alpha.run()
+    assert alpha.phases() == {}
+    assert alpha.rejections() == {"go.md": "cycle"}
+    (answer,) = alpha.sent("reply")
+    assert "a -> b -> a" in answer or "b -> a -> b" in answer
+    company.at_rest()
+    assert company.executions() == []
+
+
+def test_a_child_may_not_be_given_to_an_agent_that_openclaw_does_not_let_us_reach(found: Found) -> None:
+    company = found({"alpha": {"allow": ["beta"], **WORK}, "beta": WORK, "gamma": WORK}, openclaw={"discovery": "true"})
+    alpha = company["alpha"]
+    alpha.drop("1.md", task("good", plan={"x": {"agent": "beta", "description": "X"}}, synthesis="concat"))
+    alpha.drop("2.md", task("bad", plan={"x": {"agent": "gamma", "description": "X"}}))
+    alpha.drop("3.md", task("worse", plan={"x": {"agent": "nobody", "description": "X"}}))
+    alpha.run()
+    assert alpha.phases() == {"good": "completed", "good.x": "completed"}
+    assert alpha.rejections() == {"2.md": "unknown-agent", "3.md": "unknown-agent"}
+    assert company.executions(agent="gamma") == []
+    company.at_rest()
+
+
+def test_agents_are_the_same_in_any_case(found: Found) -> None:
+    """OpenClaw matches ids case-insensitively: a plan that says `Beta` is carried out by beta, whose reply counts."""
+    company = found(
+        {"alpha": {"mailbox": "true", **WORK}, "beta": {"mailbox": "true", **WORK}},
+        daemons=("alpha", "beta"),
+        synthesis="concat",
+        openclaw={"discovery": "true"},
+    )
+    company["beta"].start(wait=False)
+    alpha = company["alpha"]
+    alpha.start(wait=False)
+    alpha.drop("go.md", task("case", plan={"x": {"agent": "Beta", "description": "X"}, "y": {"agent": "ALPHA", "description": "Y"}}))
+    eventually(lambda: alpha.phase("case") in ("completed", "failed") or alpha.mail("rejected"), 20)
+    assert alpha.rejections() == {}
+    alpha.until("case")
+    company.at_rest()
+
+
+def test_a_local_id_that_is_taken_does_not_stop_a_plan(found: Found) -> None:
+    """A root task may be called what a child of another would be called."""
+    company = found({"alpha": WORK}, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.drop("1.md", task("a.b"))
+    alpha.run()
+    alpha.drop("2.md", task("a", plan={"b": {"agent": "self", "description": "B"}}))
+    alpha.run()
+    assert alpha.phase("a.b") == "completed"
+    assert alpha.phase("a") == "completed"
+    assert len(alpha.phases()) == 3
+    company.at_rest()

@@ -1,0 +1,269 @@
+"""Protocol section 3: task.md is rendered by us, and edited by people and agents."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mailboxd.errors import WorldError
+from mailboxd.workspace.files import ObstructedError, Stamp
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.taskfiles import TaskFiles
+from tests.workspace.killing import every_point
+
+NOW = 1_800_000_000.0
+TIME = "2026-11-21T02:07:53.120Z"
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Workspace:
+    Workspace.create(tmp_path)
+    return Workspace(tmp_path)
+
+
+def edit(ws: Workspace, local_id: str, raw: bytes) -> Path:
+    """Rewrites a task file in place, as an agent's `write` tool does."""
+    path = ws.tasks / local_id / "task.md"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(raw)
+    return path
+
+
+def changes(files: TaskFiles, *among: str) -> dict[str, bytes]:
+    return {change.local_id: change.raw for change in files.look(NOW, among or None).changed}
+
+
+def test_a_task_file_that_somebody_dropped_is_reported_once(ws: Workspace) -> None:
+    files = TaskFiles(ws)
+    edit(ws, "t1", b"a plan")
+
+    assert changes(files) == {"t1": b"a plan"}
+    assert changes(files) == {}
+
+
+def test_our_own_rendering_is_no_change_but_an_edit_of_it_is(ws: Workspace) -> None:
+    files = TaskFiles(ws)
+    assert files.write("t1", b"rendered")
+    assert files.write("t1", b"rendered again")
+    assert changes(files) == {}
+    assert (ws.tasks / "t1").stat().st_mode & 0o777 == 0o700
+    assert (ws.tasks / "t1" / "task.md").stat().st_mode & 0o777 == 0o600
+
+    edit(ws, "t1", b"edited here")
+    assert changes(files) == {"t1": b"edited here"}
+
+
+def test_a_rendering_never_clobbers_an_edit_that_was_not_looked_at(ws: Workspace) -> None:
+    files = TaskFiles(ws)
+    files.write("t1", b"rendered")
+    edit(ws, "t1", b"edited")
+
+    assert not files.write("t1", b"rendered anew")
+    assert changes(files) == {"t1": b"edited"}
+    assert files.write("t1", b"rendered anew")
+    assert [path.name for path in (ws.tasks / "t1").iterdir()] == ["task.md"]
+
+
+def test_a_dropped_file_that_was_never_seen_is_not_clobbered(ws: Workspace) -> None:
+    edit(ws, "t1", b"dropped")
+
+    assert not TaskFiles(ws).write("t1", b"rendered")
+    assert (ws.tasks / "t1" / "task.md").read_bytes() == b"dropped"
+
+
+def test_a_file_that_is_being_written_waits_and_is_not_clobbered(ws: Workspace) -> None:
+    files = TaskFiles(ws)
+    files.write("t1", b"rendered")
+    path = ws.tasks / "t1" / "task.md"
+    with path.open("r+b") as writer:
+        assert not files.write("t1", b"anew")
+        writer.write(b"half")
+        writer.flush()
+        assert changes(files) == {}
+        writer.write(b" and half")
+
+    assert changes(files) == {"t1": b"half and half"}
+
+
+def test_after_a_restart_what_the_database_remembers_is_no_change(ws: Workspace) -> None:
+    files = TaskFiles(ws)
+    files.write("t1", b"rendered")
+    files.write("t2", b"rendered")
+    stamp = files.remembered("t1")
+    assert stamp is not None
+
+    restarted = TaskFiles(ws)
+    restarted.remember("t1", stamp)
+    assert changes(restarted) == {"t2": b"rendered"}
+
+
+def test_a_change_that_could_not_be_dealt_with_is_reported_again(ws: Workspace) -> None:
+    files = TaskFiles(ws)
+    edit(ws, "t1", b"edited")
+    changes(files)
+    files.forget("t1")
+
+    assert changes(files) == {"t1": b"edited"}
+
+
+def test_a_deleted_file_is_reported_until_it_is_rendered_again(ws: Workspace) -> None:
+    files = TaskFiles(ws)
+    files.write("t1", b"rendered")
+    files.write("t2", b"rendered")
+    files.write("t3", b"rendered")
+    (ws.tasks / "t1" / "task.md").unlink()
+    (ws.tasks / "t2" / "task.md").unlink()
+    (ws.tasks / "t2").rmdir()
+
+    assert files.look(NOW).missing == ["t1", "t2"]
+    assert files.look(NOW, ["t2", "t3"]).missing == ["t2"]
+    assert files.write("t1", b"rendered")
+    assert files.write("t2", b"rendered")
+    assert files.look(NOW).missing == []
+    assert changes(files) == {}
+
+
+def test_links_directories_pipes_and_giants_are_reported_once_and_never_opened(ws: Workspace) -> None:
+    files = TaskFiles(ws)
+    secret = ws.root / "secret"
+    secret.write_text("precious")
+    for local_id in ("link", "dir", "pipe", "giant"):
+        (ws.tasks / local_id).mkdir()
+    (ws.tasks / "link" / "task.md").symlink_to(secret)
+    (ws.tasks / "dir" / "task.md").mkdir()
+    os.mkfifo(ws.tasks / "pipe" / "task.md")
+    with (ws.tasks / "giant" / "task.md").open("wb") as writer:
+        writer.truncate(10 << 30)
+
+    found = files.look(NOW)
+    assert {it.local_id: it.error.rule for it in found.unusable} == {
+        "link": "symlink",
+        "dir": "not-regular",
+        "pipe": "not-regular",
+        "giant": "too-large",
+    }
+    assert found.changed == []
+    assert files.look(NOW).unusable == []
+
+    assert files.write("link", b"rendered")
+    assert files.write("pipe", b"rendered")
+    assert secret.read_text() == "precious"
+    with pytest.raises(ObstructedError, match="tasks/dir"):
+        files.write("dir", b"rendered")
+    kept = files.keep_rejected("dir", None, TIME)
+    assert (ws.root / kept).is_dir()
+    assert files.write("dir", b"rendered")
+
+
+def test_a_rejected_text_is_kept_beside_the_file(ws: Workspace) -> None:
+    files = TaskFiles(ws)
+
+    first = files.keep_rejected("t1", b"illegal", TIME)
+    assert files.keep_rejected("t1", b"illegal", TIME) == first == f"tasks/t1/task.rejected-{TIME}.md"
+    second = files.keep_rejected("t1", b"illegal too", TIME)
+
+    assert (ws.root / first).read_bytes() == b"illegal"
+    assert (ws.root / second).read_bytes() == b"illegal too"
+    assert changes(files) == {}
+
+
+@pytest.mark.parametrize("local_id", ["..", "a/b", "/etc", "", ".hidden", "a..b", "x" * 300, "-x"])
+def test_an_id_that_is_none_never_becomes_a_path(ws: Workspace, local_id: str) -> None:
+    files = TaskFiles(ws)
+    with pytest.raises(ValueError, match="is no id"):
+        files.write(local_id, b"text")
+    with pytest.raises(ValueError, match="is no id"):
+        files.keep_rejected(local_id, b"text", TIME)
+    assert files.look(NOW, [local_id]).changed == []
+
+
+@pytest.mark.parametrize("time", ["", "../x", "a b", "x" * 65])
+def test_a_time_that_is_none_never_becomes_a_path(ws: Workspace, time: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        TaskFiles(ws).keep_rejected("t1", b"text", time)
+
+
+def test_a_task_directory_that_is_a_link_is_neither_read_nor_written(ws: Workspace) -> None:
+    elsewhere = ws.root / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "task.md").write_text("outside")
+    (ws.tasks / "t1").symlink_to(elsewhere)
+    files = TaskFiles(ws)
+
+    assert changes(files) == {}
+    assert changes(files, "t1") == {}
+    with pytest.raises(ObstructedError, match="tasks/t1"):
+        files.write("t1", b"rendered")
+    with pytest.raises(ObstructedError, match="tasks/t1"):
+        files.keep_rejected("t1", b"text", TIME)
+    assert [path.name for path in elsewhere.iterdir()] == ["task.md"]
+    assert (elsewhere / "task.md").read_text() == "outside"
+
+
+def test_what_is_no_task_directory_is_passed_over(ws: Workspace) -> None:
+    (ws.tasks / "notes.txt").write_text("x")
+    (ws.tasks / "empty").mkdir()
+    (ws.tasks / ".hidden").mkdir()
+    (ws.tasks / ".hidden" / "task.md").write_text("x")
+    (ws.tasks / os.fsdecode(b"\xff")).mkdir()
+
+    assert changes(TaskFiles(ws)) == {}
+
+
+def test_missing_tasks_are_the_worlds_fault(ws: Workspace) -> None:
+    ws.tasks.rmdir()
+
+    with pytest.raises(WorldError):
+        TaskFiles(ws).look(NOW)
+    with pytest.raises(WorldError):
+        TaskFiles(ws).write("t1", b"text")
+
+
+def test_many_changes_come_a_few_at_a_time(ws: Workspace) -> None:
+    for number in range(10):
+        edit(ws, f"t{number}", b"x")
+    files = TaskFiles(ws)
+
+    first = files.look(NOW, limit=6)
+    second = files.look(NOW, limit=6)
+    assert (len(first.changed), first.truncated) == (6, True)
+    assert (len(second.changed), second.truncated) == (4, False)
+    assert first.missing == second.missing == []
+
+
+def test_rendering_survives_a_kill_at_every_point(ws: Workspace) -> None:
+    path = ws.tasks / "t1" / "task.md"
+    stamps: list[Stamp] = []
+
+    def prepare() -> None:
+        edit(ws, "t1", b"old")
+        stamps[:] = [Stamp.of(path.lstat())]
+
+    def files() -> TaskFiles:
+        made = TaskFiles(ws)
+        made.remember("t1", stamps[0])
+        return made
+
+    for point in every_point(lambda: files().write("t1", b"new"), prepare):
+        assert path.read_bytes() in {b"old", b"new"}, point
+        again = TaskFiles(ws)
+        again.look(NOW)
+        assert again.write("t1", b"new")
+        assert [entry.name for entry in path.parent.iterdir()] == ["task.md"], point
+
+
+def test_looking_at_five_thousand_unchanged_tasks_is_cheap(ws: Workspace) -> None:
+    for number in range(5_000):
+        edit(ws, f"t{number}", b"x")
+    files = TaskFiles(ws)
+    while files.look(NOW, limit=10_000).truncated:
+        pass
+
+    begun = time.process_time()
+    found = files.look(NOW)
+
+    assert (found.changed, found.missing, found.truncated) == ([], [], False)
+    assert time.process_time() - begun < 0.2
