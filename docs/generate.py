@@ -12,7 +12,15 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pydantic import TypeAdapter
+from pydantic.fields import FieldInfo
+
 from mailboxd import config, errors
+from mailboxd.core import lifecycle
+from mailboxd.core.types import TERMINAL, Mode, Phase
+from mailboxd.messages import codec, headers, taskfile
+from mailboxd.messages.message import Message
+from mailboxd.messages.models import MESSAGE_TYPES
 
 DOCS = Path(__file__).resolve().parent
 SOURCE = DOCS.parent / "mailboxd"
@@ -77,9 +85,74 @@ The stable short names: in `rejected/<name>.reason.json`, in events, and in brac
 """
 
 
+def states_page() -> str:
+    """The life of a task, drawn from the tables that decide it."""
+    said = _protocol()
+    arrows = [
+        f"    {source} --> {target}: {trigger}"
+        for (source, trigger), target in lifecycle.TRANSITIONS.items()
+        if trigger is not lifecycle.Trigger.CANCELLED
+    ]
+    ends = [f"    {phase} --> [*]" for phase in Phase if phase in TERMINAL]
+    rows = [
+        f"| `{source}` | `{target}` | {said['triggers'][trigger.name]} |"
+        for (source, trigger), target in lifecycle.TRANSITIONS.items()
+    ]
+    settled = [
+        f"| `{row.phase}` | {said['triggers'][row.trigger.name]} | `{lifecycle.TRANSITIONS[row.phase, row.trigger]}` |"
+        for row in lifecycle.SETTLED
+        if row.trigger is not lifecycle.Trigger.CANCELLED
+    ]
+    return _filled(
+        "states.md",
+        {
+            "diagram": _lines(["```mermaid", "stateDiagram-v2", "    [*] --> spec_draft", *arrows, *ends, "```"]),
+            "phases": _table("phase", "means", rows=[f"| `{p}` | {said['phases'][p.value]} |" for p in Phase]),
+            "transitions": _table("from", "to", "when", rows=rows),
+            "settled": _table("in", "when", "then", rows=settled),
+        },
+    )
+
+
+def messages_page() -> str:
+    """Types and headers of messages. Its examples are read like messages, and must be right."""
+    said = _protocol()
+    kinds = [
+        f"| [`{word}`](#{word}) | {_names(kind.required)} | {_names(kind.expected)} | {_sentence(kind)} |"
+        for word, kind in MESSAGE_TYPES.items()
+    ]
+    fields: dict[str, FieldInfo] = {}
+    for kind in MESSAGE_TYPES.values():
+        fields |= {name: kind.model_fields[field] for name, field in kind.header_fields().items()}
+    rows = [
+        f"| `{name}` | {_value(name, field, said['values'])} | {said['headers'][name]} | {_where(name)} |"
+        for name, field in fields.items()
+    ]
+    for example in _examples("messages.md"):
+        if warnings := codec.parse(example.encode(), "messages.md").warnings:
+            raise ValueError(f"an example in messages.md: {warnings}")
+    blocks = {
+        "types": _table("type", "required", "expected", "what it is", rows=kinds),
+        "headers": _table("header", "value", "meaning", "in", rows=rows),
+    }
+    return _filled("messages.md", blocks)
+
+
+def taskmd_page() -> str:
+    """Statuses in task.md. Its examples are read like task files, and must be right."""
+    for example in _examples("taskmd.md"):
+        taskfile.parse_task_file(example.encode(), "taskmd.md")
+    statuses = [f"| `{mode}` | {', '.join(f'`{word}`' for word in taskfile.STATUSES[mode])} |" for mode in Mode]
+    statuses.append(f"| a child in the DAG | {', '.join(f'`{word}`' for word in taskfile.CHILD_STATUSES)} |")
+    return _filled("taskmd.md", {"statuses": _table("mode", "statuses", rows=statuses)})
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration_page,
     "errors.md": errors_page,
+    "messages.md": messages_page,
+    "states.md": states_page,
+    "taskmd.md": taskmd_page,
 }
 
 
@@ -145,6 +218,81 @@ def _sentence(kind: type) -> str:
 
 def _lines(rows: list[str]) -> str:
     return "\n".join(rows)
+
+
+def _table(*heads: str, rows: list[str]) -> str:
+    return _lines([f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads), *rows])
+
+
+def _filled(name: str, blocks: dict[str, str]) -> str:
+    """The page as it is, with what stands between `<!-- begin x -->` and `<!-- end x -->` written again."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    for block, content in blocks.items():
+        begin, end = f"<!-- begin {block}: written by `make docs` -->\n", f"<!-- end {block} -->"
+        if text.count(begin) != 1 or text.count(end) != 1:
+            raise ValueError(f"{name} has no place for {block}")
+        before, _, rest = text.partition(begin)
+        text = before + begin + f"\n{content}\n\n" + end + rest.partition(end)[2]
+    return text
+
+
+def _examples(name: str) -> list[str]:
+    """The blocks in a page that are marked as Markdown."""
+    return re.findall(r"^````?markdown\n(.*?)^````?$", (DOCS / name).read_text(encoding="utf-8"), re.M | re.S)
+
+
+def _protocol() -> dict[str, dict[str, str]]:
+    """protocol.toml, which must speak of everything that the code has, and of nothing else."""
+    said: dict[str, dict[str, str]] = tomllib.loads((DOCS / "protocol.toml").read_text(encoding="utf-8"))
+    wanted = {
+        "headers": {name for kind in MESSAGE_TYPES.values() for name in kind.header_fields()},
+        "phases": {phase.value for phase in Phase},
+        "triggers": {trigger.name for trigger in lifecycle.Trigger},
+    }
+    for part, names in wanted.items():
+        if names != said[part].keys():
+            raise ValueError(f"protocol.toml, {part}: {', '.join(sorted(names ^ said[part].keys()))}")
+    return said
+
+
+def _names(headers_: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in headers_)
+
+
+def _where(header: str) -> str:
+    """The types that know a header, if it is not all of them."""
+    if header in Message.header_fields():
+        return "all"
+    return ", ".join(word for word, kind in MESSAGE_TYPES.items() if header in kind.header_fields())
+
+
+def _value(header: str, field: FieldInfo, patterns: dict[str, str]) -> str:
+    """The form of a header's value, as its converter and its model have it."""
+    if header in patterns:
+        return patterns[header]
+    if header in headers.RANGES:
+        low, high = headers.RANGES[header]
+        return f"{low} to {high}"
+    converter = headers.CONVERTERS.get(header)
+    for known, form in (
+        (headers.identifier, "id"),
+        (headers.time, "time"),
+        (headers.boolean, "`true` or `false`"),
+        (headers.money, "US dollars"),
+    ):
+        if converter is known:
+            return form
+    words = _enumerated(TypeAdapter(field.annotation).json_schema())
+    return " or ".join(f"`{word}`" for word in words) or "list of ids"
+
+
+def _enumerated(schema: object) -> list[str]:
+    """Every word that a JSON schema lists, in any part of it."""
+    if isinstance(schema, list):
+        return [word for part in schema for word in _enumerated(part)]
+    if not isinstance(schema, dict):
+        return []
+    return [str(word) for word in schema.get("enum", ())] + _enumerated(list(schema.values()))
 
 
 def main() -> None:

@@ -1,80 +1,83 @@
 """Frozen dataclasses <-> plain JSON values, by their type hints. What `events` carry and `store` keeps.
 
 Covers what the core uses and no more: dataclasses, enums, tuples, frozensets (written sorted), optional values,
-scalars. Defaults are left out when writing, so that a log stays short and an older log stays readable.
+scalars. Defaults are left out when writing, so that a log stays short and an older log stays readable. How a type is
+read is worked out once per type, not once per value: every event and every row of a task passes through here.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
 
 def to_json(value: Any) -> Any:
     """The JSON form of a value of the core."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple:
+        return [to_json(item) for item in value]
+    if kind is frozenset:
+        return sorted(to_json(item) for item in value)
     if isinstance(value, Enum):
         return value.value
-    if is_dataclass(value) and not isinstance(value, type):
-        return {
-            f.name: to_json(item)
-            for f in fields(value)
-            if (item := getattr(value, f.name)) != _default(type(value), f.name)
-        }
-    if isinstance(value, frozenset):
-        return sorted(to_json(item) for item in value)
-    if isinstance(value, tuple):
-        return [to_json(item) for item in value]
+    if is_dataclass(kind):
+        return {name: to_json(item) for name, default in _defaults(kind) if (item := getattr(value, name)) != default}
     return value
 
 
 def from_json(kind: Callable[..., T], data: Mapping[str, Any]) -> T:
     """The dataclass `kind` out of its JSON form. Raises KeyError or ValueError when the data is not of that form."""
-    hints = _hints(kind)
-    return kind(**{name: _read(hints[name], value) for name, value in data.items()})
+    readers = _readers(kind)
+    return kind(**{name: reader(value) if (reader := readers[name]) else value for name, value in data.items()})
 
 
 def read_field(kind: Callable[..., Any], name: str, value: Any) -> Any:
     """One field of `kind` out of its JSON form."""
-    return _read(_hints(kind)[name], value)
+    reader = _readers(kind)[name]
+    return reader(value) if reader else value
+
+
+_Reader = Callable[[Any], Any] | None
+"""None: the JSON value is the value."""
 
 
 @cache
-def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
+    return tuple((field.name, field.default) for field in fields(kind))
 
 
 @cache
-def _defaults(kind: type) -> dict[str, Any]:
-    return {f.name: f.default for f in fields(kind)}
+def _readers(kind: Callable[..., Any]) -> dict[str, _Reader]:
+    return {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
 
 
-def _default(kind: type, name: str) -> Any:
-    return _defaults(kind).get(name, MISSING)
-
-
-def _read(hint: Any, value: Any) -> Any:
+def _reader(hint: Any) -> _Reader:
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        if value is None:
-            return None
-        return _read(next(arm for arm in get_args(hint) if arm is not type(None)), value)
+        arm = _reader(next(arm for arm in get_args(hint) if arm is not type(None)))
+        return arm and (lambda value: None if value is None else arm(value))
     if origin in (tuple, frozenset):
-        item = get_args(hint)[0]
-        fixed = origin is tuple and get_args(hint)[-1] is not Ellipsis
-        items = (
-            (_read(h, v) for h, v in zip(get_args(hint), value, strict=True))
-            if fixed
-            else (_read(item, v) for v in value)
-        )
-        return origin(items)
+        return _sequence_reader(origin, get_args(hint))
     if isinstance(hint, type) and is_dataclass(hint):
-        return from_json(hint, value)
+        return lambda value: from_json(hint, value)
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return hint(value)
-    return value
+        return hint
+    return None
+
+
+def _sequence_reader(make: Callable[[Any], Any], items: tuple[Any, ...]) -> _Reader:
+    if make is tuple and items[-1] is not Ellipsis:
+        each = [_reader(item) for item in items]
+        return lambda value: tuple(reader(part) if reader else part for reader, part in zip(each, value, strict=True))
+    reader = _reader(items[0])
+    return make if reader is None else lambda value: make(reader(item) for item in value)

@@ -43,7 +43,7 @@ class MessageQueries(Connected):
         """The same message as it came before: by its id, or without one by its bytes. Rejected ones do not count."""
         where, args = ("message_id = ?", message_id) if message_id is not None else ("sha256 = ?", sha256)
         row = self.db.execute(
-            f"SELECT task, sha256 FROM messages WHERE {where} AND direction = 'in' AND verdict <> 'rejected' LIMIT 1",  # noqa: S608 - constant text
+            f"SELECT task, sha256 FROM messages WHERE {where} AND direction = 'in' AND verdict <> 'rejected' LIMIT 1",
             (args,),
         ).fetchone()
         return None if row is None else Earlier(*row)

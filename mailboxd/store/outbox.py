@@ -50,7 +50,9 @@ class OutboxQueries(Connected):
         """Note that the task.md files that show these tasks are out of date."""
         self.db.executemany(
             "INSERT OR IGNORE INTO stale_files"
-            " SELECT CASE WHEN parent IS NULL OR mode = 'coordinating' THEN id ELSE parent END FROM tasks WHERE id = ?1 UNION SELECT parent FROM tasks WHERE id = ?1 AND parent IS NOT NULL",
+            " SELECT CASE WHEN parent IS NULL OR mode = 'coordinating' THEN id ELSE parent END"
+            " FROM tasks WHERE id = ?1"
+            " UNION SELECT parent FROM tasks WHERE id = ?1 AND parent IS NOT NULL",
             [(task_id,) for task_id in touched],
         )
 

@@ -6,11 +6,12 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from mailboxd.core.draft import created_task
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.types import TERMINAL, Attempt, Phase, Task
+from mailboxd.core.types import TERMINAL, Attempt, Origin, Overrides, Phase, Policy, Task, Usage
 from mailboxd.core.wire import from_json, to_json
 
 TASK_COLUMNS = tuple(field.name for field in fields(Task))
@@ -27,8 +28,9 @@ def project(db: sqlite3.Connection, seq: int, event: Event) -> None:
 
 def column(value: Any) -> Any:
     """A value of the core as SQLite keeps it: scalars as they are, structures as JSON."""
-    plain = to_json(value)
-    return _column(plain)
+    if type(value) in _STRUCTURES:
+        return _structure(value)
+    return _column(to_json(value))
 
 
 def _column(plain: Any) -> Any:
@@ -37,12 +39,21 @@ def _column(plain: Any) -> Any:
     return json.dumps(plain, ensure_ascii=False, sort_keys=True) if isinstance(plain, dict | list) else plain
 
 
+_STRUCTURES = frozenset({Policy, Overrides, Origin, Usage})
+
+
+@lru_cache(maxsize=4096)
+def _structure(value: Any) -> Any:
+    """Many rows share these; being frozen, each is written out once."""
+    return _column(to_json(value))
+
+
 def _insert(table: str, columns: tuple[str, ...]) -> str:
     marks = ", ".join("?" * len(columns))
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - names of ours
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
 
 
-_INSERT_TASK = _insert("tasks", (*TASK_COLUMNS, "seq", "unmet", "parent_live"))
+_INSERT_TASK = _insert("tasks", (*TASK_COLUMNS, "seq", "unmet", "parent_live", "priority"))
 _INSERT_ATTEMPT = _insert("attempts", ATTEMPT_COLUMNS)
 
 
@@ -57,7 +68,8 @@ def _task_created(db: sqlite3.Connection, seq: int, event: Event) -> None:
         db.execute("UPDATE tasks SET kids = kids + 1 WHERE id = ?", (task.parent,))
         row = db.execute("SELECT phase = 'executing' FROM tasks WHERE id = ?", (task.parent,)).fetchone()
         parent_live = row[0]
-    db.execute(_INSERT_TASK, (*(column(getattr(task, name)) for name in TASK_COLUMNS), seq, unmet, parent_live))
+    values = (column(getattr(task, name)) for name in TASK_COLUMNS)
+    db.execute(_INSERT_TASK, (*values, seq, unmet, parent_live, task.policy.priority))
 
 
 def _unmet(db: sqlite3.Connection, task: str) -> int:
@@ -75,9 +87,12 @@ def _task_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
     unknown = set(changes) - set(TASK_COLUMNS)
     if unknown:
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
-    assignments = "".join(f", {name} = ?" for name in changes)
-    values = [_column(value) for value in changes.values()]
-    db.execute(f"UPDATE tasks SET updated_at = ?{assignments} WHERE id = ?", (event.data["at"], *values, event.task))  # noqa: S608 - checked names
+    columns = {name: _column(value) for name, value in changes.items()}
+    if "policy" in changes:
+        columns["priority"] = changes["policy"].get("priority", 0)
+    assignments = "".join(f", {name} = ?" for name in columns)
+    values = list(columns.values())
+    db.execute(f"UPDATE tasks SET updated_at = ?{assignments} WHERE id = ?", (event.data["at"], *values, event.task))
 
 
 def _task_transitioned(db: sqlite3.Connection, seq: int, event: Event) -> None:
@@ -93,7 +108,7 @@ def _task_transitioned(db: sqlite3.Connection, seq: int, event: Event) -> None:
         if phase in TERMINAL:
             name = _KIDS[phase]
             db.execute(
-                f"UPDATE tasks SET {name} = {name} + ? WHERE id = (SELECT parent FROM tasks WHERE id = ?)",  # noqa: S608 - a name of _KIDS
+                f"UPDATE tasks SET {name} = {name} + ? WHERE id = (SELECT parent FROM tasks WHERE id = ?)",
                 (by, event.task),
             )
     if Phase.EXECUTING in (source, target):
@@ -118,7 +133,7 @@ def _attempt_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
     if changes:
         assignments = ", ".join(f"{name} = ?" for name in changes)
         values = [_column(value) for value in changes.values()]
-        db.execute(f"UPDATE attempts SET {assignments} WHERE id = ?", (*values, event.data["attempt"]))  # noqa: S608 - checked names
+        db.execute(f"UPDATE attempts SET {assignments} WHERE id = ?", (*values, event.data["attempt"]))
 
 
 def _review_requested(db: sqlite3.Connection, _seq: int, event: Event) -> None:

@@ -6,26 +6,32 @@ from collections.abc import Iterator
 
 from mailboxd.store.db import Connected
 
+_RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
+_RESTED = "(not_before IS NULL OR not_before <= ?1)"
+_NEXT = f"SELECT min(executor) FROM tasks WHERE {_RUNNABLE} AND kids = 0"
+# One step of the index for each executor, not for each task: SQLite does not skip through an index by itself.
+_EXECUTORS = (
+    f"WITH RECURSIVE some (executor) AS ({_NEXT} UNION ALL"
+    f" SELECT ({_NEXT} AND executor > some.executor) FROM some WHERE some.executor IS NOT NULL)"
+    " SELECT executor FROM some WHERE executor IS NOT NULL"
+)
+
 
 class ReadyQueries(Connected):
     def ready(self, now: str, per_executor: int) -> Iterator[tuple[str, str, bool]]:
         """Tasks that may start: id, executor, and whether children (not a turn) do the work.
 
-        At most `per_executor` of each executor, by priority and then in order of creation.
+        Of those that need a turn at most `per_executor` of each executor, by priority and then in order of creation.
         """
-        executors = [
-            row[0]
-            for row in self.db.execute(
-                "SELECT DISTINCT executor FROM tasks WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
-            )
-        ]
-        for executor in executors:
-            yield from self.db.execute(
-                "SELECT id, executor, kids > 0 FROM tasks"
-                " WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1 AND executor = ? AND (not_before IS NULL OR not_before <= ?)"
-                " ORDER BY kids > 0 DESC, coalesce(json_extract(policy, '$.priority'), 0) DESC, seq LIMIT ?",
-                (executor, now, per_executor),
-            ).fetchall()
+        by_children = f"SELECT id, executor, 1 FROM tasks WHERE {_RUNNABLE} AND kids > 0 AND {_RESTED} ORDER BY seq"
+        yield from ((task, executor, True) for task, executor, _ in self.db.execute(by_children, (now,)).fetchall())
+        turns = (
+            f"SELECT id FROM tasks WHERE {_RUNNABLE} AND kids = 0 AND {_RESTED} AND executor = ?2"
+            " ORDER BY priority DESC, seq LIMIT ?3"
+        )
+        for (executor,) in self.db.execute(_EXECUTORS).fetchall():
+            for (task,) in self.db.execute(turns, (now, executor, per_executor)).fetchall():
+                yield task, executor, False
 
     def busy(self) -> dict[str, int]:
         """How many calls each agent has, ordered or running."""
@@ -46,9 +52,7 @@ class ReadyQueries(Connected):
 
     def has_backoff(self) -> bool:
         """Whether a task waits for nothing but its backoff, or for a slot."""
-        row = self.db.execute(
-            "SELECT 1 FROM tasks WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1 LIMIT 1"
-        ).fetchone()
+        row = self.db.execute(f"SELECT 1 FROM tasks WHERE {_RUNNABLE} LIMIT 1").fetchone()
         return row is not None
 
     def next_due(self, now: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from mailboxd.core.types import Attempt, Task
@@ -21,22 +22,31 @@ _BOOL = {"circuit_open", "broadcast", "cancelled_with_parent", "token_echoed"}
 _ENUMS = {"mode", "runtime", "phase", "status", "waiting_for"}
 
 
+_SHARED = frozenset({"policy", "said", "origin", "extra", "sections", "usage"})
+"""Structures that many rows have in common: read once and, being frozen, used by all of them."""
+
+
 def read_task(row: Sequence[Any]) -> Task:
     return _read(Task, TASK_COLUMNS, _JSON_TASK, row)
 
 
+def read_attempt(row: Sequence[Any]) -> Attempt:
+    return _read(Attempt, ATTEMPT_COLUMNS, _JSON_ATTEMPT, row)
+
+
 def _read(kind: Callable[..., T], names: Sequence[str], structured: set[str], row: Sequence[Any]) -> T:
-    values = {}
-    for name, value in zip(names, row, strict=True):
-        if name in structured:
-            value = read_field(kind, name, json.loads(value))
-        elif name in _BOOL:
-            value = bool(value)
-        elif value is not None and name in _ENUMS:
-            value = read_field(kind, name, value)
-        values[name] = value
+    values = dict(zip(names, row, strict=True))
+    for name in structured:
+        values[name] = _shared(kind, name, values[name]) if name in _SHARED else _parse(kind, name, values[name])
+    for name in _ENUMS & values.keys():
+        values[name] = read_field(kind, name, values[name])
+    for name in _BOOL & values.keys():
+        values[name] = bool(values[name])
     return kind(**values)
 
 
-def read_attempt(row: Sequence[Any]) -> Attempt:
-    return _read(Attempt, ATTEMPT_COLUMNS, _JSON_ATTEMPT, row)
+def _parse(kind: Callable[..., Any], name: str, text: str) -> Any:
+    return read_field(kind, name, json.loads(text))
+
+
+_shared = lru_cache(maxsize=4096)(_parse)

@@ -16,11 +16,11 @@ _GATES = {Phase(gate.value) for gate in Gate}
 
 class TaskQueries(Connected):
     def task(self, task_id: str) -> Task | None:
-        row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()  # noqa: S608 - names of ours
+        row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
         return None if row is None else read_task(row)
 
     def by_local_id(self, local_id: str) -> Task | None:
-        row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.local_id = ?", (local_id,)).fetchone()  # noqa: S608
+        row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.local_id = ?", (local_id,)).fetchone()
         return None if row is None else read_task(row)
 
     def local_id(self, task_id: str) -> str:
@@ -30,7 +30,7 @@ class TaskQueries(Connected):
     def work(self, sender: str, task_id: str, subtask_id: str | None) -> Task | None:
         """The root task that is this work (protocol section 2: its identity is sender, task and subtask)."""
         row = self.db.execute(
-            f"SELECT {TASK} FROM tasks t WHERE task_id = ? AND subtask_id IS ? AND sender = ? AND parent IS NULL",  # noqa: S608
+            f"SELECT {TASK} FROM tasks t WHERE task_id = ? AND subtask_id IS ? AND sender = ? AND parent IS NULL",
             (task_id, subtask_id, sender),
         ).fetchone()
         return None if row is None else read_task(row)
@@ -38,14 +38,14 @@ class TaskQueries(Connected):
     def child(self, parent_local_id: str, key: str) -> Task | None:
         """The child that a reply's task_id and subtask_id name."""
         row = self.db.execute(
-            f"SELECT {TASK} FROM tasks p JOIN tasks t ON t.parent = p.id WHERE p.local_id = ? AND t.key = ?",  # noqa: S608
+            f"SELECT {TASK} FROM tasks p JOIN tasks t ON t.parent = p.id WHERE p.local_id = ? AND t.key = ?",
             (parent_local_id, key),
         ).fetchone()
         return None if row is None else read_task(row)
 
     def attempt(self, task_id: str, ordinal: int) -> Attempt | None:
         row = self.db.execute(
-            f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?",  # noqa: S608
+            f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?",
             (task_id, ordinal),
         ).fetchone()
         return None if row is None else read_attempt(row)
@@ -57,7 +57,7 @@ class TaskQueries(Connected):
     def view(self, task_id: str, *, family: bool = False) -> View:
         """The task and how its neighbours stand. With `family` also what admitting a plan needs to know."""
         row = self.db.execute(
-            f"SELECT {TASK}, t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled, p.phase"  # noqa: S608
+            f"SELECT {TASK}, t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled, p.phase"
             " FROM tasks t LEFT JOIN tasks p ON p.id = t.parent WHERE t.id = ?",
             (task_id,),
         ).fetchone()
@@ -183,12 +183,12 @@ class TaskQueries(Connected):
         return [row[0] for row in rows]
 
     def children(self, task_id: str) -> list[Task]:
-        rows = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.parent = ? ORDER BY t.seq", (task_id,))  # noqa: S608
+        rows = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.parent = ? ORDER BY t.seq", (task_id,))
         return [read_task(row) for row in rows]
 
     def dependencies(self, task_id: str) -> list[Task]:
         rows = self.db.execute(
-            f"SELECT {TASK} FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq",  # noqa: S608
+            f"SELECT {TASK} FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq",
             (task_id,),
         )
         return [read_task(row) for row in rows]

@@ -38,12 +38,12 @@ _FAST: Settings = {
 }
 
 
-def eventually(condition: Callable[[], T], seconds: float = 20.0, what: str = "") -> T:
+def eventually(condition: Callable[[], T], seconds: float = 20.0, why: Callable[[], str] | None = None) -> T:
     """What `condition` returns as soon as that is true, asked again and again for at most `seconds`."""
     end = time.monotonic() + seconds
     pause = threading.Event()
     while not (value := condition()):
-        assert time.monotonic() < end, f"not within {seconds} s: {what or condition}"
+        assert time.monotonic() < end, f"not within {seconds} s: {why() if why else condition}"
         pause.wait(0.03)
     return value
 
@@ -158,7 +158,7 @@ class Agent:
             assert not ended, f"{local_id} is {now}: {self.task(local_id)['reason']}\n{self.last_words()}"
             return now == phase
 
-        eventually(reached, seconds, f"{self.name}: {local_id} {phase}, but {self.phases()}\n{self.last_words()}")
+        eventually(reached, seconds, lambda: f"{local_id} is not {phase}, but {self.phases()}\n{self.last_words()}")
         return self.task(local_id)
 
     # ------------------------------------------------------------ the daemon

@@ -76,6 +76,7 @@ CREATE TABLE tasks (
     seq INTEGER NOT NULL,        -- the event that created it
     unmet INTEGER NOT NULL,      -- dependencies that are not completed
     parent_live INTEGER NOT NULL,-- the parent is executing (or there is none)
+    priority INTEGER NOT NULL,   -- of its policy
     kids INTEGER NOT NULL DEFAULT 0,
     kids_completed INTEGER NOT NULL DEFAULT 0,
     kids_failed INTEGER NOT NULL DEFAULT 0,
@@ -83,8 +84,10 @@ CREATE TABLE tasks (
 ) STRICT;
 CREATE INDEX tasks_by_parent ON tasks (parent, seq) WHERE parent IS NOT NULL;
 CREATE INDEX tasks_by_work ON tasks (task_id, subtask_id, sender);
-CREATE INDEX tasks_runnable ON tasks (executor, seq)
-    WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1;
+CREATE INDEX tasks_runnable ON tasks (executor, priority DESC, seq)
+    WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1 AND kids = 0;
+CREATE INDEX tasks_runnable_by_children ON tasks (seq)
+    WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1 AND kids > 0;
 CREATE INDEX tasks_due ON tasks (due) WHERE due IS NOT NULL;
 CREATE INDEX tasks_open ON tasks (seq) WHERE phase NOT IN ('completed', 'failed', 'cancelled');
 

@@ -1,0 +1,250 @@
+"""Why a task is not finished: what it waits for, down to the root causes, and what happens next by itself.
+
+Pure. `store.picture` loads a `Picture` of the task and of everything it waits for; `explain` tells what is in it. Each
+phase has one function that says what a task in it waits for; neighbours that are waited for are explained below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mailboxd.core.picture import Picture, Sign, Standing, Try
+from mailboxd.core.text import first_line
+from mailboxd.core.times import plus
+from mailboxd.core.types import AttemptStatus, Phase, Waiting
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One line of an explanation. `then` happens by itself at `at` (None: as soon as it can); empty: nothing does."""
+
+    task: str
+    kind: str
+    text: str
+    depth: int = 0
+    at: str | None = None
+    then: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    causes: tuple[Cause, ...]
+    next: Cause | None
+    """The cause whose `then` comes first, if anything happens by itself."""
+    sign: Sign | None
+
+
+def explain(picture: Picture, task_id: str) -> Explanation:
+    """What the task waits for: its own line first, below it the tasks it waits for, each as deep as it is needed."""
+    task = picture.tasks[task_id]
+    causes = list(_tell(picture, task, 0, set()))
+    if picture.daemon is None and not task.phase.is_terminal:
+        text = "no daemon runs in this workspace: nothing happens until one does"
+        causes.insert(0, Cause(task.local_id, "daemon", text, hint="mailboxd run"))
+    return Explanation(tuple(causes), first_to_happen(causes, picture.now), picture.sign)
+
+
+def first_to_happen(causes: Sequence[Cause], now: str) -> Cause | None:
+    """The cause whose consequence comes first; one without a date can come at once."""
+    return min((cause for cause in causes if cause.then), key=lambda cause: cause.at or now, default=None)
+
+
+def cause_of(task: Standing, picture: Picture) -> Cause:
+    """What the task itself waits for, without its neighbours."""
+    return _CAUSES[task.phase](task, picture)
+
+
+def _tell(picture: Picture, task: Standing, depth: int, seen: set[str]) -> Iterator[Cause]:
+    seen.add(task.id)
+    yield replace(cause_of(task, picture), depth=depth)
+    if task.phase is Phase.CIRCUIT_OPEN:
+        yield from (_attempt(task, tried, depth + 1) for tried in task.attempts)
+    told = 0
+    awaited = _awaited(task)
+    for neighbour in filter(None, map(picture.tasks.get, awaited)):
+        follows = neighbour.needs and set(neighbour.needs) <= set(awaited)
+        if neighbour.id in seen or (neighbour.parent == task.id and follows):
+            continue  # it is explained already, or waits only for siblings that are
+        told += 1
+        yield from _tell(picture, neighbour, depth + 1, seen)
+    untold = _awaits(task) - told
+    if told and untold > 0:
+        yield Cause(task.local_id, "more", f"and {untold} more, most of which wait for these", depth + 1)
+
+
+def _awaited(task: Standing) -> tuple[str, ...]:
+    """Ids of the tasks that this one waits for."""
+    if task.phase is Phase.EXECUTING:
+        return task.children if _waiting(task) is Waiting.CHILDREN else ()
+    if task.phase is not Phase.EXECUTION_READY:
+        return ()
+    return task.needs if task.parent_live or task.parent is None else (*task.needs, task.parent)
+
+
+def _awaits(task: Standing) -> int:
+    return task.open_children if task.phase is Phase.EXECUTING else task.unmet
+
+
+def _waiting(task: Standing) -> Waiting:
+    latest = task.attempts[-1] if task.attempts else None
+    return latest.waiting_for if latest and latest.status is AttemptStatus.RUNNING else Waiting.NOTHING
+
+
+def _attempt(task: Standing, tried: Try, depth: int) -> Cause:
+    said = first_line(tried.error)
+    text = f"attempt {tried.ordinal} by {tried.executor}: {tried.status}" + (f": {said}" if said else "")
+    if tried.status is not AttemptStatus.UNKNOWN:
+        return Cause(task.local_id, "attempt", text, depth)
+    run = f"run {tried.run_id}, " if tried.run_id else ""
+    return Cause(task.local_id, "attempt", f"{text} ({run}session {tried.session_key})", depth, hint=_check(tried))
+
+
+def _check(tried: Try) -> str:
+    return f"openclaw tasks show {tried.session_key} --json"
+
+
+# ---------------------------------------------------------------- one function per phase
+
+
+def _spec_draft(task: Standing, _: Picture) -> Cause:
+    if not task.missing:
+        return Cause(task.local_id, "spec", task.reason or "its spec is being checked", then="its spec is checked")
+    hint = "say it in its task.md, or cancel it and send it again with an expected output"
+    return Cause(task.local_id, "spec", f"its spec lacks: {', '.join(task.missing)}", hint=hint)
+
+
+def _gate(task: Standing, _: Picture) -> Cause:
+    gate = str(task.phase)
+    asked = [order for order in task.pending if order.kind in ("run_turn", "look_up")]
+    if task.silent:
+        text = f"the {gate} waits for {_some(task.silent)}"
+        at = plus(asked[0].at, task.timeout) if asked else None
+        return Cause(task.local_id, "review", text, at=at, then="the review is over" if asked else "")
+    hint = "name another reviewer (`gates.reviewers` counts for new tasks): cancel it and send it again"
+    return Cause(task.local_id, "reviewers", task.reason or f"nobody can review it at the {gate}", hint=hint)
+
+
+def _ready(task: Standing, picture: Picture) -> Cause:
+    start = f"attempt {task.attempts[-1].ordinal + 1 if task.attempts else 1} by {task.executor} starts"
+    if task.unmet:
+        known = [picture.tasks[need].local_id for need in task.needs if need in picture.tasks]
+        return Cause(
+            task.local_id, "dependency", f"waits until {_some(known, task.unmet)} {_are(task.unmet)} completed"
+        )
+    if not task.parent_live and task.parent is not None:
+        parent = picture.tasks.get(task.parent)
+        text = f"its parent {parent.local_id if parent else task.parent} is not executing"
+        return Cause(task.local_id, "parent", text)
+    if task.not_before is not None and task.not_before > picture.now:
+        text = f"pauses after a failure: {first_line(task.error or task.reason)}"
+        hint = f"mailboxd retry {task.local_id}  (does not wait)"
+        return Cause(task.local_id, "backoff", text, at=task.not_before, then=start, hint=hint)
+    if task.coordinates or not picture.calls:
+        return Cause(task.local_id, "ready", "is about to start", then=start)
+    own = [call for call in picture.calls if call.agent == task.executor]
+    calls = "; ".join(f"{c.agent} with {c.task} since {c.at}" for c in (own or picture.calls)[:_NAMED])
+    return Cause(task.local_id, "slot", f"waits for a slot; busy: {calls}", then=f"{start} when a call has ended")
+
+
+def _executing(task: Standing, _: Picture) -> Cause:
+    waiting = _waiting(task)
+    if waiting is Waiting.CHILDREN:
+        text = f"waits for {task.open_children} {'child' if task.open_children == 1 else 'children'}"
+        return Cause(task.local_id, "children", text)
+    if waiting is Waiting.NOTHING:
+        return Cause(task.local_id, "executing", task.reason or "executes")
+    tried = task.attempts[-1]
+    match waiting:
+        case Waiting.TURN:
+            return _turn(task, tried)
+        case Waiting.LOOKUP:
+            return _lookup(task, tried)
+        case Waiting.REPLY:
+            text = f"{tried.executor} has taken it (attempt {tried.ordinal}, {tried.started_at}) and has not replied"
+            then = "without a reply its outcome counts as unknown"
+            return Cause(task.local_id, "reply", text, at=task.due, then=then if task.due else "")
+        case _:
+            to, text = task.question or ("", task.reason)
+            hint = f'mailboxd answer {task.local_id} "..."'
+            return Cause(task.local_id, "question", f"asks {to or 'somebody'}: {first_line(text)}", hint=hint)
+
+
+def _turn(task: Standing, tried: Try) -> Cause:
+    order = next((order for order in task.pending if order.kind in ("run_turn", "compose")), None)
+    if order is None or order.kind == "compose":
+        return Cause(task.local_id, "turn", "its result is being put together", then="its result is put together")
+    text = f"{order.agent} works on it (attempt {tried.ordinal}) since {order.at}"
+    over = plus(order.at, task.timeout)
+    return Cause(task.local_id, "turn", text, at=over, then="the turn is over, at the latest")
+
+
+def _lookup(task: Standing, tried: Try) -> Cause:
+    order = next((order for order in task.pending if order.kind == "look_up"), None)
+    run = f" (run {tried.run_id})" if tried.run_id else ""
+    text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}; OpenClaw is being asked"
+    at = order.not_before if order else None
+    return Cause(task.local_id, "lookup", text, at=at, then="OpenClaw's ledger is asked", hint=_check(tried))
+
+
+def _approval(task: Standing, _: Picture) -> Cause:
+    text = f"a person has to approve: {first_line(task.planned_actions) or 'its planned actions'}"
+    return Cause(task.local_id, "approval", text, at=task.due, then="the approval expires" if task.due else "")
+
+
+def _resuming(task: Standing, _: Picture) -> Cause:
+    return Cause(task.local_id, "action", "its approved action has to run", then="the approved action runs, once")
+
+
+def _circuit(task: Standing, _: Picture) -> Cause:
+    accept = " | --accept" if task.has_result else ""
+    return Cause(
+        task.local_id,
+        "circuit",
+        f"its circuit is open: {first_line(task.reason or task.error)}",
+        at=task.due,
+        then="it fails, unless somebody unblocks it" if task.due else "",
+        hint=f"mailboxd unblock {task.local_id} --retry{accept} | --fail",
+    )
+
+
+def _completed(task: Standing, _: Picture) -> Cause:
+    return Cause(task.local_id, "ended", "is completed")
+
+
+def _failed(task: Standing, _: Picture) -> Cause:
+    hint = f"mailboxd retry {task.local_id}"
+    return Cause(task.local_id, "ended", f"has failed: {first_line(task.error or task.reason)}", hint=hint)
+
+
+def _cancelled(task: Standing, _: Picture) -> Cause:
+    return Cause(task.local_id, "ended", f"was cancelled: {first_line(task.reason or task.error)}")
+
+
+def _some(names: Sequence[str], total: int | None = None) -> str:
+    shown = ", ".join(names[:_NAMED]) or "others"
+    rest = (len(names) if total is None else total) - min(len(names), _NAMED)
+    return f"{shown} and {rest} more" if names and rest > 0 else shown
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+_CAUSES: Mapping[Phase, Callable[[Standing, Picture], Cause]] = {
+    Phase.SPEC_DRAFT: _spec_draft,
+    Phase.SPEC_REVIEW: _gate,
+    Phase.EXECUTION_READY: _ready,
+    Phase.EXECUTING: _executing,
+    Phase.SPEC_GATE: _gate,
+    Phase.QUALITY_GATE: _gate,
+    Phase.AWAITING_APPROVAL: _approval,
+    Phase.READY_TO_RESUME: _resuming,
+    Phase.COMPLETED: _completed,
+    Phase.FAILED: _failed,
+    Phase.CIRCUIT_OPEN: _circuit,
+    Phase.CANCELLED: _cancelled,
+}

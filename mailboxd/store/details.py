@@ -1,0 +1,137 @@
+"""Everything that is on record about one task, as `mailboxd show` says it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from mailboxd.core.status import child_status, task_status
+from mailboxd.core.types import Mode, Phase, Policy, Spec, Usage
+from mailboxd.core.wire import from_json, to_json
+from mailboxd.store.report import Report, Row
+
+_TASK = (
+    "t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, t.sender, t.executor, t.runtime, t.key,"
+    " t.depth, t.reason, t.error, t.findings, t.notes, t.answer, t.result, t.result_summary, t.planned_actions,"
+    " t.spec, t.policy, t.attempt, t.failures, t.rework, t.stalls, t.circuit_open, t.not_before, t.due, t.broadcast,"
+    " t.created_at, t.updated_at, t.dispatched_at, t.completed_at, p.local_id AS parent, r.local_id AS root"
+)
+_AS_IT_IS = (
+    "id", "local_id", "task_id", "subtask_id", "title", "mode", "phase", "key", "depth", "parent", "root", "runtime",
+    "reason", "error", "findings", "notes", "answer", "result_summary", "planned_actions", "not_before", "due",
+    "created_at", "updated_at", "dispatched_at", "completed_at",
+)  # fmt: skip
+
+
+def details(report: Report, task_id: str) -> Row:
+    """The task with this id, its attempts, children, dependencies, reviews, artifacts and messages.
+
+    Secrets (reply tokens) are left out. Raises KeyError for an unknown id.
+    """
+    with report.snapshot():
+        found = report.rows(
+            f"SELECT {_TASK} FROM tasks t LEFT JOIN tasks p ON p.id = t.parent LEFT JOIN tasks r ON r.id = t.root"
+            " WHERE t.id = ?",
+            task_id,
+        )
+        if not found:
+            raise KeyError(task_id)
+        return _task(found[0]) | {
+            "attempts": _attempts(report, task_id),
+            "dependencies": _dependencies(report, task_id),
+            "children": _children(report, task_id),
+            "reviews": _reviews(report, task_id),
+            "artifacts": _artifacts(report, task_id),
+            "messages": _messages(report, task_id),
+        }
+
+
+def _task(row: Row) -> Row:
+    phase, mode, policy = Phase(row["phase"]), Mode(row["mode"]), _whole(Policy, row["policy"])
+    return {name: row[name] for name in _AS_IT_IS} | {
+        "status": task_status(phase, mode, attempted=row["attempt"] > 0, has_result=bool(row["result"])),
+        "from": row["sender"],
+        "agent": row["executor"],
+        "broadcast": bool(row["broadcast"]),
+        "spec": _whole(Spec, row["spec"]),
+        "policy": policy,
+        "results": row["result"],
+        "circuit": {
+            "open": bool(row["circuit_open"]),
+            "held_until": row["due"] if row["circuit_open"] else None,
+            "failures": row["failures"],
+            "max_attempts": policy["max_attempts"],
+            "rework": row["rework"],
+            "stalls": row["stalls"],
+        },
+    }
+
+
+def _whole(kind: Callable[..., Any], text: str) -> Row:
+    """A value of the core with its defaults, which the database leaves out."""
+    value = from_json(kind, json.loads(text))
+    return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+
+
+def _attempts(report: Report, task_id: str) -> list[Row]:
+    rows = report.rows(
+        "SELECT id, ordinal, executor, runtime, status, waiting_for, session_key, session_ref, run_id, error_summary,"
+        " usage, question_turns, started_at, finished_at FROM attempts WHERE task = ? ORDER BY ordinal",
+        task_id,
+    )
+    return [row | {"usage": _whole(Usage, row["usage"])} for row in rows]
+
+
+def _dependencies(report: Report, task_id: str) -> list[Row]:
+    return report.rows(
+        "SELECT n.key, n.local_id, n.phase FROM dependencies d JOIN tasks n ON n.id = d.needs"
+        " WHERE d.task = ? ORDER BY n.seq",
+        task_id,
+    )
+
+
+def _children(report: Report, task_id: str) -> list[Row]:
+    rows = report.rows(
+        "SELECT id, local_id, key, title, executor AS agent, mode, phase, attempt, result_summary, error,"
+        " dispatched_at, completed_at FROM tasks WHERE parent = ? ORDER BY seq",
+        task_id,
+    )
+    needs: dict[str, list[str]] = {row["id"]: [] for row in rows}
+    for child, key in report.db.execute(
+        "SELECT d.task, CASE WHEN n.parent IS t.parent THEN n.key ELSE n.local_id END FROM tasks t"
+        " JOIN dependencies d ON d.task = t.id JOIN tasks n ON n.id = d.needs WHERE t.parent = ? ORDER BY n.seq",
+        (task_id,),
+    ):
+        needs[child].append(key)
+    return [
+        row
+        | {
+            "status": child_status(Phase(row["phase"]), attempted=row["attempt"] > 0),
+            "depends_on": needs[row["id"]],
+        }
+        for row in rows
+    ]
+
+
+def _reviews(report: Report, task_id: str) -> list[Row]:
+    rows = report.rows(
+        "SELECT id, gate, round, reviewer, verdict, summary, findings, at FROM reviews WHERE task = ? ORDER BY id",
+        task_id,
+    )
+    return [row | {"findings": json.loads(row["findings"])} for row in rows]
+
+
+def _artifacts(report: Report, task_id: str) -> list[Row]:
+    return report.rows(
+        "SELECT id, kind, uri, sha256, summary, produced_by, at FROM artifacts WHERE task = ? ORDER BY id", task_id
+    )
+
+
+def _messages(report: Report, task_id: str) -> list[Row]:
+    return report.rows(
+        'SELECT id, message_id, direction, type, sender AS "from", receiver AS "to", verdict, name, path, at'
+        " FROM messages WHERE task = ? ORDER BY id",
+        task_id,
+    )

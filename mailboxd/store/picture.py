@@ -1,0 +1,166 @@
+"""Loads a `core.picture.Picture`: tasks as they stand, and everything they wait for, as far as it explains something.
+
+Bounded however large the DAG is: of many neighbours those come first that something can be said about.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mailboxd.core.describe import describe
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.picture import Occupied, Pending, Picture, Sign, Standing, Try
+from mailboxd.core.types import TERMINAL, AttemptStatus, Phase, Policy, Spec, Waiting
+from mailboxd.core.wire import from_json
+
+NEIGHBOURS = 10
+TASKS = 200
+ATTEMPTS = 5
+CALLS = 50
+
+_GATES = {Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE}
+_ENDED = "('completed', 'failed', 'cancelled')"
+_COLUMNS = (
+    "id, local_id, phase, executor, reason, error, parent, parent_live, due, not_before, result <> '', planned_actions,"
+    " kids, kids - kids_completed - kids_failed - kids_cancelled, unmet, rework, spec, policy"
+)
+_TELLING_FIRST = "t.phase IN ('circuit_open', 'awaiting_approval', 'failed') DESC, t.unmet = 0 DESC, t.seq"
+
+
+def load(
+    db: sqlite3.Connection, tasks: Iterable[str], now: str, daemon: int | None, *, neighbours: bool = True
+) -> Picture:
+    """The picture of these tasks (ids), with `neighbours` also of what they wait for. Unknown ids are left out."""
+    found: dict[str, Standing] = {}
+    queue = list(tasks)
+    while queue and len(found) < TASKS:
+        task_id = queue.pop(0)
+        if task_id in found or (standing := _standing(db, task_id)) is None:
+            continue
+        found[task_id] = standing
+        if neighbours:
+            queue += [*standing.needs, *standing.children]
+            if not standing.parent_live and standing.parent is not None:
+                queue.append(standing.parent)
+    return Picture(now, daemon, found, _calls(db), latest_sign(db, list(found)))
+
+
+def latest_sign(db: sqlite3.Connection, tasks: Sequence[str]) -> Sign | None:
+    """The latest event that concerns one of these tasks."""
+    latest: Any = None
+    for task_id in tasks:
+        row = db.execute(
+            "SELECT e.seq, e.at, e.kind, e.task, e.role, e.actor, e.data, t.local_id FROM events e"
+            " JOIN tasks t ON t.id = e.task WHERE e.task = ? ORDER BY e.seq DESC LIMIT 1",
+            (task_id,),
+        ).fetchone()
+        if row is not None and (latest is None or row[0] > latest[0]):
+            latest = row
+    if latest is None:
+        return None
+    seq, at, kind, task, role, actor, data, name = latest
+    return Sign(seq, at, describe(Event(Kind(kind), task, json.loads(data), Role(role), actor), name))
+
+
+def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
+    row = db.execute(f"SELECT {_COLUMNS} FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    if row is None:
+        return None
+    _, local_id, word, executor, reason, error, parent, parent_live, due, not_before, has_result, actions = row[:12]
+    kids, open_children, unmet, rework, spec, policy = row[12:]
+    phase = Phase(word)
+    attempts = _attempts(db, task_id)
+    waiting = attempts[-1].waiting_for if attempts else Waiting.NOTHING
+    return Standing(
+        id=task_id,
+        local_id=local_id,
+        phase=phase,
+        executor=executor,
+        reason=reason,
+        error=error,
+        parent=parent,
+        parent_live=bool(parent_live),
+        missing=from_json(Spec, json.loads(spec)).missing if phase is Phase.SPEC_DRAFT else (),
+        timeout=from_json(Policy, json.loads(policy)).timeout,
+        due=due,
+        not_before=not_before,
+        has_result=bool(has_result),
+        planned_actions=actions,
+        coordinates=kids > 0,
+        attempts=attempts,
+        pending=_pending(db, task_id),
+        silent=_silent(db, task_id, phase, rework) if phase in _GATES else (),
+        question=_question(db, task_id) if waiting is Waiting.ANSWER else None,
+        unmet=unmet,
+        needs=_needs(db, task_id) if unmet and phase not in TERMINAL else (),
+        open_children=open_children,
+        children=_children(db, task_id) if waiting is Waiting.CHILDREN else (),
+    )
+
+
+def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[Try, ...]:
+    rows = db.execute(
+        "SELECT ordinal, executor, status, waiting_for, started_at, error_summary, run_id, session_key"
+        " FROM attempts WHERE task = ? ORDER BY ordinal DESC LIMIT ?",
+        (task_id, ATTEMPTS),
+    ).fetchall()
+    return tuple(
+        Try(ordinal, executor, AttemptStatus(status), Waiting(waiting_for), *rest)
+        for ordinal, executor, status, waiting_for, *rest in reversed(rows)
+    )
+
+
+def _pending(db: sqlite3.Connection, task_id: str) -> tuple[Pending, ...]:
+    rows = db.execute(
+        "SELECT kind, agent, at, not_before FROM outbox WHERE task = ? AND state = 'pending' ORDER BY seq", (task_id,)
+    )
+    return tuple(Pending(*row) for row in rows)
+
+
+def _silent(db: sqlite3.Connection, task_id: str, phase: Phase, rework: int) -> tuple[str, ...]:
+    rows = db.execute(
+        "SELECT q.reviewer FROM review_requests q WHERE q.task = ?1 AND q.gate = ?2 AND q.round = ?3 AND NOT EXISTS"
+        " (SELECT 1 FROM reviews r WHERE r.task = ?1 AND r.gate = ?2 AND r.round = ?3 AND r.reviewer = q.reviewer)"
+        " ORDER BY q.reviewer",
+        (task_id, phase, rework),
+    )
+    return tuple(row[0] for row in rows)
+
+
+def _question(db: sqlite3.Connection, task_id: str) -> tuple[str, str] | None:
+    row = db.execute(
+        "SELECT data FROM events WHERE task = ? AND kind = ? ORDER BY seq DESC LIMIT 1", (task_id, Kind.QUESTION_ASKED)
+    ).fetchone()
+    if row is None:
+        return None
+    data = json.loads(row[0])
+    return data["to"], data["text"]
+
+
+def _needs(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
+    rows = db.execute(
+        f"SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? AND t.phase <> 'completed'"
+        f" ORDER BY {_TELLING_FIRST} LIMIT ?",
+        (task_id, NEIGHBOURS),
+    )
+    return tuple(row[0] for row in rows)
+
+
+def _children(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
+    rows = db.execute(
+        f"SELECT t.id FROM tasks t WHERE t.parent = ? AND t.phase NOT IN {_ENDED} ORDER BY {_TELLING_FIRST} LIMIT ?",
+        (task_id, NEIGHBOURS),
+    )
+    return tuple(row[0] for row in rows)
+
+
+def _calls(db: sqlite3.Connection) -> tuple[Occupied, ...]:
+    rows = db.execute(
+        "SELECT o.agent, coalesce(t.local_id, ''), o.at FROM outbox o LEFT JOIN tasks t ON t.id = o.task"
+        " WHERE o.state = 'pending' AND o.kind = 'run_turn' ORDER BY o.seq LIMIT ?",
+        (CALLS,),
+    )
+    return tuple(Occupied(*row) for row in rows)

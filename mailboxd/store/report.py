@@ -1,0 +1,238 @@
+"""Read-only questions of people and scripts, answered as what JSON can say.
+
+A `Report` is one look at the database beside a daemon that goes on writing: each method is one snapshot. It needs
+neither the configuration nor the engine, so `mailboxd status` starts fast and works whatever else is broken.
+Times are ISO-8601 UTC; a task is named by its local id where a person reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mailboxd.core.describe import describe
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.picture import Picture
+from mailboxd.core.status import child_status, task_status
+from mailboxd.core.types import Mode, Phase
+from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.store import picture
+from mailboxd.store.db import connect
+
+Row = dict[str, Any]
+
+BLOCKED = 50
+"""Blocked tasks that `status` names."""
+_RECENT = 10
+_CANDIDATES = 10
+_ENDED = "('completed', 'failed', 'cancelled')"
+_LAST = "\U0010ffff"
+_LIST = (
+    't.id, t.local_id, t.task_id, t.key, t.title, t.mode, t.phase, t.sender AS "from", t.executor AS agent, t.attempt,'
+    " t.result <> '' AS has_result, t.kids AS children_total, t.kids_completed AS children_completed,"
+    " t.kids_failed AS children_failed, t.reason, t.created_at, t.updated_at"
+)
+_BELOW = "WITH RECURSIVE below (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Report]:
+    """A report on the database at `path`. Raises UnavailableError when there is none, WorldError when it is damaged."""
+    if not path.exists():
+        raise UnavailableError(f"{path}: there is no database yet; `mailboxd init` makes one, and so does the daemon")
+    db = connect(path, read_only=True)
+    try:
+        yield Report(db)
+    except sqlite3.Error as error:
+        raise WorldError(f"{path}: the database cannot be read: {error}") from error
+    finally:
+        db.close()
+
+
+class Report:
+    """Answers about one workspace's database."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """What is read inside belongs to one moment. May be nested."""
+        if self.db.in_transaction:
+            yield
+            return
+        self.db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.db.execute("COMMIT")
+
+    def rows(self, sql: str, *args: object) -> list[Row]:
+        cursor = self.db.execute(sql, args)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, values, strict=True)) for values in cursor]
+
+    def find(self, name: str) -> str:
+        """The id of the task with this local id or id, or with a unique beginning of one.
+
+        A beginning that fits a task and its children means the task. Raises UnavailableError.
+        """
+        exact = self.db.execute("SELECT id FROM tasks WHERE local_id = ?1 OR id = ?1", (name,)).fetchone()
+        if exact is not None:
+            return str(exact[0])
+        found = self.db.execute(
+            "SELECT id, local_id FROM tasks WHERE (local_id >= ?1 AND local_id < ?2) OR (id >= ?1 AND id < ?2)"
+            " ORDER BY length(local_id), local_id LIMIT 1000",
+            (name, name + _LAST),
+        ).fetchall()
+        if not found or not name:
+            raise UnavailableError(f"there is no task {name[:200]!r}; `mailboxd ls --all --children` lists all")
+        top = found[0]
+        if any(not local_id.startswith(f"{top[1]}.") for _, local_id in found[1:]):
+            some = ", ".join(local_id for _, local_id in found[:8]) + (" ..." if len(found) > 8 else "")
+            raise UnavailableError(f"{name!r} fits several tasks: {some}; write more of the name")
+        return str(top[0])
+
+    # -------------------------------------------------------------- lists
+
+    def tasks(
+        self, *, everything: bool = False, children: bool = False, phase: str | None = None, agent: str | None = None
+    ) -> list[Row]:
+        """Tasks in the order they came: root tasks, with `children` all.
+
+        Of ended ones only the 10 that changed last, unless `everything` or a phase is asked for.
+        """
+        where, args = ["1"], []
+        if not children:
+            where.append("t.parent IS NULL")
+        for column, wanted in (("phase", phase), ("executor", agent)):
+            if wanted is not None:
+                where.append(f"t.{column} = ?")
+                args.append(wanted)
+        kept = " AND ".join(where)
+        if not everything and phase is None:
+            ended = f"{kept} AND t.phase IN {_ENDED} ORDER BY t.updated_at DESC, t.seq DESC LIMIT {_RECENT}"
+            kept = f"({kept} AND t.phase NOT IN {_ENDED}) OR t.id IN (SELECT t.id FROM tasks t WHERE {ended})"
+            args *= 2
+        return [_listed(row) for row in self.rows(f"SELECT {_LIST} FROM tasks t WHERE {kept} ORDER BY t.seq", *args)]
+
+    def tree(self, task_id: str) -> Row:
+        """The task with all that is below it: `children` in each, `depends_on` by key."""
+        with self.snapshot():
+            rows = self.rows(
+                f"{_BELOW} SELECT {_LIST}, t.parent, t.result_summary, t.error"
+                " FROM tasks t JOIN below b ON b.id = t.id ORDER BY t.depth, t.seq",
+                task_id,
+            )
+            needs = self.db.execute(
+                f"{_BELOW} SELECT d.task, CASE WHEN n.parent IS t.parent THEN n.key ELSE n.local_id END"
+                " FROM below b JOIN dependencies d ON d.task = b.id JOIN tasks t ON t.id = d.task"
+                " JOIN tasks n ON n.id = d.needs ORDER BY n.seq",
+                (task_id,),
+            ).fetchall()
+        nodes: dict[str, Row] = {}
+        for row in rows:
+            parent = nodes.get(row.pop("parent") or "")
+            nodes[row["id"]] = node = _listed(row) | {"depends_on": [], "children": []}
+            if parent is not None:
+                parent["children"].append(node)
+                node["status"] = child_status(Phase(node["phase"]), attempted=node["attempt"] > 0)
+        for task, need in needs:
+            nodes[task]["depends_on"].append(need)
+        return nodes[task_id]
+
+    # -------------------------------------------------------------- events
+
+    def events(self, task_id: str | None = None, *, tree: bool = False, after: int = 0) -> Iterator[Row]:
+        """Events after number `after`, oldest first: all, one task's, or with `tree` those of all below it too."""
+        scope = "" if task_id is None else " AND e.task = ?2"
+        if task_id is not None and tree:
+            scope = f" AND e.task IN ({_BELOW.replace('?1', '?2')} SELECT id FROM below)"
+        cursor = self.db.execute(
+            "SELECT e.seq, e.at, e.kind, e.task, t.local_id, e.role, e.actor, e.data, e.hash FROM events e"
+            f" LEFT JOIN tasks t ON t.id = e.task WHERE e.seq > ?1{scope} ORDER BY e.seq",
+            (after,) if task_id is None else (after, task_id),
+        )
+        for seq, at, kind, task, name, role, actor, data, digest in cursor:
+            event = Event(Kind(kind), task, json.loads(data), Role(role), actor)
+            text = describe(event, name or "")
+            yield {
+                "seq": seq, "at": at, "kind": kind, "task": name, "task_id": task, "role": role, "actor": actor,
+                "text": text, "data": event.data, "hash": digest,
+            }  # fmt: skip
+
+    def last_event(self) -> int:
+        return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+
+    # -------------------------------------------------------------- how things stand
+
+    def phases(self) -> dict[str, int]:
+        """How many tasks stand in each phase."""
+        return dict(self.db.execute("SELECT phase, count(*) FROM tasks GROUP BY phase ORDER BY phase"))
+
+    def messages(self) -> dict[str, int]:
+        """How many files were judged, and where they lie: in archive/, in rejected/, or still in the inbox."""
+        row = self.rows(
+            "SELECT count(*) FILTER (WHERE direction = 'in') AS judged,"
+            " count(*) FILTER (WHERE direction = 'in' AND path IS NOT NULL AND verdict <> 'rejected') AS archived,"
+            " count(*) FILTER (WHERE direction = 'in' AND path IS NOT NULL AND verdict = 'rejected') AS rejected,"
+            " count(*) FILTER (WHERE direction = 'out') AS sent FROM messages"
+        )[0]
+        return {name: int(value) for name, value in row.items()}
+
+    def unfiled(self) -> set[str]:
+        """Names of judged files that have not been moved out of the inbox yet."""
+        return {row[0] for row in self.db.execute("SELECT name FROM messages WHERE path IS NULL")}
+
+    def blocked(self) -> list[str]:
+        """Ids of tasks that go on only when somebody does something, at most 50."""
+        rows = self.db.execute(
+            "SELECT t.id FROM tasks t LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
+            " WHERE t.phase NOT IN ('completed', 'failed', 'cancelled')"
+            " AND (t.phase IN ('spec_draft', 'awaiting_approval', 'circuit_open')"
+            "  OR (a.status = 'running' AND a.waiting_for = 'answer')"
+            "  OR (t.phase IN ('spec_review', 'spec_gate', 'quality_gate') AND NOT EXISTS"
+            "      (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.state = 'pending')))"
+            " ORDER BY t.seq LIMIT ?",
+            (BLOCKED,),
+        )
+        return [row[0] for row in rows]
+
+    def moving(self) -> list[str]:
+        """Ids of the tasks of which one is the next that something happens to by itself."""
+        found: dict[str, None] = {}
+        for sql in (
+            "SELECT id FROM tasks WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
+            " ORDER BY not_before IS NOT NULL, not_before, seq LIMIT ?",
+            "SELECT task FROM outbox WHERE state = 'pending' AND task <> '' ORDER BY seq LIMIT ?",
+            "SELECT id FROM tasks WHERE due IS NOT NULL ORDER BY due LIMIT ?",
+        ):
+            found |= dict.fromkeys(row[0] for row in self.db.execute(sql, (_CANDIDATES,)))
+        return list(found)
+
+    def picture(self, tasks: Sequence[str], now: str, daemon: int | None, *, neighbours: bool = True) -> Picture:
+        """These tasks as they stand at `now`, for `core.why`."""
+        with self.snapshot():
+            return picture.load(self.db, tasks, now, daemon, neighbours=neighbours)
+
+    # -------------------------------------------------------------- what was sent
+
+    def received(self, message_id: str) -> Row | None:
+        """What became of a message that lay in the inbox: verdict, task (id), reason; None = not judged yet."""
+        rows = self.rows(
+            "SELECT verdict, task, reason FROM messages WHERE message_id = ? AND direction = 'in' ORDER BY id LIMIT 1",
+            message_id,
+        )
+        if not rows:
+            return None
+        return rows[0] | {"reason": json.loads(rows[0]["reason"] or "null")}
+
+
+def _listed(row: Row) -> Row:
+    phase, mode = Phase(row["phase"]), Mode(row["mode"])
+    status = task_status(phase, mode, attempted=row["attempt"] > 0, has_result=bool(row.pop("has_result")))
+    return row | {"status": status}

@@ -1,0 +1,199 @@
+"""What the scripted agents of a simulation say: plans, answers and outcomes, drawn from one seeded source of chance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from mailboxd.core.inputs import (
+    Aborted,
+    Acknowledged,
+    Answer,
+    Failed,
+    Failure,
+    NewTask,
+    Outcome,
+    Permanence,
+    Planned,
+    Progress,
+    Question,
+    Results,
+    Reviewed,
+    Succeeded,
+    Unknown,
+    Unreadable,
+)
+from mailboxd.core.types import (
+    SELF,
+    Gate,
+    Join,
+    Origin,
+    Overrides,
+    Plan,
+    PlannedChild,
+    Policy,
+    Spec,
+    Synthesis,
+    Turn,
+    Verdict,
+)
+
+OWN = "main"
+PEERS = ("ada", "bob", "eve")
+REVIEWERS = ("rex", "uma")
+SENDERS = ("operator", "boss")
+KEYS = ("a", "b", "c", "d", "e")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Draws what happens next. The same seed draws the same."""
+
+    random: Random
+
+    def one_of(self, **weights: float) -> str:
+        """One of the names, as often as its weight says."""
+        return self.random.choices(list(weights), list(weights.values()))[0]
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+    # -------------------------------------------------------------- work that arrives
+
+    def new_task(self, number: int) -> NewTask:
+        return NewTask(
+            task_id=f"t{number}",
+            subtask_id=None,
+            local_id=f"t{number}",
+            sender=self.random.choice(SENDERS),
+            title=f"Task {number}",
+            spec=Spec(goal=f"Task {number}", instructions="Do it."),
+            policy=self.policy(),
+            origin=Origin(attempt=1, attempt_id=f"theirs-{number}-1"),
+            plan=self.plan(0) if self.chance(0.3) else None,
+            cancelled="cancelled before it came" if self.chance(0.03) else "",
+        )
+
+    def policy(self) -> Policy:
+        gates = frozenset(gate for gate in Gate if self.chance(0.15))
+        return Policy(
+            max_attempts=self.random.choice((1, 2, 3, 3)),
+            idempotent=self.chance(0.4),
+            gates=gates,
+            reviewers=self.reviewers() if gates else (),
+            max_rework=self.random.choice((0, 1, 3)),
+            reply_within=3600,
+            circuit_hold=7200,
+            backoff_max=60.0,
+            synthesis=self.random.choice(list(Synthesis)),
+        )
+
+    def reviewers(self) -> tuple[str, ...]:
+        return self.random.choice((REVIEWERS[:1], REVIEWERS, REVIEWERS, (OWN, "rex"), ()))
+
+    def overrides(self) -> Overrides:
+        return Overrides(
+            max_attempts=self.random.choice((None, None, 1, 2)),
+            idempotent=self.random.choice((None, True, False)),
+            join=self.random.choice((None, *Join)),
+            gates=frozenset() if self.chance(0.5) else None,
+        )
+
+    def plan(self, depth: int) -> Plan:
+        return Plan(self.children(depth, ()))
+
+    def children(self, depth: int, around: tuple[str, ...]) -> tuple[PlannedChild, ...]:
+        """A DAG; now and then one that cannot be carried out."""
+        keys = [f"{key}{depth or ''}" for key in KEYS[: self.random.randint(1, 4)]]
+        if self.chance(0.04):
+            keys.append(keys[0])
+        return tuple(self._child(key, keys[:number], depth, around) for number, key in enumerate(keys))
+
+    def _child(self, key: str, before: list[str], depth: int, around: tuple[str, ...]) -> PlannedChild:
+        needs = [name for name in before if self.chance(0.4)]
+        needs += [name for name in around if self.chance(0.1)]
+        if self.chance(0.02):
+            needs.append(self.random.choice((key, "nobody")))
+        agents: tuple[str, ...] = (self.random.choice((SELF, OWN, *PEERS)),)
+        below: tuple[PlannedChild, ...] = ()
+        if self.chance(0.12):
+            agents = tuple(self.random.sample(PEERS, self.random.randint(2, 3)))
+        elif depth < 2 and self.chance(0.15):
+            below = self.children(depth + 1, (*around, *before))
+        if self.chance(0.01):
+            agents = ("ghost",)
+        return PlannedChild(key, agents, f"do {key}", tuple(needs), overrides=self.overrides(), children=below)
+
+    # -------------------------------------------------------------- what agents say
+
+    def outcome(self, turn: Turn, *, may_plan: bool) -> tuple[Outcome, Answer | None]:
+        """How a turn ends, and what it said if it ended well."""
+        match self.one_of(succeeded=80, failed=7, stalled=4, hopeless=1, aborted=2, unknown=7):
+            case "succeeded":
+                return Succeeded("said", run_id="run"), self.answer(turn, may_plan=may_plan)
+            case "failed":
+                return Failed("the model is overloaded", retry_after=self.random.choice((0.0, 40.0))), None
+            case "stalled":
+                return Failed("connection refused", started=False), None
+            case "hopeless":
+                return Failed("no such model", Permanence.PERMANENT), None
+            case "aborted":
+                return Aborted("stopped by SIGTERM"), None
+            case _:
+                return Unknown("the call was lost", run_id="run"), None
+
+    def answer(self, turn: Turn, *, may_plan: bool) -> Answer:
+        if turn is Turn.REVIEW:
+            return self.review()
+        acknowledges = 40.0 if turn is Turn.DISPATCH else 1.0
+        plans = 0.0 if not may_plan else 25.0 if turn is Turn.WORK else 3.0
+        match self.one_of(results=50, plan=plans, acknowledged=acknowledges, question=6, failure=8, noise=3, review=1):
+            case "results":
+                return self.results()
+            case "plan":
+                return Planned(self.plan(0))
+            case "acknowledged":
+                return Acknowledged()
+            case "question":
+                return Question("Which one?")
+            case "failure":
+                return Failure("I could not", partial="half of it" if self.chance(0.5) else "")
+            case "noise":
+                return Unreadable("the DAG is no YAML", "---\n[")
+            case _:
+                return self.review()
+
+    def results(self) -> Results:
+        actions = "- publish it" if self.chance(0.03) else ""
+        return Results("done", answer=self.random.choice(("", "yes", "no")), planned_actions=actions)
+
+    def review(self) -> Answer:
+        match self.one_of(approved=65, changes=20, blocked=4, unreadable=8, silent=3):
+            case "approved":
+                return Reviewed(Verdict.APPROVED, "good")
+            case "changes":
+                return Reviewed(Verdict.CHANGES_REQUESTED, "not yet")
+            case "blocked":
+                return Reviewed(Verdict.BLOCKED, "never")
+            case "unreadable":
+                return Unreadable("no verdict", "hm")
+            case _:
+                return Results("it looks fine to me")
+
+    def report(self) -> Answer | Progress:
+        """What a peer that has acknowledged sends by message."""
+        match self.one_of(progress=20, results=45, failure=10, question=8, plan=6, acknowledged=6, noise=5):
+            case "progress":
+                return Progress("half way")
+            case "results":
+                return self.results()
+            case "failure":
+                return Failure("the peer could not")
+            case "question":
+                return Question("Which colour?")
+            case "plan":
+                return Planned(self.plan(0))
+            case "acknowledged":
+                return Acknowledged()
+            case _:
+                return Unreadable("what is this", "?")
