@@ -89,7 +89,7 @@ def states_page() -> str:
     """The life of a task, drawn from the tables that decide it."""
     said = _protocol()
     arrows = [
-        f"    {source} --> {target}: {trigger}"
+        f"    {source} --> {target}: {trigger.replace(':', '')}"  # a second colon ends a label
         for (source, trigger), target in lifecycle.TRANSITIONS.items()
         if trigger is not lifecycle.Trigger.CANCELLED
     ]
@@ -213,7 +213,7 @@ def _kinds(kind: type[errors.MailboxdError]) -> Iterator[type[errors.MailboxdErr
 
 
 def _sentence(kind: type) -> str:
-    return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
+    return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].replace("``", "empty").split())
 
 
 def _lines(rows: list[str]) -> str:
@@ -238,7 +238,8 @@ def _filled(name: str, blocks: dict[str, str]) -> str:
 
 def _examples(name: str) -> list[str]:
     """The blocks in a page that are marked as Markdown."""
-    return re.findall(r"^````?markdown\n(.*?)^````?$", (DOCS / name).read_text(encoding="utf-8"), re.M | re.S)
+    text = (DOCS / name).read_text(encoding="utf-8")
+    return [found[2] for found in re.finditer(r"^(`{3,4})markdown\n(.*?)^\1$", text, re.MULTILINE | re.DOTALL)]
 
 
 def _protocol() -> dict[str, dict[str, str]]:
@@ -282,7 +283,7 @@ def _value(header: str, field: FieldInfo, patterns: dict[str, str]) -> str:
     ):
         if converter is known:
             return form
-    words = _enumerated(TypeAdapter(field.annotation).json_schema())
+    words = _enumerated(TypeAdapter(field.annotation or str).json_schema())
     return " or ".join(f"`{word}`" for word in words) or "list of ids"
 
 

@@ -171,7 +171,15 @@ class Daemon:
         parsed = self.intake.parse(file)
         until = arrival.first_seen + self.pace.incomplete
         if not isinstance(parsed, MessageError):
-            self.intake.receive(file, parsed)
+            try:
+                with self.engine.store.savepoint():
+                    self.intake.receive(file, parsed)
+            except WorldError:
+                raise
+            except Exception as bug:
+                # A bug of ours must not stop the other mail, nor meet the same file again after every restart.
+                _log.exception("a bug of mailboxd: %s could not be taken; please report this", arrival.name)
+                self.intake.reject(file, MessageError("internal", f"a bug of mailboxd: {bug!r}"[:500], path=file.name))
         elif parsed.rule in _INCOMPLETE and now < until:
             self.inbox.defer(arrival.name, until)
             return until

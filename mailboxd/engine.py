@@ -159,6 +159,7 @@ class Engine:
             jitter=self.random.random(),
             jitter_share=self.settings.jitter_share,
             limits=self.settings.limits,
+            is_free=self.store.is_free,
             may_reach=self.may_reach,
         )
 

@@ -168,10 +168,10 @@ class Intake:
     def _new_task(self, message: TaskMessage, origin: Origin) -> tuple[str, str | None]:
         settings = self._engine.settings
         depth = message.depth or 0
-        if depth >= settings.limits.depth:
+        if depth > settings.limits.depth:
             raise MessageError(
                 "too-deep",
-                f"this work stands at depth {depth}, at most {settings.limits.depth - 1} is allowed",
+                f"this work stands at depth {depth}, at most {settings.limits.depth} is allowed",
                 "See limits.depth.",
                 field="depth",
             )

@@ -7,6 +7,7 @@ and marked afterwards, and may happen again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Aborted, Answer, Failed, Outcome, Permanence, Results, Succeeded, TurnEnded, Unknown
 from mailboxd.core.types import Attempt, AttemptStatus, Phase, Task, Turn
 from mailboxd.engine import Engine
-from mailboxd.errors import MessageError
+from mailboxd.errors import MessageError, WorldError
 from mailboxd.messages.answer import read_answer
 from mailboxd.messages.context import Cut
 from mailboxd.outgoing import Outgoing
@@ -39,6 +40,7 @@ PROMISES: Mapping[str, str] = {
     "bounce": "the file is written once; handed over again only to a receiver that knows messages by their id",
 }
 BATCH = 500
+_log = logging.getLogger("mailboxd")
 PATIENCE = 35.0
 """Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""
 
@@ -172,7 +174,15 @@ class Relay:
             and order.agent == self.engine.settings.agent
         ):
             self.before_turn_ends(task)
-        self._hear(order, effect, outcome, answer)
+        try:
+            with self.engine.store.savepoint():
+                self._hear(order, effect, outcome, answer)
+        except WorldError:
+            raise
+        except Exception as bug:
+            # A bug of ours must not stop the other work, nor meet the same answer again after every restart.
+            _log.exception("a bug of mailboxd: the end of %s could not be taken; please report this", order.id)
+            self._hear(order, effect, Failed(f"a bug of mailboxd: {bug!r}"[:500], Permanence.PERMANENT), None)
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.finish(order.id, "done" if succeeded else "failed")
         if succeeded:

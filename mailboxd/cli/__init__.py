@@ -1,19 +1,16 @@
-"""Temporary entrance; the CLI is being written."""
+"""The command line: one verb, one file under `commands/`. A person's entrance to the same engine.
 
-import sys
-from pathlib import Path
+Reading commands open the database read-only, beside a daemon that goes on writing; they need neither the configuration
+nor the daemon. Orders (`cancel`, `retry`, `unblock`, `answer`) go through the engine in this process and wake the
+daemon, which alone performs effects; so everything but `run` works while it is down. Nothing is imported before a
+command needs it: a cold `mailboxd status` costs less than 150 ms more than Python itself.
+"""
+
+from __future__ import annotations
 
 
 def main() -> None:
-    from mailboxd import config as c
-    from mailboxd import log
-    from mailboxd.workspace.layout import Workspace
+    """The console script `mailboxd`."""
+    from mailboxd.cli.program import program
 
-    ws = Workspace.find(Path.cwd(), None)
-    conf = c.load(ws.config)
-    log.configure("debug" if "-v" in sys.argv else "info", "text", sys.stderr)
-    from mailboxd import assemble
-    from mailboxd.daemon import signals
-
-    with assemble.daemon(ws, conf) as d, signals(d):
-        d.run(until_idle="--until-idle" in sys.argv)
+    program.main(prog_name="mailboxd")

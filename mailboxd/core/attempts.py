@@ -39,15 +39,7 @@ from mailboxd.core.settle import (
 )
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
-from mailboxd.core.types import (
-    Attempt,
-    AttemptStatus,
-    Mode,
-    Phase,
-    Plan,
-    Turn,
-    Waiting,
-)
+from mailboxd.core.types import Attempt, AttemptStatus, Mode, Phase, Plan, Turn, Waiting, same_agent
 from mailboxd.errors import PlanError, Refused
 
 
@@ -252,7 +244,7 @@ def replied(draft: Draft, reply: Reply) -> None:
     attempt, task = draft.attempt, draft.task
     if attempt is None:
         raise Refused("orphan", f"{task.local_id} was never given to anybody")
-    if reply.sender != attempt.executor:
+    if not same_agent(reply.sender, attempt.executor):
         raise Refused("wrong-agent", f"{task.local_id} was given to {attempt.executor}, not to {reply.sender}")
     if reply.attempt_id is not None and reply.attempt_id != attempt.id:
         if not reply.older_attempt:

@@ -32,7 +32,7 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
 from mailboxd.core.settle import announce_end, cancel, settle_draft
-from mailboxd.core.types import OPERATORS, SELF, AttemptStatus, Mode, Phase, Plan, PlannedChild, Waiting
+from mailboxd.core.types import OPERATORS, AttemptStatus, Mode, Phase, Plan, PlannedChild, Waiting, same_agent
 from mailboxd.core.view import Context, View
 from mailboxd.errors import Refused
 
@@ -103,7 +103,7 @@ def _redispatched(draft: Draft, new: Redispatch) -> None:
 
 
 def _only_from_sender(draft: Draft, sender: str, what: str) -> None:
-    if sender != draft.task.sender and sender not in OPERATORS:
+    if not same_agent(sender, draft.task.sender) and sender not in OPERATORS:
         task = draft.task
         raise Refused("wrong-agent", f"{task.local_id} was given by {task.sender}; {what} from {sender} does not count")
 
@@ -213,7 +213,7 @@ def _child_edited(draft: Draft, planned: PlannedChild, needs: tuple[str, ...]) -
     task = draft.task
     if task.attempt:
         raise Refused("not-pending", f"{task.local_id} was dispatched already and can no longer be edited")
-    executor = draft.ctx.agent if planned.agents[0] == SELF else planned.agents[0]
+    executor = planning.executor_of(planned.agents[0], draft.ctx.agent)
     if executor != draft.ctx.agent and (why := draft.ctx.may_reach(executor)) is not None:
         raise Refused("unknown-agent", f"{task.local_id}: {why}")
     spec, _ = planning.derive(planning.child_spec(planned))

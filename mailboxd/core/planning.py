@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from mailboxd.core import dag
 from mailboxd.core.draft import Decision, Draft
@@ -11,7 +11,7 @@ from mailboxd.core.effects import Effect
 from mailboxd.core.events import Event, Kind, evolve
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.local_ids import child_local_id
+from mailboxd.core.local_ids import child_local_id, distinct
 from mailboxd.core.settle import settle
 from mailboxd.core.text import first_line
 from mailboxd.core.types import SELF, Mode, Overrides, Phase, Plan, PlannedChild, Policy, Runtime, Spec, Task
@@ -78,7 +78,7 @@ def adopt(draft: Draft, plan: Plan, family: Family) -> None:
     dag.admit(plan, ctx.limits, task.depth, family.existing, family.outer)
     for child in dag.walk(plan.children):
         for agent in child.agents:
-            if agent not in (SELF, ctx.agent) and (why := ctx.may_reach(agent)) is not None:
+            if executor_of(agent, ctx.agent) != ctx.agent and (why := ctx.may_reach(agent)) is not None:
                 raise PlanError("unknown-agent", f"{child.key}: {why}")
     scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
     if task.mode is not Mode.COORDINATING:
@@ -86,64 +86,73 @@ def adopt(draft: Draft, plan: Plan, family: Family) -> None:
     if plan.synthesis is not None:
         draft.amend("synthesis as the plan says", policy=replace(task.policy, synthesis=plan.synthesis))
     draft.record(Kind.PLAN_ADOPTED, children=[child.key for child in plan.children])
-    events, effects = _births(draft.task, plan.children, scopes, ctx)
-    draft.events += events
-    draft.effects += effects
+    births = _Births(ctx)
+    births.add(draft.task, plan.children, scopes)
+    draft.events += births.events
+    draft.effects += births.effects
     tally = draft.view.children
     draft.view = replace(draft.view, children=replace(tally, total=tally.total + len(plan.children)))
 
 
-def _births(
-    parent: Task, children: Sequence[PlannedChild], scopes: Sequence[Mapping[str, str]], ctx: Context
-) -> tuple[list[Event], list[tuple[str, Effect]]]:
-    ids = dict(scopes[-1]) | {child.key: ctx.new_id("tsk") for child in children}
-    events: list[Event] = []
-    effects: list[tuple[str, Effect]] = []
-    for child in children:
-        needs = tuple(_lookup(need, [*scopes[:-1], ids]) for need in child.depends_on)
-        below = _broadcast(child) if len(child.agents) > 1 else child.children
-        task, derived = _child(parent, child, ids[child.key], bool(below), ctx)
-        events.append(_created(task, needs, derived))
-        first = settle(View(task, parent_phase=parent.phase, unmet=len(needs)), ctx)
-        events += first.events
-        effects += first.effects
-        if below:
-            more = _births(_latest(task, first), below, [*scopes[:-1], ids, {}], ctx)
-            events += more[0]
-            effects += more[1]
-    return events, effects
+@dataclass(slots=True)
+class _Births:
+    """The children of one plan coming into being, each with what follows for it at once."""
 
+    ctx: Context
+    events: list[Event] = field(default_factory=list)
+    effects: list[tuple[str, Effect]] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
 
-def _child(
-    parent: Task, planned: PlannedChild, task_id: str, coordinates: bool, ctx: Context
-) -> tuple[Task, tuple[str, ...]]:
-    broadcast = len(planned.agents) > 1
-    executor = ctx.agent if broadcast or planned.agents[0] == SELF else planned.agents[0]
-    spec, derived = derive(child_spec(planned))
-    task = Task(
-        id=task_id,
-        local_id=child_local_id(parent.local_id, planned.key),
-        task_id=parent.local_id,
-        subtask_id=planned.key,
-        sender=ctx.agent,
-        parent=parent.id,
-        root=parent.root,
-        key=planned.key,
-        depth=parent.depth + 1,
-        title=child_title(planned),
-        mode=Mode.COORDINATING if coordinates else Mode.DIRECT,
-        executor=executor,
-        runtime=planned.runtime,
-        phase=Phase.SPEC_DRAFT,
-        spec=spec,
-        policy=inherit(parent.policy, planned.overrides),
-        created_at=ctx.now,
-        updated_at=ctx.now,
-        broadcast=broadcast,
-        said=planned.overrides,
-        extra=planned.extra,
-    )
-    return task, derived
+    def add(self, parent: Task, children: Sequence[PlannedChild], scopes: Sequence[Mapping[str, str]]) -> None:
+        ids = dict(scopes[-1]) | {child.key: self.ctx.new_id("tsk") for child in children}
+        for child in children:
+            needs = tuple(_lookup(need, [*scopes[:-1], ids]) for need in child.depends_on)
+            below = _broadcast(child) if len(child.agents) > 1 else child.children
+            task, derived = self._child(parent, child, ids[child.key], bool(below))
+            self.events.append(_created(task, needs, derived))
+            first = settle(View(task, parent_phase=parent.phase, unmet=len(needs)), self.ctx)
+            self.events += first.events
+            self.effects += first.effects
+            if below:
+                self.add(_latest(task, first), below, [*scopes[:-1], ids, {}])
+
+    def _child(
+        self, parent: Task, planned: PlannedChild, task_id: str, coordinates: bool
+    ) -> tuple[Task, tuple[str, ...]]:
+        ctx = self.ctx
+        spec, derived = derive(child_spec(planned))
+        task = Task(
+            id=task_id,
+            local_id=self._name(child_local_id(parent.local_id, planned.key)),
+            task_id=parent.local_id,
+            subtask_id=planned.key,
+            sender=ctx.agent,
+            parent=parent.id,
+            root=parent.root,
+            key=planned.key,
+            depth=parent.depth + 1,
+            title=child_title(planned),
+            mode=Mode.COORDINATING if coordinates else Mode.DIRECT,
+            executor=ctx.agent if len(planned.agents) > 1 else executor_of(planned.agents[0], ctx.agent),
+            runtime=planned.runtime,
+            phase=Phase.SPEC_DRAFT,
+            spec=spec,
+            policy=inherit(parent.policy, planned.overrides),
+            created_at=ctx.now,
+            updated_at=ctx.now,
+            broadcast=len(planned.agents) > 1,
+            said=planned.overrides,
+            extra=planned.extra,
+        )
+        return task, derived
+
+    def _name(self, wanted: str) -> str:
+        """The local id, made distinct where another task has it: a root task may be called like a child."""
+        ordinal = 1
+        while (name := distinct(wanted, ordinal)) in self.taken or not self.ctx.is_free(name):
+            ordinal += 1
+        self.taken.add(name)
+        return name
 
 
 def child_spec(planned: PlannedChild) -> Spec:
@@ -156,6 +165,11 @@ def child_spec(planned: PlannedChild) -> Spec:
         outputs=planned.expected_output,
         acceptance_criteria=(planned.expected_output,) if planned.expected_output.strip() else (),
     )
+
+
+def executor_of(agent: str, own: str) -> str:
+    """Who carries a child out: `self` and our own name are this agent. OpenClaw's ids are the same in any case."""
+    return own if agent.lower() in (SELF, own.lower()) else agent
 
 
 def child_title(planned: PlannedChild) -> str:

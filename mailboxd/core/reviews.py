@@ -7,7 +7,7 @@ from mailboxd.core.events import Kind
 from mailboxd.core.inputs import Reviewed, Succeeded, TurnEnded
 from mailboxd.core.late import late, say
 from mailboxd.core.settle import ask_reviewer, may_ask_again
-from mailboxd.core.types import Gate, Verdict
+from mailboxd.core.types import Gate, Verdict, same_agent
 from mailboxd.core.wire import to_json
 from mailboxd.errors import Refused
 
@@ -29,7 +29,7 @@ def review_ended(draft: Draft, ended: TurnEnded) -> None:
 
 
 def reviewed_by(draft: Draft, gate: Gate, reviewer: str, review: Reviewed) -> None:
-    if reviewer == draft.task.executor:
+    if same_agent(reviewer, draft.task.executor):
         raise Refused("own-work", f"{reviewer} executed {draft.task.local_id} and may not review it")
     if reviewer not in draft.task.policy.reviewers:
         raise Refused("not-a-reviewer", f"{reviewer} is not a reviewer of {draft.task.local_id}")

@@ -15,7 +15,7 @@ from mailboxd.core.events import Kind
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.session import review_key
 from mailboxd.core.times import plus
-from mailboxd.core.types import AttemptStatus, Gate, Phase, Synthesis, Turn, Waiting
+from mailboxd.core.types import AttemptStatus, Gate, Phase, Synthesis, Turn, Waiting, same_agent
 from mailboxd.core.view import Context, Review, View
 
 _GATES = {Phase(gate.value): gate for gate in Gate}
@@ -79,7 +79,7 @@ def _rest(draft: Draft) -> None:
 def _ask_reviewers(draft: Draft, gate: Gate) -> None:
     """Ask every reviewer who has not been asked; nobody reviews what he made (protocol section 5)."""
     task = draft.task
-    reviewers = [name for name in task.policy.reviewers if name != task.executor]
+    reviewers = [name for name in task.policy.reviewers if not same_agent(name, task.executor)]
     if not reviewers or len(reviewers) < len(task.policy.reviewers):
         reason = f"{gate} is on, but no reviewer other than the executor is named" if not reviewers else ""
         reason = reason or f"{gate}: the executor {task.executor} is named as its own reviewer"

@@ -25,6 +25,11 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None and ".." not in text
 
 
+def same_agent(one: str, other: str) -> bool:
+    """Whether two names mean one agent: OpenClaw's ids match case-insensitively."""
+    return one.lower() == other.lower()
+
+
 class Phase(StrEnum):
     """Where a task stands. The transitions are in `core.lifecycle`."""
 

@@ -103,5 +103,7 @@ class Context:
     jitter: float = 0.0
     jitter_share: float = 0.2
     limits: Limits = Limits()
+    is_free: Callable[[str], bool] = lambda _local_id: True
+    """Whether no task has this local id yet."""
     may_reach: Callable[[str], str | None] = lambda _agent: None
     """Why this agent may not be given work; None = it may (protocol section 5)."""

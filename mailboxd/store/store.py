@@ -47,6 +47,20 @@ class Store(TaskQueries, MessageQueries, OutboxQueries, ReadyQueries):
             self._tip = log.tip(self.db)  # a command may have written since
             yield
 
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """A part of a transaction that can fail alone: an exception undoes it and goes on to the caller."""
+        self.db.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK TO part")
+                self.db.execute("RELEASE part")
+                self._tip = log.tip(self.db)
+            raise
+        self.db.execute("RELEASE part")
+
     def append(self, event: Event, now: str) -> int:
         self._tip = log.append(self.db, event, now, self._tip)
         return self._tip.seq

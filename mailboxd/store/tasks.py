@@ -23,6 +23,9 @@ class TaskQueries(Connected):
         row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.local_id = ?", (local_id,)).fetchone()
         return None if row is None else read_task(row)
 
+    def is_free(self, local_id: str) -> bool:
+        return self.db.execute("SELECT 1 FROM tasks WHERE local_id = ?", (local_id,)).fetchone() is None
+
     def local_id(self, task_id: str) -> str:
         row = self.db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()
         return "" if row is None else row[0]
@@ -88,8 +91,8 @@ class TaskQueries(Connected):
 
     def _answers(self, task_id: str) -> tuple[tuple[str, int], ...]:
         rows = self.db.execute(
-            "SELECT coalesce(nullif(answer, ''), trim(result)) AS said, count(*) AS votes FROM tasks"
-            " WHERE parent = ? AND phase = 'completed' GROUP BY said ORDER BY votes DESC, said",
+            "SELECT coalesce(nullif(answer, ''), trim(result)) AS vote, count(*) AS votes FROM tasks"
+            " WHERE parent = ? AND phase = 'completed' GROUP BY vote ORDER BY votes DESC, vote",
             (task_id,),
         )
         return tuple(rows)

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 from mailboxd.workspace.files import (
     ObstructedError,
@@ -38,7 +39,7 @@ _STUCK = frozenset({errno.EPERM, errno.EBUSY})
 """What one file may do (immutable, another user's in a sticky directory, a mount point) while all others are well."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judged:
     """A file of the inbox that has been judged, with what it was judged by.
 
@@ -49,7 +50,7 @@ class Judged:
     stamp: Stamp | None
     raw: bytes | None
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Names this move in every repetition of it, whatever else is forgotten. Hexadecimal."""
         content = b"unread" if self.raw is None else hashlib.sha256(self.raw).digest()
@@ -73,25 +74,54 @@ class Filing:
         return clash_name(self.item.name, self.item.digest, number, room)
 
 
-def file(inbox: int, target: int, filing: Filing, taken: Taken) -> str:
-    """Does one filing; the path relative to mailbox/. Durable once the caller has fsynced both directories.
+class Move:
+    """One filing on its way, in three steps, so that a group of them shares what a disk does slowly.
 
-    Raises ObstructedError if the file cannot be moved, or was never read and is gone; OSError if the world is wrong.
+    `claim`, `check`, then `finish`; each raises OSError if the world is wrong. Durable once the caller has fsynced both
+    directories.
     """
-    where = _left_claim(inbox, target, filing)
-    done = None if where is None and _is_untouched(inbox, filing) else _find(target, filing, taken)
-    if done is None and where is None:
-        where = _claim(inbox, target, filing)
-    if where is not None and not _is_judged(where, filing):
-        _put_back(where, inbox, filing)
-        where = None
-    if done is None and where == target:
-        return f"{filing.place}/{_name(target, filing, lambda name: move(target, filing.claim, target, name))}"
-    if done is None:
-        done = _write(target, filing)
-    if where is not None:
-        os.unlink(filing.claim, dir_fd=where)
-    return f"{filing.place}/{done}"
+
+    def __init__(self, inbox: int, target: int, filing: Filing) -> None:
+        self._inbox = inbox
+        self._target = target
+        self._filing = filing
+        self._where: int | None = None
+        self._done: str | None = None
+
+    def claim(self, taken: Taken) -> str | None:
+        """Takes the file away from its writers; the path where an earlier run has put it, if one finished.
+
+        Raises ObstructedError if the file does not let itself be moved.
+        """
+        inbox, target, filing = self._inbox, self._target, self._filing
+        self._where = _left_claim(inbox, target, filing)
+        if self._where is not None or not _is_untouched(inbox, filing):
+            self._done = _find(target, filing, taken)
+        if self._where is None and self._done is None:
+            self._where = _claim(inbox, target, filing)
+        if self._where is not None:
+            _begin_writing(self._where, filing)
+        return None if self._done is None else f"{filing.place}/{self._done}"
+
+    def check(self) -> None:
+        """Gives back what is not the file that was judged; makes durable what is."""
+        if self._where is not None and not _is_judged(self._where, self._filing):
+            _put_back(self._where, self._inbox, self._filing)
+            self._where = None
+
+    def finish(self) -> str:
+        """Gives the file its name; its path relative to mailbox/.
+
+        Raises ObstructedError if it was never read and is gone.
+        """
+        target, filing = self._target, self._filing
+        if self._done is None and self._where == target:
+            return f"{filing.place}/{_name(target, filing, lambda name: move(target, filing.claim, target, name))}"
+        if self._done is None:
+            self._done = _write(target, filing)
+        if self._where is not None:
+            os.unlink(filing.claim, dir_fd=self._where)
+        return f"{filing.place}/{self._done}"
 
 
 def _is_untouched(inbox: int, filing: Filing) -> bool:
@@ -149,6 +179,15 @@ def _is_locked_directory(inbox: int, name: str, error: OSError) -> bool:
     return error.errno == errno.EACCES and status is not None and stat.S_ISDIR(status.st_mode)
 
 
+def _begin_writing(where: int, filing: Filing) -> None:
+    """Has the disk begin with what `_is_judged` waits for: then a group waits about once."""
+    with suppress(OSError):  # this is advice
+        fd = None if filing.item.raw is None else open_regular(where, filing.claim)
+        if fd is not None:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+
+
 def _is_judged(where: int, filing: Filing) -> bool:
     """Whether the claimed file is the one that was judged and nobody can change it; its bytes are durable then."""
     item = filing.item
@@ -169,7 +208,7 @@ def _is_judged(where: int, filing: Filing) -> bool:
             return False
         if read_up_to(fd, len(item.raw) + 1) != item.raw:
             return False
-        os.fsync(fd)
+        os.fdatasync(fd)
         return True
     finally:
         os.close(fd)

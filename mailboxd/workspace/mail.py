@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mailboxd.workspace.files import ObstructedError, Stamp, directory, world_errors
-from mailboxd.workspace.filing import Filing, Judged, Taken, file, publish_once
+from mailboxd.workspace.filing import Filing, Judged, Move, Taken, publish_once
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import is_file_name
 
@@ -99,26 +99,50 @@ def _only(answers: Answers) -> str:
 
 
 def _file_all(ws: Workspace, filings: Sequence[Filing], taken: Taken) -> Answers:
-    answers: Answers = []
-    given: set[str] = set()
     for filing in filings:
         if not is_file_name(filing.item.name):
             raise ValueError(f"{filing.item.name!r} is no file name")
+    answers: Answers = []
     with ExitStack() as opened, world_errors(f"move mail out of {ws.inbox}"):
         inbox = opened.enter_context(directory(ws.root, "mailbox", "inbox"))
-        targets: dict[str, int] = {}
-        for filing in filings:
-            if filing.place not in targets:
-                targets[filing.place] = opened.enter_context(_target(ws, filing.place))
-            try:
-                path = file(inbox, targets[filing.place], filing, lambda path: path in given or taken(path))
-                given.add(path)
-                answers.append(path)
-            except ObstructedError as stuck:
-                answers.append(stuck)
+        targets = {place: opened.enter_context(_target(ws, place)) for place in dict.fromkeys(f.place for f in filings)}
+        for wave in _waves(filings):
+            moves = [Move(inbox, targets[filing.place], filing) for filing in wave]
+            answers += _move_all(moves, lambda path: path in answers or taken(path))
         for fd in (*targets.values(), inbox):
             os.fsync(fd)
     return answers
+
+
+def _waves(filings: Iterable[Filing]) -> Iterator[list[Filing]]:
+    """Cuts the group where a name comes again: that is about a later file, which the earlier one must not take."""
+    wave: dict[str, Filing] = {}
+    for filing in filings:
+        if filing.item.name in wave:
+            yield list(wave.values())
+            wave = {}
+        wave[filing.item.name] = filing
+    yield list(wave.values())
+
+
+def _move_all(moves: Iterable[Move], taken: Taken) -> Answers:
+    """Each step for all of them before the next, so that the disk works for all of them at once."""
+    stuck: dict[Move, ObstructedError] = {}
+
+    def step(move: Move, act: Callable[[Move], str | None]) -> str:
+        if move in stuck:
+            return ""
+        try:
+            return act(move) or ""
+        except ObstructedError as error:
+            stuck[move] = error
+            return ""
+
+    for move in moves:
+        step(move, lambda move: move.claim(taken))
+    for move in moves:
+        step(move, Move.check)
+    return [step(move, Move.finish) or stuck[move] for move in moves]
 
 
 @contextmanager

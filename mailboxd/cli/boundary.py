@@ -1,0 +1,82 @@
+"""The one error boundary: nobody sees a traceback for a mistake of theirs, and always a report for one of ours.
+
+With `--json` errors are JSON on standard error too: `{"error": {"kind", "exit", "message", ...}}`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_BUG, EXIT_NO, EXIT_OK, EXIT_USAGE, MailboxdError
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
+
+
+def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
+    """The exit status of `action`; what went wrong is told on standard error. `arguments` are the command line."""
+    as_json = "--json" in list(arguments)[: arguments.index("--")] if "--" in arguments else "--json" in arguments
+    try:
+        result = action()
+        sys.stdout.flush()
+        return result if isinstance(result, int) else EXIT_OK
+    except MailboxdError as error:
+        _tell(_facts(error), as_json)
+        return error.exit_code
+    except click.ClickException as error:
+        if as_json:
+            _tell({"kind": "UsageError", "exit": EXIT_USAGE, "message": error.format_message()}, as_json)
+        else:
+            error.show()
+        return EXIT_USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence()
+        return EXIT_NO
+    except Exception as error:
+        _tell(_bug(error, arguments), as_json)
+        return EXIT_BUG
+
+
+def _facts(error: MailboxdError) -> dict[str, Any]:
+    facts = {name: value for name, value in vars(error).items() if isinstance(value, str | int)}
+    return {"kind": type(error).__name__, "exit": error.exit_code, "message": str(error), **facts}
+
+
+def _tell(facts: dict[str, Any], as_json: bool) -> None:
+    with suppress(BrokenPipeError):
+        say(to_json({"error": facts}) if as_json else f"mailboxd: {plain(facts['message'])}", err=True)
+
+
+def _silence() -> None:
+    """Nobody reads any more: what is still buffered must not be written at the exit, or Python complains."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+def _bug(error: Exception, arguments: Sequence[str]) -> dict[str, Any]:
+    import platform
+    import shlex
+    import sqlite3
+    import traceback
+    from importlib.metadata import version
+
+    system = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.platform()}"
+    report = f"""\
+this is a bug in mailboxd, not a mistake of yours. Nothing was half done: every change is one transaction.
+Please report it to mailboxd's issue tracker, with all that follows:
+
+mailboxd {version("mailboxd")}, {system}
+$ {shlex.join(["mailboxd", *arguments])}
+{"".join(traceback.format_exception(error))}"""
+    return {"kind": type(error).__name__, "exit": EXIT_BUG, "message": report.rstrip()}

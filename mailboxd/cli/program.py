@@ -1,0 +1,89 @@
+"""The command tree. Commands are imported when they are called (or all of them, for help and completion)."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, cast
+
+import click
+
+from mailboxd.cli.boundary import guarded
+from mailboxd.cli.session import Session, shared_options
+from mailboxd.cli.text import forgive
+
+COMMANDS = (
+    "init", "run", "send", "status", "ls", "show", "tree", "history", "logs", "why",
+    "cancel", "retry", "unblock", "answer", "message", "config", "completion",
+)  # fmt: skip
+"""Every verb, in the order of the help; `commands/<verb>.py` holds its `command`."""
+
+
+class Program(click.Group):
+    """The group of all verbs, with the one error boundary around them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return cast(click.Command, import_module(f"mailboxd.cli.commands.{cmd_name}").command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, 1)
+            ctx.fail(f"there is no command {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command and exit with its status. `obj` may be a `Session` with another clock or pause."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        extra.setdefault("obj", Session())
+        forgive(sys.stdout, sys.stderr)
+
+        def action() -> Any:
+            return click.Group.main(self, arguments, prog_name, complete_var, False, windows_expand_args, **extra)
+
+        status = guarded(action, arguments)
+        if not standalone_mode:
+            return status
+        sys.exit(status)
+
+
+@click.group(cls=Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mailboxd", message="%(prog)s %(version)s")
+@click.pass_context
+def program(ctx: click.Context) -> None:
+    """Turn an OpenClaw agent's mailbox into finished, audited work.
+
+    Everything but `run` works while the daemon is down. The workspace is the nearest one at or above the current
+    directory, or the one that --workspace names.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+program.params += shared_options()
+program.epilog = """\
+\b
+Exit status:
+   0  done                    65  a message or plan that cannot be accepted
+   1  the answer is no        69  no workspace, no such task, no program
+   2  called wrongly          70  a bug of ours
+  75  try again               73  another daemon holds the workspace
+ 130  interrupted             78  the configuration is wrong
+"""

@@ -1,0 +1,130 @@
+"""What every verb shares: which workspace, in which form it answers, and the decorator that makes a verb of a function.
+
+`-w` and `--json` may stand before the verb or after it.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from mailboxd.clock import Clock, SystemClock
+from mailboxd.errors import EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, EXIT_USAGE, MailboxdError
+from mailboxd.workspace.layout import Workspace
+
+if TYPE_CHECKING:
+    from mailboxd.store.report import Report
+
+_COMMON = {
+    EXIT_OK: "done",
+    EXIT_USAGE: "called wrongly",
+    EXIT_UNAVAILABLE: "no workspace, or no such task",
+    EXIT_TRY_AGAIN: "the disk or the database failed",
+}
+_MOST_COMPLETIONS = 100
+_CONFIG_HEAD = 65_536
+_AGENT = re.compile(rb"""^agent:[ ]+(["']?)([A-Za-z0-9_][A-Za-z0-9._-]{0,127})\1[ ]*(?:#.*)?\r?$""", re.MULTILINE)
+
+
+def pause(seconds: float) -> None:
+    """Nothing for a while: between two looks at a database that cannot say when it changes."""
+    select.select((), (), (), seconds)
+
+
+@dataclass(slots=True)
+class Session:
+    """One run of the program. `clock` and `pause` are here so that tests need not wait."""
+
+    path: Path | None = None
+    as_json: bool = False
+    clock: Clock = field(default_factory=SystemClock)
+    pause: Callable[[float], None] = pause
+
+    def workspace(self) -> Workspace:
+        """The workspace that is meant. Raises UnavailableError."""
+        return Workspace.find(Path.cwd(), self.path)
+
+    @contextmanager
+    def report(self) -> Iterator[Report]:
+        """Read-only answers about the workspace. Raises UnavailableError, WorldError."""
+        from mailboxd.store.report import opened
+
+        with opened(self.workspace().database) as report:
+            yield report
+
+
+def agent_of(ws: Workspace) -> str | None:
+    """The agent that the configuration names; None without a configuration. Raises ConfigError.
+
+    A plain line is read as it stands, for checking a configuration costs 100 ms; any other spelling is left to it.
+    """
+    from mailboxd import config
+
+    try:
+        with ws.config.open("rb") as file:
+            head = file.read(_CONFIG_HEAD)
+    except OSError:
+        return None
+    found = _AGENT.search(head)
+    return found[2].decode() if found else config.load(ws.config).agent
+
+
+def shared_options() -> list[click.Parameter]:
+    """-w and --json, which set the session."""
+
+    def workspace(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+        if path is not None:
+            ctx.ensure_object(Session).path = path
+
+    def as_json(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            ctx.ensure_object(Session).as_json = True
+
+    kind = click.Path(file_okay=False, path_type=Path)
+    where = "The workspace; default: the nearest one at or above the current directory."
+    return [
+        click.Option(["-w", "--workspace"], type=kind, help=where, expose_value=False, callback=workspace),
+        click.Option(["--json"], is_flag=True, help="Answer in JSON.", expose_value=False, callback=as_json),
+    ]
+
+
+def verb(
+    name: str, *examples: str, exits: Mapping[int, str] | None = None
+) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Make a command of a function that takes the session first, and returns its exit status if it is not 0."""
+
+    def decorate(function: Callable[..., int | None]) -> click.Command:
+        made: click.Command = click.command(name)(click.pass_obj(function))
+        made.params += shared_options()
+        made.epilog = _epilog(examples, exits or {})
+        return made
+
+    return decorate
+
+
+def _epilog(examples: tuple[str, ...], exits: Mapping[int, str]) -> str:
+    known = {**_COMMON, **exits}
+    shown = "\n".join(f"  mailboxd {example}" for example in examples)
+    codes = "\n".join(f"  {code:>3}  {known[code]}" for code in sorted(known))
+    return f"\b\nExamples:\n{shown}\n\n\b\nExit status:\n{codes}"
+
+
+def task_argument(*, required: bool = True) -> Callable[[Any], Any]:
+    """The argument TASK: a local id, an id, or a unique beginning of one."""
+    return click.argument("task", required=required, shell_complete=_complete)
+
+
+def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Local ids that begin so; none when there is no workspace to look into."""
+    with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
+        found = report.beginning(incomplete, _MOST_COMPLETIONS)
+        return [CompletionItem(local_id, help=title) for local_id, title in found]
+    return []

@@ -1,0 +1,115 @@
+"""What is written for people: foreign text made harmless, phases as word and symbol, columns that fit the screen.
+
+Colour is only ever added to what the words say already, and left out where NO_COLOR is set or nobody looks.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+import click
+
+PHASES = {
+    "spec_draft": ("…", "yellow"),
+    "spec_review": ("?", "yellow"),
+    "execution_ready": ("○", None),
+    "executing": ("▶", "blue"),
+    "spec_gate": ("?", "yellow"),
+    "quality_gate": ("?", "yellow"),
+    "awaiting_approval": ("‖", "yellow"),
+    "ready_to_resume": ("▶", "blue"),
+    "completed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "circuit_open": ("!", "red"),
+    "cancelled": ("–", None),
+}
+"""A symbol and a colour for each phase; the word stands beside them always."""
+
+
+def forgive(*streams: TextIO) -> None:
+    """What a terminal's encoding does not have is written as an escape: output must not fail for a character."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """One piece of output with a newline."""
+    click.echo(text, err=err, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def to_json(value: Any, *, indent: int | None = 2) -> str:
+    """JSON in ASCII: no control or direction character in it can reach a terminal."""
+    return json.dumps(value, indent=indent, ensure_ascii=True)
+
+
+def plain(text: str) -> str:
+    """`text` with its lines and tabs, and every other character that acts on a terminal written as an escape."""
+    return "".join(_shown(char) for char in text)
+
+
+def _shown(char: str) -> str:
+    if char.isprintable() or char in "\n\t":
+        return char
+    return char.encode("unicode_escape", "surrogatepass").decode()
+
+
+def phase(word: str) -> str:
+    """`✓ completed`, in its colour."""
+    symbol, colour = PHASES[word]
+    return click.style(f"{symbol} {word}", fg=colour) if colour else f"{symbol} {word}"
+
+
+def columns() -> int:
+    """How wide a line may be: the terminal's width, 80 where there is none."""
+    return max(shutil.get_terminal_size((80, 24)).columns, 40)
+
+
+def width(text: str) -> int:
+    """Columns that `text` takes: wide characters two, combining ones none, colours none."""
+    return sum(_width(char) for char in click.unstyle(text))
+
+
+def _width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def fit(text: str, room: int) -> str:
+    """Plain text on one line in at most `room` columns; a cut shows as an ellipsis."""
+    text = " ".join(plain(text).split())
+    if width(text) <= room:
+        return text
+    kept, used = [], 0
+    for char in text:
+        used += _width(char)
+        if used > room - 1:
+            break
+        kept.append(char)
+    return "".join(kept).rstrip() + "…"
+
+
+def pad(text: str, room: int) -> str:
+    return text + " " * (room - width(text))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
+    """Lines of aligned columns; the last column is cut to what is left of the screen."""
+    body = [list(row) for row in rows]
+    widths = [max(map(width, column)) for column in zip(head, *body, strict=True)]
+    room = columns() - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    for row in ([*head], *body):
+        cells = [pad(cell, size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
+        yield "  ".join([*cells, fit(row[-1], max(room, 10))]).rstrip()
+
+
+def folded(text: str, indent: str) -> str:
+    """A text of several lines, indented."""
+    return "\n".join(f"{indent}{line}".rstrip() for line in plain(text).split("\n"))

@@ -1,0 +1,95 @@
+"""One simulated history from its first step to its rest, and how to see it again."""
+
+from __future__ import annotations
+
+from mailboxd.core.effects import Compose, LookUp, RunTurn
+from mailboxd.core.inputs import Clarification, Reply, Results, Reviewed, Succeeded, TurnEnded
+from mailboxd.core.types import Turn, Verdict, Waiting
+from mailboxd.store import log
+from mailboxd.store.store import Order
+from tests.simulation.laws import Book, resting, standing
+from tests.simulation.script import OWN
+from tests.simulation.world import World
+
+STEPS = 70
+MOST_ROUNDS = 400
+
+
+class Broken(AssertionError):
+    """A history in which a law does not hold; says how to run it again."""
+
+
+def run(seed: int, steps: int = STEPS) -> World:
+    """Play one history and check every law on the way. Raises Broken."""
+    world = World.begin(seed)
+    book = Book(world.store)
+    try:
+        for _ in range(steps):
+            world.step()
+            book.read()
+            standing(world.store)
+        settle_down(world, book)
+        resting(world.store)
+        log.check(world.store.db)
+    except Exception as problem:
+        steps_shown = "\n  ".join(world.journal[-12:])
+        raise Broken(
+            f"seed {seed}: {type(problem).__name__}: {problem}\nthe last steps:\n  {steps_shown}\n"
+            f"again: SEED={seed} .venv/bin/pytest tests/simulation -k history -p no:xdist"
+        ) from problem
+    finally:
+        world.store.close()
+    return world
+
+
+def settle_down(world: World, book: Book) -> None:
+    """No more faults: every agent does its work, questions are answered, holds end. Then nothing more may happen."""
+    world.journal.append("settle down")
+    for _ in range(MOST_ROUNDS):
+        with world.engine.batch():
+            world.engine.tick()
+            world.engine.schedule()
+        done = sum([_perform(world, order) for order in world.store.pending(world.clock.now(), 500)])
+        done += _hear_peers(world)
+        book.read()
+        standing(world.store)
+        if done == 0:
+            due = world.store.next_due(world.clock.now())
+            if due is None:
+                return
+            world.clock.text = max(due, world.clock.text)
+    raise AssertionError(f"it does not come to rest in {MOST_ROUNDS} rounds")
+
+
+def _perform(world: World, order: Order) -> int:
+    """One effect, without trouble."""
+    world.flights.pop(order.id, None)
+    ended: TurnEnded | None = None
+    said = Succeeded("fine")
+    match order.effect:
+        case RunTurn(turn=Turn.REVIEW) as effect:
+            approved = Reviewed(Verdict.APPROVED, "fine")
+            ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, said, approved, effect.gate)
+        case RunTurn() | LookUp() as effect:
+            ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, said, Results("fine", "yes"), effect.gate)
+        case Compose(attempt_id):
+            ended = TurnEnded(Turn.SYNTHESIS, attempt_id, OWN, said, Results("composed"))
+        case _:
+            pass
+    with world.engine.batch():
+        if ended is not None:
+            world.engine.hear(order.task, ended)
+        world.store.finish(order.id)
+    return 1
+
+
+def _hear_peers(world: World) -> int:
+    waiting = world.attempts("waiting_for IN ('reply', 'answer')")
+    for attempt in waiting:
+        if attempt.waiting_for is Waiting.ANSWER:
+            world.hear(attempt.task, Clarification("operator", "go on"))
+        else:
+            world.hear(attempt.task, Reply(attempt.executor, Results("fine", "yes"), attempt.id, attempt.reply_token))
+    return len(waiting)
+
+
