@@ -10,7 +10,7 @@ import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 
 from mailboxd.archiving import Archiving
@@ -30,6 +30,10 @@ from mailboxd.workspace.watcher import Watcher
 ARRIVALS_AT_ONCE = 500
 _INCOMPLETE = frozenset({"unterminated", "empty", "length-mismatch"})
 """What a file that is still being written looks like: it is left for a while before it is judged."""
+_ANXIOUS = 5.0
+"""Seconds between two looks while something is wrong."""
+_SOONEST = 0.02
+_FILING, _LOOKING, _RENDERING = "filing mail", "reading the mailbox", "writing task files"
 _log = logging.getLogger("mailboxd")
 
 
@@ -65,7 +69,8 @@ class Daemon:
     _look_at: float = 0.0
     _wait_until: float | None = None
     _rendered_at: float = 0.0
-    _problem: str = ""
+    _troubles: dict[str, str] = field(default_factory=dict)
+    """What the disk refuses at the moment, by what was tried."""
 
     def run(self, *, until_idle: bool = False) -> None:
         """Serve until a signal asks to stop, or, with `until_idle`, until there is nothing left to do.
@@ -73,11 +78,14 @@ class Daemon:
         Raises WorldError when the database or the disk fails: then the process must end and be started again.
         """
         self._start()
-        while True:
+        idle_rounds = 0
+        while not self._stopping:
             busy = self._turn()
-            if self._stopping or (until_idle and not busy and self._is_idle()):
+            idle_rounds = idle_rounds + 1 if until_idle and not busy and self._is_idle() else 0
+            if idle_rounds == 2:
                 break
-            self._sleep(0.0 if busy else self._timeout())
+            self._look = self._look or idle_rounds == 1  # a file may have come while the last one was finished
+            self._sleep(0.0 if busy or idle_rounds else self._timeout())
         self.notifier.stopping("waiting for running turns")
         self._drain()
 
@@ -152,22 +160,42 @@ class Daemon:
         now = to_epoch(self.engine.now)
         mono = self.engine.clock.monotonic()
         self._look, self._wait_until = False, None
-        self._look_at = mono + (self.pace.rescan if self.watcher.healthy else min(self.pace.rescan, 5.0))
         self.watcher.check(mono)
-        scan = self.inbox.scan(now, ARRIVALS_AT_ONCE)
-        waits = [self._judge(arrival, now) for arrival in scan.arrivals]
-        for refusal in scan.refused:
-            self.intake.reject(_file(refusal), refusal.error)
-        seen = self.taskmd.look(now)
-        moments = [moment for moment in (*waits, scan.look_again, seen.look_again) if moment is not None]
-        if moments:
-            self._wait_until = mono + max(min(moments) - now, 0.02)
-        self._look = scan.truncated or seen.truncated
+        well = self.watcher.healthy and not self._troubles
+        self._look_at = mono + (self.pace.rescan if well else min(self.pace.rescan, _ANXIOUS))
+        moments: list[float | None] = []
+        try:
+            if _FILING not in self._troubles:  # else judge no more: the inbox is left as it is
+                moments += self._take_inbox(now)
+            seen = self.taskmd.look(now)
+        except WorldError as error:
+            self._trouble(_LOOKING, error)
+            return False
+        self._well(_LOOKING)
+        due = [moment for moment in (*moments, seen.look_again) if moment is not None]
+        if due:
+            self._wait_until = mono + max(min(due) - now, _SOONEST)
+        self._look = self._look or seen.truncated
         return self._look
 
-    def _judge(self, arrival: Arrival, now: float) -> float | None:
+    def _take_inbox(self, now: float) -> list[float | None]:
+        """Judge what is ready; the moments at which what is not ready is looked at again."""
+        scan = self.inbox.scan(now, ARRIVALS_AT_ONCE)
+        moments = [scan.look_again]
+        moments += [self._judge(found, _file(found), now) for found in scan.arrivals if self._is_new(found)]
+        for refusal in scan.refused:
+            if self._is_new(refusal):
+                self.intake.reject(_file(refusal), refusal.error)
+        self._look = scan.truncated
+        return moments
+
+    def _is_new(self, found: Arrival | Refusal) -> bool:
+        """Not judged already and only not moved yet, because a crash or an obstacle came between."""
+        file = _file(found)
+        return not self.engine.store.awaits_filing(file.name, file.stamp)
+
+    def _judge(self, arrival: Arrival, file: File, now: float) -> float | None:
         """Let an arrival happen; or the moment at which one that looks unfinished is judged all the same."""
-        file = _file(arrival)
         parsed = self.intake.parse(file)
         until = arrival.first_seen + self.pace.incomplete
         if not isinstance(parsed, MessageError):
@@ -191,8 +219,8 @@ class Daemon:
         try:
             moved = self.archiving.perform()
         except WorldError as error:
-            return self._trouble(error)
-        self._problem = ""
+            return self._trouble(_FILING, error)
+        self._well(_FILING)
         return moved
 
     def _render(self, mono: float) -> int:
@@ -202,17 +230,26 @@ class Daemon:
         try:
             written = self.taskmd.perform()
         except WorldError as error:
-            return self._trouble(error)
+            self._rendered_at = self.engine.clock.monotonic() + _ANXIOUS
+            return self._trouble(_RENDERING, error)
+        self._well(_RENDERING)
         if written:
             self._rendered_at = self.engine.clock.monotonic()
         return written
 
-    def _trouble(self, error: WorldError) -> int:
+    def _trouble(self, where: str, error: WorldError) -> int:
         """The disk refuses something that can wait: say so once, and go on with what works."""
-        if str(error) != self._problem:
-            self._problem = str(error)
-            _log.error("%s", error)
+        if self._troubles.get(where) != str(error):
+            self._troubles[where] = str(error)
+            self.notifier.status(f"TROUBLE {where}: {error}")
+            _log.error("%s: %s", where, error)
         return 0
+
+    def _well(self, where: str) -> None:
+        if self._troubles.pop(where, None) is not None:
+            self._look = True
+            self.notifier.status(f"agent {self.engine.settings.agent}")
+            _log.info("%s: works again", where)
 
     # -------------------------------------------------------------- waiting
 

@@ -21,6 +21,7 @@ from mailboxd.core.effects import Bounce, Effect, LookUp, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
     Cancel,
+    Clarification,
     Edited,
     Input,
     Planned,
@@ -39,7 +40,7 @@ from mailboxd.core.view import Context, Level, Limits
 from mailboxd.ids import Ids
 from mailboxd.store.store import Store
 
-_VERBS: dict[type, Verb] = {Cancel: Verb.COMMAND, Retry: Verb.COMMAND, Unblock: Verb.COMMAND}
+_VERBS: dict[type, Verb] = dict.fromkeys((Cancel, Clarification, Retry, Unblock), Verb.COMMAND)
 _CLOSES_CHILDREN = AFTER_JOIN | {Phase.CANCELLED, Phase.FAILED}
 
 

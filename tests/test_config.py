@@ -194,7 +194,6 @@ def test_values_are_taken_strictly(turns: object) -> None:
         ("agent: main\nlog: {level: loud}\n", ":2: log.level: write one of 'debug', 'info', 'warning' or 'error'"),
         ("agent: main\nlog: text\n", ":2: log: is a group; write its keys below it, indented, found 'text'"),
         ("agent: main\nretry: {backoff_seconds: 1000}\n", ":2: retry: raise backoff_max_seconds"),
-        ("agent: main\ncircuit: {breaker_open_seconds: 1000}\n", ":2: circuit: raise breaker_open_max_seconds"),
         ("agent: ../main\n", ":1: agent: write an agent id"),
         ("agent: [main]\n", ":1: agent: write one word or text, found ['main']"),
         ("agent: main\ngates: {reviewers: [a/b]}\n", ":2: gates.reviewers.0: write an agent id"),

@@ -39,7 +39,7 @@ shown() { printf '$ %s\n' "$*"; }
 # ---------------------------------------------------------------- what it needs
 
 [[ -x $repository/.venv/bin/mailboxd ]] || make -C "$repository" --no-print-directory install
-export PATH="${DEMO_SHIM:+$DEMO_SHIM:}$repository/.venv/bin:$PATH"
+export PATH="$repository/.venv/bin:$PATH"
 
 # Only a directory that an earlier demo made is ever removed.
 if [[ -e $demo && ! -f $demo/company.yaml && -n $(ls -A -- "$demo") ]]; then
@@ -173,6 +173,7 @@ until [[ -n $(reply) ]] && grep -q '^status: done' -- "$demo/analyst/tasks/q3/ta
     done
     sleep 0.05
 done
+sleep 0.3 # for the sentence about the reply
 stop
 
 say "the answer: analyst/mailbox/outbox/$(basename "$(reply)")"
@@ -190,7 +191,8 @@ shown mailboxd history q3 --workspace analyst
 mailboxd history q3 --workspace analyst
 
 say "the same story, from the database"
-query="select seq, kind, json_extract(data, '\$.reason') from events where kind like 'task.t%' limit 6"
+query="select seq, at, json_extract(data, '\$.to') from events where kind = 'task.transitioned'
+    and task = (select id from tasks where local_id = 'q3')"
 shown "sqlite3 analyst/.mailboxd/mailboxd.db \"$query\""
 if command -v sqlite3 >/dev/null; then
     sqlite3 analyst/.mailboxd/mailboxd.db "$query"

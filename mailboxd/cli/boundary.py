@@ -67,11 +67,10 @@ def _silence() -> None:
 def _bug(error: Exception, arguments: Sequence[str]) -> dict[str, Any]:
     import platform
     import shlex
-    import sqlite3
     import traceback
     from importlib.metadata import version
 
-    system = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.platform()}"
+    system = f"Python {platform.python_version()}, {platform.platform()}"
     report = f"""\
 this is a bug in mailboxd, not a mistake of yours. Nothing was half done: every change is one transaction.
 Please report it to mailboxd's issue tracker, with all that follows:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import select
 from collections.abc import Callable, Iterator, Mapping
@@ -62,18 +63,21 @@ class Session:
 
 
 def agent_of(ws: Workspace) -> str | None:
-    """The agent that the configuration names; None without a configuration. Raises ConfigError.
+    """The agent that the configuration names; None without a configuration. Raises ConfigError, WorldError.
 
     A plain line is read as it stands, for checking a configuration costs 100 ms; any other spelling is left to it.
     """
     from mailboxd import config
+    from mailboxd.workspace.files import directory, open_regular, read_up_to, world_errors
 
-    try:
-        with ws.config.open("rb") as file:
-            head = file.read(_CONFIG_HEAD)
-    except OSError:
-        return None
-    found = _AGENT.search(head)
+    with world_errors(f"read {ws.config}"), directory(ws.root, ws.state.name) as state:
+        fd = open_regular(state, ws.config.name)
+        if fd is None:
+            return None
+        try:
+            found = _AGENT.search(read_up_to(fd, _CONFIG_HEAD))
+        finally:
+            os.close(fd)
     return found[2].decode() if found else config.load(ws.config).agent
 
 

@@ -39,9 +39,9 @@ def forgive(*streams: TextIO) -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def say(text: str = "", *, err: bool = False) -> None:
-    """One piece of output with a newline."""
-    click.echo(text, err=err, color=False if os.environ.get("NO_COLOR") else None)
+def say(text: str = "", *, err: bool = False, newline: bool = True) -> None:
+    """One piece of output."""
+    click.echo(text, err=err, nl=newline, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def to_json(value: Any, *, indent: int | None = 2) -> str:

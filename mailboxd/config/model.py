@@ -145,24 +145,11 @@ class RetrySection(Section):
 
 
 class CircuitSection(Section):
-    """When to stop trying: the circuit of one task, the breaker of one agent."""
+    """When to stop trying."""
 
     hold_seconds: Whole = _amount(
         _DAY, "seconds", 1, _YEAR, "How long a task with an open circuit waits for you before it fails upward."
     )
-    breaker_failures: Whole = _amount(
-        5, "failures", 1, 1_000, "Turns of one agent in a row that could not even start, until it is left alone."
-    )
-    breaker_open_seconds: Whole = _amount(
-        30, "seconds", 1, _DAY, "How long it is left alone the first time; it doubles. One turn then probes it."
-    )
-    breaker_open_max_seconds: Whole = _amount(900, "seconds", 1, _DAY, "The longest time it is left alone.")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.breaker_open_max_seconds < self.breaker_open_seconds:
-            raise ValueError("raise breaker_open_max_seconds to at least breaker_open_seconds")
-        return self
 
 
 class GatesSection(Section):

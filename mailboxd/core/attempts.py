@@ -7,6 +7,8 @@ reached its agent.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mailboxd.core import planning
 from mailboxd.core.draft import Draft
 from mailboxd.core.effects import LookUp, RunTurn, Send
@@ -101,7 +103,8 @@ def turn_ended(draft: Draft, ended: TurnEnded) -> None:
     if attempt is None or attempt.id != ended.attempt_id or attempt.status is not AttemptStatus.RUNNING:
         late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
         return
-    if attempt.waiting_for is Waiting.REPLY and isinstance(ended.answer, Acknowledged):
+    if not _awaits(attempt, ended):
+        late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
         return
     match ended.outcome:
         case Succeeded() as ok:
@@ -118,6 +121,17 @@ def turn_ended(draft: Draft, ended: TurnEnded) -> None:
             failed_attempt(draft, error, status=AttemptStatus.ABORTED)
         case Unknown() as unknown:
             _turn_unknown(draft, ended, unknown)
+
+
+def _awaits(attempt: Attempt, ended: TurnEnded) -> bool:
+    """Whether the attempt still depends on a turn's end.
+
+    A peer that has acknowledged by message has the work, however the call that took it there ended: a failure or an
+    unknown outcome of that call must not give the work out twice. What the call brought itself counts all the same.
+    """
+    if attempt.waiting_for is Waiting.REPLY:
+        return isinstance(ended.outcome, Succeeded) and not isinstance(ended.answer, Acknowledged)
+    return attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
 
 
 def _turn_failed(draft: Draft, failed: Failed) -> None:
@@ -142,9 +156,10 @@ def _turn_failed(draft: Draft, failed: Failed) -> None:
 def _turn_unknown(draft: Draft, ended: TurnEnded, unknown: Unknown) -> None:
     attempt = draft.live
     if not unknown.looked_up:
-        draft.checkpoint(f"outcome unknown: {unknown.error}", waiting_for=Waiting.LOOKUP, run_id=unknown.run_id)
+        run_id = unknown.run_id or attempt.run_id
+        draft.checkpoint(f"outcome unknown: {unknown.error}", waiting_for=Waiting.LOOKUP, run_id=run_id)
         turn_id = draft.ctx.new_id("trn")
-        draft.order(LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, unknown.run_id))
+        draft.order(LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, run_id))
         return
     outcome_unknown(draft, unknown.error)
 
@@ -159,11 +174,9 @@ def _answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) -
                 draft.artifact("other", partial, f"partial results: {first_line(partial)}", agent)
             failed_attempt(draft, error)
         case Planned(plan):
-            _planned(draft, plan)
+            _planned(draft, plan, turn)
         case Acknowledged() if turn is Turn.DISPATCH:
-            lease = plus(draft.ctx.now, draft.task.policy.reply_within)
-            draft.checkpoint(f"{agent} has taken the work and will reply", waiting_for=Waiting.REPLY)
-            draft.amend(due=lease)
+            _acknowledged(draft, agent)
         case Acknowledged():
             failed_attempt(draft, f"{agent} acknowledged a {turn} turn instead of doing it")
         case Progress(note):
@@ -177,6 +190,15 @@ def _answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) -
         case Unreadable(problem, text):
             draft.artifact("other", text, "an answer that could not be read", agent)
             failed_attempt(draft, f"the answer could not be read: {problem}")
+
+
+def _acknowledged(draft: Draft, agent: str) -> None:
+    """The peer has the work: a lease begins. Not when it has already sent a plan or a question: the mail came late."""
+    if draft.live.waiting_for in (Waiting.CHILDREN, Waiting.ANSWER):
+        late(draft, agent, draft.live.id, "acknowledged")
+        return
+    draft.checkpoint(f"{agent} has taken the work and will reply", waiting_for=Waiting.REPLY)
+    draft.amend(due=plus(draft.ctx.now, draft.task.policy.reply_within))
 
 
 def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
@@ -195,7 +217,7 @@ def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
         result=text,
         result_summary=summary,
         answer=results.answer,
-        planned_actions="\n".join(filter(None, [task.planned_actions, results.planned_actions])),
+        planned_actions="\n".join(filter(None, [task.spec.planned_actions, results.planned_actions])),
         failures=0,
         stalls=0,
         error="",
@@ -203,9 +225,13 @@ def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
     )
 
 
-def _planned(draft: Draft, plan: Plan) -> None:
+def _planned(draft: Draft, plan: Plan, turn: Turn) -> None:
+    """Children that stand already are not planned again: an agent may write task.md and answer with the same plan."""
+    known = draft.family.existing.nodes
+    fresh = tuple(child for child in plan.children if child.key not in known)
     try:
-        planning.adopt(draft, plan, draft.family)
+        if turn is Turn.SYNTHESIS or fresh or not known:
+            planning.adopt(draft, plan if turn is Turn.SYNTHESIS else replace(plan, children=fresh), draft.family)
     except PlanError as error:
         failed_attempt(draft, f"the plan cannot be carried out: {error}", permanent=True)
         return
@@ -264,7 +290,8 @@ def replied(draft: Draft, reply: Reply) -> None:
 def _after_the_end(draft: Draft, reply: Reply) -> None:
     """Late, so nothing moves; but what an open circuit was waiting to know is kept for the operator to accept."""
     late(draft, reply.sender, reply.attempt_id, say(reply.answer))
-    if isinstance(reply.answer, Results) and draft.task.phase is Phase.CIRCUIT_OPEN:
+    judged = draft.attempt is not None and draft.attempt.status is AttemptStatus.SUCCEEDED
+    if isinstance(reply.answer, Results) and draft.task.phase is Phase.CIRCUIT_OPEN and not judged:
         text = reply.answer.text
         draft.artifact("primary_output", text, first_line(text), reply.sender)
         draft.amend("a late result is there to accept", result=text, result_summary=first_line(text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,11 @@ class MessageQueries(Connected):
             Unfiled(row[0], row[1], bool(row[2]), row[3], json.loads(row[4]), json.loads(row[5] or "null"), row[6])
             for row in rows
         ]
+
+    def awaits_filing(self, name: str, stamp: Mapping[str, Any]) -> bool:
+        """Whether this very file has been judged and only has not been moved out of the inbox yet."""
+        rows = self.db.execute("SELECT stamp FROM messages WHERE path IS NULL AND name = ?", (name,))
+        return any(json.loads(row[0]) == dict(stamp) for row in rows)
 
     def is_filed(self, path: str) -> bool:
         return self.db.execute("SELECT 1 FROM messages WHERE path = ?", (path,)).fetchone() is not None

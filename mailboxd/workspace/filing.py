@@ -87,21 +87,21 @@ class Move:
         self._filing = filing
         self._where: int | None = None
         self._done: str | None = None
+        self._stuck: ObstructedError | None = None
 
-    def claim(self, taken: Taken) -> str | None:
-        """Takes the file away from its writers; the path where an earlier run has put it, if one finished.
-
-        Raises ObstructedError if the file does not let itself be moved.
-        """
+    def claim(self, taken: Taken) -> None:
+        """Takes the file away from its writers, unless an earlier run has finished this."""
         inbox, target, filing = self._inbox, self._target, self._filing
         self._where = _left_claim(inbox, target, filing)
         if self._where is not None or not _is_untouched(inbox, filing):
             self._done = _find(target, filing, taken)
         if self._where is None and self._done is None:
-            self._where = _claim(inbox, target, filing)
+            try:
+                self._where = _claim(inbox, target, filing)
+            except ObstructedError as stuck:
+                self._stuck = stuck
         if self._where is not None:
             _begin_writing(self._where, filing)
-        return None if self._done is None else f"{filing.place}/{self._done}"
 
     def check(self) -> None:
         """Gives back what is not the file that was judged; makes durable what is."""
@@ -112,8 +112,10 @@ class Move:
     def finish(self) -> str:
         """Gives the file its name; its path relative to mailbox/.
 
-        Raises ObstructedError if it was never read and is gone.
+        Raises ObstructedError if it did not let itself be moved, or was never read and is gone.
         """
+        if self._stuck is not None:
+            raise self._stuck
         target, filing = self._target, self._filing
         if self._done is None and self._where == target:
             return f"{filing.place}/{_name(target, filing, lambda name: move(target, filing.claim, target, name))}"

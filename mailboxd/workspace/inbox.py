@@ -81,9 +81,10 @@ class Scan:
 
 @dataclass(slots=True)
 class _Known:
-    stamp: Stamp
+    ino: int
     first_seen: float
-    unchanged_since: float
+    stamp: Stamp | None = None
+    unchanged_since: float = 0.0
     deferred: float | None = None
 
 
@@ -137,24 +138,25 @@ class Inbox:
         """Brings what is known up to date; whether there was room for all of it."""
         with os.scandir(fd) as entries:
             present = {entry.name: entry.inode() for entry in entries}
-        self._known = {name: kept for name, kept in self._known.items() if present.get(name) == kept.stamp.ino}
+        self._known = {name: kept for name, kept in self._known.items() if present.get(name) == kept.ino}
         new = [name for name in present if name not in self._known]
-        self._note_temporary(fd, [name for name in new if is_temporary(name)], now)
+        temporary = {name for name in new if is_temporary(name)}
+        self._note_temporary(fd, temporary, now)
         room = max(0, _REMEMBERED - len(self._known))
-        fresh = [name for name in new if not is_temporary(name)]
+        fresh = [name for name in new if name not in temporary]
         arrived = []
         for name in fresh[:room]:
             status = look(fd, name)
             if status is not None:
-                arrived.append((status.st_mtime_ns, name, _Known(Stamp.of(status), now, now)))
+                arrived.append((status.st_mtime_ns, name, _Known(status.st_ino, now)))
         arrived.sort(key=lambda item: item[:2])
         self._known.update((name, known) for _, name, known in arrived)
         return len(fresh) <= room
 
-    def _note_temporary(self, fd: int, names: list[str], now: float) -> None:
+    def _note_temporary(self, fd: int, names: set[str], now: float) -> None:
         noted = self._ignored
         self._ignored = {}
-        for name in names[:_REPORTED]:
+        for name in sorted(names)[:_REPORTED]:
             status = look(fd, name)
             if status is not None:
                 since = noted[name].since if name in noted else min(status.st_mtime, now)
@@ -193,9 +195,9 @@ class Inbox:
             return Refusal(name, error, stamp)
         content = read_settled(fd, name, stamp, known.unchanged_since, now, self._settle)
         if isinstance(content, Unsettled):
-            return self._unsettled(name, known, content, now)
+            return self._unsettled(name, known, stamp, content, now)
         if not content:
-            return self._empty(name, known, now)
+            return self._empty(name, known, stamp, now)
         return Arrival(name, content, hashlib.sha256(content).hexdigest(), stamp, known.first_seen)
 
     def _unread_problem(self, name: str, status: os.stat_result) -> MessageError | None:
@@ -213,18 +215,18 @@ class Inbox:
             return MessageError("bad-name", problem, "Send it under a plain name such as task.md.", path)
         return None
 
-    def _unsettled(self, name: str, known: _Known, why: Unsettled, now: float) -> Refusal | Left:
+    def _unsettled(self, name: str, known: _Known, stamp: Stamp, why: Unsettled, now: float) -> Refusal | Left:
         if why.denied:
             deadline = known.unchanged_since + self._incomplete
             if now >= deadline:
                 hint = "Make it readable (`chmod a+r`) before you move it in."
-                return Refusal(name, MessageError("unreadable", why.text, hint, printable(name)), known.stamp)
+                return Refusal(name, MessageError("unreadable", why.text, hint, printable(name)), stamp)
             return Left(printable(name), why.text, known.first_seen, deadline)
         return Left(printable(name), why.text, known.first_seen, why.until)
 
-    def _empty(self, name: str, known: _Known, now: float) -> Refusal | Left:
+    def _empty(self, name: str, known: _Known, stamp: Stamp, now: float) -> Refusal | Left:
         deadline = known.unchanged_since + self._incomplete
         if now < deadline:
             return Left(printable(name), "it is empty as yet", known.first_seen, deadline)
         error = MessageError("empty", "it is empty", "Write it under a hidden name, then rename it.", printable(name))
-        return Refusal(name, error, known.stamp, b"", hashlib.sha256(b"").hexdigest())
+        return Refusal(name, error, stamp, b"", hashlib.sha256(b"").hexdigest())

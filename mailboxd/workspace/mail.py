@@ -103,15 +103,29 @@ def _file_all(ws: Workspace, filings: Sequence[Filing], taken: Taken) -> Answers
         if not is_file_name(filing.item.name):
             raise ValueError(f"{filing.item.name!r} is no file name")
     answers: Answers = []
+    given: set[str] = set()
     with ExitStack() as opened, world_errors(f"move mail out of {ws.inbox}"):
         inbox = opened.enter_context(directory(ws.root, "mailbox", "inbox"))
         targets = {place: opened.enter_context(_target(ws, place)) for place in dict.fromkeys(f.place for f in filings)}
         for wave in _waves(filings):
             moves = [Move(inbox, targets[filing.place], filing) for filing in wave]
-            answers += _move_all(moves, lambda path: path in answers or taken(path))
+            # each step for all before the next: so the disk works for all of them at once
+            for move in moves:
+                move.claim(lambda path: path in given or taken(path))
+            for move in moves:
+                move.check()
+            answers += [_finish(move) for move in moves]
+            given.update(answer for answer in answers[-len(wave) :] if isinstance(answer, str))
         for fd in (*targets.values(), inbox):
             os.fsync(fd)
     return answers
+
+
+def _finish(move: Move) -> str | ObstructedError:
+    try:
+        return move.finish()
+    except ObstructedError as stuck:
+        return stuck
 
 
 def _waves(filings: Iterable[Filing]) -> Iterator[list[Filing]]:
@@ -123,26 +137,6 @@ def _waves(filings: Iterable[Filing]) -> Iterator[list[Filing]]:
             wave = {}
         wave[filing.item.name] = filing
     yield list(wave.values())
-
-
-def _move_all(moves: Iterable[Move], taken: Taken) -> Answers:
-    """Each step for all of them before the next, so that the disk works for all of them at once."""
-    stuck: dict[Move, ObstructedError] = {}
-
-    def step(move: Move, act: Callable[[Move], str | None]) -> str:
-        if move in stuck:
-            return ""
-        try:
-            return act(move) or ""
-        except ObstructedError as error:
-            stuck[move] = error
-            return ""
-
-    for move in moves:
-        step(move, lambda move: move.claim(taken))
-    for move in moves:
-        step(move, Move.check)
-    return [step(move, Move.finish) or stuck[move] for move in moves]
 
 
 @contextmanager

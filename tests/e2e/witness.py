@@ -199,12 +199,9 @@ def _mail(case: Case, at_rest: bool) -> Iterator[str]:
     yield from (f"two messages say that they lie at {path}" for path, times in known.items() if times > 1)
     for row in arrived:
         yield from _arrival(case, row, at_rest)
-    on_disk = set(_files(case.mailbox, "archive")) | {
-        path for path in _files(case.mailbox, "rejected") if not path.endswith(".reason.json")
-    }
-    recorded = {row["path"] for row in arrived if row["path"]}
     if at_rest:
-        yield from (f"{path} is known to nobody" for path in sorted(on_disk - recorded))
+        recorded = {row["path"] for row in arrived}
+        yield from (f"{path} is known to nobody" for path in sorted(set(_files(case.mailbox)) - recorded))
     for row in case.rows("messages"):
         if row["direction"] == "out" and not (case.mailbox / row["path"]).is_file():
             yield f"{row['path']} was sent and is gone"
@@ -234,9 +231,11 @@ def _arrival(case: Case, row: Row, at_rest: bool) -> Iterator[str]:
             yield f"{what}: {row['path']} has other bytes than were judged"
 
 
-def _files(mailbox: Path, place: str) -> Iterator[str]:
-    for path in (mailbox / place).rglob("*"):
-        if path.is_symlink() or not path.is_dir() or (place == "rejected" and path.parent.name == "rejected"):
+def _files(mailbox: Path) -> Iterator[str]:
+    """What lies in the archive (by day) and in rejected/, where it may be anything."""
+    yield from (str(path.relative_to(mailbox)) for path in (mailbox / "archive").glob("*/*"))
+    for path in (mailbox / "rejected").iterdir():
+        if not path.name.endswith(".reason.json"):
             yield str(path.relative_to(mailbox))
 
 

@@ -173,12 +173,12 @@ def test_a_file_that_vanished_is_archived_from_what_was_read(ws: Workspace) -> N
 
 def test_after_a_restart_the_bytes_alone_decide(ws: Workspace) -> None:
     put(ws, "same.md", b"judged")
-    put(ws, "other.md", b"newer")
+    put(ws, "other.md", b"NEWER!")
 
     same = archive(ws, "same.md", None, b"judged", DAY, nothing)
     other = archive(ws, "other.md", None, b"judged", DAY, nothing)
 
-    assert tree(ws.mailbox) == {same: b"judged", other: b"judged", "inbox/other.md": b"newer"}
+    assert tree(ws.mailbox) == {same: b"judged", other: b"judged", "inbox/other.md": b"NEWER!"}
 
 
 def test_a_new_file_of_the_same_name_is_left_alone_when_an_archiving_is_repeated(ws: Workspace) -> None:
@@ -200,6 +200,30 @@ def test_many_are_archived_with_one_answer_each_in_order(ws: Workspace) -> None:
     assert tree(ws.mailbox) == {str(path): item.raw for path, (item, _) in zip(answers, items, strict=True)}
 
 
+def test_one_name_may_come_twice_in_a_group(ws: Workspace) -> None:
+    first = put(ws, "x.md", b"first")
+    (ws.inbox / ".x").write_bytes(b"second")
+    (ws.inbox / ".x").rename(ws.inbox / "x.md")
+    second = Stamp.of((ws.inbox / "x.md").lstat())
+    items = [(Judged("x.md", first, b"first"), DAY), (Judged("x.md", second, b"second"), DAY)]
+
+    answers = archive_many(ws, items, nothing)
+
+    assert answers == [f"archive/{DAY}/x.md", f"archive/{DAY}/x~2.md"]
+    assert tree(ws.mailbox) == {f"archive/{DAY}/x.md": b"first", f"archive/{DAY}/x~2.md": b"second"}
+    assert (ws.archive / DAY / "x~2.md").stat().st_ino == second.ino
+
+
+@pytest.mark.parametrize("lying", [0, 1])
+def test_the_same_name_and_bytes_twice_in_a_group_are_two_files(ws: Workspace, lying: int) -> None:
+    stamps = [None, put(ws, "x.md")] if lying else [None, None]
+
+    answers = archive_many(ws, [(Judged("x.md", stamp, b"text"), DAY) for stamp in stamps], nothing)
+
+    assert answers == [f"archive/{DAY}/x.md", f"archive/{DAY}/x~2.md"]
+    assert tree(ws.mailbox) == {f"archive/{DAY}/x.md": b"text", f"archive/{DAY}/x~2.md": b"text"}
+
+
 def test_each_touched_directory_is_synced_once(ws: Workspace) -> None:
     program = (
         "import sys; from pathlib import Path; from mailboxd.workspace.layout import Workspace;"
@@ -211,13 +235,24 @@ def test_each_touched_directory_is_synced_once(ws: Workspace) -> None:
     for number in range(30):
         put(ws, f"{number}.md")
     trace = ws.root / "trace"
-    command = ["strace", "-y", "-e", "trace=fsync", "-o", str(trace), sys.executable, "-c", program, str(ws.root)]
+    command = [
+        "strace",
+        "-y",
+        "-e",
+        "trace=fsync,fdatasync",
+        "-o",
+        str(trace),
+        sys.executable,
+        "-c",
+        program,
+        str(ws.root),
+    ]
     try:
         subprocess.run(command, check=True, capture_output=True)
     except (FileNotFoundError, subprocess.CalledProcessError):
         pytest.skip("strace does not work here")
 
-    synced = [line.split("<")[1].split(">")[0] for line in trace.read_text().splitlines() if line.startswith("fsync")]
+    synced = [line.split("<")[1].split(">")[0] for line in trace.read_text().splitlines() if line.startswith("f")]
     assert synced.count(str(ws.archive / DAY)) == synced.count(str(ws.inbox)) == 1
     assert len(synced) == 32
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.workspace.files import Stamp
+from mailboxd.workspace.files import ObstructedError, Stamp
+from mailboxd.workspace.filing import Judged
 from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.mail import archive, deliver, reject
+from mailboxd.workspace.mail import archive, archive_many, deliver, reject
 from tests.workspace.killing import every_point, killed_at
 
 DAY = "2026-11-21"
@@ -126,6 +127,22 @@ def test_rejecting_a_link_survives_a_kill_at_every_point(ws: Workspace) -> None:
     for point in every_point(act, again):
         assert reject(ws, "x.md", stamp(), None, REASON, TAKEN.__contains__) == "rejected/x.md", point
         assert set(everything(ws)) == {"rejected/x.md", "rejected/x.md.reason.json"}, point
+
+
+def test_a_group_survives_a_kill_at_every_point(ws: Workspace) -> None:
+    names = ("a.md", "b.md", "c.md")
+
+    def prepare() -> None:
+        clear(ws)
+        for name in names:
+            (ws.inbox / name).write_bytes(name.encode())
+
+    def act() -> list[str | ObstructedError]:
+        return archive_many(ws, [(Judged(name, None, name.encode()), DAY) for name in names], TAKEN.__contains__)
+
+    for point in every_point(act, prepare):
+        assert act() == [f"archive/{DAY}/{name}" for name in names], point
+        assert everything(ws) == {f"archive/{DAY}/{name}": name.encode() for name in names}, point
 
 
 def test_a_recovery_that_is_killed_too_is_mended_by_the_next(ws: Workspace) -> None:

@@ -194,6 +194,7 @@ CREATE INDEX messages_by_task ON messages (task);
 CREATE INDEX messages_by_work ON messages (task_id, subtask_id);
 CREATE UNIQUE INDEX messages_by_path ON messages (path) WHERE path IS NOT NULL;
 CREATE INDEX messages_unfiled ON messages (id) WHERE path IS NULL;
+CREATE INDEX messages_unfiled_by_name ON messages (name) WHERE path IS NULL;
 
 CREATE TABLE bodies (
     sha256 TEXT PRIMARY KEY,

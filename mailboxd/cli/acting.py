@@ -1,0 +1,107 @@
+"""Orders of the operator: through the engine, in this process, in one transaction; then the daemon is woken.
+
+An agent that finds itself a shell in its turn is no operator: OpenClaw marks such shells, and orders from there are
+refused, as `run` is.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.core.types import OPERATORS
+from mailboxd.errors import Refused
+
+if TYPE_CHECKING:
+    from mailboxd.cli.session import Session
+    from mailboxd.core.events import Event
+    from mailboxd.core.types import Task
+    from mailboxd.engine import Engine
+
+OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order that is being carried out: the engine, inside its batch, and the task that it is about."""
+
+    engine: Engine
+    task: Task
+    user: str
+
+
+def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event]]) -> None:
+    """Let `act` give an order about the task `name`, say what it led to, and wake the daemon.
+
+    Raises UnavailableError, ConfigError, WorldError; Refused by the state, and inside an agent's turn.
+    """
+    from mailboxd import assemble, config, wake
+    from mailboxd.store.report import Report
+
+    require_person(OPERATOR)
+    ws = session.workspace()
+    with assemble.engine(ws, config.load(ws.config)) as engine, engine.batch():
+        task = engine.store.task(Report(engine.store.db).find(name))
+        if task is None:
+            raise AssertionError(f"{name} was found and is not there")
+        account = _account(engine, task, act(Order(engine, task, user())))
+    heard = wake.poke(ws.state)
+    if session.as_json:
+        say(to_json(account | {"daemon": {"running": heard}}))
+        return
+    for happened in account["events"]:
+        say(plain(happened["text"]))
+    if not heard:
+        say("no daemon runs here: it is recorded, and `mailboxd run` carries it out", err=True)
+
+
+def _account(engine: Engine, task: Task, events: Sequence[Event]) -> dict[str, Any]:
+    """What an order led to, in the words of the history."""
+    from mailboxd.core.describe import describe
+
+    after = engine.store.task(task.id) or task
+    names = [engine.store.local_id(event.task) if event.task else "" for event in events]
+    texts = [describe(event, name) for event, name in zip(events, names, strict=True)]
+    happened = [{"kind": event.kind, "text": text} for event, text in zip(events, texts, strict=True)]
+    return {"task": task.local_id, "phase": after.phase, "events": happened}
+
+
+def require_person(sender: str) -> None:
+    """Raise Refused when an agent's shell would act in a person's name."""
+    from mailboxd.agents.openclaw import inside_agent
+
+    if sender in OPERATORS and inside_agent(os.environ):
+        raise Refused(
+            "permission-denied",
+            "this is a shell inside an agent's turn, and an agent may not act as the operator",
+            "Run it from the operator's own shell.",
+        )
+
+
+def user() -> str:
+    """The operating system's name of who runs this: the actor of the events."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid:{os.getuid()}"
+
+
+def read_text(path: str, most: int) -> str:
+    """A text of the operator, from a file or (`-`) from standard input. Raises UsageError."""
+    import click
+
+    try:
+        with click.open_file(path, "rb") as file:
+            raw = file.read(most + 1)
+    except OSError as error:
+        raise click.UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(raw) > most:
+        raise click.UsageError(f"{path}: is larger than {most} bytes; name it as a file instead")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{path}: byte {error.start} is not UTF-8; save it as UTF-8") from error

@@ -1,0 +1,1 @@
+"""One file per verb; each holds a `command`."""

@@ -1,0 +1,37 @@
+"""`mailboxd answer TASK TEXT`: a task asked something."""
+
+from __future__ import annotations
+
+import click
+
+from mailboxd.cli.acting import OPERATOR, carry_out, read_text
+from mailboxd.cli.session import Session, task_argument, verb
+from mailboxd.errors import EXIT_CONFIG, EXIT_NO
+
+_MOST = 1 << 20
+
+
+@verb(
+    "answer",
+    'answer q3-report "Use the audited figures."',
+    "answer q3-report --file answer.md",
+    "answer q3-report REPLY_SKIP",
+    exits={EXIT_NO: "it asked nothing", EXIT_CONFIG: "the configuration is wrong"},
+)
+@task_argument()
+@click.argument("text", nargs=-1)
+@click.option("--file", metavar="FILE", help="The answer, from a file; - is standard input.")
+def command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
+    """Answer the open question of a task; it goes on in the same session.
+
+    REPLY_SKIP says that no answer will come: the agent goes on with what it has.
+    """
+    from mailboxd.core.events import Role
+    from mailboxd.core.inputs import Clarification
+    from mailboxd.intake import SKIP
+
+    said = (" ".join(text) if file is None else read_text(file, _MOST)).strip()
+    if not said or (file is not None and text):
+        raise click.UsageError("give the answer as TEXT or with --file")
+    heard = Clarification(OPERATOR, said, ends=said == SKIP)
+    carry_out(session, task, lambda order: order.engine.hear(order.task.id, heard, Role.OPERATOR, order.user))

@@ -1,0 +1,38 @@
+"""Looking at the event log again and again, for `history --follow`, `logs --follow` and `send --wait`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mailboxd.cli.text import say, to_json
+
+if TYPE_CHECKING:
+    from mailboxd.cli.session import Session
+    from mailboxd.store.report import Report
+
+INTERVAL = 0.25
+"""Seconds between two looks: an indexed query for one number, 20 µs."""
+
+
+def follow(
+    session: Session,
+    report: Report,
+    tell: Callable[[dict[str, Any]], None],
+    *,
+    after: int,
+    task: str | None = None,
+    tree: bool = False,
+) -> None:
+    """Tell every event after number `after` and then each that happens, until Ctrl-C, which is a good end."""
+    try:
+        while True:
+            last = report.last_event()
+            if last > after:
+                for event in report.events(task, tree=tree, after=after):
+                    say(to_json(event, indent=None)) if session.as_json else tell(event)
+                    last = max(last, event["seq"])
+                after = last
+            session.pause(INTERVAL)
+    except KeyboardInterrupt:
+        return

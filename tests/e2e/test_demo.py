@@ -1,0 +1,132 @@
+"""`make demo` as a newcomer runs it: the script itself, with killed daemons and Ctrl-C."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "workspace-example"
+AGENTS = ("analyst", "extractor", "writer", "reviewer")
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not (EXAMPLE.parent / ".venv/bin/mailboxd").exists(), reason="the demo would install .venv"),
+]
+
+
+def demo(directory: Path, *options: str) -> subprocess.Popen[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAILBOXD", "OPENCLAW", "KILL"))
+    }
+    return subprocess.Popen(
+        [str(EXAMPLE / "demo.sh"), "--dir", str(directory), *options],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def daemons(directory: Path) -> list[str]:
+    """The processes whose command line names a workspace of this demo."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = process.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it has just ended
+        if "mailboxd run" in command and str(directory) in command:
+            found.append(command)
+    return found
+
+
+def test_the_demo_answers_over_two_levels_and_four_daemons(tmp_path: Path) -> None:
+    directory = tmp_path / "company"
+    process = demo(directory)
+    printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, printed[-3000:]
+    assert "q3: a plan with 4 children: extract-emea, extract-apac, analysis, report" in printed
+    assert "q3.report: a plan with 3 children: draft, check, final" in printed
+    assert "Revenue in Q3 2026 was EUR 20.1 million" in printed
+    assert "status: done" in (directory / "writer/tasks/q3.report/task.md").read_text(encoding="utf-8")
+    assert all(list((directory / agent / "mailbox/archive").rglob("*.md")) for agent in AGENTS)
+    assert not list((directory / "analyst/mailbox/inbox").iterdir())
+    assert in_parallel(directory / "ledger.jsonl", "extractor")
+    assert daemons(directory) == []
+
+
+def in_parallel(ledger: Path, agent: str) -> bool:
+    """Whether the two turns of an agent overlapped."""
+    entries = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]
+    ends = {entry["run_id"]: entry["at"] for entry in entries if entry["event"] == "end"}
+    begun = [entry for entry in entries if entry.get("agent") == agent and entry.get("kind") == "work"]
+    (first, first_end), (second, second_end) = [(entry["at"], ends[entry["run_id"]]) for entry in begun]
+    return bool(first < second_end and second < first_end)
+
+
+def test_the_figures_that_the_agents_report_are_those_of_the_ledgers() -> None:
+    company = (EXAMPLE / "company.yaml").read_text(encoding="utf-8")
+    for region in ("emea", "apac"):
+        with (EXAMPLE / f"extractor/data/q3-{region}.csv").open(encoding="utf-8") as file:
+            total = sum(int(row["revenue_eur"]) for row in csv.DictReader(file))
+        assert f"Q3: {total:,}." in company
+
+
+def test_daemons_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    process = demo(tmp_path / "company", "--chaos")
+    printed, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, printed[-3000:]
+    assert re.search(r"^[1-9][0-9]* kills, and the same answer\.$", printed, re.MULTILINE)
+    assert re.search(r"^10 turns, 4 dispatches, 4 replies", printed, re.MULTILINE)
+
+
+def test_ctrl_c_stops_every_daemon(tmp_path: Path) -> None:
+    directory = tmp_path / "company"
+    process = demo(directory)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "a plan with 4 children" in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, printed[-2000:]
+    assert daemons(directory) == []
+
+
+def test_a_directory_that_is_no_demo_is_never_removed(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("precious", encoding="utf-8")
+    process = demo(tmp_path)
+    printed, _ = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert "not of an earlier demo" in printed
+    assert (tmp_path / "letter.txt").read_text(encoding="utf-8") == "precious"
+
+
+def test_the_witness_sees_work_that_was_done_twice(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    turn = {
+        "event": "begin",
+        "agent": "a",
+        "kind": "work",
+        "local_id": "t",
+        "rule": 0,
+        "attempt_id": "",
+        "message_id": "",
+    }
+    lines = [{**turn, "run_id": run} for run in "12"] + [
+        {"event": "end", "run_id": run, "status": "succeeded"} for run in "12"
+    ]
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    counted = subprocess.run(
+        [sys.executable, str(EXAMPLE / "count_work.py"), str(ledger)], capture_output=True, text=True, check=False
+    )
+    assert counted.returncode == 1
+    assert "done twice: a work t" in counted.stdout

@@ -1,0 +1,280 @@
+"""What lies in an inbox: slow writers, links, pipes, rubbish, floods; and files that come while nobody looks."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import Agent, eventually, reply, task
+
+WORK = {"default": {"reply": "Result of {title}."}}
+
+
+def filed(agent: Agent, name: str) -> dict[str, object]:
+    return eventually(lambda: [row for row in agent.mail() if row["name"] == name and row["path"]])[0]
+
+
+def test_a_file_that_is_written_slowly_is_taken_once_and_whole(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    text = task("slow", "Slow") + "line\n" * 50
+    shell = 'exec >"$1"; for i in 1 2 3 4 5 6 7 8; do head -c "$2"; sleep 0.15; done; cat'
+    subprocess.run(
+        ["bash", "-c", shell, "-", str(alpha.inbox / "slow.md"), "40"], input=text.encode(), check=True, bufsize=0
+    )
+    row = filed(alpha, "slow.md")
+    assert row["verdict"] == "accepted"
+    assert (alpha.root / "mailbox" / str(row["path"])).read_text() == text
+    alpha.until("slow")
+    company.at_rest()
+
+
+def test_a_file_that_is_appended_to_after_a_pause_is_not_judged_by_its_half(found: Found) -> None:
+    """The writer opens, writes the header, closes, and goes on a moment later."""
+    company = found({"alpha": WORK}, inbox={"incomplete_seconds": 10})
+    alpha = company["alpha"]
+    alpha.start()
+    text = task("half")
+    cut = text.index("\n---\n", 4)
+    target = alpha.inbox / "half.md"
+    target.write_text(text[:cut])
+    subprocess.run(["sleep", "0.4"], check=True)  # the writer's own pause: what is tested, not a wait for luck
+    with target.open("a") as file:
+        file.write(text[cut:])
+    assert filed(alpha, "half.md")["verdict"] == "accepted"
+    alpha.until("half")
+    company.at_rest()
+
+
+def test_a_file_whose_writer_died_half_way_is_rejected_after_a_while(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    (alpha.inbox / "torn.md").write_text("---\ntype: task\ntask_id: torn\n")
+    (alpha.inbox / "empty.md").write_text("")
+    filed(alpha, "torn.md")
+    filed(alpha, "empty.md")
+    assert alpha.rejections() == {"torn.md": "unterminated", "empty.md": "empty"}
+    company.at_rest()
+
+
+def test_files_dropped_while_the_daemon_is_down_are_processed_when_it_starts(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("1.md", task("one"))
+    alpha.until("one")
+    assert alpha.stop() == 0
+    alpha.drop("2.md", task("two"))
+    subprocess.run(["cp", "/dev/stdin", str(alpha.inbox / "3.md")], input=task("three").encode(), check=True)
+    alpha.start()
+    alpha.until("two")
+    alpha.until("three")
+    company.at_rest()
+
+
+def test_plain_markdown_is_a_task_from_the_operator(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.drop("note to self.md", "# Buy milk\n\nTwo litres.\n")
+    alpha.run()
+    (row,) = alpha.query("SELECT * FROM tasks")
+    assert (row["title"], row["sender"], row["phase"]) == ("Buy milk", "operator", "completed")
+    company.at_rest()
+
+
+def test_temporary_and_hidden_names_are_left_alone(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    names = (".x.tmp", "x.tmp", "x.md~", "#x.md#", "x.md.crdownload", ".x.md.swp", ".DS_Store")
+    for name in names:
+        (alpha.inbox / name).write_text(task("never"))
+    alpha.run()
+    assert sorted(os.listdir(alpha.inbox)) == sorted(names)
+    assert alpha.mail() == []
+
+
+def test_what_is_no_regular_file_is_refused_without_being_opened(found: Found, tmp_path: Path) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    secret = tmp_path / "secret"
+    secret.write_text(task("stolen"))
+    os.mkfifo(alpha.inbox / "fifo.md")
+    (alpha.inbox / "link.md").symlink_to(secret)
+    (alpha.inbox / "zero.md").symlink_to("/dev/zero")
+    (alpha.inbox / "loop.md").symlink_to("loop.md")
+    (alpha.inbox / "dir.md").mkdir()
+    (alpha.inbox / "dir.md" / "inside.md").write_text(task("inside"))
+    with socket.socket(socket.AF_UNIX) as unix:
+        here = os.getcwd()
+        os.chdir(alpha.inbox)  # the whole path is too long for a socket's name
+        try:
+            unix.bind("socket.md")
+        finally:
+            os.chdir(here)
+    alpha.drop("good.md", task("good"))
+    alpha.run()
+    rules = alpha.rejections()
+    links = dict.fromkeys(("link.md", "zero.md", "loop.md"), "symlink")
+    assert rules == links | dict.fromkeys(("fifo.md", "dir.md", "socket.md"), "not-regular")
+    assert alpha.phases() == {"good": "completed"}
+    rejected = alpha.root / "mailbox" / "rejected"
+    assert (rejected / "link.md").is_symlink()
+    assert (rejected / "dir.md" / "inside.md").read_text() == task("inside")
+    assert secret.read_text() == task("stolen")
+    company.at_rest()
+
+
+def test_rubbish_is_rejected_with_its_bytes_and_a_reason(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    files = {
+        "binary.md": bytes(range(256)) * 40,
+        "utf16.md": task("x").encode("utf-16"),
+        "latin1.md": "---\ntype: task\ntask_id: x\nfrom: operator\n---\n\nÄrger\n".encode("latin-1"),
+        "bomb.md": b"---\na: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\ntype: task\n---\n",
+        "deep.md": b"---\nx: " + b"[" * 30_000 + b"\n---\n",
+        "twice.md": b"---\ntype: task\ntask_id: x\nfrom: a\nfrom: b\n---\n",
+        "python.md": b"---\ntype: !!python/object/apply:os.system [true]\ntask_id: x\nfrom: a\n---\n",
+        "path.md": b"---\ntype: task\ntask_id: ../../etc/passwd\nfrom: a\n---\n",
+        "absolute.md": b"---\ntype: task\ntask_id: /etc/passwd\nfrom: a\n---\n",
+        "unknown.md": b"---\ntype: Task\ntask_id: x\nfrom: a\n---\n",
+        "missing.md": b"---\ntype: task\n---\n",
+        "two.md": b"---\ntype: task\ntask_id: x\nfrom: a\n---\n...\n---\na: b\n---\n",
+        "huge.md": b"---\ntype: task\ntask_id: x\nfrom: a\n---\n" + b"x" * (2 << 20),
+    }
+    for name, raw in files.items():
+        alpha.drop(name, raw)
+    with (alpha.inbox / "sparse.md").open("wb") as file:
+        file.truncate(10 << 30)
+    alpha.drop("good.md", task("good"))
+    alpha.run()
+    rules = alpha.rejections()
+    del files["two.md"]  # a block in the body is no second envelope: the body is opaque
+    assert set(rules) == {*files, "sparse.md"}
+    assert rules["twice.md"] == "duplicate-key"
+    assert rules["missing.md"] == "missing-field"
+    assert rules["path.md"] == rules["absolute.md"] == "bad-id"
+    assert rules["huge.md"] == rules["sparse.md"] == "too-large"
+    assert rules["binary.md"] == rules["utf16.md"] == rules["latin1.md"] == "not-utf8"
+    for name, raw in files.items():
+        place = alpha.root / "mailbox" / "rejected" / name
+        assert place.read_bytes() == raw
+        reason = json.loads((place.parent / f"{name}.reason.json").read_text())
+        assert reason["rule"] == rules[name]
+        assert len(json.dumps(reason)) < 4096
+    assert alpha.phase("good") == "completed"
+    assert {path.name for path in (alpha.root / "tasks").iterdir()} <= {"good", "x"}
+    company.at_rest()
+
+
+def test_ids_that_yaml_would_change_are_the_strings_that_stand_there(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    ids = ("1e3", "007", "no", "2026-01-01", "0x1F", "true")
+    for name in ids:
+        alpha.drop(f"{name}.md", task(name))
+    alpha.run()
+    assert alpha.phases() == dict.fromkeys(ids, "completed")
+    company.at_rest()
+
+
+def test_names_that_are_hard_to_handle_are_filed_all_the_same(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    for number, name in enumerate(("ä ö.md", "x" * 252 + ".md", "-rf", "a;b$(c).md", "noextension", "%s%n.md")):
+        alpha.drop(name[:240] if len(name) > 250 else name, task(f"t{number}"))
+    long = "y" * 252 + ".md"
+    (alpha.inbox / long).write_text(task("t7"))
+    with open(os.fsencode(alpha.inbox) + b"/\xff\xfe.md", "wb") as file:
+        file.write(task("t8").encode())
+    (alpha.inbox / "new\nline.md").write_text(task("t9"))
+    alpha.run()
+    assert sorted(alpha.phases()) == [f"t{n}" for n in (*range(6), 7)]
+    assert sorted(alpha.rejections().values()) == ["bad-name", "bad-name"]
+    assert os.listdir(alpha.inbox) == []
+    company.at_rest()
+
+
+def test_names_that_are_taken_in_the_archive_are_never_overwritten(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    for number in range(3):
+        alpha.drop("same.md", task(f"t{number}"))
+        alpha.run()
+    alpha.drop("same.md", b"---\nrubbish\n")
+    alpha.run()
+    paths = [str(row["path"]) for row in alpha.mail()]
+    assert len(set(paths)) == 4
+    company.at_rest()
+
+
+def test_a_thousand_files_at_once_are_all_archived_and_none_twice(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    for number in range(990):
+        alpha.drop(f"{number:04}.md", reply(f"task{number}", "x", "beta", f"Result {number}."))
+    for number in range(10):
+        alpha.drop(f"real{number}.md", task(f"real{number}"))
+    eventually(lambda: len(alpha.query("SELECT 1 FROM messages WHERE direction = 'in' AND path IS NOT NULL")) == 1000, 60)
+    for number in range(10):
+        alpha.until(f"real{number}")
+    assert os.listdir(alpha.inbox) == []
+    archive = alpha.root / "mailbox" / "archive"
+    assert sum(1 for path in archive.rglob("*.md")) == 1000
+    company.at_rest()
+
+
+def test_an_inbox_that_is_renamed_and_replaced_is_watched_again(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("1.md", task("before"))
+    alpha.until("before")
+    fresh = alpha.inbox.parent / ".fresh"
+    fresh.mkdir(mode=0o700)
+    alpha.inbox.rename(alpha.inbox.parent / "inbox.old")
+    fresh.rename(alpha.inbox)
+    alpha.drop("2.md", task("after"))
+    alpha.until("after", seconds=8)
+    (alpha.inbox.parent / "inbox.old" / "3.md").write_text(task("never"))
+    company.at_rest()
+    assert alpha.phase("never") == ""
+
+
+def test_an_inbox_that_is_gone_for_a_while_stops_nothing(found: Found) -> None:
+    """The intake waits and says so; the daemon goes on, and takes what comes when the directory is back."""
+    company = found({"alpha": {"default": {"delay": 1, "reply": "Done."}}}, inbox={"rescan_seconds": 1})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("1.md", task("before"))
+    eventually(lambda: alpha.phase("before") == "executing")
+    away = alpha.inbox.parent / "away"
+    alpha.inbox.rename(away)
+    alpha.until("before", seconds=10)
+    assert alpha.process is not None
+    assert alpha.process.poll() is None, alpha.last_words()
+    (away / "2.md").write_text(task("after"))
+    away.rename(alpha.inbox)
+    alpha.until("after", seconds=10)
+    company.at_rest()
+
+
+def test_an_archive_that_is_gone_for_a_while_loses_nothing(found: Found) -> None:
+    company = found({"alpha": WORK}, inbox={"rescan_seconds": 1})
+    alpha = company["alpha"]
+    alpha.start()
+    archive = alpha.root / "mailbox" / "archive"
+    archive.rename(archive.parent / "away")
+    alpha.drop("1.md", task("job"))
+    alpha.until("job")
+    assert (alpha.inbox / "1.md").exists()
+    (archive.parent / "away").rename(archive)
+    filed(alpha, "1.md")
+    company.at_rest()
