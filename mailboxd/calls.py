@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import selectors
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class Calls:
     output_cap: int
     grace: float
     running: dict[str, Call] = field(default_factory=dict)
+    _recorded: list[str] = field(default_factory=list)
 
     def directory(self, call_id: str) -> Path:
         return self.turns / call_id
@@ -92,8 +93,23 @@ class Calls:
         return read_exit(self.directory(call_id), None, self.output_cap)
 
     def discard(self, call_id: str) -> None:
-        """Remove the directory of a call whose result is on record."""
+        """Remove the directory of a call at once: its result is of no use to anybody."""
         shutil.rmtree(self.directory(call_id), ignore_errors=True)
+
+    def discard_when_recorded(self, call_id: str) -> None:
+        """Remove the directory of a call after the commit that records its result: until then it is the only copy."""
+        self._recorded.append(call_id)
+
+    def sweep(self) -> None:
+        """The transaction is committed: remove what it has recorded."""
+        while self._recorded:
+            self.discard(self._recorded.pop())
+
+    def left_over(self, is_done: Callable[[str], bool]) -> None:
+        """Remove directories of calls whose results an earlier daemon recorded but did not come to remove."""
+        for entry in self.turns.iterdir():
+            if is_done(entry.name.partition(".")[0]):
+                self.discard(entry.name)
 
     def is_busy(self, session_key: str) -> bool:
         """Whether a call of this session is in flight: there is never a second one."""

@@ -98,16 +98,16 @@ class Daemon:
 
     def _start(self) -> None:
         mono = self.engine.clock.monotonic()
+        self.calls.left_over(self.engine.store.is_done)
         self.watcher.start(mono)
         self.peers.load()
+        remembered = bool(self.peers.known)
         self.peers.ask()
-        while self.peers.is_asking and not self._stopping:
+        while self.peers.is_asking and not remembered and not self._stopping:
             # Known before the first plan is judged; the answer of an earlier daemon is used while it is asked again.
-            self._reap()
-            if self.peers.known:
-                break
             self._sleep(1.0)
             self.calls.expire(self.engine.clock.monotonic())
+            self._reap()
         self.notifier.ready(f"agent {self.engine.settings.agent}")
         _log.info("ready: agent %s", self.engine.settings.agent)
 
@@ -137,6 +137,7 @@ class Daemon:
             self.engine.tick()
             if not self._stopping:
                 self.engine.schedule()
+        self.calls.sweep()
         return more
 
     def _take_reports(self) -> None:

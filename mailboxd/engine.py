@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from mailboxd.clock import Clock
 from mailboxd.core import dag, schedule
@@ -25,6 +26,7 @@ from mailboxd.core.inputs import (
     Edited,
     Input,
     Planned,
+    Redispatch,
     Reply,
     Retry,
     Start,
@@ -32,16 +34,16 @@ from mailboxd.core.inputs import (
     TurnEnded,
     Unblock,
 )
-from mailboxd.core.lifecycle import AFTER_JOIN
+from mailboxd.core.lifecycle import CLOSES_CHILDREN
 from mailboxd.core.roles import Verb, require
 from mailboxd.core.settle import settle
 from mailboxd.core.types import TERMINAL, Phase, Plan, PlannedChild, Policy, Task
 from mailboxd.core.view import Context, Level, Limits
+from mailboxd.errors import Refused
 from mailboxd.ids import Ids
 from mailboxd.store.store import Store
 
 _VERBS: dict[type, Verb] = dict.fromkeys((Cancel, Clarification, Retry, Unblock), Verb.COMMAND)
-_CLOSES_CHILDREN = AFTER_JOIN | {Phase.CANCELLED, Phase.FAILED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +95,16 @@ class Engine:
         self._record(decide(view, heard, self._context(), role, actor), events, worklist)
         while worklist:
             self._record(settle(self.store.view(worklist.popleft()), self._context()), events, worklist)
+        if isinstance(heard, Redispatch) and view is not None and view.task.phase in (Phase.FAILED, Phase.COMPLETED):
+            for fallen in self.store.fallen_below(view.task.id, also=""):
+                events += self.hear(fallen, Retry())
         return events
 
     def command(self, task: Task, heard: Retry | Cancel | Unblock, actor: str) -> list[Event]:
         """An operator's order, with its reach: a retry reopens the failed tree around the task. Raises Refused."""
         events: list[Event] = []
-        for target in self._reach(task, heard):
+        reach = self._reach(task, heard)
+        for target in reach if task.id in reach else (task.id,):
             plain = heard if target == task.id or not isinstance(heard, Retry) else Retry()
             events += self.hear(target, plain, Role.OPERATOR, actor)
         return events
@@ -143,11 +149,18 @@ class Engine:
         while True:
             ready = [schedule.Ready(*row) for row in self.store.ready(self.now, self.settings.slots)]
             picked = schedule.pick(ready, self.store.busy(), self.settings.slots, self.settings.slots_per_agent)
-            for task_id in picked:
-                self.hear(task_id, Start())
-            started += len(picked)
-            if not picked:
+            now_started = sum([self._start(task_id) for task_id in picked])
+            if not now_started:
                 return started
+            started += now_started
+
+    def _start(self, task_id: str) -> bool:
+        """False when it is no longer ready: the start of one before it may have ended their parent."""
+        try:
+            self.hear(task_id, Start())
+        except Refused:
+            return False
+        return True
 
     # -------------------------------------------------------------- inside
 
@@ -165,24 +178,32 @@ class Engine:
         )
 
     def _record(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
+        born = {event.task for event in decision.events if event.kind is Kind.TASK_CREATED}
         for event in decision.events:
             self.record(event)
             events.append(event)
-            if event.kind is Kind.TASK_TRANSITIONED and event.task is not None:
-                worklist += self._woken(event.task, Phase(event.data["from"]), Phase(event.data["to"]))
-            elif event.kind is Kind.REVIEW_APPENDED and event.task is not None:
+            if event.task is None:
+                continue
+            if event.kind is Kind.TASK_TRANSITIONED:
+                worklist += self._woken(event.task, event.data)
+            elif event.kind in (Kind.REVIEW_APPENDED, Kind.NEEDS_CHANGED) or (
+                event.kind is Kind.TASK_CREATED and not born.issuperset(event.data["needs"])
+            ):
                 worklist.append(event.task)
         for task_id, effect in decision.effects:
             self.order(task_id, effect)
 
-    def _woken(self, task_id: str, source: Phase, target: Phase) -> list[str]:
+    def _woken(self, task_id: str, moved: Mapping[str, Any]) -> list[str]:
         """The neighbours for whom something may follow from this task's transition."""
+        source, target = Phase(moved["from"]), Phase(moved["to"])
         woken = []
         if target.is_terminal or source.is_terminal:
             parent = self.store.parent(task_id)
             woken += [parent] if parent is not None else []
-        if target in _CLOSES_CHILDREN and self.store.has_open_children(task_id):
+        if target in CLOSES_CHILDREN and self.store.has_open_children(task_id):
             woken += self.store.open_children(task_id)
+        if target is Phase.CANCELLED and not moved["changes"].get("cancelled_with_parent"):
+            woken += self.store.open_dependants(task_id)
         return woken
 
 

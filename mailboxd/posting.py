@@ -151,7 +151,7 @@ class Posting:
         message_id = self._message_id(order) or ""
         if isinstance(outcome, Succeeded):
             self.engine.store.finish(order.id)
-            self.calls.discard(call_id)
+            self.calls.discard_when_recorded(call_id)
             return
         error = outcome.error
         never_arrived = isinstance(outcome, Failed) and not outcome.started

@@ -186,7 +186,7 @@ class Relay:
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.finish(order.id, "done" if succeeded else "failed")
         if succeeded:
-            self.calls.discard(effect.turn_id)
+            self.calls.discard_when_recorded(effect.turn_id)
 
     def _hear(self, order: Order, effect: RunTurn | LookUp, outcome: Outcome, answer: Answer | None) -> None:
         ended = TurnEnded(effect.turn, effect.attempt_id, order.agent, outcome, answer, effect.gate)

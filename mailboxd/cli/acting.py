@@ -96,7 +96,7 @@ def read_text(path: str, most: int) -> str:
 
     try:
         with click.open_file(path, "rb") as file:
-            raw = file.read(most + 1)
+            raw: bytes = file.read(most + 1)
     except OSError as error:
         raise click.UsageError(f"{path}: cannot be read: {error.strerror}") from error
     if len(raw) > most:

@@ -24,10 +24,10 @@ COMMANDS = (
 class Program(click.Group):
     """The group of all verbs, with the one error boundary around them."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, _: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         return cast(click.Command, import_module(f"mailboxd.cli.commands.{cmd_name}").command)
@@ -47,7 +47,6 @@ class Program(click.Group):
         prog_name: str | None = None,
         complete_var: str | None = None,
         standalone_mode: bool = True,
-        windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
         """Run a command and exit with its status. `obj` may be a `Session` with another clock or pause."""
@@ -56,7 +55,7 @@ class Program(click.Group):
         forgive(sys.stdout, sys.stderr)
 
         def action() -> Any:
-            return click.Group.main(self, arguments, prog_name, complete_var, False, windows_expand_args, **extra)
+            return super(Program, self).main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
 
         status = guarded(action, arguments)
         if not standalone_mode:

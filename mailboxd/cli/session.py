@@ -67,7 +67,6 @@ def agent_of(ws: Workspace) -> str | None:
 
     A plain line is read as it stands, for checking a configuration costs 100 ms; any other spelling is left to it.
     """
-    from mailboxd import config
     from mailboxd.workspace.files import directory, open_regular, read_up_to, world_errors
 
     with world_errors(f"read {ws.config}"), directory(ws.root, ws.state.name) as state:
@@ -78,7 +77,11 @@ def agent_of(ws: Workspace) -> str | None:
             found = _AGENT.search(read_up_to(fd, _CONFIG_HEAD))
         finally:
             os.close(fd)
-    return found[2].decode() if found else config.load(ws.config).agent
+    if found is not None:
+        return found[2].decode()
+    from mailboxd import config
+
+    return config.load(ws.config).agent
 
 
 def shared_options() -> list[click.Parameter]:
@@ -95,8 +98,8 @@ def shared_options() -> list[click.Parameter]:
     kind = click.Path(file_okay=False, path_type=Path)
     where = "The workspace; default: the nearest one at or above the current directory."
     return [
-        click.Option(["-w", "--workspace"], type=kind, help=where, expose_value=False, callback=workspace),
-        click.Option(["--json"], is_flag=True, help="Answer in JSON.", expose_value=False, callback=as_json),
+        click.Option(["-w", "--workspace", "session_workspace"], type=kind, help=where, expose_value=False, callback=workspace),
+        click.Option(["--json", "session_json"], is_flag=True, help="Answer in JSON.", expose_value=False, callback=as_json),
     ]
 
 

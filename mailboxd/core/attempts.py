@@ -272,6 +272,9 @@ def replied(draft: Draft, reply: Reply) -> None:
         raise Refused("orphan", f"{task.local_id} was never given to anybody")
     if not same_agent(reply.sender, attempt.executor):
         raise Refused("wrong-agent", f"{task.local_id} was given to {attempt.executor}, not to {reply.sender}")
+    if same_agent(attempt.executor, draft.ctx.agent) and not isinstance(reply.answer, Progress):
+        # The answer of a turn of our own is what the call prints: whoever writes a file in its name is not it.
+        raise Refused("not-given-away", f"{task.local_id} is done in turns of {draft.ctx.agent}, not given to anybody")
     if reply.attempt_id is not None and reply.attempt_id != attempt.id:
         if not reply.older_attempt:
             raise Refused("stale-attempt", f"{task.local_id} has no attempt {reply.attempt_id}")

@@ -30,7 +30,7 @@ from mailboxd.core.inputs import (
     TurnEnded,
     Unblock,
 )
-from mailboxd.core.lifecycle import TRANSITIONS, Trigger
+from mailboxd.core.lifecycle import AFTER_JOIN, CLOSES_CHILDREN, TRANSITIONS, Trigger
 from mailboxd.core.settle import announce_end, cancel, settle_draft
 from mailboxd.core.types import OPERATORS, AttemptStatus, Mode, Phase, Plan, PlannedChild, Waiting, same_agent
 from mailboxd.core.view import Context, View
@@ -93,6 +93,7 @@ def _redispatched(draft: Draft, new: Redispatch) -> None:
             f"dispatched again as attempt {new.origin.attempt}",
             origin=new.origin,
             spec=spec,
+            planned_actions=spec.planned_actions,
             findings=new.findings,
             failures=0,
             rework=0,
@@ -141,6 +142,10 @@ def _retried(draft: Draft, instructions: str) -> None:
     if (task.phase, Trigger.OPERATOR_RETRY) not in TRANSITIONS:
         raise Refused(
             "not-failed", f"{task.local_id} is {task.phase}: there is nothing to retry", "See `mailboxd why`."
+        )
+    if draft.view.parent_phase in CLOSES_CHILDREN:
+        raise Refused(
+            "parent-ended", f"{task.local_id}: its parent is {draft.view.parent_phase}", "Retry the parent instead."
         )
     findings = "\n\n".join(filter(None, [task.findings, instructions]))
     draft.move(
@@ -201,8 +206,10 @@ def _edited(draft: Draft, edit: Edited) -> None:
         spec = replace(task.spec, instructions=edit.instructions, scope_in=edit.instructions)
         draft.amend("instructions edited in task.md", spec=spec, findings="")
     if edit.added:
-        if task.phase.is_terminal:
+        if task.phase.is_terminal or task.phase in AFTER_JOIN:
             raise Refused("ended", f"{task.local_id} is {task.phase}: it takes no more children")
+        if task.broadcast:
+            raise Refused("illegal-edit", f"{task.local_id} is a broadcast: its children are copies of it")
         planning.adopt(draft, Plan(edit.added), draft.family)
         waits = draft.attempt is not None and draft.attempt.waiting_for
         if waits is Waiting.REPLY and task.mode is Mode.DIRECT:
@@ -211,8 +218,8 @@ def _edited(draft: Draft, edit: Edited) -> None:
 
 def _child_edited(draft: Draft, planned: PlannedChild, needs: tuple[str, ...]) -> None:
     task = draft.task
-    if task.attempt:
-        raise Refused("not-pending", f"{task.local_id} was dispatched already and can no longer be edited")
+    if task.attempt or task.phase.is_terminal:
+        raise Refused("not-pending", f"{task.local_id} was dispatched or has ended, and can no longer be edited")
     executor = planning.executor_of(planned.agents[0], draft.ctx.agent)
     if executor != draft.ctx.agent and (why := draft.ctx.may_reach(executor)) is not None:
         raise Refused("unknown-agent", f"{task.local_id}: {why}")

@@ -51,6 +51,7 @@ def failed_attempt(
             Trigger.ATTEMPT_FAILED,
             why,
             failures=failures,
+            stalls=0,
             not_before=plus(now, wait),
             error=error,
             findings=f"The previous attempt failed: {error}",

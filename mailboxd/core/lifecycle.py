@@ -210,6 +210,14 @@ def _joined(view: View) -> str | None:
     return None
 
 
+def review_round(task: Task) -> int:
+    """Which asking of the reviewers this is, at the gate the task is at: a verdict is over one attempt and no other.
+
+    Before the first attempt it is the spec that is reviewed, and what counts is how often it was sent back.
+    """
+    return task.attempt or task.rework
+
+
 def join_is_met(view: View) -> bool:
     """Whether a coordinating task's children allow its result to be made."""
     task, children = view.task, view.children
@@ -226,10 +234,18 @@ def _parent_ended(view: View) -> str | None:
     return "the broadcast is decided" if view.parent_phase is not None and view.parent_phase in AFTER_JOIN else None
 
 
+def _need_cancelled(view: View) -> str | None:
+    """Without what it needs it could never start, and its parent would wait for it for ever."""
+    return f"{view.cancelled_need}, which it needs, was cancelled" if view.cancelled_need else None
+
+
 AFTER_JOIN = frozenset({P.SPEC_GATE, P.QUALITY_GATE, P.AWAITING_APPROVAL, P.READY_TO_RESUME, P.COMPLETED})
+CLOSES_CHILDREN = AFTER_JOIN | {P.CANCELLED, P.FAILED}
+"""Phases of a parent in which no child of it goes on."""
 
 SETTLED: tuple[Settlement, ...] = (
     *(Settlement(phase, T.CANCELLED, _parent_ended) for phase in Phase if phase not in TERMINAL),
+    *(Settlement(phase, T.CANCELLED, _need_cancelled) for phase in (P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY)),
     Settlement(P.SPEC_DRAFT, T.SPEC_COMPLETE, _spec_complete),
     Settlement(P.SPEC_REVIEW, T.APPROVED, _verdict(Gate.SPEC_REVIEW, Verdict.APPROVED)),
     Settlement(P.SPEC_REVIEW, T.CHANGES_REQUESTED, _rework(Gate.SPEC_REVIEW, used_up=False)),

@@ -36,6 +36,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
     """
     task_id = ctx.new_id("tsk")
     spec, derived = derive(new.spec)
+    spec = replace(spec, planned_actions=new.planned_actions or spec.planned_actions)
     task = Task(
         id=task_id,
         local_id=new.local_id,
@@ -56,7 +57,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
         created_at=ctx.now,
         updated_at=ctx.now,
         origin=new.origin,
-        planned_actions=new.planned_actions,
+        planned_actions=spec.planned_actions,
         extra=new.extra,
         sections=new.sections,
     )

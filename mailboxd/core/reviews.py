@@ -6,6 +6,7 @@ from mailboxd.core.draft import Draft
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import Reviewed, Succeeded, TurnEnded
 from mailboxd.core.late import late, say
+from mailboxd.core.lifecycle import review_round
 from mailboxd.core.settle import ask_reviewer, may_ask_again
 from mailboxd.core.types import Gate, Verdict, same_agent
 from mailboxd.core.wire import to_json
@@ -15,7 +16,10 @@ from mailboxd.errors import Refused
 def review_ended(draft: Draft, ended: TurnEnded) -> None:
     task, gate = draft.task, ended.gate
     attempt_id = draft.attempt.id if draft.attempt else ""
-    if gate is None or task.phase.value != gate.value or ended.attempt_id != attempt_id:
+    asked = any(reviewer == ended.agent for reviewer, _ in draft.view.asked_reviewers)
+    spoken = any(review.reviewer == ended.agent for review in draft.view.reviews)
+    wanted = gate is not None and task.phase.value == gate.value and ended.attempt_id == attempt_id
+    if gate is None or not wanted or not asked or spoken or same_agent(ended.agent, task.executor):
         late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
         return
     reviewed = ended.answer if isinstance(ended.outcome, Succeeded) else None
@@ -38,7 +42,7 @@ def reviewed_by(draft: Draft, gate: Gate, reviewer: str, review: Reviewed) -> No
         review={
             "id": draft.ctx.new_id("rev"),
             "gate": gate,
-            "round": draft.task.rework,
+            "round": review_round(draft.task),
             "attempt": draft.attempt.id if draft.attempt else None,
             "reviewer": reviewer,
             "verdict": review.verdict,

@@ -37,7 +37,14 @@ def message_key(receiver: str, local_id: str, own_agent: str, order_id: str) -> 
 
 
 def next_session_key(previous: Attempt | None, executor: str, local_id: str, own_agent: str, ordinal: int) -> str:
-    """The key for attempt `ordinal`, given how the attempt before it ended."""
-    if previous is not None and previous.executor == executor and previous.status is AttemptStatus.UNKNOWN:
-        return previous.session_key
+    """The key for attempt `ordinal`, given how the attempt before it ended.
+
+    An attempt that was stopped or never reached its agent proves nothing about the one whose key it had taken over.
+    """
+    if previous is not None and previous.executor == executor:
+        unproven = previous.status is AttemptStatus.ABORTED and previous.session_key != session_key(
+            executor, local_id, own_agent, previous.ordinal
+        )
+        if previous.status is AttemptStatus.UNKNOWN or unproven:
+            return previous.session_key
     return session_key(executor, local_id, own_agent, ordinal)

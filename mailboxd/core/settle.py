@@ -39,7 +39,7 @@ def _take(draft: Draft, trigger: Trigger, reason: str) -> None:
     task = draft.task
     match trigger:
         case Trigger.CANCELLED:
-            cancel(draft, reason, with_parent=True)
+            cancel(draft, reason, with_parent=draft.view.parent_phase in lifecycle.CLOSES_CHILDREN)
         case Trigger.CHILD_FAILED:
             end_attempt(draft, AttemptStatus.FAILED, reason)
             draft.move(trigger, reason, error=task.error or reason)
@@ -79,24 +79,35 @@ def _rest(draft: Draft) -> None:
 def _ask_reviewers(draft: Draft, gate: Gate) -> None:
     """Ask every reviewer who has not been asked; nobody reviews what he made (protocol section 5)."""
     task = draft.task
-    reviewers = [name for name in task.policy.reviewers if not same_agent(name, task.executor)]
-    if not reviewers or len(reviewers) < len(task.policy.reviewers):
-        reason = f"{gate} is on, but no reviewer other than the executor is named" if not reviewers else ""
-        reason = reason or f"{gate}: the executor {task.executor} is named as its own reviewer"
+    reason = _nobody_to_ask(draft, gate)
+    if reason:
         if task.reason != reason:
             draft.amend(reason, reason=reason)
         return
     asked = dict(draft.view.asked_reviewers)
     given = {review.reviewer for review in draft.view.reviews}
-    for reviewer in reviewers:
+    for reviewer in task.policy.reviewers:
         if reviewer not in asked and reviewer not in given:
             ask_reviewer(draft, gate, reviewer)
 
 
+def _nobody_to_ask(draft: Draft, gate: Gate) -> str:
+    """Why the gate cannot be decided by the reviewers that are named; empty when it can."""
+    task, ctx = draft.task, draft.ctx
+    if all(same_agent(name, task.executor) for name in task.policy.reviewers):
+        return f"{gate} is on, but no reviewer other than the executor is named"
+    for name in task.policy.reviewers:
+        if same_agent(name, task.executor):
+            return f"{gate}: the executor {task.executor} is named as its own reviewer"
+        if not same_agent(name, ctx.agent) and (why := ctx.may_reach(name)) is not None:
+            return f"{gate}: the reviewer {name} cannot be asked: {why}"
+    return ""
+
+
 def ask_reviewer(draft: Draft, gate: Gate, reviewer: str) -> None:
     task, ctx = draft.task, draft.ctx
-    draft.record(Kind.REVIEW_REQUESTED, gate=gate, round=task.rework, reviewer=reviewer)
-    key = review_key(reviewer, task.local_id, ctx.agent, gate, task.rework)
+    draft.record(Kind.REVIEW_REQUESTED, gate=gate, round=lifecycle.review_round(task), reviewer=reviewer)
+    key = review_key(reviewer, task.local_id, ctx.agent, gate, lifecycle.review_round(task))
     attempt_id = draft.attempt.id if draft.attempt else ""
     draft.order(RunTurn(ctx.new_id("trn"), Turn.REVIEW, reviewer, attempt_id, key, gate=gate))
 

@@ -62,6 +62,8 @@ class View:
     parent_phase: Phase | None = None
     unmet: int = 0
     """Dependencies that are not completed."""
+    cancelled_need: str = ""
+    """Key of a dependency that was cancelled for good."""
     children: Tally = Tally()
     failed_child: str = ""
     """Key and reason of a child that failed, when one has."""

@@ -69,6 +69,10 @@ class OutboxQueries(Connected):
         """The effect has been performed (`done`) or given up (`failed`)."""
         self.db.execute("UPDATE outbox SET state = ? WHERE id = ?", (state, order_id))
 
+    def is_done(self, order_id: str) -> bool:
+        row = self.db.execute("SELECT state FROM outbox WHERE id = ?", (order_id,)).fetchone()
+        return row is not None and row[0] == "done"
+
     def postpone(self, order_id: str, not_before: str) -> None:
         self.db.execute("UPDATE outbox SET tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
 

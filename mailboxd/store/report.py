@@ -100,7 +100,8 @@ class Report:
     def beginning(self, name: str, limit: int) -> list[tuple[str, str]]:
         """Local id and title of the tasks whose local id begins so, roots first."""
         rows = self.db.execute(
-            "SELECT local_id, title FROM tasks WHERE local_id >= ?1 AND local_id < ?2 ORDER BY depth, local_id LIMIT ?3",
+            "SELECT local_id, title FROM tasks WHERE local_id >= ?1 AND local_id < ?2"
+            " ORDER BY depth, local_id LIMIT ?3",
             (name, name + _LAST, limit),
         )
         return list(rows)

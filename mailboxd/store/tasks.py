@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from mailboxd.core.lifecycle import review_round
 from mailboxd.core.types import Attempt, Finding, Gate, Join, Phase, Task, Verdict
 from mailboxd.core.view import Family, Level, Review, Tally, View
 from mailboxd.store.db import Connected
@@ -72,6 +73,7 @@ class TaskQueries(Connected):
             attempt=self.attempt(task_id, task.attempt) if task.attempt else None,
             parent_phase=None if parent_phase is None else Phase(parent_phase),
             unmet=unmet,
+            cancelled_need=self.cancelled_need(task_id) if unmet else "",
             children=Tally(kids, completed, failed, cancelled),
             failed_child=self._failed_child(task_id) if failed else "",
             answers=self._answers(task_id) if task.broadcast and task.policy.join is Join.MAJORITY else (),
@@ -80,6 +82,23 @@ class TaskQueries(Connected):
             turns=self._turns(task_id),
             family=self.family(task) if family else None,
         )
+
+    def cancelled_need(self, task_id: str) -> str:
+        """Key of a dependency that was cancelled and will not be reopened; empty when there is none."""
+        row = self.db.execute(
+            "SELECT n.key FROM dependencies d JOIN tasks n ON n.id = d.needs"
+            " WHERE d.task = ? AND n.phase = 'cancelled' AND NOT n.cancelled_with_parent ORDER BY n.seq LIMIT 1",
+            (task_id,),
+        ).fetchone()
+        return "" if row is None else row[0]
+
+    def open_dependants(self, task_id: str) -> list[str]:
+        rows = self.db.execute(
+            "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.task"
+            " WHERE d.needs = ? AND t.phase NOT IN ('completed', 'failed', 'cancelled') ORDER BY t.seq",
+            (task_id,),
+        )
+        return [row[0] for row in rows]
 
     def _failed_child(self, task_id: str) -> str:
         row = self.db.execute(
@@ -101,7 +120,7 @@ class TaskQueries(Connected):
         rows = self.db.execute(
             "SELECT gate, reviewer, verdict, summary, findings FROM reviews"
             " WHERE task = ? AND gate = ? AND round = ? ORDER BY id",
-            (task.id, task.phase, task.rework),
+            (task.id, task.phase, review_round(task)),
         )
         return tuple(
             Review(
@@ -113,7 +132,7 @@ class TaskQueries(Connected):
     def _asked(self, task: Task) -> tuple[tuple[str, int], ...]:
         rows = self.db.execute(
             "SELECT reviewer, times FROM review_requests WHERE task = ? AND gate = ? AND round = ?",
-            (task.id, task.phase, task.rework),
+            (task.id, task.phase, review_round(task)),
         )
         return tuple(rows)
 
@@ -171,13 +190,16 @@ class TaskQueries(Connected):
         return None if row is None else row[0]
 
     def fallen_below(self, task_id: str, also: str) -> list[str]:
-        """Every task below that failed, was cancelled with its parent or has an open circuit, parents first.
+        """Every task below that failed or was cancelled with its parent, parents first.
 
-        Open circuits of other branches wait for their own decision: only `also` is taken of them.
+        Nothing below work that is done or was cancelled for its own sake. Open circuits of other branches wait for
+        their own decision: only `also` is taken of them.
         """
         rows = self.db.execute(
             "WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE parent = ?"
-            " UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
+            " UNION ALL SELECT t.id FROM below b JOIN tasks p ON p.id = b.id JOIN tasks t ON t.parent = p.id"
+            " WHERE p.phase NOT IN ('spec_gate', 'quality_gate', 'awaiting_approval', 'ready_to_resume', 'completed')"
+            " AND (p.phase <> 'cancelled' OR p.cancelled_with_parent))"
             " SELECT t.id FROM tasks t JOIN below b ON b.id = t.id"
             " WHERE t.phase = 'failed' OR (t.phase = 'cancelled' AND t.cancelled_with_parent) OR t.id = ?"
             " ORDER BY t.depth, t.seq",

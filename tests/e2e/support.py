@@ -48,14 +48,14 @@ def eventually(condition: Callable[[], T], seconds: float = 20.0, why: Callable[
     return value
 
 
-def message(kind: str, task_id: str, body: str = "", **headers: object) -> str:
+def message(kind: str, task_id: str, body: str = "", **headers: Any) -> str:
     """A message as anybody would write it; `sender=` is the header `from`."""
     headers = {"from": headers.pop("sender", "operator"), **headers}
     lines = [f"type: {kind}", f"task_id: {task_id}", *(f"{name}: {value}" for name, value in headers.items())]
     return "---\n" + "\n".join(lines) + f"\n---\n\n{body}\n"
 
 
-def task(task_id: str, title: str = "", *, plan: Mapping[str, Any] | None = None, **headers: object) -> str:
+def task(task_id: str, title: str = "", *, plan: Mapping[str, Any] | None = None, **headers: Any) -> str:
     """A `task` message; with `plan`, a section `## DAG` of these children."""
     body = f"# Task: {title or task_id}\n\n## Instructions\n\nDo {title or task_id}.\n\n## Expected Output\n\nOne line.\n"
     if plan is not None:
@@ -63,7 +63,7 @@ def task(task_id: str, title: str = "", *, plan: Mapping[str, Any] | None = None
     return message("task", task_id, body, **headers)
 
 
-def reply(task_id: str, subtask_id: str, sender: str, text: str = "Done.", **headers: object) -> str:
+def reply(task_id: str, subtask_id: str, sender: str, text: str = "Done.", **headers: Any) -> str:
     headers = {"sender": sender, "subtask_id": subtask_id, "status": "done", **headers}
     return message("reply", task_id, f"## Results\n\n{text}\n", completed_at="2026-11-21T02:07:53Z", **headers)
 

@@ -11,6 +11,9 @@ WORK = {"default": {"reply": "Result of {title}."}}
 CHILD = {"x": {"agent": "beta", "description": "X"}}
 
 
+DISPATCH = {"sender": "beta", "subtask_id": "x", "attempt": "1", "attempt_id": "att_1"}
+
+
 def header(text: str, name: str) -> str:
     found = re.search(rf"^{name}: *['\"]?([^'\"\n]+)", text, re.MULTILINE)
     assert found is not None, f"no {name} in {text[:400]}"
@@ -91,10 +94,9 @@ def test_the_same_work_under_way_in_another_message_is_ignored(found: Found) -> 
 def test_a_repeated_dispatch_of_finished_work_gets_the_stored_reply_again(found: Found) -> None:
     company = found({"alpha": WORK, "beta": {"mailbox": "true"}})
     alpha, beta = company["alpha"], company["beta"]
-    dispatch = {"sender": "beta", "subtask_id": "x", "attempt": 1, "attempt_id": "att_1"}
-    alpha.drop("a.md", task("job", message_id="m-1", **dispatch))
+    alpha.drop("a.md", task("job", **DISPATCH, message_id="m-1"))
     alpha.run()
-    alpha.drop("b.md", task("job", message_id="m-2", **dispatch))
+    alpha.drop("b.md", task("job", **DISPATCH, message_id="m-2"))
     alpha.run()
     answers = [path.read_text() for path in beta.inbox.iterdir()]
     assert len(answers) == 2
@@ -216,7 +218,7 @@ def test_a_reply_cannot_end_a_task_that_was_given_to_nobody(found: Found) -> Non
     forged = message("reply", "job", "## Results\n\nForged.\n", sender="alpha", status="done")
     verdict = taken(alpha, "forged.md", forged)
     assert alpha.until("job")["result"] == "True."
-    assert verdict in ("rejected", "ignored", "late")
+    assert verdict == "rejected"
     company.at_rest()
 
 

@@ -75,7 +75,7 @@ class Script:
         )
 
     def policy(self) -> Policy:
-        gates = frozenset(gate for gate in Gate if self.chance(0.15))
+        gates = frozenset(gate for gate in Gate if self.chance(0.25))
         return Policy(
             max_attempts=self.random.choice((1, 2, 3, 3)),
             idempotent=self.chance(0.4),
@@ -89,7 +89,7 @@ class Script:
         )
 
     def reviewers(self) -> tuple[str, ...]:
-        return self.random.choice((REVIEWERS[:1], REVIEWERS, REVIEWERS, (OWN, "rex"), ()))
+        return self.random.choice((*[REVIEWERS[:1]] * 5, *[REVIEWERS] * 5, (OWN, "rex"), ()))
 
     def overrides(self) -> Overrides:
         return Overrides(
@@ -168,7 +168,7 @@ class Script:
         return Results("done", answer=self.random.choice(("", "yes", "no")), planned_actions=actions)
 
     def review(self) -> Answer:
-        match self.one_of(approved=65, changes=20, blocked=4, unreadable=8, silent=3):
+        match self.one_of(approved=60, changes=26, blocked=4, unreadable=7, silent=3):
             case "approved":
                 return Reviewed(Verdict.APPROVED, "good")
             case "changes":

@@ -77,12 +77,13 @@ class World:
 
     def step(self) -> None:
         name = self.script.one_of(
-            arrive=5, launch=30, land=30, look_up=8, deliver=8, reply=14, mischief=6, operate=8, edit=4, wait=12, crash=4
+            arrive=4, land=40, look_up=8, deliver=8, reply=12, mischief=6, operate=9, edit=4, wait=10, crash=3
         )
+        if self.script.chance(0.8):
+            self.launch()
         self.journal.append(name)
         actions: dict[str, Callable[[], None]] = {
             "arrive": self.arrive,
-            "launch": self.launch,
             "land": self.land,
             "look_up": self.look_up,
             "deliver": self.deliver,
@@ -171,7 +172,7 @@ class World:
                 if tells == "found":
                     outcome, answer = Succeeded("found"), self.script.answer(effect.turn, may_plan=False)
                 elif tells != "unknown":
-                    outcome = Failed("it had failed", started=tells == "failed")
+                    outcome = Failed("it had failed") if tells == "failed" else Failed("refused", started=False)
                 ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, outcome, answer, effect.gate)
                 self._report(order, ended)
                 return
@@ -220,7 +221,7 @@ class World:
         """Repetitions, lies and stragglers: nothing of it may count."""
         kind = self.script.one_of(repeated=3, straggler=3, stranger=1, forged=1, invented=1)
         if kind == "repeated" and self.ended:
-            self.hear(*self.script.random.choice(self.ended))
+            self._repeat(*self.script.random.choice(self.ended))
             return
         attempts = self.attempts("1")
         if not attempts:
@@ -240,11 +241,19 @@ class World:
             reply = Reply(attempt.executor, Results("invented"), "att_invented")
             assert self.hear(task.id, reply) is None, "an attempt that never was is believed"
 
+    def _repeat(self, task_id: str, ended: TurnEnded) -> None:
+        """A turn's end once more. While the attempt waits for another turn the relay's own record rules it out."""
+        task = self.task(task_id)
+        attempt = self.store.attempt(task_id, task.attempt) if task.attempt else None
+        waits = attempt is not None and attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
+        if ended.turn is Turn.REVIEW or not waits or attempt is None or attempt.id != ended.attempt_id:
+            self.hear(task_id, ended)
+
     # -------------------------------------------------------------- people
 
     def operate(self) -> None:
         """A command, aimed where it can do something as a rule."""
-        command = self.script.one_of(retry=4, unblock=3, cancel=2, steer=1, redispatch=2)
+        command = self.script.one_of(retry=4, unblock=5, cancel=2, steer=1, redispatch=2)
         where = {"retry": "phase IN ('failed', 'cancelled')", "unblock": "phase = 'circuit_open'"}.get(command, "1")
         where = "parent IS NULL" if command == "redispatch" else where
         tasks = self.tasks_where(where)
@@ -286,7 +295,7 @@ class World:
         self.hear(task.id, Edited(added if self.script.chance(0.6) else (), "a note"))
 
     def wait(self) -> None:
-        self.clock.advance(self.script.random.choice((0.0, 1.0, 10.0, 100.0, 4000.0)))
+        self.clock.advance(self.script.random.choice((0.0, 1.0, 10.0, 10.0, 100.0, 100.0, 4000.0)))
 
     def crash(self) -> None:
         """The daemon dies before a commit: what it did in that transaction has not happened."""

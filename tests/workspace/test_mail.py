@@ -480,7 +480,7 @@ drops = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(drops)
 def test_no_byte_is_lost_or_changed_whatever_the_names_and_clashes(
     dropped: list[tuple[bytes, bytes, bool, str]],

@@ -17,7 +17,7 @@ from mailboxd.cli.text import say
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
-def command(ctx: click.Context, session: Session, shell: str) -> None:
+def command(ctx: click.Context, _: Session, shell: str) -> None:
     """Print the completion script of a shell."""
     kind = get_completion_class(shell)
     if kind is None:

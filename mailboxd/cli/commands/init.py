@@ -17,9 +17,9 @@ from mailboxd.errors import EXIT_CONFIG
     "init ~/.openclaw/workspace-analyst --agent analyst",
     exits={EXIT_CONFIG: "the workspace is another agent's, or its configuration is wrong"},
 )
-@click.argument("workspace", required=False, type=click.Path(file_okay=False, path_type=Path))
+@click.argument("directory", metavar="[WORKSPACE]", required=False, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--agent", required=True, metavar="ID", help="The OpenClaw id of the agent whose mailbox this is.")
-def command(session: Session, workspace: Path | None, agent: str) -> None:
+def command(session: Session, directory: Path | None, agent: str) -> None:
     """Make the directories, the configuration and the database in WORKSPACE (default: here).
 
     Directories are made for their owner only (0700); what is there already stays as it is. Running it again is safe.
@@ -29,7 +29,7 @@ def command(session: Session, workspace: Path | None, agent: str) -> None:
     from mailboxd.workspace.layout import Workspace
 
     text = config.default_text(agent)
-    ws = Workspace((workspace or session.path or Path.cwd()).resolve())
+    ws = Workspace((directory or session.path or Path.cwd()).resolve())
     made = Workspace.create(ws.root)
     if _write_config(ws.config, text):
         made.append(".mailboxd/config.yaml")

@@ -63,7 +63,7 @@ def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
     known, unfiled = report.messages(), report.unfiled()
     # The table first: a file that is moved meanwhile must not be counted twice.
     with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox") as fd:
-        names = [name for name in os.listdir(fd) if not is_temporary(name)]
+        names = [entry.name for entry in os.scandir(fd) if not is_temporary(entry.name)]
     unjudged = sum(1 for name in names if _storable(name) not in unfiled)
     judged = known.pop("judged")
     pending = judged - known["archived"] - known["rejected"] + unjudged
