@@ -12,10 +12,12 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
 from mailboxd import config, errors
+from mailboxd.cli.program import program
 from mailboxd.core import lifecycle
 from mailboxd.core.types import TERMINAL, Mode, Phase
 from mailboxd.messages import codec, headers, taskfile
@@ -49,7 +51,7 @@ def errors_page() -> str:
     kinds = [
         f"| `{kind.__name__}` | {kind.exit_code} | {_sentence(kind)} |"
         for kind in _kinds(errors.MailboxdError)
-        if kind is not errors.MailboxdError
+        if kind is not errors.MailboxdError and kind.__module__ == errors.__name__
     ]
     rules = [
         f"| `{rule}` | {', '.join(sorted(raised))} | {said['meaning']} | {said['remedy']} |"
@@ -147,7 +149,49 @@ def taskmd_page() -> str:
     return _filled("taskmd.md", {"statuses": _table("mode", "statuses", rows=statuses)})
 
 
+def cli_page() -> str:
+    """Every command: usage, options, examples, exit statuses."""
+    with click.Context(program, info_name="mailboxd") as ctx:
+        commands = [program.get_command(ctx, name) for name in program.list_commands(ctx)]
+        sections = [_lines(list(_command(command, ctx))) for command in commands if command is not None]
+    return f"""\
+# Commands
+
+{_GENERATED}
+Every command takes `-w DIRECTORY` / `--workspace DIRECTORY` (default: the nearest workspace at or above the current
+directory) and `--json`, before its name or after it; `-h` / `--help` shows what stands here. Everything but `run` works
+while the daemon is down. TASK is a local id, an id (`tsk_...`), or a unique beginning of one.
+
+With `--json` the answer on standard output is JSON, and an error on standard error is
+`{{"error": {{"kind", "exit", "message", ...}}}}`. Exit statuses beside those below: {errors.EXIT_BUG} for a bug of
+ours, 130 after Ctrl-C. [errors.md](errors.md) explains them all. NO_COLOR is honoured.
+
+{_lines(sections)}"""
+
+
+def _command(command: click.Command, parent: click.Context) -> Iterator[str]:
+    ctx = click.Context(command, info_name=command.name, parent=parent)
+    usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
+    yield from (f"## {ctx.command_path.removeprefix('mailboxd ')}", "", "```text", usage, "```", "")
+    yield from (inspect.cleandoc(command.help or ""), "")
+    shared = {"session_workspace", "session_json"}
+    own = [param for param in command.params if isinstance(param, click.Option) and param.name not in shared]
+    records = filter(None, [param.get_help_record(ctx) for param in own])
+    if options := [f"| `{names}` | {says} |" for names, says in (map(_cell, record) for record in records)]:
+        yield from (_table("option", "", rows=options), "")
+    for part in (command.epilog or "").split("\b\n")[1:]:
+        title, _, lines = part.rstrip().partition("\n")
+        block = [line.removeprefix("  ") for line in lines.split("\n")]
+        yield from (title, "", "```sh" if title == "Examples:" else "```text", *block, "```", "")
+    if isinstance(command, click.Group):
+        for name in command.list_commands(ctx):
+            below = command.get_command(ctx, name)
+            if below is not None:
+                yield from _command(below, ctx)
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
     "configuration.md": configuration_page,
     "errors.md": errors_page,
     "messages.md": messages_page,
@@ -218,6 +262,10 @@ def _sentence(kind: type) -> str:
 
 def _lines(rows: list[str]) -> str:
     return "\n".join(rows)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _table(*heads: str, rows: list[str]) -> str:

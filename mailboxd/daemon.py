@@ -262,7 +262,8 @@ class Daemon:
             moments.append(self._wait_until - mono)
         if (deadline := self.calls.next_deadline()) is not None:
             moments.append(deadline - mono)
-        if (due := self.engine.store.next_due(now)) is not None:
+        # Counted from the last round, not from now: what became due in between has not been looked at.
+        if (due := self.engine.store.next_due(self.engine.now)) is not None:
             moments.append(to_epoch(due) - to_epoch(now))
         if self.engine.store.stale_files():
             moments.append(self._rendered_at + self.pace.render - mono)

@@ -119,11 +119,13 @@ class Engine:
         fallen = [top.id] if top.phase in TERMINAL or top.id == task.id else []
         return fallen + self.store.fallen_below(top.id, also=task.id)
 
-    def check_edited_child(self, parent: Task, planned: PlannedChild) -> None:
-        """Raise PlanError when a child with other needs could no longer be carried out."""
+    def needs_of_edited(self, parent: Task, planned: PlannedChild) -> tuple[str, ...]:
+        """The ids of what an edited child needs. Raises PlanError when it could no longer be carried out."""
         family = self.store.family(parent)
         others = {key: needs for key, needs in family.existing.nodes.items() if key != planned.key}
         dag.admit(Plan((planned,)), self.settings.limits, parent.depth, Level(others), family.outer)
+        scopes = (family.existing.ids, *(level.ids for level in family.outer))
+        return tuple(next(ids[need] for ids in scopes if need in ids) for need in planned.depends_on)
 
     def record(self, event: Event) -> None:
         """Evidence from the edge (a message received, filed, sent): recorded as it is, inside a batch."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mailboxd.core.attempts import SKIP
 from mailboxd.core.effects import Bounce, Resend
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import (
@@ -48,7 +49,6 @@ from mailboxd.messages.models import (
 )
 from mailboxd.messages.plan import parse_plan
 
-SKIP = "REPLY_SKIP"
 VERDICTS = ("accepted", "duplicate", "ignored", "late", "orphan", "rejected")
 
 

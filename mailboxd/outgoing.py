@@ -13,7 +13,14 @@ from mailboxd.core.types import Attempt, Gate, Phase, Spec, Task, Turn
 from mailboxd.core.view import Limits
 from mailboxd.messages import codec
 from mailboxd.messages.context import Carried, Cut, Upstream, carry, shorten
-from mailboxd.messages.models import CancelMessage, QuestionMessage, ReplyMessage, SteerMessage, TaskMessage
+from mailboxd.messages.models import (
+    AnswerMessage,
+    CancelMessage,
+    QuestionMessage,
+    ReplyMessage,
+    SteerMessage,
+    TaskMessage,
+)
 from mailboxd.messages.prompts import (
     DispatchBody,
     Peer,
@@ -99,8 +106,13 @@ class Outgoing:
             headers = self._upward(effect, task) | {"preamble": effect.note}
             return codec.render(QuestionMessage.model_validate(headers))
         headers = self._downward(effect, task) | {"preamble": effect.note}
-        kind = CancelMessage if effect.type == "cancel" else SteerMessage
-        return codec.render(kind.model_validate(headers))
+        match effect.type:
+            case "cancel":
+                return codec.render(CancelMessage.model_validate(headers))
+            case "steer":
+                return codec.render(SteerMessage.model_validate(headers))
+            case _:
+                return codec.render(AnswerMessage.model_validate(headers))
 
     def bounce(self, effect: Bounce, now: str) -> bytes:
         """The failure reply for a task that was rejected."""

@@ -168,7 +168,7 @@ class Posting:
         task = self.engine.store.task(order.task)
         if task is None:
             return False
-        if isinstance(order.effect, Send) and order.effect.type in ("cancel", "steer"):
+        if isinstance(order.effect, Send) and order.effect.type in ("answer", "cancel", "steer"):
             return True  # these are sent only to a peer that has acknowledged
         return task.origin.attempt_id is not None
 

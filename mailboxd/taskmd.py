@@ -199,27 +199,30 @@ class TaskMarkdown:
         edit = compare(self._shown.get(task.id) or self.picture(task), written)
         if edit.problems:
             raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
-        self.apply(task, edit)
+        with self.engine.store.savepoint():  # an illegal edit changes nothing, also where only its last part is
+            self.apply(task, edit)
 
     def apply(self, task: Task, edit: TaskEdit) -> None:
-        """A legal edit, as inputs: first what is removed, then what is changed, then what is added."""
+        """A legal edit, as inputs: first what is added, then what is changed, then what is removed.
+
+        In this order a changed child may need an added one, and one that no longer needs a removed one is not
+        cancelled with it.
+        """
         children = {child.key: child for child in self.engine.store.children(task.id)}
-        for key in edit.cancelled:
-            self.engine.hear(children[key].id, Cancel("operator", "removed from task.md"), Role.OPERATOR, "task.md")
-        for planned in edit.changed:
-            self._change(task, planned, children)
         known = {heading for heading, _ in _spec_sections(task.spec)}
         sections = edit.extra_sections and tuple(item for item in edit.extra_sections if item[0] not in known)
         heard = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections)
         if heard != Edited():
             self.engine.hear(task.id, heard, actor="task.md")
+        for planned in edit.changed:
+            self._change(task, planned, children[planned.key])
+        for key in edit.cancelled:
+            self.engine.hear(children[key].id, Cancel("operator", "removed from task.md"), Role.OPERATOR, "task.md")
 
-    def _change(self, task: Task, planned: PlannedChild, children: dict[str, Task]) -> None:
-        child = children[planned.key]
+    def _change(self, task: Task, planned: PlannedChild, child: Task) -> None:
         if child.broadcast or len(planned.agents) > 1:
             raise Refused("illegal-edit", f"{planned.key} is a broadcast", "Cancel it and add another child.")
-        self.engine.check_edited_child(task, planned)
-        needs = tuple(children[key].id for key in planned.depends_on if key in children)
+        needs = self.engine.needs_of_edited(task, planned)
         self.engine.hear(child.id, ChildEdited(planned, needs), actor="task.md")
 
     def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:

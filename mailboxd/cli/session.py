@@ -98,8 +98,12 @@ def shared_options() -> list[click.Parameter]:
     kind = click.Path(file_okay=False, path_type=Path)
     where = "The workspace; default: the nearest one at or above the current directory."
     return [
-        click.Option(["-w", "--workspace", "session_workspace"], type=kind, help=where, expose_value=False, callback=workspace),
-        click.Option(["--json", "session_json"], is_flag=True, help="Answer in JSON.", expose_value=False, callback=as_json),
+        click.Option(
+            ["-w", "--workspace", "session_workspace"], type=kind, help=where, expose_value=False, callback=workspace
+        ),
+        click.Option(
+            ["--json", "session_json"], is_flag=True, help="Answer in JSON.", expose_value=False, callback=as_json
+        ),
     ]
 
 
@@ -119,7 +123,7 @@ def verb(
 
 def _epilog(examples: tuple[str, ...], exits: Mapping[int, str]) -> str:
     known = {**_COMMON, **exits}
-    shown = "\n".join(f"  mailboxd {example}" for example in examples)
+    shown = "\n".join(f"  {example if 'mailboxd ' in example else f'mailboxd {example}'}" for example in examples)
     codes = "\n".join(f"  {code:>3}  {known[code]}" for code in sorted(known))
     return f"\b\nExamples:\n{shown}\n\n\b\nExit status:\n{codes}"
 

@@ -44,6 +44,9 @@ from mailboxd.core.times import plus
 from mailboxd.core.types import Attempt, AttemptStatus, Mode, Phase, Plan, Turn, Waiting, same_agent
 from mailboxd.errors import PlanError, Refused
 
+SKIP = "REPLY_SKIP"
+"""The body that ends a conversation (protocol section 2)."""
+
 
 def start(draft: Draft) -> None:
     """Begin the next attempt: a turn, or, when children do the work, waiting for them."""
@@ -195,10 +198,10 @@ def _answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) -
 def _acknowledged(draft: Draft, agent: str) -> None:
     """The peer has the work: a lease begins. Not when it has already sent a plan or a question: the mail came late."""
     if draft.live.waiting_for in (Waiting.CHILDREN, Waiting.ANSWER):
-        late(draft, agent, draft.live.id, "acknowledged")
+        draft.checkpoint(f"{agent} has taken the work: its mail was faster than its acknowledgement", acknowledged=True)
         return
-    draft.checkpoint(f"{agent} has taken the work and will reply", waiting_for=Waiting.REPLY)
-    draft.amend(due=plus(draft.ctx.now, draft.task.policy.reply_within))
+    draft.checkpoint(f"{agent} has taken the work and will reply", acknowledged=True)
+    _await_reply(draft)
 
 
 def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
@@ -251,6 +254,12 @@ def _question(draft: Draft, text: str) -> None:
     draft.order(Send(draft.ctx.new_id("msg"), "question", receiver, text))
 
 
+def _await_reply(draft: Draft) -> None:
+    """The peer's daemon has the work: it may be silent for as long as the policy says."""
+    draft.checkpoint("waiting for its reply", waiting_for=Waiting.REPLY)
+    draft.amend(due=plus(draft.ctx.now, draft.task.policy.reply_within))
+
+
 def clarified(draft: Draft, text: str, ends: bool) -> None:
     """The question is answered (or will not be): the same attempt goes on, in the same session."""
     attempt = draft.attempt
@@ -258,6 +267,10 @@ def clarified(draft: Draft, text: str, ends: bool) -> None:
         raise Refused("no-question", f"{draft.task.local_id} has not asked anything")
     draft.checkpoint("the question is answered" if not ends else "no answer will come", waiting_for=Waiting.TURN)
     draft.amend("goes on after the question", reason="the question is answered")
+    if attempt.acknowledged:
+        draft.order(Send(draft.ctx.new_id("msg"), "answer", attempt.executor, SKIP if ends else text))
+        _await_reply(draft)
+        return
     note = "There will be no answer to your question. Go on with what you have." if ends else text
     _order_turn(draft, note)
 

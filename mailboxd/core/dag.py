@@ -24,7 +24,11 @@ def admit(plan: Plan, limits: Limits, depth: int, existing: Level = ALONE, outer
     `existing` are the children that the task has already, `outer` the levels above it, innermost first.
     """
     _check_shape(plan.children, limits, depth)
-    if len(existing.nodes) + sum(1 for _ in walk(plan.children)) > limits.children:
+    known = next((child.key for child in plan.children if child.key in existing.nodes), None)
+    if known is not None:
+        raise PlanError("duplicate-subtask", f"the task has a child {known} already", "Give the new child another id.")
+    size = sum(1 + (len(child.agents) if len(child.agents) > 1 else 0) for child in walk(plan.children))
+    if len(existing.nodes) + size > limits.children:
         raise PlanError(
             "plan-too-large", f"more than {limits.children} children", "Raise limits.children, or plan in levels."
         )
@@ -77,51 +81,62 @@ def _check_agents(child: PlannedChild) -> None:
 
 
 _Path = tuple[str, ...]
+_START = ""
+"""Last part of the path of a coordinating task's start, which its children wait for; no key is empty."""
 
 
 def _waits_for(plan: Plan, existing: Level, outer: Sequence[Level]) -> dict[_Path, set[_Path]]:
-    """Edges from a task to what must be completed before it can be."""
+    """Edges from a task to what must be completed before it can be.
+
+    What a coordinating task needs is needed by everything below it. That goes through a node for its start, so that
+    the graph stays as small as the plan.
+    """
     graph: dict[_Path, set[_Path]] = {}
-    prefix: _Path = tuple(level.node for level in reversed(outer))
     scopes: list[tuple[_Path, set[str]]] = []
-    for index in range(len(outer) - 1, -1, -1):
-        level, at = outer[index], prefix[: len(outer) - 1 - index]
-        scopes.append((at, set(level.nodes)))
+    here: _Path = ()
+    for level in reversed(outer):
+        scopes.append((here, set(level.nodes)))
         for key, needs in level.nodes.items():
-            graph[(*at, key)] = {_resolve(need, scopes, (*at, key)) for need in needs}
-    inherited: set[_Path] = set()
-    for end in range(1, len(prefix) + 1):
-        graph.setdefault(prefix[:end], set())
-        inherited |= graph[prefix[:end]]
-        if end < len(prefix):
-            graph[prefix[:end]].add(prefix[: end + 1])
-    here = set(existing.nodes) | {child.key for child in plan.children}
+            _add(graph, (*here, key), needs, scopes, coordinates=key == level.node)
+        here = (*here, level.node)
+    scopes.append((here, set(existing.nodes) | {child.key for child in plan.children}))
     for key, needs in existing.nodes.items():
-        graph[(*prefix, key)] = {
-            _resolve(need, [*scopes, (prefix, here)], (*prefix, key)) for need in needs
-        } | inherited
-    _add_children(graph, plan.children, prefix, [*scopes, (prefix, here)], inherited)
-    if prefix:
-        graph[prefix] |= {(*prefix, key) for key in here}
+        _add(graph, (*here, key), needs, scopes, coordinates=False)
+    _add_children(graph, plan.children, here, scopes)
     return graph
 
 
 def _add_children(
     graph: dict[_Path, set[_Path]],
     children: Sequence[PlannedChild],
-    prefix: _Path,
+    here: _Path,
     scopes: list[tuple[_Path, set[str]]],
-    inherited: set[_Path],
 ) -> None:
     for child in children:
-        path = (*prefix, child.key)
-        own = {_resolve(need, scopes, path) for need in child.depends_on}
-        waits = own | inherited
-        graph[path] = set(waits)
+        path = (*here, child.key)
+        _add(graph, path, child.depends_on, scopes, coordinates=bool(child.children))
         if child.children:
-            keys = {c.key for c in child.children}
-            graph[path] |= {(*path, key) for key in keys}
-            _add_children(graph, child.children, path, [*scopes, (path, keys)], waits)
+            _add_children(graph, child.children, path, [*scopes, (path, {below.key for below in child.children})])
+
+
+def _add(
+    graph: dict[_Path, set[_Path]],
+    path: _Path,
+    needs: Sequence[str],
+    scopes: list[tuple[_Path, set[str]]],
+    *,
+    coordinates: bool,
+) -> None:
+    """One task: it waits for its needs and for its parent's start, and its parent waits for it."""
+    waits = {_resolve(need, scopes, path) for need in needs}
+    parent = path[:-1]
+    if parent:
+        waits.add((*parent, _START))
+        graph.setdefault(parent, set()).add(path)
+    if coordinates:
+        graph[(*path, _START)] = waits
+        waits = {(*path, _START)}
+    graph.setdefault(path, set()).update(waits)
 
 
 def _resolve(name: str, scopes: Sequence[tuple[_Path, set[str]]], asking: _Path) -> _Path:
@@ -140,8 +155,8 @@ def _check_acyclic(graph: Mapping[_Path, set[_Path]]) -> None:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        cycle: list[_Path] = list(reversed(error.args[1]))
-        names = ["/".join(path) for path in cycle]
+        around = [path for path in error.args[1][:0:-1] if path[-1] != _START]
+        names = ["/".join(path) for path in (*around, around[0])]
         if len(names) > _SHOWN:
             names = [*names[: _SHOWN - 1], f"... ({len(names) - _SHOWN} more) ...", names[-1]]
         raise PlanError(

@@ -116,8 +116,12 @@ def _steered(draft: Draft, sender: str, text: str) -> None:
     if task.phase.is_terminal:
         raise Refused("ended", f"{task.local_id} is {task.phase}: it takes no new instructions")
     draft.record(Kind.STEERED, by=sender, text=text)
+    if task.phase is Phase.SPEC_DRAFT:
+        more = "\n\n".join([task.spec.instructions, text])
+        draft.amend("the spec is mended", spec=replace(task.spec, instructions=more), findings="")
+        return
     draft.amend("new instructions", findings="\n\n".join(filter(None, [task.findings, f"New instructions: {text}"])))
-    if draft.attempt is not None and draft.attempt.waiting_for is Waiting.REPLY:
+    if task.phase is Phase.EXECUTING and draft.attempt is not None and draft.attempt.acknowledged:
         draft.order(Send(draft.ctx.new_id("msg"), "steer", draft.attempt.executor, text))
 
 

@@ -10,7 +10,14 @@ from mailboxd.core.text import first_line
 
 
 def describe(event: Event, name: str = "") -> str:
-    """The event in a sentence. `name` is the local id of its task, where it has one."""
+    """The event in one line. `name` is the local id of its task, where it has one.
+
+    Names of files and other foreign words stand in it: what cannot be shown is a space.
+    """
+    return "".join(char if char.isprintable() else " " for char in _sentence(event, name))
+
+
+def _sentence(event: Event, name: str) -> str:
     data = event.data
     match event.kind:
         case Kind.TASK_CREATED:
@@ -43,7 +50,7 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             attempt = data["attempt"]
             return f"attempt {attempt['ordinal']} started by {attempt['executor']}"
         case Kind.ATTEMPT_CHECKPOINT:
-            return first_line(data["note"])
+            return first_line(data["note"]) or "goes on"
         case Kind.ATTEMPT_FINISHED:
             error = data["changes"].get("error_summary", "")
             return f"attempt {data['ordinal']} {data['changes']['status']}" + (

@@ -148,7 +148,8 @@ class Settlement:
 
 
 def _spec_complete(view: View) -> str | None:
-    return None if view.task.spec.missing else "the spec is complete"
+    # Findings here are those of a spec review: somebody has to mend the text first.
+    return None if view.task.spec.missing or view.task.findings else "the spec is complete"
 
 
 def _verdict(gate: Gate, wanted: Verdict) -> Callable[[View], str | None]:

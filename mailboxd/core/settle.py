@@ -132,7 +132,8 @@ def synthesise(draft: Draft) -> None:
 def cancel(draft: Draft, reason: str, *, by: str = "", with_parent: bool = False) -> None:
     """End the task as cancelled; running work is stopped, a peer that has it is told, the sender gets a reply."""
     attempt = draft.attempt
-    peer = attempt.executor if attempt and attempt.waiting_for is Waiting.REPLY else ""
+    told = attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.acknowledged
+    peer = attempt.executor if attempt and told else ""
     end_attempt(draft, AttemptStatus.ABORTED, reason)
     draft.move(Trigger.CANCELLED, reason, cancelled_with_parent=with_parent, error=reason)
     if peer:

@@ -349,3 +349,5 @@ class Attempt:
     token_echoed: bool = False
     """The executor has echoed the reply token once: from then on it must."""
     question_turns: int = 0
+    acknowledged: bool = False
+    """The executor's own daemon has the work: it is spoken to by messages, not by turns."""

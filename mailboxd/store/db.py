@@ -84,6 +84,8 @@ def migrate(db: sqlite3.Connection, now: str) -> None:
     for number in range(version + 1, len(steps) + 1):
         name, script = steps[number - 1]
         with transaction(db):
+            if db.execute("SELECT user_version >= ? FROM pragma_user_version", (number,)).fetchone()[0]:
+                continue  # another process was faster
             for statement in _statements(script):
                 db.execute(statement)
             db.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, now))

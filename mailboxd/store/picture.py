@@ -21,11 +21,12 @@ TASKS = 200
 ATTEMPTS = 5
 CALLS = 50
 
+_TIMEOUT = Policy().timeout
 _GATES = {Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE}
 _ENDED = "('completed', 'failed', 'cancelled')"
 _COLUMNS = (
     "id, local_id, phase, executor, reason, error, parent, parent_live, due, not_before, result <> '', planned_actions,"
-    " kids, kids - kids_completed - kids_failed - kids_cancelled, unmet, rework, spec, policy"
+    " kids, kids - kids_completed - kids_failed - kids_cancelled, unmet, attempt, rework, spec, policy"
 )
 _TELLING_FIRST = "t.phase IN ('circuit_open', 'awaiting_approval', 'failed') DESC, t.unmet = 0 DESC, t.seq"
 
@@ -70,7 +71,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
     if row is None:
         return None
     _, local_id, word, executor, reason, error, parent, parent_live, due, not_before, has_result, actions = row[:12]
-    kids, open_children, unmet, rework, spec, policy = row[12:]
+    kids, open_children, unmet, attempt, rework, spec, policy = row[12:]
     phase = Phase(word)
     attempts = _attempts(db, task_id)
     waiting = attempts[-1].waiting_for if attempts else Waiting.NOTHING
@@ -84,7 +85,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
         parent=parent,
         parent_live=bool(parent_live),
         missing=from_json(Spec, json.loads(spec)).missing if phase is Phase.SPEC_DRAFT else (),
-        timeout=from_json(Policy, json.loads(policy)).timeout,
+        timeout=json.loads(policy).get("timeout", _TIMEOUT),
         due=due,
         not_before=not_before,
         has_result=bool(has_result),
@@ -92,7 +93,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
         coordinates=kids > 0,
         attempts=attempts,
         pending=_pending(db, task_id),
-        silent=_silent(db, task_id, phase, rework) if phase in _GATES else (),
+        silent=_silent(db, task_id, phase, attempt or rework) if phase in _GATES else (),  # lifecycle.review_round
         question=_question(db, task_id) if waiting is Waiting.ANSWER else None,
         unmet=unmet,
         needs=_needs(db, task_id) if unmet and phase not in TERMINAL else (),
@@ -120,12 +121,12 @@ def _pending(db: sqlite3.Connection, task_id: str) -> tuple[Pending, ...]:
     return tuple(Pending(*row) for row in rows)
 
 
-def _silent(db: sqlite3.Connection, task_id: str, phase: Phase, rework: int) -> tuple[str, ...]:
+def _silent(db: sqlite3.Connection, task_id: str, phase: Phase, round_: int) -> tuple[str, ...]:
     rows = db.execute(
         "SELECT q.reviewer FROM review_requests q WHERE q.task = ?1 AND q.gate = ?2 AND q.round = ?3 AND NOT EXISTS"
         " (SELECT 1 FROM reviews r WHERE r.task = ?1 AND r.gate = ?2 AND r.round = ?3 AND r.reviewer = q.reviewer)"
         " ORDER BY q.reviewer",
-        (task_id, phase, rework),
+        (task_id, phase, round_),
     )
     return tuple(row[0] for row in rows)
 

@@ -14,7 +14,9 @@ _EXECUTORS = (
     f"WITH RECURSIVE some (executor) AS ({_NEXT} UNION ALL"
     f" SELECT ({_NEXT} AND executor > some.executor) FROM some WHERE some.executor IS NOT NULL)"
     " SELECT executor FROM some WHERE executor IS NOT NULL"
+    " ORDER BY (SELECT max(seq) FROM outbox WHERE kind = 'run_turn' AND agent = executor)"
 )
+"""Whose turn was longest ago comes first, so that one agent's backlog does not starve another."""
 
 
 class ReadyQueries(Connected):

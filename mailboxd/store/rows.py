@@ -18,7 +18,7 @@ TASK = ", ".join(f"t.{name}" for name in TASK_COLUMNS)
 ATTEMPT = ", ".join(ATTEMPT_COLUMNS)
 _JSON_TASK = {"spec", "policy", "origin", "said", "extra", "sections"}
 _JSON_ATTEMPT = {"usage"}
-_BOOL = {"circuit_open", "broadcast", "cancelled_with_parent", "token_echoed"}
+_BOOL = {"circuit_open", "broadcast", "cancelled_with_parent", "token_echoed", "acknowledged"}
 _ENUMS = {"mode", "runtime", "phase", "status", "waiting_for"}
 
 

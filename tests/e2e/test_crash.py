@@ -18,7 +18,7 @@ from tests.e2e.support import Agent, Company, environment, eventually, task
 
 KILLS = int(os.environ.get("MAILBOXD_KILLS", "8"))
 SEED = int(os.environ.get("MAILBOXD_SEED", "7"))
-MOMENTS = 170
+MOMENTS = 92
 """Changes of the world that one run of `work` makes, about."""
 
 WORK = {"default": {"reply": "Result of {title}."}}

@@ -76,6 +76,8 @@ class Book:
     store: Store
     seen: int = 0
     tasks: dict[str, Known] = field(default_factory=dict)
+    taken: set[tuple[str, str]] = field(default_factory=set)
+    """Rows of the transition table that were used."""
 
     def read(self) -> None:
         """Judge every event that is new."""
@@ -116,9 +118,11 @@ class Book:
         assert source == known.phase, f"{known.name} is {known.phase}, not {source}"
         assert role in ("orchestrator", "operator"), "only the orchestrator moves phases, on a person's order or not"
         if source in ENDED:
-            assert data["trigger"] in REOPENED and target == "execution_ready", "ended work stays ended"
+            assert data["trigger"] in REOPENED, f"{known.name} is {source} and stays so"
+            assert target == "execution_ready", "ended work is done again from execution_ready on"
         elif target != "cancelled":
             assert (source, target) in TABLE, f"the protocol has no row {source} -> {target}"
+        self.taken.add((source, data["trigger"]))
         self._gate_is_kept(known, source, target)
         if data["trigger"] in REOPENED or target == "spec_gate":
             known.spent = 0

@@ -23,7 +23,6 @@ from mailboxd.core.inputs import (
     Edited,
     Failed,
     Input,
-    NewTask,
     Redispatch,
     Remedy,
     Reply,
@@ -100,12 +99,13 @@ class World:
         """Let an input happen in a batch of its own; None when it was refused, and then the log has not grown."""
         self.journal[-1:] = [f"{self.journal[-1] if self.journal else ''} {heard} -> {task_id}"[:300]]
         before = self.store.last_event()
-        try:
-            with self.engine.batch():
+        with self.engine.batch():
+            try:
                 return self.engine.hear(task_id, heard, role)
-        except (Refused, PlanError) as refused:
-            assert self.store.last_event() == before, f"{refused}, and yet something was recorded"
-            return None
+            except (Refused, PlanError):
+                pass  # the transaction goes on, as in the daemon
+        assert self.store.last_event() == before, "it was refused, and yet something was recorded"
+        return None
 
     # -------------------------------------------------------------- the relay's part
 
@@ -255,11 +255,13 @@ class World:
         """A command, aimed where it can do something as a rule."""
         command = self.script.one_of(retry=4, unblock=5, cancel=2, steer=1, redispatch=2)
         where = {"retry": "phase IN ('failed', 'cancelled')", "unblock": "phase = 'circuit_open'"}.get(command, "1")
-        where = "parent IS NULL" if command == "redispatch" else where
+        where = {"redispatch": "parent IS NULL", "cancel": "completed_at IS NULL"}.get(command, where)
         tasks = self.tasks_where(where)
         if not tasks:
             return
-        task = self.script.random.choice(tasks)
+        # by phase first: the rare ones would hardly ever be meant
+        phase = self.script.random.choice(sorted({task.phase for task in tasks}))
+        task = self.script.random.choice([task for task in tasks if task.phase is phase])
         match command:
             case "redispatch":
                 number = task.origin.attempt + 1
@@ -281,9 +283,10 @@ class World:
 
     def edit(self) -> None:
         """Somebody writes into a task.md."""
-        task = self.script.random.choice(self.tasks_where("1") or [None])  # type: ignore[list-item]
-        if task is None:
+        tasks = self.tasks_where("1")
+        if not tasks:
             return
+        task = self.script.random.choice(tasks)
         if task.parent is not None and self.script.chance(0.4):
             parent = self.task(task.parent)
             needs = [child.key for child in self.store.children(parent.id) if child.key < task.key][:1]
@@ -335,5 +338,3 @@ def _engine(store: Store, clock: ManualClock, random: Random) -> Engine:
         new_token=lambda: f"{random.getrandbits(64):x}",
         may_reach=lambda agent: "there is no such agent" if agent == "ghost" else None,
     )
-
-

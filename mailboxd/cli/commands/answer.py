@@ -26,9 +26,9 @@ def command(session: Session, task: str, text: tuple[str, ...], file: str | None
 
     REPLY_SKIP says that no answer will come: the agent goes on with what it has.
     """
+    from mailboxd.core.attempts import SKIP
     from mailboxd.core.events import Role
     from mailboxd.core.inputs import Clarification
-    from mailboxd.intake import SKIP
 
     said = (" ".join(text) if file is None else read_text(file, _MOST)).strip()
     if not said or (file is not None and text):

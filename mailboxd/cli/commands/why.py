@@ -48,7 +48,7 @@ def _print(told: Explanation, task: str, word: str, running: bool) -> None:
     say(f"{task}  {phase(word)}")
     for cause in told.causes:
         indent = "  " * (cause.depth + 1)
-        say(f"{indent}{cause.task}: {plain(cause.text)}")
+        say(f"{indent}{plain(f'{cause.task}: {cause.text}')}")
         if cause.then:
             say(f"{indent}  {f'at {cause.at}' if cause.at else 'next'}: {cause.then}")
         if cause.hint:

@@ -116,6 +116,7 @@ CREATE TABLE attempts (
     usage TEXT NOT NULL,         -- JSON
     token_echoed INTEGER NOT NULL,
     question_turns INTEGER NOT NULL,
+    acknowledged INTEGER NOT NULL,
     UNIQUE (task, ordinal)
 ) STRICT;
 
@@ -215,6 +216,7 @@ CREATE TABLE outbox (
 ) STRICT;
 CREATE INDEX outbox_open ON outbox (seq) WHERE state = 'pending';
 CREATE INDEX outbox_by_task ON outbox (task, kind, state);
+CREATE INDEX outbox_by_agent ON outbox (agent, seq) WHERE kind = 'run_turn';
 
 CREATE TABLE stale_files (
     task TEXT PRIMARY KEY        -- its task.md shows less than the tables know

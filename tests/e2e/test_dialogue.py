@@ -1,0 +1,210 @@
+"""Agents that talk about their work: acknowledge, reply late, ask, answer, steer, cancel."""
+
+from __future__ import annotations
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import eventually, message, task
+
+WORK = {"default": {"reply": "Result of {title}."}}
+ONE = {"x": {"agent": "beta", "description": "X"}}
+
+
+def test_a_peer_that_acknowledges_replies_later_by_message(found: Found) -> None:
+    company = found(
+        {"alpha": WORK, "beta": {"default": {"late_reply": {"after": 0.5, "reply": "Here you are."}}}}, synthesis="concat"
+    )
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=ONE))
+    assert "Here you are." in alpha.until("job")["result"]
+    assert len(company.executions(agent="beta")) == 1
+    company.at_rest()
+
+
+def test_a_late_reply_that_comes_while_the_daemon_is_down_is_taken_by_the_next(found: Found) -> None:
+    company = found({"alpha": WORK, "beta": {"default": {"late_reply": {"after": 0.4, "reply": "Late."}}}}, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", plan=ONE))
+    alpha.run()
+    assert alpha.attempts("job.x")[0]["waiting_for"] == "reply"
+    eventually(lambda: [entry for entry in company.entries() if entry["event"] == "late"])
+    alpha.run()
+    assert "Late." in alpha.task("job")["result"]
+    company.at_rest()
+
+
+def test_a_peer_that_acknowledges_and_falls_silent_is_not_waited_for_for_ever(found: Found) -> None:
+    company = found({"alpha": WORK, "beta": {"mailbox": "true"}}, reply_within_seconds=1)
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=ONE))
+    alpha.until("job.x", "circuit_open")
+    assert alpha.attempts("job.x")[0]["status"] == "unknown"
+    assert len(alpha.sent("task")) == 1
+    company.at_rest()
+
+
+def test_progress_extends_the_time_a_peer_has(found: Found) -> None:
+    company = found({"alpha": WORK, "beta": {"mailbox": "true"}}, reply_within_seconds=2, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=ONE))
+    eventually(lambda: alpha.task("job.x").get("due"))
+    before = alpha.task("job.x")["due"]
+    alpha.drop("p.md", message("progress", "job", "Half.", sender="beta", subtask_id="x"))
+    eventually(lambda: alpha.task("job.x")["due"] > before)
+    alpha.until("job.x", "circuit_open")
+    company.at_rest()
+
+
+def test_a_question_about_a_root_task_goes_to_its_sender_and_the_answer_lets_it_go_on(found: Found) -> None:
+    rules = [{"match": {"text": "In EUR"}, "reply": "12 EUR."}, {"match": {"kind": "work"}, "question": "Which currency?"}]
+    company = found({"alpha": {"rules": rules}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("price"))
+    alpha.run()
+    (question,) = alpha.sent("question")
+    assert "Which currency?" in question
+    assert alpha.attempts("price")[0]["waiting_for"] == "answer"
+    alpha.drop("answer.md", message("answer", "price", "In EUR."))
+    alpha.run()
+    assert alpha.task("price")["result"] == "12 EUR."
+    assert len(alpha.attempts("price")) == 1
+    company.at_rest()
+
+
+def test_an_answer_from_somebody_else_does_not_count(found: Found) -> None:
+    company = found({"alpha": {"default": {"question": "Which?"}}, "beta": {"mailbox": "true"}, "gamma": WORK})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("price", sender="beta", subtask_id="x"))
+    alpha.run()
+    alpha.drop("answer.md", message("answer", "price", "Any.", sender="gamma", subtask_id="x"))
+    alpha.run()
+    assert alpha.attempts("price.x")[0]["waiting_for"] == "answer"
+    company.at_rest()
+
+
+def test_an_agent_that_only_asks_is_stopped_after_five_questions(found: Found) -> None:
+    company = found({"alpha": {"default": {"question": "And then?"}}})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", max_attempts=1))
+    for turn in range(1, 6):
+        eventually(lambda: len(alpha.sent("question")) == turn and alpha.attempts("job")[0]["waiting_for"] == "answer")  # noqa: B023
+        alpha.drop(f"{turn}.md", message("answer", "job", f"Answer {turn}."))
+    alpha.until("job", "failed")
+    assert len(company.executions()) == 6
+    company.at_rest()
+
+
+def test_a_question_travels_between_two_daemons_and_so_does_the_answer(found: Found) -> None:
+    """Beta asks alpha, who gave the work; alpha's operator answers; beta goes on with that answer."""
+    rules = [{"match": {"text": "In EUR"}, "reply": "12 EUR."}, {"match": {"kind": "work"}, "question": "Which currency?"}]
+    company = found(
+        {"alpha": {"mailbox": "true", **WORK}, "beta": {"mailbox": "true", "rules": rules}},
+        daemons=("alpha", "beta"),
+        synthesis="concat",
+    )
+    alpha, beta = company["alpha"], company["beta"]
+    alpha.start(wait=False)
+    beta.start(wait=False)
+    alpha.drop("go.md", task("price", plan=ONE))
+    eventually(lambda: [row for row in alpha.attempts("price.x") if row["waiting_for"] == "answer"])
+    alpha.drop("answer.md", message("answer", "price", "In EUR.", subtask_id="x"))
+    assert "12 EUR." in alpha.until("price")["result"]
+    assert len(beta.attempts("price.x")) == 1
+    company.at_rest()
+
+
+def test_a_question_of_a_peer_by_message_keeps_no_stale_date(found: Found) -> None:
+    """The lease of the acknowledgement is over while the question is open: nothing spins, and nothing is given up."""
+    company = found({"alpha": WORK, "beta": {"mailbox": "true"}}, reply_within_seconds=2)
+    alpha = company["alpha"]
+    process = alpha.start()
+    alpha.drop("go.md", task("job", plan=ONE))
+    eventually(lambda: alpha.task("job.x").get("due"))
+    alpha.drop("q.md", message("question", "job", "Which?", sender="beta", subtask_id="x"))
+    eventually(lambda: alpha.attempts("job.x")[0]["waiting_for"] == "answer")
+    eventually(lambda: used(process.pid) is not None)
+    quiet(process.pid, after=2.5)
+    company.at_rest()
+
+
+def used(pid: int) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def quiet(pid: int, after: float, seconds: float = 1.5) -> None:
+    """The process uses no CPU to speak of for some seconds that begin `after` seconds from now."""
+    import threading
+
+    pause = threading.Event()
+    pause.wait(after)
+    before = used(pid)
+    pause.wait(seconds)
+    assert used(pid) - before < 0.2 * seconds
+
+
+def test_new_instructions_reach_the_peer_that_has_the_work(found: Found) -> None:
+    company = found({"alpha": WORK, "beta": {"mailbox": "true"}, "gamma": {"mailbox": "true"}}, daemons=("alpha", "beta"))
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=ONE))
+    eventually(lambda: [row for row in alpha.attempts("job.x") if row["waiting_for"] == "reply"])
+    alpha.drop("s.md", message("steer", "job", "Make it blue.", subtask_id="x"))
+    beta = company["beta"]
+    (steer,) = eventually(lambda: [p for p in beta.inbox.iterdir() if not p.name.startswith(".") and "type: steer" in p.read_text()])
+    assert "Make it blue." in steer.read_text()
+    alpha.kill()
+
+
+def test_a_cancelled_tree_takes_its_children_and_peers_with_it(found: Found) -> None:
+    plan = {
+        "here": {"agent": "self", "description": "Here"},
+        "there": {"agent": "beta", "description": "There"},
+        "later": {"agent": "self", "description": "Later", "depends_on": ["here"]},
+    }
+    hang = {"default": {"hang": 20, "reply": "Never."}}
+    company = found({"alpha": {"mailbox": "true", **hang}, "beta": {"mailbox": "true", **hang}}, daemons=("alpha", "beta"))
+    alpha, beta = company["alpha"], company["beta"]
+    alpha.start(wait=False)
+    beta.start(wait=False)
+    alpha.drop("go.md", task("job", plan=plan))
+    eventually(lambda: alpha.phase("job.here") == "executing" and beta.phase("job.there") == "executing")
+    eventually(lambda: [row for row in alpha.attempts("job.there") if row["waiting_for"] == "reply"])
+    alpha.drop("stop.md", message("cancel", "job", "Enough."))
+    alpha.until("job", "cancelled")
+    assert set(alpha.phases().values()) == {"cancelled"}
+    beta.until("job.there", "cancelled", 10)
+    eventually(lambda: len([e for e in company.entries() if e["event"] == "end" and e["status"] == "cancelled"]) == 2)
+    company.at_rest()
+
+
+def test_a_failed_child_takes_its_siblings_with_it_and_tells_their_peers(found: Found) -> None:
+    plan = {
+        "bad": {"agent": "gamma", "description": "Bad", "max_attempts": 1},
+        "there": {"agent": "beta", "description": "There"},
+    }
+    hang = {"mailbox": "true", "default": {"hang": 20, "reply": "Never."}}
+    broken = {"default": {"delay": 2, "fail": {"error": "broken"}}}
+    company = found({"alpha": {"mailbox": "true"}, "beta": hang, "gamma": broken}, daemons=("alpha", "beta"))
+    alpha, beta = company["alpha"], company["beta"]
+    alpha.start(wait=False)
+    beta.start(wait=False)
+    alpha.drop("go.md", task("job", plan=plan))
+    alpha.until("job", "failed")
+    beta.until("job.there", "cancelled", 10)
+    company.at_rest()
+
+
+def test_a_reply_that_cannot_be_handed_over_stays_in_outbox_and_an_event_says_so(found: Found) -> None:
+    company = found({"alpha": WORK}, openclaw={"discovery": "true"})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", sender="stranger", subtask_id="x"))
+    alpha.run()
+    assert alpha.phase("job.x") == "completed"
+    assert len(alpha.sent("reply")) == 1
+    assert len(alpha.events("message.undelivered")) == 1
+    company.at_rest()

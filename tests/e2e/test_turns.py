@@ -1,0 +1,265 @@
+"""How turns end: failures, retries, circuits, hangs, lost answers, rubbish, programs that are missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import Company, eventually, message, task
+
+WORK = {"default": {"reply": "Result of {title}."}}
+
+
+def ends(company: Company) -> list[str]:
+    return [entry["status"] for entry in company.entries() if entry["event"] == "end"]
+
+
+def test_a_failure_is_repeated_after_a_pause_until_it_works(found: Found) -> None:
+    rules = [{"times": 2, "fail": {"kind": "transient", "error": "overloaded"}}]
+    company = found({"alpha": {"rules": rules, **WORK}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job"))
+    alpha.run()
+    assert alpha.phase("job") == "completed"
+    assert [row["status"] for row in alpha.attempts("job")] == ["failed", "failed", "succeeded"]
+    assert len({row["session_key"] for row in alpha.attempts("job")}) == 3
+    times = [(row["started_at"], row["finished_at"]) for row in alpha.attempts("job")]
+    assert all(earlier[1] < later[0] for earlier, later in zip(times, times[1:], strict=False))
+    company.at_rest()
+
+
+def test_when_attempts_are_used_up_the_circuit_opens_and_says_so(found: Found) -> None:
+    company = found({"alpha": {"default": {"fail": {"error": "overloaded"}}}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job"))
+    alpha.run()
+    row = alpha.task("job")
+    assert (row["phase"], row["circuit_open"], row["attempt"], row["failures"]) == ("circuit_open", 1, 3, 3)
+    assert row["due"] is not None
+    assert "overloaded" in row["error"]
+    assert len(company.executions()) == 3
+    assert alpha.sent("reply") == []  # held, not failed upward yet
+    assert len(alpha.events("circuit.opened")) == 1
+    company.at_rest()
+
+
+def test_an_open_circuit_that_nobody_unblocks_fails_upward_in_time(found: Found) -> None:
+    company = found({"alpha": {"default": {"fail": {"error": "overloaded"}}}}, circuit={"hold_seconds": 1})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", max_attempts=2))
+    eventually(lambda: alpha.phase("job") == "failed")
+    eventually(lambda: alpha.sent("reply"))
+    assert "status: failed" in alpha.sent("reply")[0]
+    company.at_rest()
+
+
+def test_max_attempts_1_is_fail_fast(found: Found) -> None:
+    plan = {
+        "x": {"agent": "self", "description": "X", "max_attempts": 1},
+        "y": {"agent": "self", "description": "Y", "depends_on": ["x"]},
+    }
+    rules = [{"match": {"task": r"job\.x"}, "fail": {"error": "broken"}}]
+    company = found({"alpha": {"rules": rules, **WORK}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", plan=plan))
+    alpha.run()
+    assert alpha.phases() == {"job": "failed", "job.x": "failed", "job.y": "cancelled"}
+    assert len(company.executions()) == 1
+    (answer,) = alpha.sent("reply")
+    assert "broken" in answer
+    company.at_rest()
+
+
+def test_a_child_with_an_open_circuit_blocks_its_dependants_and_nothing_else(found: Found) -> None:
+    plan = {
+        "bad": {"agent": "beta", "description": "Bad"},
+        "next": {"agent": "self", "description": "Next", "depends_on": ["bad"]},
+        "other": {"agent": "self", "description": "Other"},
+    }
+    company = found({"alpha": WORK, "beta": {"default": {"fail": {"error": "no"}}}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", plan=plan))
+    alpha.run()
+    phases = alpha.phases()
+    assert phases["job.bad"] == "circuit_open"
+    assert phases["job.next"] == "execution_ready"
+    assert phases["job.other"] == "completed"
+    assert phases["job"] == "executing"
+    company.at_rest()
+
+
+def test_a_permanent_failure_is_not_repeated(found: Found) -> None:
+    company = found({"alpha": {"default": {"fail": {"kind": "permanent", "error": "bad request"}}}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job"))
+    alpha.run()
+    assert alpha.phase("job") == "failed"
+    assert len(company.executions()) == 1
+    company.at_rest()
+
+
+def test_a_gateway_that_is_down_costs_no_attempt(found: Found) -> None:
+    rules = [{"times": 5, "fail": {"kind": "not_started", "error": "down"}}]
+    company = found({"alpha": {"rules": rules, **WORK}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job"))
+    alpha.run()
+    row = alpha.task("job")
+    assert (row["phase"], row["failures"]) == ("completed", 0)
+    assert len(company.executions()) == 1
+    company.at_rest()
+
+
+def test_a_program_that_is_missing_costs_no_attempt_and_is_tried_again(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    program = company.root / "openclaw"
+    alpha.config.write_text(alpha.config.read_text().replace("command:\n  - ", f"command:\n  - {program}\n  - ", 1))
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    eventually(lambda: alpha.task("job").get("stalls", 0) >= 2, 20, alpha.last_words)
+    assert alpha.phase("job") != "failed"
+    program.write_text('#!/bin/sh\nexec "$@"\n')
+    program.chmod(0o755)
+    alpha.until("job")
+    assert alpha.task("job")["failures"] == 0
+    company.at_rest()
+
+
+def test_a_lost_answer_is_looked_up_and_the_work_is_not_done_again(found: Found) -> None:
+    company = found({"alpha": WORK, "beta": {"default": {"reply": "Lost and found.", "lose_reply": "true"}}}, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", plan={"x": {"agent": "beta", "description": "X"}}))
+    alpha.run()
+    assert "Lost and found." in alpha.task("job")["result"]
+    assert len(company.executions(agent="beta")) == 1
+    assert alpha.task("job.x")["attempt"] == 1
+    company.at_rest()
+
+
+@pytest.mark.parametrize("garbage", ["", "Welcome to OpenClaw!", '{"status": "ok"', "null", "[]", "{}{}", '{"ok":"false"}', '{"status":"ok","result":{}}'])
+def test_an_answer_that_cannot_be_read_is_unknown_and_looked_up(found: Found, garbage: str) -> None:
+    """The scripted ledger says that the turn succeeded and knows its text; nothing is done twice."""
+    company = found({"alpha": {"default": {"garbage": garbage}}})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    eventually(lambda: alpha.phase("job") in ("completed", "circuit_open", "failed"), 20, alpha.last_words)
+    assert len(company.executions()) == 1
+    company.at_rest()
+
+
+def test_a_turn_that_takes_too_long_is_a_failed_attempt(found: Found) -> None:
+    rules = [{"times": 1, "hang": 60}]
+    company = found({"alpha": {"rules": rules, **WORK}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", timeout=1))
+    alpha.run()
+    assert alpha.phase("job") == "completed"
+    assert ends(company) == ["timed_out", "succeeded"]
+    company.at_rest()
+
+
+def test_a_turn_that_somebody_killed_is_unknown_and_not_repeated(found: Found) -> None:
+    """SIGKILL of the call: it may go on in the gateway, so the circuit opens, the run is named, and nothing is repeated."""
+    company = found({"alpha": {"default": {"hang": 30, "reply": "Never."}}})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    (turn,) = eventually(company.executions)
+    os.kill(turn["pid"], signal.SIGKILL)
+    eventually(lambda: [row for row in alpha.attempts("job") if row["waiting_for"] == "lookup"])
+    assert len(company.executions()) == 1
+    assert alpha.phase("job") == "executing"
+
+
+def test_a_cancelled_turn_is_stopped(found: Found) -> None:
+    company = found({"alpha": {"default": {"hang": 30, "reply": "Never."}}})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    eventually(company.executions)
+    alpha.drop("stop.md", message("cancel", "job", "Not needed."))
+    alpha.until("job", "cancelled")
+    eventually(lambda: ends(company) == ["cancelled"])
+    company.at_rest()
+
+
+def test_results_that_do_not_fit_are_cut_with_a_mark_and_an_event(found: Found) -> None:
+    long = "0123456789" * 800
+    plan = {"x": {"agent": "beta", "description": "X"}, "y": {"agent": "gamma", "description": "Y", "depends_on": ["x"]}}
+    company = found(
+        {"alpha": WORK, "beta": {"default": {"reply": long}}, "gamma": {"default": {"reply": "Got: {context}"}}},
+        limits={"context_bytes": 2048},
+        synthesis="concat",
+    )
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", plan=plan))
+    alpha.run()
+    got = alpha.task("job.y")["result"]
+    assert len(got) < 4096
+    (cut,) = alpha.events("context.cut")
+    assert cut["data"]["size"] == 8000
+    assert cut["data"]["sha256"] in got
+    assert cut["data"]["path"] in got
+    assert (alpha.root / cut["data"]["path"]).read_text().strip() == long
+    company.at_rest()
+
+
+def test_an_attempt_after_a_failure_is_told_why(found: Found) -> None:
+    rules = [{"match": {"text": "too short"}, "reply": "Now longer."}]
+    company = found({"alpha": {"rules": rules, "default": {"reply": "---\ntype: reply\nstatus: failed\n---\n\n## Error\n\nIt is too short.\n"}}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job"))
+    alpha.run()
+    assert alpha.task("job")["result"] == "Now longer."
+    assert len(company.executions()) == 2
+    company.at_rest()
+
+
+def test_a_gate_that_is_on_is_passed_by_review_only(found: Found) -> None:
+    rules = [
+        {"match": {"kind": "review"}, "times": 1, "reply": "---\ntype: review\nverdict: changes_requested\n---\n\n## Summary\n\nAdd a date.\n"},
+        {"match": {"kind": "review"}, "reply": "---\ntype: review\nverdict: approved\n---\n\n## Summary\n\nGood.\n"},
+    ]
+    work = [{"match": {"text": "Add a date"}, "reply": "On Monday."}]
+    company = found({"alpha": {"rules": work, "default": {"reply": "Some day."}}, "beta": {"rules": rules}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", gates="quality_gate", reviewers="beta"))
+    alpha.run()
+    row = alpha.task("job")
+    assert (row["phase"], row["result"], row["failures"], row["rework"]) == ("completed", "On Monday.", 0, 1)
+    path = [json.loads(event["data"])["to"] for event in alpha.query("SELECT data FROM events WHERE kind = 'task.transitioned' ORDER BY seq")]
+    assert path == [
+        "spec_review", "execution_ready", "executing", "spec_gate", "quality_gate",
+        "execution_ready", "executing", "spec_gate", "quality_gate", "completed",
+    ]  # fmt: skip
+    company.at_rest()
+
+
+def test_nobody_reviews_their_own_work(found: Found) -> None:
+    company = found({"alpha": {"default": {"reply": "---\ntype: review\nverdict: approved\n---\n\nFine.\n"}}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", gates="spec_review", reviewers="alpha"))
+    alpha.run()
+    assert alpha.phase("job") == "spec_review"
+    assert company.executions() == []
+    company.at_rest()
+
+
+def test_idempotent_work_is_repeated_in_the_same_session_after_an_unknown_outcome(found: Found) -> None:
+    """The first answer is rubbish and the ledger has no text: unknown. `idempotent: true` allows another attempt."""
+    rules = [{"times": 1, "garbage": ""}]
+    company = found({"alpha": {"rules": rules, **WORK}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", idempotent="true"))
+    alpha.run()
+    rows = alpha.attempts("job")
+    assert [row["status"] for row in rows] == ["unknown", "succeeded"]
+    assert rows[0]["session_key"] == rows[1]["session_key"]
+    company.at_rest()
