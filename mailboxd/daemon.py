@@ -108,12 +108,13 @@ class Daemon:
             self._sleep(1.0)
             self.calls.expire(self.engine.clock.monotonic())
             self._reap()
+        with self.engine.batch():
+            self.taskmd.restore()
         self.notifier.ready(f"agent {self.engine.settings.agent}")
         _log.info("ready: agent %s", self.engine.settings.agent)
 
     def _turn(self) -> bool:
         """One round; returns whether there is more to do at once."""
-        before = self.engine.store.last_event()
         mono = self.engine.clock.monotonic()
         self.calls.expire(mono)
         look = self._look or mono >= self._look_at or (self._wait_until is not None and mono >= self._wait_until)
@@ -123,12 +124,11 @@ class Daemon:
         begun = self.relay.perform()
         begun += self._file()
         begun += self._render(mono)
-        self.on_events(before)
         return more or begun > 0 or bool(self.reports)
 
     def _record_round(self, look: bool) -> bool:
         """Everything this wake-up brought, in one transaction."""
-        more = False
+        more, before = False, self.engine.store.last_event()
         with self.engine.batch():
             self._take_reports()
             self._take_ended()
@@ -138,6 +138,7 @@ class Daemon:
             if not self._stopping:
                 self.engine.schedule()
         self.calls.sweep()
+        self.on_events(before)
         return more
 
     def _take_reports(self) -> None:
@@ -303,8 +304,7 @@ class Daemon:
             with suppress(WorldError):
                 self._file()
                 self.taskmd.perform(limit=1000)
-        with self.engine.batch():
-            self._take_reports()
+        self._record_round(look=False)
 
 
 def _file(found: Arrival | Refusal) -> File:

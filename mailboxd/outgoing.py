@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mailboxd.core.effects import Bounce, RunTurn, Send
+from mailboxd.core.planning import DERIVED_CRITERION
 from mailboxd.core.types import Attempt, Gate, Phase, Spec, Task, Turn
 from mailboxd.core.view import Limits
 from mailboxd.messages import codec
@@ -74,6 +75,8 @@ class Outgoing:
     def dispatch(self, effect: RunTurn, task: Task, attempt: Attempt, now: str) -> tuple[bytes, tuple[Cut, ...]]:
         """The `task` message that gives a child to a peer (protocol section 2)."""
         spec, cuts = self._with_context(task)
+        if spec.acceptance_criteria == (DERIVED_CRITERION,):
+            spec = replace(spec, acceptance_criteria=())  # nobody said it: the receiver may derive it for itself
         policy = task.policy
         message = TaskMessage.model_validate(
             {

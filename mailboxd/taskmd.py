@@ -156,6 +156,11 @@ class TaskMarkdown:
                 self.engine.store.mark_for_rendering([task.id])
         return found
 
+    def restore(self) -> None:
+        """Have the files rendered again that were deleted while no daemon ran; inside a batch."""
+        tasks = self.engine.store.open_shown()
+        self.engine.store.mark_for_rendering([task for task, local_id in tasks if not self.files.exists(local_id)])
+
     def look_at(self, task: Task) -> None:
         """Take what was written into one task's file: its agent's turn is about to be judged."""
         now = to_epoch(self.engine.now)
@@ -172,6 +177,8 @@ class TaskMarkdown:
                 self._edit(task, written)
         except (MessageError, PlanError, Refused) as error:
             self._refuse(changed.local_id, changed.raw, task, str(error))
+        if task is not None:
+            self.engine.store.mark_for_rendering([task.id])  # also where the edit said nothing: the store's words stand
 
     def _create(self, local_id: str, written: TaskFile) -> None:
         sender = written.sender or "operator"

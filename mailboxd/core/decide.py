@@ -207,7 +207,7 @@ def _edited(draft: Draft, edit: Edited) -> None:
     if edit.instructions is not None:
         if task.phase.is_terminal:
             raise Refused("ended", f"{task.local_id} is {task.phase}: its instructions can no longer change")
-        spec = replace(task.spec, instructions=edit.instructions, scope_in=edit.instructions)
+        spec, _ = planning.derive(replace(task.spec, instructions=edit.instructions, scope_in=edit.instructions))
         draft.amend("instructions edited in task.md", spec=spec, findings="")
     if edit.added:
         if task.phase.is_terminal or task.phase in AFTER_JOIN:

@@ -27,9 +27,9 @@ def _sentence(event: Event, name: str) -> str:
         case Kind.TASK_AMENDED:
             return f"{name}: {data['note'] or 'changed ' + ', '.join(data['changes'])}"
         case Kind.PLAN_ADOPTED:
-            return f"{name}: a plan with {len(data['children'])} children: {_some(data['children'])}"
+            return f"{name}: a plan: {_some(data['children'])}"
         case Kind.NEEDS_CHANGED:
-            return f"{name}: now depends on {len(data['needs'])} others"
+            return f"{name}: what it depends on was edited"
         case Kind.CIRCUIT_OPENED:
             return f"{name}: circuit open until {data['held_until']}: {first_line(data['reason'])}"
         case Kind.ALARM:
@@ -40,7 +40,7 @@ def _sentence(event: Event, name: str) -> str:
 
 
 def _created(task: Mapping[str, Any], needs: list[str]) -> str:
-    after = f", after {len(needs)} others" if needs else ""
+    after = f", after {len(needs)} other{'s' * (len(needs) > 1)}" if needs else ""
     return f"{task['local_id']}: created for {task['sender']}: {first_line(task['title'], 80)}{after}"
 
 

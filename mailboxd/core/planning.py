@@ -23,10 +23,18 @@ DERIVED_CRITERION = "The instructions are carried out, and the result says what 
 
 
 def derive(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
-    """Fill in mechanically what a spec must have and its sender left out; names what was derived (section 2)."""
+    """Fill in mechanically what a spec must have and its sender left out; names what was derived (section 2).
+
+    The goal is the first line of the instructions. A spec without a goal and without instructions stays weak.
+    """
+    derived: list[str] = []
+    if "goal" in spec.missing and first_line(spec.instructions):
+        spec = replace(spec, goal=first_line(spec.instructions))
+        derived.append("goal")
     if spec.goal.strip() and "acceptance_criteria" in spec.missing:
-        return replace(spec, acceptance_criteria=(DERIVED_CRITERION,)), ("acceptance_criteria",)
-    return spec, ()
+        spec = replace(spec, acceptance_criteria=(DERIVED_CRITERION,))
+        derived.append("acceptance_criteria")
+    return spec, tuple(derived)
 
 
 def create(new: NewTask, ctx: Context) -> Decision:

@@ -46,6 +46,13 @@ class ReadyQueries(Connected):
     def due(self, now: str) -> list[str]:
         return [row[0] for row in self.db.execute("SELECT id FROM tasks WHERE due <= ? ORDER BY due, seq", (now,))]
 
+    def open_shown(self) -> list[tuple[str, str]]:
+        """Id and local id of the open tasks that have a task.md of their own."""
+        return self.db.execute(
+            "SELECT id, local_id FROM tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled')"
+            " AND (parent IS NULL OR mode = 'coordinating')"
+        ).fetchall()
+
     def last_event(self) -> int:
         return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 

@@ -113,6 +113,11 @@ class TaskFiles:
             self._waiting = {local_id: waits for local_id, waits in self._waiting.items() if local_id in present}
         return found
 
+    def exists(self, local_id: str) -> bool:
+        """Whether something stands in the place of this task.md. Raises WorldError."""
+        with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
+            return is_id(local_id) and _status(tasks, local_id) is not None
+
     def remember(self, local_id: str, stamp: Stamp) -> None:
         """This is how the file was when it was last rendered or dealt with: only another stamp is a change."""
         self._seen[local_id] = stamp

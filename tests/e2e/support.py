@@ -78,6 +78,7 @@ class Agent:
         self.inbox = self.root / "mailbox" / "inbox"
         self.log = self.root / "daemon.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._said_before = 0
 
     def settle_in(self, settings: Settings) -> None:
         """Make the workspace and its configuration."""
@@ -166,19 +167,27 @@ class Agent:
     def start(self, *, wait: bool = True, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start the daemon; with `wait`, until it says that it is ready."""
         with self.log.open("ab") as log:
-            before = log.tell()
+            self._said_before = log.tell()
             self.process = subprocess.Popen(
                 [*MAILBOXD, "run"], cwd=self.root, stderr=log, stdout=log, env=environment(env), start_new_session=True
             )
         if wait:
-            eventually(
-                lambda: b"ready" in self.log.read_bytes()[before:] or self.process is None or self.process.poll(), 20
-            )
+            self.until_ready()
         return self.process
+
+    def until_ready(self) -> None:
+        """Wait until the daemon says that it is ready, or has ended."""
+
+        def is_ready() -> bool:
+            said = self.log.read_bytes()[self._said_before :]
+            return b"ready" in said or self.process is None or self.process.poll() is not None
+
+        eventually(is_ready, 30, self.last_words)
 
     def stop(self) -> int:
         """SIGTERM, and the exit status."""
         assert self.process is not None
+        self.until_ready()  # before that it dies of the signal, as any program does
         self.process.terminate()
         return self.ended()
 

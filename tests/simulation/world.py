@@ -272,7 +272,8 @@ class World:
             case "retry":
                 self.command(task, Retry("Try harder."))
             case "unblock":
-                self.command(task, Unblock(self.script.random.choice(list(Remedy))))
+                remedies = [Remedy.ACCEPT] * 4 if task.result else []
+                self.command(task, Unblock(self.script.random.choice([*Remedy, *remedies])))
             case _:
                 self.command(task, Cancel("operator", "not needed"))
 

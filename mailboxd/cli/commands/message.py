@@ -22,7 +22,7 @@ _SENDER = click.option("--from", "sender", type=Header("from", "ID"), required=T
 _EXITS = {EXIT_BAD_MESSAGE: "this cannot be a message"}
 
 
-@click.group()
+@click.group("message")
 def command() -> None:
     """Write a dispatch, a reply or a task.md as the protocol has it, to standard output or a file."""
 

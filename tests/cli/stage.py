@@ -1,0 +1,107 @@
+"""A workspace on disk with a real database, the engine that fills it, and the program that is asked about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from mailboxd import assemble, config
+from mailboxd.cli.program import program
+from mailboxd.cli.session import Session
+from mailboxd.clock import ManualClock
+from mailboxd.core.effects import RunTurn
+from mailboxd.core.inputs import NewTask, Outcome, Succeeded, TurnEnded
+from mailboxd.core.types import Plan, PlannedChild, Policy, Spec, Task
+from mailboxd.engine import Engine
+from mailboxd.messages.answer import read_answer
+from mailboxd.workspace.layout import Workspace
+
+NOW = "2026-11-21T12:00:00.000Z"
+
+
+@dataclass(slots=True)
+class Stage:
+    """The workspace of agent `alpha`. Its clock stands still until a test moves it."""
+
+    ws: Workspace
+    clock: ManualClock
+    pause: Callable[[float], None]
+
+    def run(self, *arguments: str, text: str | None = None, env: dict[str, str | None] | None = None) -> Result:
+        """The program with these arguments, in this process, through its error boundary."""
+        session = Session(path=self.ws.root, clock=self.clock, pause=self.pause)
+        return CliRunner().invoke(program, list(arguments), input=text, obj=session, prog_name="mailboxd", env=env)
+
+    def json(self, *arguments: str) -> Any:
+        """What it answers with --json. It must be good."""
+        result = self.run(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        """The engine in one batch, with the stage's clock."""
+        with assemble.engine(self.ws, config.load(self.ws.config)) as engine:
+            engine.clock = self.clock
+            with engine.batch():
+                yield engine
+
+    def create(
+        self, name: str, *children: PlannedChild, policy: Policy | None = None, sender: str = "operator"
+    ) -> None:
+        """A root task, with a plan if there are children."""
+        with self.engine() as engine:
+            spec = Spec(goal=f"Do {name}", instructions=f"Do {name}", expected_output="One line")
+            plan = Plan(children) if children else None
+            engine.hear(None, NewTask(name, None, name, sender, f"Do {name}", spec, policy or Policy(), plan=plan))
+
+    def start(self) -> None:
+        """Let everything that is ready and has a slot start."""
+        with self.engine() as engine:
+            engine.schedule()
+
+    def end_turn(self, name: str, said: str | Outcome) -> None:
+        """The turn of this task that is under way ends, with what the agent said or another outcome."""
+        with self.engine() as engine:
+            task = task_of(engine, name)
+            order = next(o for o in engine.store.pending(self.clock.now(), 100) if o.task == task.id)
+            effect = order.effect
+            assert isinstance(effect, RunTurn), effect
+            outcome = Succeeded(said) if isinstance(said, str) else said
+            answer = read_answer(said) if isinstance(said, str) else None
+            ended = TurnEnded(effect.turn, effect.attempt_id, order.agent, outcome, answer, effect.gate)
+            engine.hear(task.id, ended, actor=order.agent)
+            engine.store.finish(order.id)
+
+    def phase(self, name: str) -> str:
+        return str(self.json("show", name)["phase"])
+
+
+def task_of(engine: Engine, name: str) -> Task:
+    task = engine.store.by_local_id(name)
+    assert task is not None, name
+    return task
+
+
+def child(key: str, agent: str = "beta", needs: tuple[str, ...] = (), *children: PlannedChild) -> PlannedChild:
+    return PlannedChild(key, (agent,), f"Do {key}", needs, children=children)
+
+
+def make(root: Path, settings: str = "") -> Stage:
+    """A fresh workspace of agent alpha, with these further lines in its configuration."""
+
+    def pause(_seconds: float) -> None:
+        raise AssertionError("nothing here has to be waited for")
+
+    stage = Stage(Workspace(root.resolve()), ManualClock(NOW), pause)
+    made = stage.run("init", str(root), "--agent", "alpha")
+    assert made.exit_code == 0, made.output
+    with stage.ws.config.open("a") as file:
+        file.write(settings)
+    return stage

@@ -1,0 +1,409 @@
+"""What the reading commands say agrees with the database and the files, without a daemon or a configuration."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from mailboxd.core.inputs import Failed, Permanence, Unknown
+from mailboxd.core.status import child_status, task_status
+from mailboxd.core.types import Gate, Phase, Policy
+from mailboxd.store.store import Store
+from mailboxd.taskmd import child_status as child_word
+from mailboxd.taskmd import status_of
+from mailboxd.workspace import lock
+from tests.cli.stage import NOW, Stage, child, task_of
+
+QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
+RESULT = "# Twelve figures\n\n\x1b[31mred\x1b[0m"
+
+
+@pytest.fixture
+def plan(stage: Stage) -> Stage:
+    """`job` with three children: a is completed, b runs, c waits for both; and `other`, ready without a slot."""
+    stage.create("job", child("a"), child("b", "gamma"), child("c", "alpha", ("a", "b")))
+    stage.create("other")
+    stage.start()
+    stage.end_turn("job.a", RESULT)
+    return stage
+
+
+def broken(stage: Stage, sql: str) -> None:
+    with closing(sqlite3.connect(stage.ws.database)) as db, db:
+        db.execute(sql)
+
+
+# ---------------------------------------------------------------- status
+
+
+def test_an_empty_workspace_has_a_status(stage: Stage) -> None:
+    found = stage.json("status")
+    assert found["workspace"] == str(stage.ws.root)
+    assert found["agent"] == "alpha"
+    assert found["daemon"] == {"running": False, "pid": None}
+    assert (found["tasks"], found["open"], found["blocked"], found["next"]) == ({}, 0, [], None)
+    assert found["messages"] == {"received": 0, "archived": 0, "rejected": 0, "pending": 0, "sent": 0}
+
+
+def test_status_counts_what_is_open_and_says_what_happens_next(plan: Stage) -> None:
+    found = plan.json("status")
+    assert found["tasks"] == {"completed": 1, "execution_ready": 1, "executing": 3}
+    assert found["open"] == 4
+    assert [row["local_id"] for row in found["open_tasks"]] == ["job", "other"]
+    assert found["next"]["task"] in ("job.b", "other")
+
+
+def test_status_names_the_daemon_that_runs(stage: Stage) -> None:
+    with lock.acquire(stage.ws, NOW):
+        found = stage.json("status")["daemon"]
+        text = stage.run("status").stdout
+    assert found["running"]
+    assert f"running, pid {found['pid']}" in text
+
+
+def test_every_file_that_came_in_is_accounted_for(stage: Stage) -> None:
+    for name in ("one.md", "two.md", ".hidden.md", "half.md.tmp"):
+        (stage.ws.inbox / name).write_text("do it")
+    found = stage.json("status")
+    assert found["messages"] == {"received": 2, "archived": 0, "rejected": 0, "pending": 2, "sent": 0}
+    assert found["next"] == {"at": None, "task": None, "what": "2 in the inbox are judged"}
+    assert "once a daemon runs: 2 in the inbox are judged" in stage.run("status").stdout
+
+
+def test_status_says_what_is_blocked_and_how_to_go_on(stage: Stage) -> None:
+    stage.create("asks")
+    stage.start()
+    stage.end_turn("asks", QUESTION)
+    stage.create("lost", policy=Policy(max_attempts=3))
+    stage.start()
+    stage.end_turn("lost", Unknown("the gateway went away", "run_9", looked_up=True))
+    stage.create("unreviewed", policy=Policy(gates=frozenset({Gate.SPEC_REVIEW})))
+    blocked = {row["task"]: row for row in stage.json("status")["blocked"]}
+    assert blocked["asks"]["why"] == "asks operator: Which figures?"
+    assert blocked["lost"]["kind"] == "circuit"
+    assert "no reviewer" in blocked["unreviewed"]["why"]
+    assert "-> mailboxd unblock lost --retry | --fail" in stage.run("status").stdout
+
+
+@pytest.mark.parametrize("line", ["agent: beta\n", "agent: 'beta'\r\n", "{agent: beta}\n", '"agent": "beta" # it\n'])
+def test_the_agent_is_read_however_it_is_written(stage: Stage, line: str) -> None:
+    stage.ws.config.write_text(line)
+    assert stage.json("status")["agent"] == "beta"
+
+
+def test_status_works_without_a_configuration(stage: Stage) -> None:
+    stage.ws.config.unlink()
+    assert stage.json("status")["agent"] is None
+
+
+# ---------------------------------------------------------------- ls, tree
+
+
+def test_ls_lists_root_tasks_and_the_children_if_asked(plan: Stage) -> None:
+    assert [row["local_id"] for row in plan.json("ls")] == ["job", "other"]
+    rows = {row["local_id"]: row for row in plan.json("ls", "--children")}
+    assert list(rows) == ["job", "job.a", "job.b", "job.c", "other"]
+    assert (rows["job"]["children_total"], rows["job"]["children_completed"]) == (3, 1)
+    assert [row["local_id"] for row in plan.json("ls", "--children", "--agent", "gamma")] == ["job.b"]
+    assert [row["local_id"] for row in plan.json("ls", "--children", "--phase", "completed")] == ["job.a"]
+    assert "✓ completed" in plan.run("ls", "--children").stdout
+
+
+def test_ls_keeps_to_the_latest_of_what_has_ended(stage: Stage) -> None:
+    for number in range(12):
+        stage.create(f"t{number:02}")
+        stage.clock.advance(1)
+        assert stage.run("cancel", f"t{number:02}").exit_code == 0
+    stage.create("live")
+    assert [row["local_id"] for row in stage.json("ls")] == [*(f"t{n:02}" for n in range(2, 12)), "live"]
+    assert len(stage.json("ls", "--all")) == 13
+
+
+def test_a_tree_shows_every_level_with_words_and_symbols(stage: Stage) -> None:
+    stage.create("job", child("a", "beta", (), child("x"), child("y", "beta", ("x",))), child("b", "alpha", ("a",)))
+    found = stage.json("tree", "job")
+    assert [node["key"] for node in found["children"]] == ["a", "b"]
+    assert [node["key"] for node in found["children"][0]["children"]] == ["x", "y"]
+    assert found["children"][1]["depends_on"] == ["a"]
+    lines = stage.run("tree", "job", env={"COLUMNS": "80"}).stdout.splitlines()
+    assert [line[: line.index("○")] for line in lines] == ["", "├─ ", "│  ├─ ", "│  └─ ", "└─ "]
+    assert lines[3] == "│  └─ ○ execution_ready  y (beta)  after x: Do y"
+    assert len(stage.json("tree", "job.a")["children"]) == 2
+
+
+def test_a_tree_fits_on_80_columns_and_is_plain_without_a_terminal(stage: Stage) -> None:
+    stage.create("job", *(child(f"k{'e' * 30}{n}") for n in range(5)))
+    output = stage.run("tree", "job", env={"COLUMNS": "80"}).stdout
+    assert all(len(line) <= 80 for line in output.splitlines())
+    assert "\x1b" not in output
+
+
+# ---------------------------------------------------------------- show
+
+
+def test_show_has_all_that_is_on_record(plan: Stage) -> None:
+    found = plan.json("show", "job")
+    assert (found["task_id"], found["local_id"], found["title"], found["mode"]) == (
+        "job",
+        "job",
+        "Do job",
+        "coordinating",
+    )
+    assert (found["phase"], found["status"], found["from"], found["agent"]) == (
+        "executing",
+        "executing",
+        "operator",
+        "alpha",
+    )
+    assert found["spec"]["expected_output"] == "One line"
+    assert found["spec"]["risks"] == ""
+    assert found["policy"]["max_attempts"] == 3
+    attempt = found["attempts"][0]
+    assert (attempt["ordinal"], attempt["executor"], attempt["status"]) == (1, "alpha", "running")
+    assert attempt["waiting_for"] == "children"
+    assert set(attempt["usage"]) == {"input_tokens", "output_tokens", "cost_usd"}
+    a, b, c = found["children"]
+    assert (a["key"], a["agent"], a["phase"], a["status"], a["local_id"]) == ("a", "beta", "completed", "done", "job.a")
+    assert a["result_summary"] == "Twelve figures"
+    assert (b["status"], c["status"], c["depends_on"]) == ("dispatched", "pending", ["a", "b"])
+
+
+def test_show_of_a_child_names_its_place_and_its_results(plan: Stage) -> None:
+    found = plan.json("show", "job.a")
+    assert (found["parent"], found["root"], found["key"], found["results"]) == ("job", "job", "a", RESULT)
+    assert found["artifacts"][0]["kind"] == "primary_output"
+    assert plan.json("show", "job.c")["dependencies"] == [
+        {"key": "a", "local_id": "job.a", "phase": "completed"},
+        {"key": "b", "local_id": "job.b", "phase": "executing"},
+    ]
+
+
+def test_show_keeps_secrets_and_terminal_codes_to_itself(plan: Stage) -> None:
+    with plan.engine() as engine:
+        attempt = engine.store.attempt(task_of(engine, "job.b").id, 1)
+        assert attempt is not None
+    assert attempt.reply_token not in plan.run("show", "job.b", "--json").stdout
+    text = plan.run("show", "job.a").stdout
+    assert "\\x1b[31mred" in text
+    assert "\x1b" not in text
+
+
+def test_a_task_is_found_by_any_unique_beginning(plan: Stage) -> None:
+    task_id = plan.json("show", "job.b")["id"]
+    assert plan.json("show", task_id)["local_id"] == "job.b"
+    assert plan.json("show", "jo")["local_id"] == "job"
+    assert plan.json("show", "ot")["local_id"] == "other"
+    plan.create("jolly")
+    refused = plan.run("show", "jo")
+    assert refused.exit_code == 69
+    assert "'jo' fits several tasks: job, " in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["nope", "", "%", "tsk_", "job.", "\udcff", "a" * 100_000])
+def test_a_task_that_is_not_there_is_no_bug(plan: Stage, name: str) -> None:
+    result = plan.run("show", "--", name)
+    assert result.exit_code in (0, 69), result.output
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_the_words_for_a_status_are_those_of_task_md(stage: Stage, phase: Phase) -> None:
+    stage.create("direct")
+    stage.create("coordinating", child("a"))
+    for statement in ("attempt = 0, result = ''", "attempt = 1, result = ''", "attempt = 1, result = 'x'"):
+        broken(stage, f"UPDATE tasks SET phase = '{phase}', {statement}")
+        with closing(Store.open(stage.ws.database, NOW)) as store:
+            for name in ("direct", "coordinating"):
+                task = store.by_local_id(name)
+                assert task is not None
+                said = task_status(phase, task.mode, attempted=task.attempt > 0, has_result=bool(task.result))
+                assert said == status_of(task)
+                assert child_status(phase, attempted=task.attempt > 0) == child_word(task)
+
+
+# ---------------------------------------------------------------- history, logs
+
+
+def test_history_is_one_sentence_per_event_and_agrees_with_the_table(plan: Stage) -> None:
+    events = plan.json("history")
+    with closing(sqlite3.connect(plan.ws.database)) as db:
+        rows = db.execute("SELECT seq, at, kind, role, actor, data, hash FROM events ORDER BY seq").fetchall()
+    told = [tuple(e[name] for name in ("seq", "at", "kind", "role", "actor")) for e in events]
+    assert told == [row[:5] for row in rows]
+    assert [(e["data"], e["hash"]) for e in events] == [(json.loads(row[5]), row[6]) for row in rows]
+    lines = plan.run("history").stdout.splitlines()
+    assert len(lines) == len(rows)
+    assert lines[0].split(maxsplit=2) == ["1", NOW, "job: created for operator: Do job"]
+
+
+def test_history_of_a_task_is_its_own_or_that_of_all_below_it(plan: Stage) -> None:
+    assert {event["task"] for event in plan.json("history", "job")} == {"job"}
+    below = plan.json("history", "job", "--tree")
+    assert {event["task"] for event in below} == {"job", "job.a", "job.b", "job.c"}
+    last = below[-1]["seq"]
+    assert plan.json("history", "job", "--tree", "--since", str(last)) == []
+    assert plan.json("history", "job", "--tree", "--since", str(last - 1)) == [below[-1]]
+
+
+def test_a_history_that_holds_is_verified(plan: Stage) -> None:
+    found = plan.json("history", "--verify")
+    assert found["holds"]
+    assert found["events"] == len(plan.json("history"))
+    assert "the chain holds" in plan.run("history", "--verify").stdout
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("UPDATE tasks SET title = 'forged'", "tasks:"),
+        ("DROP TRIGGER events_are_never_removed", ""),
+    ],
+)
+def test_a_history_that_was_tampered_with_is_found_out(plan: Stage, sql: str, says: str) -> None:
+    broken(plan, sql)
+    if not says:
+        broken(plan, "DELETE FROM events WHERE seq = 3")
+        says = "event 3 is missing"
+    result = plan.run("history", "--verify")
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert json.loads(plan.run("history", "--verify", "--json").stdout)["holds"] is False
+
+
+def test_following_tells_what_happens_meanwhile_and_ends_well_with_ctrl_c(stage: Stage) -> None:
+    steps = iter([lambda: stage.create("new"), lambda: None])
+
+    def meanwhile(_seconds: float) -> None:
+        step = next(steps, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+
+    stage.create("old")
+    stage.pause = meanwhile
+    result = stage.run("history", "--follow")
+    assert result.exit_code == 0
+    assert "new: created for operator" in result.stdout
+    assert result.stdout.splitlines() == stage.run("history").stdout.splitlines()
+
+
+def test_logs_begin_with_the_latest_lines(plan: Stage) -> None:
+    events = plan.json("history")
+    lines = plan.run("logs", "-n", "2").stdout.splitlines()
+    assert lines == [f"{e['at']} {e['kind']}: {e['text']}" for e in events[-2:]]
+    objects = [json.loads(line) for line in plan.run("logs", "-n", "2", "--json").stdout.splitlines()]
+    assert objects == events[-2:]
+
+
+# ---------------------------------------------------------------- why
+
+
+def because(stage: Stage, name: str) -> list[tuple[int, str, str]]:
+    found = stage.json("why", name)
+    return [(line["depth"], line["task"], line["kind"]) for line in found["because"] if line["kind"] != "daemon"]
+
+
+def test_why_follows_the_chain_to_its_root(plan: Stage) -> None:
+    assert because(plan, "job.c") == [(0, "job.c", "dependency"), (1, "job.b", "turn")]
+    assert because(plan, "job") == [(0, "job", "children"), (1, "job.b", "turn"), (1, "job", "more")]
+    assert because(plan, "other") == [(0, "other", "turn")]
+    text = plan.run("why", "job.c").stdout
+    assert "waits until job.b is completed" in text
+    assert "no daemon runs in this workspace" in text
+    assert "last sign of life:" in text
+
+
+def test_why_a_task_pauses_and_until_when(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    stage.end_turn("job", Failed("overloaded", Permanence.TRANSIENT))
+    line = stage.json("why", "job")["because"][-1]
+    assert line["kind"] == "backoff"
+    assert line["at"] > NOW
+    assert stage.json("why", "job")["next"]["what"] == "attempt 2 by alpha starts"
+
+
+def test_why_a_task_waits_for_a_slot(stage: Stage) -> None:
+    for name in ("one", "two"):
+        stage.create(name)
+    stage.start()
+    line = stage.json("why", "two")["because"][-1]
+    assert (line["kind"], line["text"]) == ("slot", f"waits for a slot; busy: alpha with one since {NOW}")
+
+
+def test_why_an_outcome_is_unknown(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    stage.end_turn("job", Unknown("the gateway went away", "run_9"))
+    line = stage.json("why", "job")["because"][-1]
+    assert line["kind"] == "lookup"
+    assert "run run_9" in line["text"]
+    assert line["hint"].startswith("openclaw tasks show agent:alpha:mailboxd:job")
+
+
+def test_why_a_gate_waits_for_the_reviewers_of_this_round(stage: Stage) -> None:
+    policy = Policy(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("critic", "judge"))
+    stage.create("job", policy=policy)
+    stage.start()
+    stage.end_turn("job", "It is done.")
+    assert stage.json("why", "job")["because"][-1]["text"] == "the quality_gate waits for critic, judge"
+    stage.end_turn("job", "---\ntype: review\nverdict: approved\n---\n\nGood.\n")
+    assert stage.json("why", "job")["because"][-1]["text"] == "the quality_gate waits for judge"
+
+
+def test_a_large_plan_is_explained_in_a_few_lines(stage: Stage) -> None:
+    stage.create("job", *(child(f"n{number}", needs=(f"n{number - 1}",) if number else ()) for number in range(300)))
+    stage.start()
+    lines = because(stage, "job")
+    assert lines[:2] == [(0, "job", "children"), (1, "job.n0", "turn")]
+    assert len(lines) == 3
+    assert len(because(stage, "job.n299")) == 200
+
+
+# ---------------------------------------------------------------- trouble
+
+
+def test_without_a_database_it_is_said_how_to_get_one(stage: Stage) -> None:
+    stage.ws.database.unlink()
+    for verb in (["status"], ["ls"], ["show", "x"], ["tree", "x"], ["history"], ["logs"], ["why", "x"]):
+        result = stage.run(*verb)
+        assert result.exit_code == 69, verb
+        assert "there is no database yet" in result.stderr
+
+
+def test_a_damaged_database_is_the_worlds_fault(stage: Stage) -> None:
+    stage.ws.database.write_bytes(b"not a database, but long enough to be read as one" * 100)
+    result = stage.run("status")
+    assert result.exit_code == 75
+    assert "cannot be read" in result.stderr
+
+
+def test_reading_changes_nothing(plan: Stage) -> None:
+    def all_of_it() -> Any:
+        with closing(sqlite3.connect(plan.ws.database)) as db:
+            return list(db.iterdump())
+
+    before = all_of_it()
+    for verb in (["status"], ["ls"], ["show", "job"], ["tree", "job"], ["history"], ["logs"], ["why", "job"]):
+        assert plan.run(*verb).exit_code == 0
+    assert all_of_it() == before
+
+
+@pytest.mark.parametrize("verb", [["status"], ["ls"], ["show", "job"], ["tree", "job"], ["history"], ["why", "job"]])
+def test_reading_imports_nothing_heavy(plan: Stage, verb: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from mailboxd.cli.program import program\n"
+        "program.main(sys.argv[1:], standalone_mode=False)\n"
+        "heavy = {'pydantic', 'yaml', 'jinja2', 'rich', 'watchdog', 'frontmatter', 'subprocess', 'logging'}\n"
+        "assert not heavy & set(sys.modules), sorted(heavy & set(sys.modules))\n"
+    )
+    argv = [sys.executable, "-c", code, *verb, "-w", str(plan.ws.root)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

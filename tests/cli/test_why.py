@@ -1,0 +1,209 @@
+"""Explanations are pure: a picture in, words out. The pictures that the store loads are tested with the program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailboxd.core.picture import Occupied, Pending, Picture, Sign, Standing, Try
+from mailboxd.core.types import AttemptStatus, Phase, Waiting
+from mailboxd.core.why import Cause, cause_of, explain
+
+NOW = "2026-11-21T12:00:00.000Z"
+LATER = "2026-11-21T12:30:00.000Z"
+EARLIER = "2026-11-21T11:00:00.000Z"
+
+
+def standing(name: str, phase: Phase = Phase.EXECUTION_READY, **values: object) -> Standing:
+    return replace(Standing(f"tsk_{name}", name, phase, "alpha"), **values)  # type: ignore[arg-type]
+
+
+def tried(waiting: Waiting, status: AttemptStatus = AttemptStatus.RUNNING, ordinal: int = 1, error: str = "") -> Try:
+    return Try(ordinal, "beta", status, waiting, EARLIER, error, "run_7", "agent:beta:mailboxd:x-1-0")
+
+
+def picture(*tasks: Standing, daemon: int | None = 7, calls: tuple[Occupied, ...] = ()) -> Picture:
+    return Picture(NOW, daemon, {task.id: task for task in tasks}, calls, Sign(3, EARLIER, "it was created"))
+
+
+def alone(task: Standing, calls: tuple[Occupied, ...] = ()) -> Cause:
+    return cause_of(task, picture(task, calls=calls))
+
+
+def told(first: Standing, *others: Standing) -> list[tuple[int, str, str]]:
+    explanation = explain(picture(first, *others), first.id)
+    return [(cause.depth, cause.task, cause.kind) for cause in explanation.causes]
+
+
+def test_a_weak_spec_says_what_it_lacks() -> None:
+    cause = alone(standing("a", Phase.SPEC_DRAFT, missing=("goal", "acceptance_criteria")))
+    assert (cause.kind, cause.text) == ("spec", "its spec lacks: goal, acceptance_criteria")
+    assert not cause.then
+
+
+def test_a_gate_names_the_reviewers_that_have_not_spoken() -> None:
+    cause = alone(standing("a", Phase.QUALITY_GATE, silent=("critic",), pending=(Pending("run_turn", "critic", NOW),)))
+    assert (cause.kind, cause.text, cause.at) == (
+        "review",
+        "the quality_gate waits for critic",
+        "2026-11-21T12:10:00.000Z",
+    )
+
+
+def test_a_gate_without_a_reviewer_can_only_be_mended_by_a_person() -> None:
+    cause = alone(standing("a", Phase.SPEC_GATE, reason="spec_gate is on, but no reviewer is named"))
+    assert (cause.kind, cause.text, cause.then) == ("reviewers", "spec_gate is on, but no reviewer is named", "")
+
+
+def test_a_dependency_is_followed_down_to_the_root_cause() -> None:
+    last = standing("c", unmet=1, needs=("tsk_b",))
+    middle = standing("b", unmet=1, needs=("tsk_a",))
+    first = standing("a", Phase.CIRCUIT_OPEN, reason="3 attempts failed", due=LATER)
+    assert told(last, middle, first) == [(0, "c", "dependency"), (1, "b", "dependency"), (2, "a", "circuit")]
+
+
+def test_what_two_wait_for_is_explained_once() -> None:
+    last = standing("d", unmet=2, needs=("tsk_b", "tsk_c"))
+    left, right = (standing(name, unmet=1, needs=("tsk_a",)) for name in "bc")
+    lines = told(last, left, right, standing("a"))
+    assert [line[1:] for line in lines if line[1] == "a"] == [("a", "ready")]
+    assert [line[1] for line in lines] == ["d", "b", "a", "c"]
+
+
+def test_a_parent_shows_the_children_that_hold_it_up_and_counts_those_that_wait_for_them() -> None:
+    parent = standing("p", Phase.EXECUTING, attempts=(tried(Waiting.CHILDREN),), open_children=30,
+                      children=("tsk_a", "tsk_b"))  # fmt: skip
+    first = standing("a", parent="tsk_p")
+    second = standing("b", parent="tsk_p", unmet=1, needs=("tsk_a",))
+    explanation = explain(picture(parent, first, second), parent.id)
+    assert [cause.task for cause in explanation.causes] == ["p", "a", "p"]
+    assert explanation.causes[0].text == "waits for 30 children"
+    assert explanation.causes[2].text == "and 29 more, most of which wait for these"
+
+
+def test_backoff_says_until_when_and_how_not_to_wait() -> None:
+    cause = alone(
+        standing("a", not_before=LATER, error="overloaded", attempts=(tried(Waiting.NOTHING, AttemptStatus.FAILED),))
+    )
+    assert (cause.kind, cause.at, cause.then) == ("backoff", LATER, "attempt 2 by alpha starts")
+    assert "overloaded" in cause.text
+    assert "mailboxd retry a" in cause.hint
+
+
+def test_backoff_that_is_over_is_no_reason() -> None:
+    assert alone(standing("a", not_before=EARLIER)).kind == "ready"
+
+
+def test_a_slot_names_the_calls_that_occupy_the_agent() -> None:
+    calls = (Occupied("gamma", "other", EARLIER), Occupied("alpha", "mine", EARLIER))
+    cause = alone(standing("a"), calls)
+    assert (cause.kind, cause.text) == ("slot", f"waits for a slot; busy: alpha with mine since {EARLIER}")
+
+
+def test_a_task_whose_children_do_the_work_needs_no_slot() -> None:
+    assert alone(standing("a", coordinates=True), (Occupied("alpha", "mine", EARLIER),)).kind == "ready"
+
+
+def test_a_child_of_a_parent_that_does_not_execute_waits_for_the_parent() -> None:
+    child = standing("p.a", parent="tsk_p", parent_live=False)
+    parent = standing("p", not_before=LATER)
+    assert told(child, parent) == [(0, "p.a", "parent"), (1, "p", "backoff")]
+
+
+def test_a_turn_says_who_works_since_when_and_when_it_is_over() -> None:
+    pending = (Pending("run_turn", "beta", NOW),)
+    cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.TURN),), pending=pending, timeout=60))
+    assert (cause.kind, cause.text) == ("turn", f"beta works on it (attempt 1) since {NOW}")
+    assert (cause.at, cause.then) == ("2026-11-21T12:01:00.000Z", "the turn is over, at the latest")
+
+
+def test_a_peer_that_owes_a_reply_has_a_lease() -> None:
+    cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.REPLY),), due=LATER))
+    assert (cause.kind, cause.at) == ("reply", LATER)
+    assert cause.text == f"beta has taken it (attempt 1, {EARLIER}) and has not replied"
+
+
+def test_an_unknown_outcome_says_how_to_check() -> None:
+    pending = (Pending("look_up", "beta", NOW, LATER),)
+    cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.LOOKUP),), pending=pending))
+    assert (cause.kind, cause.at) == ("lookup", LATER)
+    assert "run run_7" in cause.text
+    assert cause.hint == "openclaw tasks show agent:beta:mailboxd:x-1-0 --json"
+
+
+def test_a_question_says_to_whom_and_how_to_answer() -> None:
+    cause = alone(
+        standing("a", Phase.EXECUTING, attempts=(tried(Waiting.ANSWER),), question=("operator", "# Which?\n"))
+    )
+    assert (cause.kind, cause.text, cause.hint) == ("question", "asks operator: Which?", 'mailboxd answer a "..."')
+
+
+def test_an_open_circuit_lists_its_attempts_and_the_ways_out() -> None:
+    attempts = (
+        tried(Waiting.NOTHING, AttemptStatus.FAILED, 1, "overloaded"),
+        tried(Waiting.NOTHING, AttemptStatus.UNKNOWN, 2, "the gateway went away"),
+    )
+    task = standing("a", Phase.CIRCUIT_OPEN, reason="outcome unknown", due=LATER, attempts=attempts)
+    circuit, first, second = explain(picture(task), task.id).causes
+    assert (circuit.at, circuit.then) == (LATER, "it fails, unless somebody unblocks it")
+    assert circuit.hint == "mailboxd unblock a --retry | --fail"
+    assert (first.text, first.hint) == ("attempt 1 by beta: failed: overloaded", "")
+    assert second.hint == "openclaw tasks show agent:beta:mailboxd:x-1-0 --json"
+    assert alone(replace(task, has_result=True)).hint == "mailboxd unblock a --retry | --accept | --fail"
+
+
+def test_without_a_daemon_that_is_said_first() -> None:
+    task = standing("a")
+    causes = explain(picture(task, daemon=None), task.id).causes
+    assert [cause.kind for cause in causes] == ["daemon", "ready"]
+    assert causes[0].hint == "mailboxd run"
+
+
+def test_what_has_ended_waits_for_nothing_not_even_a_daemon() -> None:
+    task = standing("a", Phase.FAILED, error="no access")
+    explanation = explain(picture(task, daemon=None), task.id)
+    assert [(cause.text, cause.hint) for cause in explanation.causes] == [("has failed: no access", "mailboxd retry a")]
+    assert explanation.next is None
+
+
+def test_the_next_thing_to_happen_is_the_earliest_in_the_chain() -> None:
+    last = standing("b", unmet=2, needs=("tsk_a", "tsk_c"))
+    soon = standing("c", not_before="2026-11-21T12:00:05.000Z")
+    open_circuit = standing("a", Phase.CIRCUIT_OPEN, due=LATER)
+    explanation = explain(picture(last, open_circuit, soon), last.id)
+    assert explanation.next is not None
+    assert (explanation.next.task, explanation.next.at) == ("c", "2026-11-21T12:00:05.000Z")
+
+
+def test_the_last_sign_of_life_is_passed_on() -> None:
+    assert explain(picture(standing("a")), "tsk_a").sign == Sign(3, EARLIER, "it was created")
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_every_phase_has_an_explanation(phase: Phase) -> None:
+    assert alone(standing("a", phase)).text
+
+
+names = st.sampled_from("abcdefgh").map(lambda letter: f"tsk_{letter}")
+tasks = st.builds(
+    lambda letter, phase, needs, children, parent, waiting: standing(
+        letter, phase, unmet=len(needs), needs=tuple(needs), open_children=len(children), children=tuple(children),
+        parent=parent, parent_live=parent is None, attempts=(tried(waiting),),
+    ),
+    st.sampled_from("abcdefgh"), st.sampled_from(list(Phase)), st.lists(names, max_size=4, unique=True),
+    st.lists(names, max_size=4, unique=True), st.none() | names, st.sampled_from(list(Waiting)),
+)  # fmt: skip
+
+
+@given(st.lists(tasks, min_size=1, max_size=8))
+def test_any_picture_is_explained_however_it_is_tangled(found: list[Standing]) -> None:
+    """Also one with cycles or holes: no loop, every task at most once, the asked one first."""
+    first = found[0]
+    shown = picture(*found)
+    causes = explain(shown, first.id).causes
+    own = [cause.task for cause in causes if cause.kind not in ("attempt", "more")]
+    assert own[0] == first.local_id
+    assert len(own) == len(set(own))
