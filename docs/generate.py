@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from mailboxd import config, errors
 from mailboxd.cli.program import program
 from mailboxd.core import lifecycle
-from mailboxd.core.types import TERMINAL, Mode, Phase
+from mailboxd.core.terms import TERMINAL, Mode, Phase
 from mailboxd.messages import codec, headers, taskfile
 from mailboxd.messages.message import Message
 from mailboxd.messages.models import MESSAGE_TYPES

@@ -37,7 +37,8 @@ from mailboxd.core.inputs import (
 from mailboxd.core.lifecycle import CLOSES_CHILDREN
 from mailboxd.core.roles import Verb, require
 from mailboxd.core.settle import settle
-from mailboxd.core.types import TERMINAL, Phase, Plan, PlannedChild, Policy, Task
+from mailboxd.core.terms import TERMINAL, Phase
+from mailboxd.core.types import Plan, PlannedChild, Policy, Task
 from mailboxd.core.view import Context, Level, Limits
 from mailboxd.errors import Refused
 from mailboxd.ids import Ids

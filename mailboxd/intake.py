@@ -27,7 +27,8 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.local_ids import distinct, root_local_id
 from mailboxd.core.planning import apply
-from mailboxd.core.types import OPERATORS, Origin, Plan, Task
+from mailboxd.core.terms import OPERATORS
+from mailboxd.core.types import Origin, Plan, Task
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.messages.answer import answer_of

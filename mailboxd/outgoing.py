@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from mailboxd.core.effects import Bounce, RunTurn, Send
 from mailboxd.core.planning import DERIVED_CRITERION
-from mailboxd.core.types import Attempt, Gate, Phase, Spec, Task, Turn
+from mailboxd.core.terms import Gate, Phase, Turn
+from mailboxd.core.types import Attempt, Spec, Task
 from mailboxd.core.view import Limits
 from mailboxd.messages import codec
 from mailboxd.messages.context import Carried, Cut, Upstream, carry, shorten

@@ -15,7 +15,7 @@ from mailboxd.agents.discovery import parse_agents, parse_allowed
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
 from mailboxd.calls import Call, Calls, NewCall
-from mailboxd.core.types import OPERATORS, SELF
+from mailboxd.core.terms import OPERATORS, SELF
 from mailboxd.engine import Engine
 from mailboxd.messages.prompts import Peer
 

@@ -21,8 +21,8 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Failed, Outcome, Succeeded
 from mailboxd.core.retry import backoff
 from mailboxd.core.session import message_key
+from mailboxd.core.terms import OPERATORS
 from mailboxd.core.times import plus
-from mailboxd.core.types import OPERATORS
 from mailboxd.engine import Engine
 from mailboxd.outgoing import Outgoing
 from mailboxd.store.store import Order

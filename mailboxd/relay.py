@@ -20,7 +20,8 @@ from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.effects import Bounce, Compose, LookUp, Resend, RunTurn, Send, StopTurns
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Aborted, Answer, Failed, Outcome, Permanence, Results, Succeeded, TurnEnded, Unknown
-from mailboxd.core.types import Attempt, AttemptStatus, Phase, Task, Turn
+from mailboxd.core.terms import AttemptStatus, Phase, Turn
+from mailboxd.core.types import Attempt, Task
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, WorldError
 from mailboxd.messages.answer import read_answer

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ValidationError
 from mailboxd import config
 from mailboxd.config.model import Config, LimitsSection
 from mailboxd.config.texts import keys
-from mailboxd.core.types import Gate, Policy, Synthesis, is_id
+from mailboxd.core.terms import Gate, Synthesis, is_id
+from mailboxd.core.types import Policy
 from mailboxd.core.view import Limits
 from mailboxd.errors import EXIT_CONFIG, ConfigError
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.jsonout import at, cli_error, parse, parse_object, text_at
-from mailboxd.core.types import is_id
+from mailboxd.core.terms import is_id
 
 MINIMUM_VERSION = (2026, 8, 1)
 """Older ones silently run a turn again when the gateway goes away in the middle of it."""

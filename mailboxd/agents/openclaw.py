@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd.core.inputs import Failed, Permanence
-from mailboxd.core.types import is_id
+from mailboxd.core.terms import is_id
 
 MAX_MESSAGE_BYTES = 4_194_304
 """The longest message file that OpenClaw takes."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mailboxd.cli.text import plain, say, to_json
-from mailboxd.core.types import OPERATORS
+from mailboxd.core.terms import OPERATORS
 from mailboxd.errors import Refused
 
 if TYPE_CHECKING:

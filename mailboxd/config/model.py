@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from mailboxd.core.types import Gate, Policy, Synthesis, is_id
+from mailboxd.core.terms import Gate, Synthesis, is_id
+from mailboxd.core.types import Policy
 from mailboxd.core.view import Limits
 
 _DAY = 86_400

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from mailboxd.config.model import Config, Section
-from mailboxd.core.types import is_id
+from mailboxd.core.terms import is_id
 from mailboxd.errors import ConfigError
 
 _WIDTH = 110

@@ -39,9 +39,10 @@ from mailboxd.core.session import next_session_key
 from mailboxd.core.settle import (
     synthesise,
 )
+from mailboxd.core.terms import AttemptStatus, Mode, Phase, Turn, Waiting, same_agent
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
-from mailboxd.core.types import Attempt, AttemptStatus, Mode, Phase, Plan, Turn, Waiting, same_agent
+from mailboxd.core.types import Attempt, Plan
 from mailboxd.errors import PlanError, Refused
 
 SKIP = "REPLY_SKIP"

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from mailboxd.core.types import Plan, PlannedChild, is_id
+from mailboxd.core.terms import is_id
+from mailboxd.core.types import Plan, PlannedChild
 from mailboxd.core.view import Level, Limits
 from mailboxd.errors import PlanError
 

@@ -32,7 +32,8 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.lifecycle import AFTER_JOIN, CLOSES_CHILDREN, TRANSITIONS, Trigger
 from mailboxd.core.settle import announce_end, cancel, settle_draft
-from mailboxd.core.types import OPERATORS, AttemptStatus, Mode, Phase, Plan, PlannedChild, Waiting, same_agent
+from mailboxd.core.terms import OPERATORS, AttemptStatus, Mode, Phase, Waiting, same_agent
+from mailboxd.core.types import Plan, PlannedChild
 from mailboxd.core.view import Context, View
 from mailboxd.errors import Refused
 
@@ -202,7 +203,9 @@ def _edited(draft: Draft, edit: Edited) -> None:
         draft.amend("notes edited in task.md", notes=edit.notes)
     if edit.sections is not None:
         draft.amend("sections edited in task.md", sections=edit.sections)
-    if edit.results is not None and task.phase is Phase.EXECUTING:
+    if edit.results is not None:
+        if task.phase is not Phase.EXECUTING:
+            raise Refused("ended", f"{task.local_id} is {task.phase}: its results can not be written now")
         draft.amend("results written in task.md", draft_result=edit.results)
     if edit.instructions is not None:
         if task.phase.is_terminal:

@@ -13,7 +13,8 @@ from mailboxd.core import lifecycle
 from mailboxd.core.effects import Effect
 from mailboxd.core.events import Event, Kind, Role, evolve
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.types import Attempt, AttemptStatus, Task, Waiting
+from mailboxd.core.terms import AttemptStatus, Waiting
+from mailboxd.core.types import Attempt, Task
 from mailboxd.core.view import Context, Family, View
 from mailboxd.core.wire import from_json, to_json
 

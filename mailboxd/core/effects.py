@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mailboxd.core.types import Gate, Turn
+from mailboxd.core.terms import Gate, Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from mailboxd.core.draft import Draft
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.retry import backoff, is_exhausted
 from mailboxd.core.settle import announce_end, open_circuit
+from mailboxd.core.terms import AttemptStatus
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
-from mailboxd.core.types import AttemptStatus
 
 
 def outcome_unknown(draft: Draft, error: str) -> None:

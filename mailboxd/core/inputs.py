@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mailboxd.core.types import Finding, Gate, Origin, Plan, PlannedChild, Policy, Spec, Turn, Usage, Verdict
+from mailboxd.core.terms import Gate, Turn, Verdict
+from mailboxd.core.types import Finding, Origin, Plan, PlannedChild, Policy, Spec, Usage
 
 NO_USAGE = Usage()
 NO_ORIGIN = Origin()

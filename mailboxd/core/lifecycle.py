@@ -20,7 +20,8 @@ from enum import StrEnum
 from typing import Any
 
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.types import TERMINAL, Gate, Join, Phase, Task, Verdict
+from mailboxd.core.terms import TERMINAL, Gate, Join, Phase, Verdict
+from mailboxd.core.types import Task
 from mailboxd.core.view import View
 from mailboxd.core.wire import to_json
 from mailboxd.errors import Refused

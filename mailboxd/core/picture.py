@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mailboxd.core.types import AttemptStatus, Phase, Waiting
+from mailboxd.core.terms import AttemptStatus, Phase, Waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from mailboxd.core.inputs import NewTask
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.local_ids import child_local_id, distinct
 from mailboxd.core.settle import settle
+from mailboxd.core.terms import SELF, Mode, Phase, Runtime
 from mailboxd.core.text import first_line
-from mailboxd.core.types import SELF, Mode, Overrides, Phase, Plan, PlannedChild, Policy, Runtime, Spec, Task
+from mailboxd.core.types import Overrides, Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.view import Context, Family, Level, View
 from mailboxd.core.wire import to_json
 from mailboxd.errors import PlanError

@@ -8,7 +8,7 @@ from mailboxd.core.inputs import Reviewed, Succeeded, TurnEnded
 from mailboxd.core.late import late, say
 from mailboxd.core.lifecycle import review_round
 from mailboxd.core.settle import ask_reviewer, may_ask_again
-from mailboxd.core.types import Gate, Verdict, same_agent
+from mailboxd.core.terms import Gate, Verdict, same_agent
 from mailboxd.core.wire import to_json
 from mailboxd.errors import Refused
 

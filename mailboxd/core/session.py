@@ -10,7 +10,8 @@ import hashlib
 import json
 import re
 
-from mailboxd.core.types import Attempt, AttemptStatus, Gate
+from mailboxd.core.terms import AttemptStatus, Gate
+from mailboxd.core.types import Attempt
 
 
 def session_key(agent: str, local_id: str, own_agent: str, ordinal: int) -> str:

@@ -14,8 +14,8 @@ from mailboxd.core.effects import Compose, RunTurn, Send, StopTurns
 from mailboxd.core.events import Kind
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.session import review_key
+from mailboxd.core.terms import AttemptStatus, Gate, Phase, Synthesis, Turn, Waiting, same_agent
 from mailboxd.core.times import plus
-from mailboxd.core.types import AttemptStatus, Gate, Phase, Synthesis, Turn, Waiting, same_agent
 from mailboxd.core.view import Context, Review, View
 
 _GATES = {Phase(gate.value): gate for gate in Gate}

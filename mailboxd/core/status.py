@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mailboxd.core.types import Mode, Phase
+from mailboxd.core.terms import Mode, Phase
 
 RESTING = {
     Phase.COMPLETED: "done",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mailboxd.core.types import Attempt, Finding, Gate, Phase, Task, Verdict
+from mailboxd.core.terms import Gate, Phase, Verdict
+from mailboxd.core.types import Attempt, Finding, Task
 
 
 @dataclass(frozen=True, slots=True)

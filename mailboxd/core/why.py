@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mailboxd.core.picture import Picture, Sign, Standing, Try
+from mailboxd.core.terms import AttemptStatus, Phase, Waiting
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
-from mailboxd.core.types import AttemptStatus, Phase, Waiting
 
 _NAMED = 5
 

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mailboxd.core.types import Finding, is_id
+from mailboxd.core.terms import is_id
+from mailboxd.core.types import Finding
 from mailboxd.errors import MessageError
 from mailboxd.messages.envelope import Envelope, join, split
 from mailboxd.messages.headers import CONVERTERS, PROTOCOL, findings

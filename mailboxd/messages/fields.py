@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NoReturn
 
-from mailboxd.core.types import Overrides, is_id
+from mailboxd.core.terms import is_id
+from mailboxd.core.types import Overrides
 from mailboxd.errors import MessageError
 from mailboxd.messages.headers import CONVERTERS
 from mailboxd.messages.quoting import excerpt

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
+from mailboxd.core.terms import Gate, Join, Synthesis, Verdict, is_id
 from mailboxd.core.times import to_text
-from mailboxd.core.types import Finding, Gate, Join, Synthesis, Verdict, is_id
+from mailboxd.core.types import Finding
 from mailboxd.errors import MessageError
 from mailboxd.messages.quoting import excerpt
 from mailboxd.messages.text import clean

@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from mailboxd.core.terms import Gate, is_id
 from mailboxd.core.times import to_epoch
-from mailboxd.core.types import Gate, is_id
 from mailboxd.messages import headers
 from mailboxd.messages.envelope import DECLARATIONS
 from mailboxd.messages.sections import Section, join_body, trim

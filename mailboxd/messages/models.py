@@ -8,7 +8,8 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from mailboxd.core.types import Finding, Join, Overrides, Spec, Synthesis, Verdict
+from mailboxd.core.terms import Join, Synthesis, Verdict
+from mailboxd.core.types import Finding, Overrides, Spec
 from mailboxd.messages import headers
 from mailboxd.messages.message import MAX_TITLE, Id, Message
 from mailboxd.messages.spec import derive_spec

@@ -20,7 +20,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mailboxd.core.types import SELF, Plan, PlannedChild, Runtime, Synthesis, is_id
+from mailboxd.core.terms import SELF, Runtime, Synthesis, is_id
+from mailboxd.core.types import Plan, PlannedChild
 from mailboxd.errors import MessageError
 from mailboxd.messages import yaml_events
 from mailboxd.messages.fields import ID_RULE, OVERRIDES, Source, override_items

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from mailboxd.core.types import Gate, Spec
+from mailboxd.core.terms import Gate
+from mailboxd.core.types import Spec
 from mailboxd.messages.templates import Templates
 
 

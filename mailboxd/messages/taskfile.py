@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mailboxd.core.types import Mode, Overrides, Plan, Spec, Synthesis, is_id
+from mailboxd.core.terms import Mode, Synthesis, is_id
+from mailboxd.core.types import Overrides, Plan, Spec
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.messages import envelope
 from mailboxd.messages.fields import (

@@ -8,7 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from mailboxd.core.status import child_status, task_status
-from mailboxd.core.types import Mode, Phase, Policy, Spec, Usage
+from mailboxd.core.terms import Mode, Phase
+from mailboxd.core.types import Policy, Spec, Usage
 from mailboxd.core.wire import from_json, to_json
 from mailboxd.store.report import Report, Row
 

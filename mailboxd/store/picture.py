@@ -13,7 +13,8 @@ from typing import Any
 from mailboxd.core.describe import describe
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.picture import Occupied, Pending, Picture, Sign, Standing, Try
-from mailboxd.core.types import TERMINAL, AttemptStatus, Phase, Policy, Spec, Waiting
+from mailboxd.core.terms import TERMINAL, AttemptStatus, Phase, Waiting
+from mailboxd.core.types import Policy, Spec
 from mailboxd.core.wire import from_json
 
 NEIGHBOURS = 10

@@ -11,7 +11,8 @@ from typing import Any
 
 from mailboxd.core.draft import created_task
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.types import TERMINAL, Attempt, Origin, Overrides, Phase, Policy, Task, Usage
+from mailboxd.core.terms import TERMINAL, Phase
+from mailboxd.core.types import Attempt, Origin, Overrides, Policy, Task, Usage
 from mailboxd.core.wire import from_json, to_json
 
 TASK_COLUMNS = tuple(field.name for field in fields(Task))

@@ -18,7 +18,7 @@ from mailboxd.core.describe import describe
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.picture import Picture
 from mailboxd.core.status import child_status, task_status
-from mailboxd.core.types import Mode, Phase
+from mailboxd.core.terms import Mode, Phase
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.store import picture
 from mailboxd.store.db import connect

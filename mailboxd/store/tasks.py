@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from mailboxd.core.lifecycle import review_round
-from mailboxd.core.types import Attempt, Finding, Gate, Join, Phase, Task, Verdict
+from mailboxd.core.terms import Gate, Join, Phase, Verdict
+from mailboxd.core.types import Attempt, Finding, Task
 from mailboxd.core.view import Family, Level, Review, Tally, View
 from mailboxd.store.db import Connected
 from mailboxd.store.projection import TASK_COLUMNS

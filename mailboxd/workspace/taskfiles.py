@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from mailboxd.core.types import is_id
+from mailboxd.core.terms import is_id
 from mailboxd.errors import MessageError
 from mailboxd.workspace.files import (
     ObstructedError,

@@ -16,7 +16,7 @@ from mailboxd.agents.openclaw import (
     refuse_message,
 )
 from mailboxd.core.inputs import Permanence
-from mailboxd.core.types import is_id
+from mailboxd.core.terms import is_id
 
 OPENCLAW = OpenClaw(("openclaw",))
 ids = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True).filter(is_id)

@@ -13,7 +13,8 @@ import pytest
 
 from mailboxd.core.inputs import Failed, Permanence, Unknown
 from mailboxd.core.status import child_status, task_status
-from mailboxd.core.types import Gate, Phase, Policy
+from mailboxd.core.terms import Gate, Phase
+from mailboxd.core.types import Policy
 from mailboxd.store.store import Store
 from mailboxd.taskmd import child_status as child_word
 from mailboxd.taskmd import status_of

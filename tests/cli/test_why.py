@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.picture import Occupied, Pending, Picture, Sign, Standing, Try
-from mailboxd.core.types import AttemptStatus, Phase, Waiting
+from mailboxd.core.terms import AttemptStatus, Phase, Waiting
 from mailboxd.core.why import Cause, cause_of, explain
 
 NOW = "2026-11-21T12:00:00.000Z"

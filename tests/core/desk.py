@@ -27,7 +27,8 @@ from mailboxd.core.inputs import (
     TurnEnded,
     Unblock,
 )
-from mailboxd.core.types import Attempt, Phase, Plan, PlannedChild, Policy, Spec, Task, Turn, Verdict
+from mailboxd.core.terms import Phase, Turn, Verdict
+from mailboxd.core.types import Attempt, Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.view import Limits
 from mailboxd.engine import Engine, Settings
 from mailboxd.errors import Refused

@@ -9,7 +9,8 @@ import pytest
 
 from mailboxd.core.inputs import Cancel, Failed, Failure, Permanence, Remedy, Results, Retry, Unblock, Unknown
 from mailboxd.core.lifecycle import SETTLED, TRANSITIONS, Trigger, move
-from mailboxd.core.types import TERMINAL, Gate, Phase, Spec, Task, Verdict
+from mailboxd.core.terms import TERMINAL, Gate, Phase, Verdict
+from mailboxd.core.types import Spec, Task
 from mailboxd.errors import Refused
 from tests.core.desk import DONE, Desk, child, plan, refused, with_policy
 
@@ -131,9 +132,11 @@ SCENES: dict[str, tuple[Callable[[], Desk], str]] = {
 def test_a_row_of_the_table_can_be_walked(name: str) -> None:
     scene, path = SCENES[name]
     desk = scene()
-    walked = desk.path("t")
-    steps = path.split()
-    assert walked[-len(steps) :] == steps if steps else desk.phase() is Phase.SPEC_DRAFT
+    if path:
+        # what follows by itself (the next attempt starts) may stand behind it
+        assert f" {' '.join(desk.path('t'))} ".count(f" {path} ") == 1
+    else:
+        assert desk.phase() is Phase.SPEC_DRAFT
 
 
 # From the protocol, row by row; the rows of approvals are walked where approvals are tested.

@@ -12,9 +12,7 @@ from tests.e2e.support import Company
 
 
 class Found(Protocol):
-    def __call__(
-        self, agents: Mapping[str, Any], *, daemons: Sequence[str] = ..., **settings: Any
-    ) -> Company: ...
+    def __call__(self, agents: Mapping[str, Any], *, daemons: Sequence[str] = ..., **settings: Any) -> Company: ...
 
 
 @pytest.fixture

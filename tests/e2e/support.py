@@ -57,7 +57,9 @@ def message(kind: str, task_id: str, body: str = "", **headers: Any) -> str:
 
 def task(task_id: str, title: str = "", *, plan: Mapping[str, Any] | None = None, **headers: Any) -> str:
     """A `task` message; with `plan`, a section `## DAG` of these children."""
-    body = f"# Task: {title or task_id}\n\n## Instructions\n\nDo {title or task_id}.\n\n## Expected Output\n\nOne line.\n"
+    body = (
+        f"# Task: {title or task_id}\n\n## Instructions\n\nDo {title or task_id}.\n\n## Expected Output\n\nOne line.\n"
+    )
     if plan is not None:
         body += f"\n## DAG\n\n```yaml\n{yaml.safe_dump({'subtasks': dict(plan)}, sort_keys=False)}```\n"
     return message("task", task_id, body, **headers)

@@ -63,7 +63,10 @@ def test_a_daemon_that_only_waits_for_people_and_peers_is_as_idle(found: Found) 
     """An open question, an acknowledged dispatch, an open circuit, an edited file that cannot be read."""
     company = found(
         {
-            "alpha": {"rules": [{"match": {"task": "ask"}, "question": "Which?"}], "default": {"fail": {"error": "no"}}},
+            "alpha": {
+                "rules": [{"match": {"task": "ask"}, "question": "Which?"}],
+                "default": {"fail": {"error": "no"}},
+            },
             "beta": {"mailbox": "true"},
         }
     )
@@ -109,7 +112,7 @@ def test_a_second_sigterm_ends_it_at_once_and_the_next_daemon_takes_the_result(f
     alpha.drop("go.md", task("job"))
     eventually(company.executions)
     process.send_signal(signal.SIGTERM)
-    eventually(lambda: b"" != alpha.log.read_bytes())
+    eventually(lambda: alpha.log.read_bytes() != b"")
     pause = threading.Event()
     pause.wait(0.3)  # two signals that come together are one
     process.send_signal(signal.SIGINT)
@@ -167,6 +170,7 @@ def test_a_database_that_is_garbage_is_never_replaced(found: Found) -> None:
 def test_commands_work_while_the_daemon_is_down_and_while_it_runs(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
+    alpha.run()
     assert alpha.call("send", "--task-id", "one", "--title", "One", "Do one.").returncode == 0
     assert alpha.json("status")["messages"]["pending"] == 1
     alpha.start()
@@ -232,7 +236,10 @@ def test_a_log_that_was_tampered_with_is_found_out(found: Found) -> None:
 
 
 def test_cancel_retry_and_unblock_are_orders_to_a_daemon_that_runs(found: Found) -> None:
-    rules = [{"match": {"task": "broken"}, "times": 3, "fail": {"error": "no"}}, {"match": {"task": "long"}, "hang": 30}]
+    rules = [
+        {"match": {"task": "broken"}, "times": 3, "fail": {"error": "no"}},
+        {"match": {"task": "long"}, "hang": 30},
+    ]
     company = found({"alpha": {"rules": rules, **WORK}}, limits={"turns_per_agent": 2})
     alpha = company["alpha"]
     alpha.start()

@@ -11,7 +11,8 @@ ONE = {"x": {"agent": "beta", "description": "X"}}
 
 def test_a_peer_that_acknowledges_replies_later_by_message(found: Found) -> None:
     company = found(
-        {"alpha": WORK, "beta": {"default": {"late_reply": {"after": 0.5, "reply": "Here you are."}}}}, synthesis="concat"
+        {"alpha": WORK, "beta": {"default": {"late_reply": {"after": 0.5, "reply": "Here you are."}}}},
+        synthesis="concat",
     )
     alpha = company["alpha"]
     alpha.start()
@@ -22,7 +23,9 @@ def test_a_peer_that_acknowledges_replies_later_by_message(found: Found) -> None
 
 
 def test_a_late_reply_that_comes_while_the_daemon_is_down_is_taken_by_the_next(found: Found) -> None:
-    company = found({"alpha": WORK, "beta": {"default": {"late_reply": {"after": 0.4, "reply": "Late."}}}}, synthesis="concat")
+    company = found(
+        {"alpha": WORK, "beta": {"default": {"late_reply": {"after": 0.4, "reply": "Late."}}}}, synthesis="concat"
+    )
     alpha = company["alpha"]
     alpha.drop("go.md", task("job", plan=ONE))
     alpha.run()
@@ -58,7 +61,10 @@ def test_progress_extends_the_time_a_peer_has(found: Found) -> None:
 
 
 def test_a_question_about_a_root_task_goes_to_its_sender_and_the_answer_lets_it_go_on(found: Found) -> None:
-    rules = [{"match": {"text": "In EUR"}, "reply": "12 EUR."}, {"match": {"kind": "work"}, "question": "Which currency?"}]
+    rules = [
+        {"match": {"text": "In EUR"}, "reply": "12 EUR."},
+        {"match": {"kind": "work"}, "question": "Which currency?"},
+    ]
     company = found({"alpha": {"rules": rules}})
     alpha = company["alpha"]
     alpha.drop("go.md", task("price"))
@@ -99,7 +105,10 @@ def test_an_agent_that_only_asks_is_stopped_after_five_questions(found: Found) -
 
 def test_a_question_travels_between_two_daemons_and_so_does_the_answer(found: Found) -> None:
     """Beta asks alpha, who gave the work; alpha's operator answers; beta goes on with that answer."""
-    rules = [{"match": {"text": "In EUR"}, "reply": "12 EUR."}, {"match": {"kind": "work"}, "question": "Which currency?"}]
+    rules = [
+        {"match": {"text": "In EUR"}, "reply": "12 EUR."},
+        {"match": {"kind": "work"}, "question": "Which currency?"},
+    ]
     company = found(
         {"alpha": {"mailbox": "true", **WORK}, "beta": {"mailbox": "true", "rules": rules}},
         daemons=("alpha", "beta"),
@@ -148,14 +157,18 @@ def quiet(pid: int, after: float, seconds: float = 1.5) -> None:
 
 
 def test_new_instructions_reach_the_peer_that_has_the_work(found: Found) -> None:
-    company = found({"alpha": WORK, "beta": {"mailbox": "true"}, "gamma": {"mailbox": "true"}}, daemons=("alpha", "beta"))
+    company = found(
+        {"alpha": WORK, "beta": {"mailbox": "true"}, "gamma": {"mailbox": "true"}}, daemons=("alpha", "beta")
+    )
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("go.md", task("job", plan=ONE))
     eventually(lambda: [row for row in alpha.attempts("job.x") if row["waiting_for"] == "reply"])
     alpha.drop("s.md", message("steer", "job", "Make it blue.", subtask_id="x"))
     beta = company["beta"]
-    (steer,) = eventually(lambda: [p for p in beta.inbox.iterdir() if not p.name.startswith(".") and "type: steer" in p.read_text()])
+    (steer,) = eventually(
+        lambda: [p for p in beta.inbox.iterdir() if not p.name.startswith(".") and "type: steer" in p.read_text()]
+    )
     assert "Make it blue." in steer.read_text()
     alpha.kill()
 
@@ -167,7 +180,9 @@ def test_a_cancelled_tree_takes_its_children_and_peers_with_it(found: Found) -> 
         "later": {"agent": "self", "description": "Later", "depends_on": ["here"]},
     }
     hang = {"default": {"hang": 20, "reply": "Never."}}
-    company = found({"alpha": {"mailbox": "true", **hang}, "beta": {"mailbox": "true", **hang}}, daemons=("alpha", "beta"))
+    company = found(
+        {"alpha": {"mailbox": "true", **hang}, "beta": {"mailbox": "true", **hang}}, daemons=("alpha", "beta")
+    )
     alpha, beta = company["alpha"], company["beta"]
     alpha.start(wait=False)
     beta.start(wait=False)

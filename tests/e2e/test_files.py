@@ -222,7 +222,9 @@ def test_a_thousand_files_at_once_are_all_archived_and_none_twice(found: Found) 
         alpha.drop(f"{number:04}.md", reply(f"task{number}", "x", "beta", f"Result {number}."))
     for number in range(10):
         alpha.drop(f"real{number}.md", task(f"real{number}"))
-    eventually(lambda: len(alpha.query("SELECT 1 FROM messages WHERE direction = 'in' AND path IS NOT NULL")) == 1000, 60)
+    eventually(
+        lambda: len(alpha.query("SELECT 1 FROM messages WHERE direction = 'in' AND path IS NOT NULL")) == 1000, 60
+    )
     for number in range(10):
         alpha.until(f"real{number}")
     assert os.listdir(alpha.inbox) == []

@@ -111,7 +111,9 @@ def test_a_newer_attempt_of_ended_work_is_rework(found: Found) -> None:
     rules = [{"match": {"text": "Mend the end"}, "reply": "Second version."}]
     company = found({"alpha": {"rules": rules, "default": {"reply": "First version."}}, "beta": {"mailbox": "true"}})
     alpha, beta = company["alpha"], company["beta"]
-    again = task("job", sender="beta", subtask_id="x", attempt=2, attempt_id="att_2") + "\n## Findings\n\nMend the end.\n"
+    again = (
+        task("job", sender="beta", subtask_id="x", attempt=2, attempt_id="att_2") + "\n## Findings\n\nMend the end.\n"
+    )
     alpha.drop("a.md", task("job", sender="beta", subtask_id="x", attempt=1, attempt_id="att_1"))
     alpha.run()
     alpha.drop("b.md", again)
@@ -172,7 +174,9 @@ def test_a_late_reply_of_an_older_attempt_changes_nothing(found: Found) -> None:
     """Beta fails attempt 1 by message, gets attempt 2, and then a result of attempt 1 turns up."""
     alpha, first = waiting(company := silent_beta(found))
     old = header(first, "attempt_id")
-    failed = message("reply", "job", "## Error\n\nNo.\n", sender="beta", subtask_id="x", status="failed", attempt_id=old)
+    failed = message(
+        "reply", "job", "## Error\n\nNo.\n", sender="beta", subtask_id="x", status="failed", attempt_id=old
+    )
     assert taken(alpha, "failed.md", failed) == "accepted"
     eventually(lambda: len(alpha.sent("task")) == 2 and alpha.attempts("job.x")[-1]["waiting_for"] == "reply")
     assert taken(alpha, "late.md", reply("job", "x", "beta", "Too late.", attempt_id=old)) == "late"

@@ -85,8 +85,14 @@ def test_a_task_md_that_cannot_be_read_is_kept_beside_and_an_event_says_why(foun
 
 
 def test_an_agent_may_write_its_plan_into_its_task_md(found: Found) -> None:
-    dag = "---\ntask_id: job\nmode: coordinating\n---\n\n# Task: job\n\n## DAG\n\n```yaml\nsubtasks:\n  part:\n    agent: beta\n    description: Part\n```\n"
-    rules = [{"match": {"kind": "work", "task": "job"}, "writes": {"tasks/job/task.md": dag}, "reply": "The plan stands in task.md."}]
+    dag = "---\ntask_id: job\nmode: coordinating\n---\n\n# Task: job\n\n## Original Instructions\n\nDo job.\n\n## DAG\n\n```yaml\nsubtasks:\n  part:\n    agent: beta\n    description: Part\n```\n"
+    rules = [
+        {
+            "match": {"kind": "work", "task": "job"},
+            "writes": {"tasks/job/task.md": dag},
+            "reply": "The plan stands in task.md.",
+        }
+    ]
     company = found({"alpha": {"rules": rules, **WORK}, "beta": WORK})
     alpha = company["alpha"]
     alpha.drop("go.md", task("job"))
@@ -119,7 +125,10 @@ def test_legal_edits_of_a_running_task_are_taken(found: Found) -> None:
         alpha,
         "job",
         ("description: Two", "description: Two and a half"),
-        ("    status: pending\n  three:", "    status: pending\n  four:\n    agent: beta\n    description: Four\n  three:"),
+        (
+            "    status: pending\n  three:",
+            "    status: pending\n  four:\n    agent: beta\n    description: Four\n  three:",
+        ),
     )
     eventually(lambda: alpha.phase("job.four"))
     text = shows(alpha, "job", "four:", "Two and a half")
@@ -170,7 +179,9 @@ def test_a_child_that_is_edited_into_a_cycle_is_refused(found: Found) -> None:
     company = found({"alpha": WORK, "beta": SLOW}, synthesis="concat")
     alpha = company["alpha"]
     alpha.start()
-    alpha.drop("go.md", task("job", plan={**TREE, "three": {"agent": "self", "description": "Three", "depends_on": ["two"]}}))
+    alpha.drop(
+        "go.md", task("job", plan={**TREE, "three": {"agent": "self", "description": "Three", "depends_on": ["two"]}})
+    )
     text = shows(alpha, "job", "status: dispatched")
     head, middle, tail = text.partition("  two:")
     face(alpha, "job").write_text(head + middle + tail.replace("depends_on: [one]", "depends_on: [one, three]", 1))
@@ -211,7 +222,8 @@ def test_a_finished_task_cannot_be_rewritten(found: Found) -> None:
     edit(alpha, "job", ("Result of job.", "Something else."))
     alpha.run()
     assert alpha.task("job")["result"] == "Result of job."
-    assert "Result of job." in shows(alpha, "job", "status: done")
+    shows(alpha, "job", "status: done", "Result of job.")
+    assert len(refused(alpha)) == len(kept(alpha, "job")) == 1
     company.at_rest()
 
 
@@ -231,7 +243,10 @@ def test_a_task_directory_that_is_a_link_leads_nowhere(found: Found, tmp_path: P
 
 def test_what_a_person_answers_by_file_reaches_a_child(found: Found) -> None:
     """A question of a child goes to the operator, who answers with the ids that stand in it."""
-    rules = [{"match": {"text": "Blue one"}, "reply": "Blue it is."}, {"match": {"task": r"job\.x"}, "question": "Which?"}]
+    rules = [
+        {"match": {"text": "Blue one"}, "reply": "Blue it is."},
+        {"match": {"task": r"job\.x"}, "question": "Which?"},
+    ]
     company = found({"alpha": {"rules": rules, **WORK}}, synthesis="concat")
     alpha = company["alpha"]
     alpha.drop("go.md", task("job", plan={"x": {"agent": "self", "description": "X"}}))

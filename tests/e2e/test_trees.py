@@ -101,10 +101,16 @@ def test_in_a_diamond_the_last_child_waits_for_both_sides(found: Found) -> None:
 
 def test_plans_inside_plans_nest_in_one_store_with_a_single_daemon(found: Found) -> None:
     """The agent answers with a plan, whose child answers with a plan, whose child has one written into it."""
-    deepest = {"leaf": {"agent": "beta", "description": "Leaf"}, "after": {"agent": "self", "description": "After", "depends_on": ["leaf"]}}
+    deepest = {
+        "leaf": {"agent": "beta", "description": "Leaf"},
+        "after": {"agent": "self", "description": "After", "depends_on": ["leaf"]},
+    }
     rules = [
         {"match": {"kind": "work", "task": "root"}, "plan": {"one": {"agent": "self", "description": "One"}}},
-        {"match": {"kind": "work", "task": r"root\.one"}, "plan": {"two": {"agent": "self", "description": "Two", "subtasks": deepest}}},
+        {
+            "match": {"kind": "work", "task": r"root\.one"},
+            "plan": {"two": {"agent": "self", "description": "Two", "subtasks": deepest}},
+        },
         SYNTHESIS,
     ]
     company = found({"alpha": {"rules": rules, **WORK}, "beta": WORK})
@@ -120,7 +126,9 @@ def test_plans_inside_plans_nest_in_one_store_with_a_single_daemon(found: Found)
 
 def test_a_peer_without_a_daemon_may_answer_with_a_plan(found: Found) -> None:
     rules = [{"match": {"subtask": "research"}, "plan": {"dig": {"agent": "gamma", "description": "Dig"}}}]
-    company = found({"alpha": {"rules": [SYNTHESIS], **WORK}, "beta": {"rules": [*rules, SYNTHESIS], **WORK}, "gamma": WORK})
+    company = found(
+        {"alpha": {"rules": [SYNTHESIS], **WORK}, "beta": {"rules": [*rules, SYNTHESIS], **WORK}, "gamma": WORK}
+    )
     alpha = company["alpha"]
     alpha.drop("go.md", task("report", plan={"research": {"agent": "beta", "description": "Research"}}))
     alpha.run()
@@ -131,7 +139,10 @@ def test_a_peer_without_a_daemon_may_answer_with_a_plan(found: Found) -> None:
 
 def test_one_daemon_per_agent_passes_work_down_and_results_up(found: Found) -> None:
     """A gives to B, B gives to C; each has its own daemon, mailbox and store."""
-    rules_a = [{"match": {"kind": "work"}, "plan": {"research": {"agent": "beta", "description": "Research"}}}, SYNTHESIS]
+    rules_a = [
+        {"match": {"kind": "work"}, "plan": {"research": {"agent": "beta", "description": "Research"}}},
+        SYNTHESIS,
+    ]
     rules_b = [{"match": {"kind": "work"}, "plan": {"dig": {"agent": "gamma", "description": "Dig"}}}, SYNTHESIS]
     company = found(
         {
@@ -157,7 +168,10 @@ def test_two_children_of_one_parent_at_the_same_peer_are_two_pieces_of_work(foun
     """The hole in clawflow: it took the second for a duplicate of the first."""
     plan = {key: {"agent": "beta", "description": f"Extract {key}"} for key in ("q1", "q2")}
     company = found(
-        {"alpha": {"mailbox": "true", **WORK}, "beta": {"mailbox": "true", "default": {"reply": "Numbers of {title}."}}},
+        {
+            "alpha": {"mailbox": "true", **WORK},
+            "beta": {"mailbox": "true", "default": {"reply": "Numbers of {title}."}},
+        },
         daemons=("alpha", "beta"),
         synthesis="concat",
     )
@@ -193,7 +207,10 @@ def test_agents_that_hand_work_to_each_other_for_ever_are_stopped_by_the_depth(f
 
 def test_a_broadcast_to_all_brings_every_answer(found: Found) -> None:
     plan = {"ask": {"agent": ["beta", "gamma"], "description": "Ask", "join": "all"}}
-    company = found({"alpha": WORK, "beta": {"default": {"reply": "Yes."}}, "gamma": {"default": {"reply": "No."}}}, synthesis="concat")
+    company = found(
+        {"alpha": WORK, "beta": {"default": {"reply": "Yes."}}, "gamma": {"default": {"reply": "No."}}},
+        synthesis="concat",
+    )
     alpha = company["alpha"]
     alpha.drop("go.md", task("vote", plan=plan))
     alpha.run()
@@ -206,7 +223,12 @@ def test_a_broadcast_to_all_brings_every_answer(found: Found) -> None:
 def test_a_broadcast_to_the_first_takes_one_answer_and_stops_the_others(found: Found) -> None:
     plan = {"ask": {"agent": ["beta", "gamma"], "description": "Ask", "join": "first"}}
     company = found(
-        {"alpha": WORK, "beta": {"default": {"reply": "Quick."}}, "gamma": {"default": {"delay": 15, "reply": "Slow."}}}, synthesis="concat"
+        {
+            "alpha": WORK,
+            "beta": {"default": {"reply": "Quick."}},
+            "gamma": {"default": {"delay": 15, "reply": "Slow."}},
+        },
+        synthesis="concat",
     )
     alpha = company["alpha"]
     alpha.drop("go.md", task("race", plan=plan))
@@ -286,7 +308,10 @@ def test_agents_are_the_same_in_any_case(found: Found) -> None:
     company["beta"].start(wait=False)
     alpha = company["alpha"]
     alpha.start(wait=False)
-    alpha.drop("go.md", task("case", plan={"x": {"agent": "Beta", "description": "X"}, "y": {"agent": "ALPHA", "description": "Y"}}))
+    alpha.drop(
+        "go.md",
+        task("case", plan={"x": {"agent": "Beta", "description": "X"}, "y": {"agent": "ALPHA", "description": "Y"}}),
+    )
     eventually(lambda: alpha.phase("case") in ("completed", "failed") or alpha.mail("rejected"), 20)
     assert alpha.rejections() == {}
     alpha.until("case")

@@ -132,7 +132,9 @@ def test_a_program_that_is_missing_costs_no_attempt_and_is_tried_again(found: Fo
 
 
 def test_a_lost_answer_is_looked_up_and_the_work_is_not_done_again(found: Found) -> None:
-    company = found({"alpha": WORK, "beta": {"default": {"reply": "Lost and found.", "lose_reply": "true"}}}, synthesis="concat")
+    company = found(
+        {"alpha": WORK, "beta": {"default": {"reply": "Lost and found.", "lose_reply": "true"}}}, synthesis="concat"
+    )
     alpha = company["alpha"]
     alpha.drop("go.md", task("job", plan={"x": {"agent": "beta", "description": "X"}}))
     alpha.run()
@@ -142,7 +144,19 @@ def test_a_lost_answer_is_looked_up_and_the_work_is_not_done_again(found: Found)
     company.at_rest()
 
 
-@pytest.mark.parametrize("garbage", ["", "Welcome to OpenClaw!", '{"status": "ok"', "null", "[]", "{}{}", '{"ok":"false"}', '{"status":"ok","result":{}}'])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "",
+        "Welcome to OpenClaw!",
+        '{"status": "ok"',
+        "null",
+        "[]",
+        "{}{}",
+        '{"ok":"false"}',
+        '{"status":"ok","result":{}}',
+    ],
+)
 def test_an_answer_that_cannot_be_read_is_unknown_and_looked_up(found: Found, garbage: str) -> None:
     """The scripted ledger says that the turn succeeded and knows its text; nothing is done twice."""
     company = found({"alpha": {"default": {"garbage": garbage}}})
@@ -192,7 +206,10 @@ def test_a_cancelled_turn_is_stopped(found: Found) -> None:
 
 def test_results_that_do_not_fit_are_cut_with_a_mark_and_an_event(found: Found) -> None:
     long = "0123456789" * 800
-    plan = {"x": {"agent": "beta", "description": "X"}, "y": {"agent": "gamma", "description": "Y", "depends_on": ["x"]}}
+    plan = {
+        "x": {"agent": "beta", "description": "X"},
+        "y": {"agent": "gamma", "description": "Y", "depends_on": ["x"]},
+    }
     company = found(
         {"alpha": WORK, "beta": {"default": {"reply": long}}, "gamma": {"default": {"reply": "Got: {context}"}}},
         limits={"context_bytes": 2048},
@@ -213,7 +230,14 @@ def test_results_that_do_not_fit_are_cut_with_a_mark_and_an_event(found: Found) 
 
 def test_an_attempt_after_a_failure_is_told_why(found: Found) -> None:
     rules = [{"match": {"text": "too short"}, "reply": "Now longer."}]
-    company = found({"alpha": {"rules": rules, "default": {"reply": "---\ntype: reply\nstatus: failed\n---\n\n## Error\n\nIt is too short.\n"}}})
+    company = found(
+        {
+            "alpha": {
+                "rules": rules,
+                "default": {"reply": "---\ntype: reply\nstatus: failed\n---\n\n## Error\n\nIt is too short.\n"},
+            }
+        }
+    )
     alpha = company["alpha"]
     alpha.drop("go.md", task("job"))
     alpha.run()
@@ -224,7 +248,11 @@ def test_an_attempt_after_a_failure_is_told_why(found: Found) -> None:
 
 def test_a_gate_that_is_on_is_passed_by_review_only(found: Found) -> None:
     rules = [
-        {"match": {"kind": "review"}, "times": 1, "reply": "---\ntype: review\nverdict: changes_requested\n---\n\n## Summary\n\nAdd a date.\n"},
+        {
+            "match": {"kind": "review"},
+            "times": 1,
+            "reply": "---\ntype: review\nverdict: changes_requested\n---\n\n## Summary\n\nAdd a date.\n",
+        },
         {"match": {"kind": "review"}, "reply": "---\ntype: review\nverdict: approved\n---\n\n## Summary\n\nGood.\n"},
     ]
     work = [{"match": {"text": "Add a date"}, "reply": "On Monday."}]
@@ -234,7 +262,10 @@ def test_a_gate_that_is_on_is_passed_by_review_only(found: Found) -> None:
     alpha.run()
     row = alpha.task("job")
     assert (row["phase"], row["result"], row["failures"], row["rework"]) == ("completed", "On Monday.", 0, 1)
-    path = [json.loads(event["data"])["to"] for event in alpha.query("SELECT data FROM events WHERE kind = 'task.transitioned' ORDER BY seq")]
+    path = [
+        json.loads(event["data"])["to"]
+        for event in alpha.query("SELECT data FROM events WHERE kind = 'task.transitioned' ORDER BY seq")
+    ]
     assert path == [
         "spec_review", "execution_ready", "executing", "spec_gate", "quality_gate",
         "execution_ready", "executing", "spec_gate", "quality_gate", "completed",

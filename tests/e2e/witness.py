@@ -64,7 +64,17 @@ class Case:
             db.row_factory = sqlite3.Row
             db.execute("BEGIN")
             names = ("tasks", "attempts", "dependencies", "messages", "outbox")
-            tables = {name: [dict(row) for row in db.execute(f"SELECT * FROM {name} ORDER BY rowid" if name != "dependencies" else "SELECT * FROM dependencies")] for name in names}
+            tables = {
+                name: [
+                    dict(row)
+                    for row in db.execute(
+                        f"SELECT * FROM {name} ORDER BY rowid"
+                        if name != "dependencies"
+                        else "SELECT * FROM dependencies"
+                    )
+                ]
+                for name in names
+            }
             events = [dict(row) for row in db.execute("SELECT * FROM events ORDER BY seq")]
             bodies = {row[0]: row[1] for row in db.execute("SELECT sha256, raw FROM bodies")}
         return cls(root, events, tables, bodies)
@@ -249,7 +259,11 @@ def _sha256(path: Path) -> str:
 def _liveness(case: Case) -> Iterator[str]:
     """Everything has ended, or waits with a date or for somebody who is named."""
     live = {row["task"]: row for row in case.rows("attempts") if row["status"] == "running"}
-    yield from (f"the effect {row['id']} ({row['kind']}) is still pending" for row in case.rows("outbox") if row["state"] == "pending")
+    yield from (
+        f"the effect {row['id']} ({row['kind']}) is still pending"
+        for row in case.rows("outbox")
+        if row["state"] == "pending"
+    )
     phases = {row["id"]: row["phase"] for row in case.rows("tasks")}
     unfinished = {row["task"] for row in case.rows("dependencies") if phases.get(row["needs"]) != "completed"}
     for task in case.rows("tasks"):
@@ -260,7 +274,11 @@ def _liveness(case: Case) -> Iterator[str]:
             yield f"{name} is executing and nobody works on it"
         if phase == "executing" and attempt is not None and attempt["waiting_for"] == "reply" and not task["due"]:
             yield f"{name} waits for a reply without a date"
-        if phase == "execution_ready" and task["id"] not in unfinished and phases.get(task["parent"] or "", "executing") == "executing":
+        if (
+            phase == "execution_ready"
+            and task["id"] not in unfinished
+            and phases.get(task["parent"] or "", "executing") == "executing"
+        ):
             yield f"{name} could start, and nothing starts it"
         if phase == "circuit_open" and not task["due"]:
             yield f"{name} has an open circuit and no date"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from mailboxd.core.types import Gate, Join, Overrides, PlannedChild, Runtime, Synthesis
+from mailboxd.core.terms import Gate, Join, Runtime, Synthesis
+from mailboxd.core.types import Overrides, PlannedChild
 from mailboxd.messages.plan import Dag, DagNode
 from mailboxd.messages.yaml_text import flow
 

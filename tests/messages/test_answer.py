@@ -16,7 +16,8 @@ from mailboxd.core.inputs import (
     Reviewed,
     Unreadable,
 )
-from mailboxd.core.types import Finding, Plan, PlannedChild, Spec, Verdict
+from mailboxd.core.terms import Verdict
+from mailboxd.core.types import Finding, Plan, PlannedChild, Spec
 from mailboxd.messages import codec
 from mailboxd.messages.answer import answer_of, read_answer, read_draft, summarize
 from mailboxd.messages.text import one_line

@@ -8,7 +8,8 @@ import time
 import pytest
 from pydantic import ValidationError
 
-from mailboxd.core.types import Finding, Gate, Join, Overrides, Spec, Synthesis, Verdict, is_id
+from mailboxd.core.terms import Gate, Join, Synthesis, Verdict, is_id
+from mailboxd.core.types import Finding, Overrides, Spec
 from mailboxd.errors import MessageError
 from mailboxd.messages.codec import Parsed, parse, render, with_body
 from mailboxd.messages.models import (

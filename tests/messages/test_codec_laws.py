@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from mailboxd.core.terms import Gate, Join, Synthesis, Verdict, is_id
 from mailboxd.core.times import to_text
-from mailboxd.core.types import Finding, Gate, Join, Synthesis, Verdict, is_id
+from mailboxd.core.types import Finding
 from mailboxd.errors import MessageError
 from mailboxd.messages.codec import parse, render
 from mailboxd.messages.headers import MAX_BUDGET, RANGES

@@ -8,7 +8,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailboxd.core.types import Gate, Join, Overrides, PlannedChild, Runtime, Synthesis
+from mailboxd.core.terms import Gate, Join, Runtime, Synthesis
+from mailboxd.core.types import Overrides, PlannedChild
 from mailboxd.errors import MessageError
 from mailboxd.messages.plan import Dag, DagNode, parse_dag, parse_plan, render_dag
 from mailboxd.messages.yaml_text import block, flow, scalar

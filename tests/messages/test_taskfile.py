@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mailboxd.core.types import Mode, Overrides, PlannedChild, Synthesis
+from mailboxd.core.terms import Mode, Synthesis
+from mailboxd.core.types import Overrides, PlannedChild
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.messages.headings import entries, escape, outline, unescape
 from mailboxd.messages.plan import DagNode

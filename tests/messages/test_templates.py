@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.inputs import Failure, Planned, Question, Results, Reviewed
-from mailboxd.core.types import Gate, Plan, PlannedChild, Spec, Verdict
+from mailboxd.core.terms import Gate, Verdict
+from mailboxd.core.types import Plan, PlannedChild, Spec
 from mailboxd.errors import ConfigError
 from mailboxd.messages import codec
 from mailboxd.messages.answer import answer_of, read_answer, read_draft

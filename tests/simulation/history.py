@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mailboxd.core.effects import Compose, LookUp, RunTurn
 from mailboxd.core.inputs import Clarification, Reply, Results, Reviewed, Steer, Succeeded, TurnEnded
-from mailboxd.core.types import Turn, Verdict, Waiting
+from mailboxd.core.terms import Turn, Verdict, Waiting
 from mailboxd.store import log
 from mailboxd.store.store import Order
 from tests.simulation.laws import Book, resting, standing

@@ -23,20 +23,8 @@ from mailboxd.core.inputs import (
     Unknown,
     Unreadable,
 )
-from mailboxd.core.types import (
-    SELF,
-    Gate,
-    Join,
-    Origin,
-    Overrides,
-    Plan,
-    PlannedChild,
-    Policy,
-    Spec,
-    Synthesis,
-    Turn,
-    Verdict,
-)
+from mailboxd.core.terms import SELF, Gate, Join, Synthesis, Turn, Verdict
+from mailboxd.core.types import Origin, Overrides, Plan, PlannedChild, Policy, Spec
 
 OWN = "main"
 PEERS = ("ada", "bob", "eve")

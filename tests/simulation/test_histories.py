@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
-from mailboxd.core.types import Phase
+from mailboxd.core.terms import Phase
 from tests.simulation.history import run
 
 SEEDS = int(os.environ.get("SEEDS", "200"))

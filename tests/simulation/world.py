@@ -34,7 +34,8 @@ from mailboxd.core.inputs import (
     Unblock,
     Unknown,
 )
-from mailboxd.core.types import Attempt, Origin, PlannedChild, Spec, Task, Turn, Waiting
+from mailboxd.core.terms import Turn, Waiting
+from mailboxd.core.types import Attempt, Origin, PlannedChild, Spec, Task
 from mailboxd.engine import Engine, Settings
 from mailboxd.errors import PlanError, Refused
 from mailboxd.ids import Ids

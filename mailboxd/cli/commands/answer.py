@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mailboxd.cli.acting import OPERATOR, carry_out, read_text
+from mailboxd.cli.params import Words
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO
 
@@ -19,7 +20,7 @@ _MOST = 1 << 20
     exits={EXIT_NO: "it asked nothing", EXIT_CONFIG: "the configuration is wrong"},
 )
 @task_argument()
-@click.argument("text", nargs=-1)
+@click.argument("text", nargs=-1, type=Words())
 @click.option("--file", metavar="FILE", help="The answer, from a file; - is standard input.")
 def command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
     """Answer the open question of a task; it goes on in the same session.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mailboxd.cli.acting import OPERATOR, carry_out
+from mailboxd.cli.params import Words
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO
 
@@ -16,7 +17,7 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_NO
     exits={EXIT_NO: "it has ended already", EXIT_CONFIG: "the configuration is wrong"},
 )
 @task_argument()
-@click.option("--reason", default="", help="Why; it goes into the record and to whoever has the work.")
+@click.option("--reason", type=Words(), default="", help="Why; it goes into the record and to whoever has the work.")
 def command(session: Session, task: str, reason: str) -> None:
     """Cancel a task, and all that is below it. Running turns are stopped; a cancel is final."""
     from mailboxd.core.inputs import Cancel

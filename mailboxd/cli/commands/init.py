@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from mailboxd.cli.params import Id
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import plain, say, to_json
 from mailboxd.errors import EXIT_CONFIG
@@ -18,7 +19,7 @@ from mailboxd.errors import EXIT_CONFIG
     exits={EXIT_CONFIG: "the workspace is another agent's, or its configuration is wrong"},
 )
 @click.argument("directory", metavar="[WORKSPACE]", required=False, type=click.Path(file_okay=False, path_type=Path))
-@click.option("--agent", required=True, metavar="ID", help="The OpenClaw id of the agent whose mailbox this is.")
+@click.option("--agent", type=Id(), required=True, help="The OpenClaw id of the agent whose mailbox this is.")
 def command(session: Session, directory: Path | None, agent: str) -> None:
     """Make the directories, the configuration and the database in WORKSPACE (default: here).
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from mailboxd.cli.params import Id
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import PHASES, phase, say, table, to_json
 
@@ -14,7 +15,7 @@ from mailboxd.cli.text import PHASES, phase, say, table, to_json
 @click.option("--all", "everything", is_flag=True, help="Also the tasks that ended long ago.")
 @click.option("--children", is_flag=True, help="Also the children of tasks.")
 @click.option("--phase", "wanted", type=click.Choice(list(PHASES)), help="Only tasks in this phase.")
-@click.option("--agent", help="Only tasks that this agent executes.")
+@click.option("--agent", type=Id(), help="Only tasks that this agent executes.")
 def command(session: Session, everything: bool, children: bool, wanted: str | None, agent: str | None) -> None:
     """List tasks: the open ones, and the 10 that ended last."""
     with session.report() as report:

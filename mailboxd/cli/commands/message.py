@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mailboxd.cli.header import Header
+from mailboxd.cli.params import Header, Words
 from mailboxd.cli.sending import Draft, compose
 from mailboxd.cli.session import Session, shared_options, verb
 from mailboxd.cli.text import say, to_json
@@ -35,10 +35,10 @@ def command() -> None:
 @_TASK_ID
 @click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The child of it that is given away.")
 @_SENDER
-@click.option("--title", required=True, help="One line.")
-@click.option("--context", default="", help="What has to be known.")
-@click.option("--instructions", default="", help="What is to be done.")
-@click.option("--expected-output", default="", help="What the result must be.")
+@click.option("--title", type=Words(), required=True, help="One line.")
+@click.option("--context", type=Words(), default="", help="What has to be known.")
+@click.option("--instructions", type=Words(), default="", help="What is to be done.")
+@click.option("--expected-output", type=Words(), default="", help="What the result must be.")
 @_OUTPUT
 def dispatch(session: Session, output: str | None, **said: Any) -> None:
     """Write a message that gives work to an agent."""
@@ -57,9 +57,9 @@ def dispatch(session: Session, output: str | None, **said: Any) -> None:
 @click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The child of it that was given to us.")
 @_SENDER
 @click.option("--status", type=click.Choice(["done", "failed"]), required=True, help="What became of it.")
-@click.option("--results", default="", help="What was found; with --status done.")
-@click.option("--error", default="", help="What went wrong; with --status failed.")
-@click.option("--partial", default="", help="What was found before it went wrong.")
+@click.option("--results", type=Words(), default="", help="What was found; with --status done.")
+@click.option("--error", type=Words(), default="", help="What went wrong; with --status failed.")
+@click.option("--partial", type=Words(), default="", help="What was found before it went wrong.")
 @_OUTPUT
 def reply(session: Session, output: str | None, **said: Any) -> None:
     """Write a message that says what became of work."""
@@ -89,17 +89,17 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
 )
 @_TASK_ID
 @_SENDER
-@click.option("--title", required=True, help="One line.")
+@click.option("--title", type=Words(), required=True, help="One line.")
 @click.option("--mode", type=click.Choice(["direct", "coordinating"]), default="direct", show_default=True)
 @click.option("--status", help="Default: pending, or planning for a coordinating task.")
-@click.option("--context", default="", help="What has to be known.")
-@click.option("--instructions", default="", help="What is to be done.")
-@click.option("--expected-output", default="", help="What the result must be.")
-@click.option("--results", default="", help="What was found.")
+@click.option("--context", type=Words(), default="", help="What has to be known.")
+@click.option("--instructions", type=Words(), default="", help="What is to be done.")
+@click.option("--expected-output", type=Words(), default="", help="What the result must be.")
+@click.option("--results", type=Words(), default="", help="What was found.")
 @_OUTPUT
 def task(session: Session, output: str | None, **said: Any) -> None:
     """Write a task.md, which starts a task when it appears below tasks/."""
-    from mailboxd.core.types import Mode
+    from mailboxd.core.terms import Mode
     from mailboxd.messages.taskfile import STATUSES, TaskFile, render_task_file
     from mailboxd.messages.templates import Templates
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mailboxd.cli.acting import carry_out, read_text
+from mailboxd.cli.params import Words
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO
 
@@ -19,7 +20,7 @@ _MOST = 1 << 20
     exits={EXIT_NO: "there is nothing to retry", EXIT_CONFIG: "the configuration is wrong"},
 )
 @task_argument()
-@click.option("--instructions", default="", help="What the next attempt has to know.")
+@click.option("--instructions", type=Words(), default="", help="What the next attempt has to know.")
 @click.option("--file", metavar="FILE", help="The same, from a file; - is standard input.")
 def command(session: Session, task: str, instructions: str, file: str | None) -> None:
     """Run failed work again, with what failed around it; every good result is kept.

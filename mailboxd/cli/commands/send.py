@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.acting import read_text, require_person
-from mailboxd.cli.header import Header
+from mailboxd.cli.params import Header, Words
 from mailboxd.cli.sending import Draft, Wait, checked_plan, compose, receiver, slug
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import plain, say, to_json
@@ -35,11 +35,11 @@ _HEADERS = ("gates", "reviewers", "priority", "deadline", "max_attempts", "timeo
         EXIT_TRY_AGAIN: "--wait: it has not ended in time; or the disk failed",
     },
 )
-@click.argument("instructions", nargs=-1)
-@click.option("--title", default="", help="One line; default: the first line of the instructions.")
+@click.argument("instructions", nargs=-1, type=Words())
+@click.option("--title", type=Words(), default="", help="One line; default: the first line of the instructions.")
 @click.option("--file", metavar="FILE", help="The instructions, from a file; - is standard input.")
-@click.option("--context", default="", help="What has to be known.")
-@click.option("--expected-output", default="", help="What the result must be.")
+@click.option("--context", type=Words(), default="", help="What has to be known.")
+@click.option("--expected-output", type=Words(), default="", help="What the result must be.")
 @click.option("--plan", metavar="FILE", help="A plan (`subtasks:` in YAML) to carry out; checked before it is sent.")
 @click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Another agent's workspace.")
 @click.option("--task-id", type=Header("task_id", "ID"), help="Default: made of the title.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mailboxd.cli.acting import carry_out
+from mailboxd.cli.params import Words
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO
 
@@ -23,7 +24,7 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_NO
 @click.option("--retry", "remedy", flag_value="retry", help="Try again, with all attempts.")
 @click.option("--accept", "remedy", flag_value="accept", help="The last good result counts: it is completed.")
 @click.option("--fail", "remedy", flag_value="fail", help="Give up: it fails, and so does what needs it.")
-@click.option("--note", default="", help="Why; with --retry the next attempt reads it.")
+@click.option("--note", type=Words(), default="", help="Why; with --retry the next attempt reads it.")
 def command(session: Session, task: str, remedy: str | None, note: str) -> None:
     """Decide about a task whose circuit is open. `mailboxd why TASK` says why it opened, and how to check."""
     from mailboxd.core.inputs import Remedy, Unblock

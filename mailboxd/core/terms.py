@@ -1,0 +1,114 @@
+"""The words: phases, modes, what things are called (protocol section 1), and what may be a name."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+SELF = "self"
+OPERATORS = frozenset({"operator", "human"})
+"""Senders that are people, not agents: a reply to them is a file in outbox/, not a turn."""
+
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+def is_id(text: str) -> bool:
+    """Whether `text` may name a task, child, agent or message (protocol section 2, "Ids")."""
+    return _ID.fullmatch(text) is not None and ".." not in text
+
+
+def same_agent(one: str, other: str) -> bool:
+    """Whether two names mean one agent: OpenClaw's ids match case-insensitively."""
+    return one.lower() == other.lower()
+
+
+class Phase(StrEnum):
+    """Where a task stands. The transitions are in `core.lifecycle`."""
+
+    SPEC_DRAFT = "spec_draft"
+    SPEC_REVIEW = "spec_review"
+    EXECUTION_READY = "execution_ready"
+    EXECUTING = "executing"
+    SPEC_GATE = "spec_gate"
+    QUALITY_GATE = "quality_gate"
+    AWAITING_APPROVAL = "awaiting_approval"
+    READY_TO_RESUME = "ready_to_resume"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CIRCUIT_OPEN = "circuit_open"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED})
+
+
+class Mode(StrEnum):
+    DIRECT = "direct"
+    COORDINATING = "coordinating"
+
+
+class Runtime(StrEnum):
+    OPENCLAW = "openclaw"
+    ACP = "acp"
+
+
+class Join(StrEnum):
+    """When a broadcast is completed: every copy, the first one, or more than half with the same answer."""
+
+    ALL = "all"
+    FIRST = "first"
+    MAJORITY = "majority"
+
+
+class Synthesis(StrEnum):
+    """How a coordinating task makes its result of its children's: one turn, their texts in order, nothing."""
+
+    AGENT = "agent"
+    CONCAT = "concat"
+    NONE = "none"
+
+
+class Waiting(StrEnum):
+    """What the end of a running attempt depends on."""
+
+    TURN = "turn"
+    LOOKUP = "lookup"
+    REPLY = "reply"
+    ANSWER = "answer"
+    CHILDREN = "children"
+    NOTHING = ""
+
+
+class Turn(StrEnum):
+    """What an agent is called for. DISPATCH hands work to a peer; the others are turns over work of our own."""
+
+    WORK = "work"
+    DISPATCH = "dispatch"
+    SYNTHESIS = "synthesis"
+    REVIEW = "review"
+
+
+class AttemptStatus(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Gate(StrEnum):
+    """The three review gates of the protocol (section 4); each may be on or off per task."""
+
+    SPEC_REVIEW = "spec_review"
+    SPEC_GATE = "spec_gate"
+    QUALITY_GATE = "quality_gate"
+
+
+class Verdict(StrEnum):
+    APPROVED = "approved"
+    CHANGES_REQUESTED = "changes_requested"
+    BLOCKED = "blocked"

@@ -1,0 +1,114 @@
+"""A layered DAG of 10,000 nodes: taken whole, worked through in order, cancelled in one go."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from mailboxd.core.effects import Compose, RunTurn
+from mailboxd.core.inputs import NewTask, Results, Succeeded, TurnEnded
+from mailboxd.core.terms import Synthesis, Turn
+from mailboxd.core.types import Plan, PlannedChild, Policy, Spec
+from mailboxd.engine import Engine, Settings
+from mailboxd.store import log
+from mailboxd.store.store import Store
+from tests.e2e.conftest import Found
+from tests.e2e.support import eventually, message, task
+
+LAYERS, WIDTH = 100, 100
+
+
+def needs(layer: int, place: int) -> tuple[str, ...]:
+    """Each node needs the one below it and its neighbour, of the layer before."""
+    return (f"n{layer - 1}-{place}", f"n{layer - 1}-{(place + 1) % WIDTH}") if layer else ()
+
+
+class Ticking:
+    """A clock that goes on by a millisecond whenever it is read: nothing waits."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+
+    def now(self) -> str:
+        self.passed += 1
+        seconds, milliseconds = divmod(self.passed, 1000)
+        return f"2026-11-21T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{milliseconds:03}Z"
+
+    def monotonic(self) -> float:
+        return self.passed / 1000
+
+
+def test_ten_thousand_nodes_are_worked_through_in_order() -> None:
+    """Engine and database are the real ones, the turns are answered here: ten thousand processes take ten minutes."""
+    store = Store.open(None, "2026-11-21T00:00:00.000Z")
+    engine = Engine(
+        store, Settings("alpha", Policy(synthesis=Synthesis.NONE), slots=WIDTH, slots_per_agent=WIDTH), Ticking()
+    )
+    children = tuple(
+        PlannedChild(f"n{layer}-{place}", ("beta",), f"Node {layer} {place}", needs(layer, place))
+        for layer in range(LAYERS)
+        for place in range(WIDTH)
+    )
+    spec = Spec("Large", expected_output="All of it.")
+    with engine.batch():
+        engine.hear(
+            None,
+            NewTask("large", None, "large", "operator", "Large", spec, engine.settings.policy, plan=Plan(children)),
+        )
+    done = 0
+    while True:
+        with engine.batch():
+            engine.schedule()
+            orders = [order for order in store.pending(engine.now, 1000) if isinstance(order.effect, RunTurn | Compose)]
+            for order in orders:
+                ended = TurnEnded(
+                    order.effect.turn if isinstance(order.effect, RunTurn) else Turn.SYNTHESIS,
+                    order.effect.attempt_id,
+                    "beta",
+                    Succeeded("Done."),
+                    Results("Done."),
+                )
+                engine.hear(order.task, ended)
+                store.finish(order.id)
+                done += 1
+        if not orders:
+            break
+    assert done == LAYERS * WIDTH + 1
+    phases = dict(store.db.execute("SELECT phase, count(*) FROM tasks GROUP BY phase"))
+    assert phases == {"completed": LAYERS * WIDTH + 1}
+    assert log.verify_chain(store.db) is None
+    assert _starts_follow_their_needs(store.db)
+    store.close()
+
+
+def _starts_follow_their_needs(db: sqlite3.Connection) -> bool:
+    """Every start stands in the log after the end of everything it needs."""
+    rows = db.execute(
+        "SELECT count(*) FROM dependencies d JOIN attempts a ON a.task = d.task JOIN tasks n ON n.id = d.needs"
+        " WHERE n.completed_at IS NULL OR n.completed_at > a.started_at"
+    )
+    with closing(rows):
+        return bool(rows.fetchone()[0] == 0)
+
+
+@pytest.mark.timeout(110)
+def test_a_daemon_takes_ten_thousand_nodes_begins_and_cancels_them_all(found: Found) -> None:
+    company = found(
+        {"alpha": {}, "beta": {"default": {"delay": 0.2, "reply": "Done."}}}, limits={"message_bytes": 4_000_000}
+    )
+    alpha = company["alpha"]
+    plan = {
+        f"n{layer}-{place}": {"agent": "beta", "description": "N", "depends_on": list(needs(layer, place))}
+        for layer in range(LAYERS)
+        for place in range(WIDTH)
+    }
+    alpha.start()
+    alpha.drop("go.md", task("large", plan=plan))
+    eventually(lambda: len(company.executions()) >= 3, 60, alpha.last_words)
+    assert len(alpha.phases()) == LAYERS * WIDTH + 1
+    alpha.drop("stop.md", message("cancel", "large", "Enough."))
+    eventually(lambda: alpha.phase("large") == "cancelled", 60, alpha.last_words)
+    assert alpha.query("SELECT DISTINCT phase FROM tasks WHERE phase NOT IN ('cancelled', 'completed')") == []
+    company.at_rest()
