@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine import Engine
-from mailboxd.intake import raw_name
+from mailboxd.receipts import raw_name
 from mailboxd.store.messages import Unfiled
 from mailboxd.workspace.files import ObstructedError, Stamp
 from mailboxd.workspace.filing import Judged

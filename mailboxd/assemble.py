@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from mailboxd import config as configuration
 from mailboxd.agents.openclaw import OpenClaw, child_environment, inside_agent
 from mailboxd.archiving import Archiving
+from mailboxd.arrivals import Arrivals
 from mailboxd.calls import Calls
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
@@ -96,6 +97,52 @@ def _put_together(ws: Workspace, config: Config, core: Engine, selector: selecto
     peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery)
     core.may_reach = peers.may_reach
     templates = Templates(ws.templates)
+    intake = Intake(core, accept_plain=config.inbox.accept_plain_files)
+    taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=config.inbox.settle_seconds), templates, reports)
+    wake = Wake(selector, ws.state)
+    return Daemon(
+        engine=core,
+        arrivals=Arrivals(core, intake, _inbox(ws, config), config.inbox.incomplete_seconds),
+        relay=_relay(ws, config, peers, templates, taskmd, reports),
+        archiving=Archiving(core, ws, reports),
+        taskmd=taskmd,
+        peers=peers,
+        calls=calls,
+        watcher=Watcher(ws, wake.poke),
+        wake=wake,
+        notifier=Notifier(os.environ),
+        pace=_pace(config),
+        reports=reports,
+        on_events=lambda before: _narrate(core.store, before),
+    )
+
+
+def _inbox(ws: Workspace, config: Config) -> Inbox:
+    return Inbox(
+        ws,
+        settle_seconds=config.inbox.settle_seconds,
+        incomplete_seconds=config.inbox.incomplete_seconds,
+        max_bytes=config.limits.message_bytes,
+    )
+
+
+def _pace(config: Config) -> Pace:
+    return Pace(
+        rescan=config.inbox.rescan_seconds,
+        render=config.tasks.render_seconds,
+        drain=config.shutdown.drain_seconds,
+    )
+
+
+def _relay(
+    ws: Workspace,
+    config: Config,
+    peers: Peers,
+    templates: Templates,
+    taskmd: TaskMarkdown,
+    reports: list[Callable[[], None]],
+) -> Relay:
+    core, calls, openclaw = peers.engine, peers.calls, peers.openclaw
     outgoing = Outgoing(
         config.agent,
         core.store,
@@ -106,45 +153,8 @@ def _put_together(ws: Workspace, config: Config, core: Engine, selector: selecto
         peers.offered,
     )
     posting = Posting(core, calls, openclaw, outgoing, ws, peers.route, reports)
-    intake = Intake(core, accept_plain=config.inbox.accept_plain_files)
-    taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=config.inbox.settle_seconds), templates, reports)
-    relay = Relay(
-        core,
-        calls,
-        openclaw,
-        outgoing,
-        posting,
-        Recovery(core, calls, openclaw),
-        before_turn_ends=lambda task: taskmd.look_at(task),
-        reports=reports,
-    )
-    wake = Wake(selector, ws.state)
-    return Daemon(
-        engine=core,
-        intake=intake,
-        inbox=Inbox(
-            ws,
-            settle_seconds=config.inbox.settle_seconds,
-            incomplete_seconds=config.inbox.incomplete_seconds,
-            max_bytes=config.limits.message_bytes,
-        ),
-        relay=relay,
-        archiving=Archiving(core, ws, reports),
-        taskmd=taskmd,
-        peers=peers,
-        calls=calls,
-        watcher=Watcher(ws, wake.poke),
-        wake=wake,
-        notifier=Notifier(os.environ),
-        pace=Pace(
-            rescan=config.inbox.rescan_seconds,
-            render=config.tasks.render_seconds,
-            incomplete=config.inbox.incomplete_seconds,
-            drain=config.shutdown.drain_seconds,
-        ),
-        reports=reports,
-        on_events=lambda before: _narrate(core.store, before),
-    )
+    recovery = Recovery(core, calls, openclaw)
+    return Relay(core, calls, openclaw, outgoing, posting, recovery, taskmd.look_at, reports)
 
 
 def _keep_result(ws: Workspace, task: Task) -> str:

@@ -14,22 +14,18 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from mailboxd.archiving import Archiving
+from mailboxd.arrivals import Arrivals
 from mailboxd.calls import Calls
 from mailboxd.core.times import to_epoch
 from mailboxd.engine import Engine
-from mailboxd.errors import MessageError, WorldError
-from mailboxd.intake import File, Intake, storable_name
+from mailboxd.errors import WorldError
 from mailboxd.peers import Peers
 from mailboxd.relay import Relay
 from mailboxd.sdnotify import Notifier
 from mailboxd.taskmd import TaskMarkdown
 from mailboxd.wake import Wake
-from mailboxd.workspace.inbox import Arrival, Inbox, Refusal
 from mailboxd.workspace.watcher import Watcher
 
-ARRIVALS_AT_ONCE = 500
-_INCOMPLETE = frozenset({"unterminated", "empty", "length-mismatch"})
-"""What a file that is still being written looks like: it is left for a while before it is judged."""
 _ANXIOUS = 5.0
 """Seconds between two looks while something is wrong."""
 _SOONEST = 0.02
@@ -43,15 +39,13 @@ class Pace:
 
     rescan: float = 30.0
     render: float = 0.2
-    incomplete: float = 60.0
     drain: float = 60.0
 
 
 @dataclass(slots=True)
 class Daemon:
     engine: Engine
-    intake: Intake
-    inbox: Inbox
+    arrivals: Arrivals
     relay: Relay
     archiving: Archiving
     taskmd: TaskMarkdown
@@ -165,57 +159,21 @@ class Daemon:
         self.watcher.check(mono)
         well = self.watcher.healthy and not self._troubles
         self._look_at = mono + (self.pace.rescan if well else min(self.pace.rescan, _ANXIOUS))
-        moments: list[float | None] = []
+        moments: list[float] = []
         try:
             if _FILING not in self._troubles:  # else judge no more: the inbox is left as it is
-                moments += self._take_inbox(now)
+                taken = self.arrivals.take(now)
+                moments, self._look = taken.moments, taken.more
             seen = self.taskmd.look(now)
         except WorldError as error:
             self._trouble(_LOOKING, error)
             return False
         self._well(_LOOKING)
-        due = [moment for moment in (*moments, seen.look_again) if moment is not None]
+        due = moments if seen.look_again is None else [*moments, seen.look_again]
         if due:
             self._wait_until = mono + max(min(due) - now, _SOONEST)
         self._look = self._look or seen.truncated
         return self._look
-
-    def _take_inbox(self, now: float) -> list[float | None]:
-        """Judge what is ready; the moments at which what is not ready is looked at again."""
-        scan = self.inbox.scan(now, ARRIVALS_AT_ONCE)
-        moments = [scan.look_again]
-        moments += [self._judge(found, _file(found), now) for found in scan.arrivals if self._is_new(found)]
-        for refusal in scan.refused:
-            if self._is_new(refusal):
-                self.intake.reject(_file(refusal), refusal.error)
-        self._look = scan.truncated
-        return moments
-
-    def _is_new(self, found: Arrival | Refusal) -> bool:
-        """Not judged already and only not moved yet, because a crash or an obstacle came between."""
-        file = _file(found)
-        return not self.engine.store.awaits_filing(file.name, file.stamp)
-
-    def _judge(self, arrival: Arrival, file: File, now: float) -> float | None:
-        """Let an arrival happen; or the moment at which one that looks unfinished is judged all the same."""
-        parsed = self.intake.parse(file)
-        until = arrival.first_seen + self.pace.incomplete
-        if not isinstance(parsed, MessageError):
-            try:
-                with self.engine.store.savepoint():
-                    self.intake.receive(file, parsed)
-            except WorldError:
-                raise
-            except Exception as bug:
-                # A bug of ours must not stop the other mail, nor meet the same file again after every restart.
-                _log.exception("a bug of mailboxd: %s could not be taken; please report this", arrival.name)
-                self.intake.reject(file, MessageError("internal", f"a bug of mailboxd: {bug!r}"[:500], path=file.name))
-        elif parsed.rule in _INCOMPLETE and now < until:
-            self.inbox.defer(arrival.name, until)
-            return until
-        else:
-            self.intake.reject(file, parsed)
-        return None
 
     def _file(self) -> int:
         try:
@@ -305,13 +263,6 @@ class Daemon:
                 self._file()
                 self.taskmd.perform(limit=1000)
         self._record_round(look=False)
-
-
-def _file(found: Arrival | Refusal) -> File:
-    name, extra = storable_name(found.name)
-    stamp = found.stamp
-    numbers = {"dev": stamp.dev, "ino": stamp.ino, "size": stamp.size, "mtime_ns": stamp.mtime_ns}
-    return File(name, found.raw, found.sha256, stamp.size, numbers | extra)
 
 
 @contextmanager

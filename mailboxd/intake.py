@@ -6,8 +6,6 @@ itself is moved afterwards. So a message counts once, however often it arrives a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mailboxd.core.attempts import SKIP
@@ -26,7 +24,7 @@ from mailboxd.core.inputs import (
     Unreadable,
 )
 from mailboxd.core.local_ids import distinct, root_local_id
-from mailboxd.core.planning import apply
+from mailboxd.core.specs import apply
 from mailboxd.core.terms import OPERATORS
 from mailboxd.core.types import Origin, Plan, Task
 from mailboxd.engine import Engine
@@ -49,19 +47,9 @@ from mailboxd.messages.models import (
     TaskMessage,
 )
 from mailboxd.messages.plan import parse_plan
+from mailboxd.receipts import File, reason_of, receipt
 
 VERDICTS = ("accepted", "duplicate", "ignored", "late", "orphan", "rejected")
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """An arrival as it lay in the inbox. `raw` is None when it was refused without being read."""
-
-    name: str
-    raw: bytes | None
-    sha256: str | None
-    size: int | None
-    stamp: Mapping[str, Any]
 
 
 class Intake:
@@ -92,7 +80,7 @@ class Intake:
         except (MessageError, PlanError, Refused) as error:
             self.reject(file, error, message)
             return "rejected"
-        row = _row(self._engine, file, verdict, message)
+        row = receipt(self._engine, file, verdict, message)
         data: dict[str, Any] = {"at": self._engine.now, "message": row}
         if parsed.warnings:
             data["warnings"] = list(parsed.warnings)
@@ -102,8 +90,8 @@ class Intake:
 
     def reject(self, file: File, error: MessageError | PlanError | Refused, message: Message | None = None) -> None:
         """Record why a file is not accepted, and tell the sender of a task."""
-        row = _row(self._engine, file, "rejected", message)
-        row["reason"] = _reason(error)
+        row = receipt(self._engine, file, "rejected", message)
+        row["reason"] = reason_of(error)
         self._keep(file)
         self._engine.record(Event(Kind.MESSAGE_REJECTED, None, {"at": self._engine.now, "message": row}))
         if isinstance(message, TaskMessage) and error.rule != "id-conflict":
@@ -275,40 +263,3 @@ def _origin(message: Message) -> Origin:
         root_task_id=message.root_task_id,
         traceparent=message.traceparent,
     )
-
-
-def _row(engine: Engine, file: File, verdict: str, message: Message | None) -> dict[str, Any]:
-    return {
-        "id": engine.new_id("msg"),
-        "direction": "in",
-        "message_id": message.message_id if message else None,
-        "type": message.type if message else None,
-        "sender": message.from_ if message else None,
-        "receiver": engine.settings.agent,
-        "task_id": message.task_id if message else None,
-        "subtask_id": message.subtask_id if message else None,
-        "verdict": verdict,
-        "name": file.name,
-        "sha256": file.sha256,
-        "size": file.size,
-        "stamp": dict(file.stamp),
-    }
-
-
-def _reason(error: MessageError | PlanError | Refused) -> dict[str, Any]:
-    reason: dict[str, Any] = {"rule": error.rule, "problem": error.problem[:2000], "hint": error.hint[:500]}
-    if isinstance(error, MessageError):
-        reason |= {"line": error.line, "field": error.field}
-    return reason
-
-
-def raw_name(name: str, stamp: Mapping[str, Any]) -> str:
-    """A file's name as the file system has it: SQLite cannot hold one that is not valid text."""
-    return bytes.fromhex(stamp["name"]).decode("utf-8", "surrogateescape") if "name" in stamp else name
-
-
-def storable_name(name: str) -> tuple[str, dict[str, str]]:
-    """The name as text that can be stored and shown, and what `raw_name` needs to undo that."""
-    raw = name.encode("utf-8", "surrogateescape")
-    shown = raw.decode("utf-8", "backslashreplace")
-    return shown, ({} if shown == name else {"name": raw.hex()})

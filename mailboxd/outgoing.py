@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mailboxd.core.effects import Bounce, RunTurn, Send
-from mailboxd.core.planning import DERIVED_CRITERION
+from mailboxd.core.specs import DERIVED_CRITERION
 from mailboxd.core.terms import Gate, Phase, Turn
 from mailboxd.core.types import Attempt, Spec, Task
 from mailboxd.core.view import Limits

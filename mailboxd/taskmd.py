@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Cancel, ChildEdited, Edited, NewTask
-from mailboxd.core.planning import apply
+from mailboxd.core.specs import apply
 from mailboxd.core.terms import SELF, Mode, Phase, is_id
 from mailboxd.core.times import to_epoch
 from mailboxd.core.types import PlannedChild, Spec, Task

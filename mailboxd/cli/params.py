@@ -1,4 +1,4 @@
-"""What the values of arguments and options may be. The shell hands over any bytes; what is no text shows as surrogates."""
+"""What the values of arguments and options may be. A shell hands over any bytes: what is no text comes as surrogates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mailboxd.core.types import is_id
+from mailboxd.core.terms import is_id
 from mailboxd.errors import MessageError
 
 

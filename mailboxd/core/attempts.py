@@ -24,7 +24,6 @@ from mailboxd.core.inputs import (
     Planned,
     Progress,
     Question,
-    Reply,
     Results,
     Reviewed,
     Succeeded,
@@ -39,7 +38,7 @@ from mailboxd.core.session import next_session_key
 from mailboxd.core.settle import (
     synthesise,
 )
-from mailboxd.core.terms import AttemptStatus, Mode, Phase, Turn, Waiting, same_agent
+from mailboxd.core.terms import AttemptStatus, Mode, Phase, Turn, Waiting
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.types import Attempt, Plan
@@ -118,7 +117,7 @@ def turn_ended(draft: Draft, ended: TurnEnded) -> None:
                 session_ref=ok.session_ref,
                 usage=attempt.usage.plus(ok.usage),
             )
-            _answered(draft, ended.answer or Unreadable("no answer", ok.text), ended.turn, ended.agent)
+            answered(draft, ended.answer or Unreadable("no answer", ok.text), ended.turn, ended.agent)
         case Failed() as failed:
             _turn_failed(draft, failed)
         case Aborted(error):
@@ -168,7 +167,7 @@ def _turn_unknown(draft: Draft, ended: TurnEnded, unknown: Unknown) -> None:
     outcome_unknown(draft, unknown.error)
 
 
-def _answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) -> None:
+def answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) -> None:
     """What an executor said, in a turn or by message, about the live attempt."""
     match answer:
         case Results():
@@ -274,41 +273,3 @@ def clarified(draft: Draft, text: str, ends: bool) -> None:
         return
     note = "There will be no answer to your question. Go on with what you have." if ends else text
     _order_turn(draft, note)
-
-
-# ---------------------------------------------------------------- a peer reported by message
-
-
-def replied(draft: Draft, reply: Reply) -> None:
-    """A message about an attempt that a peer was given. Raises Refused for anybody else's."""
-    attempt, task = draft.attempt, draft.task
-    if attempt is None:
-        raise Refused("orphan", f"{task.local_id} was never given to anybody")
-    if not same_agent(reply.sender, attempt.executor):
-        raise Refused("wrong-agent", f"{task.local_id} was given to {attempt.executor}, not to {reply.sender}")
-    if same_agent(attempt.executor, draft.ctx.agent) and not isinstance(reply.answer, Progress):
-        # The answer of a turn of our own is what the call prints: whoever writes a file in its name is not it.
-        raise Refused("not-given-away", f"{task.local_id} is done in turns of {draft.ctx.agent}, not given to anybody")
-    if reply.attempt_id is not None and reply.attempt_id != attempt.id:
-        if not reply.older_attempt:
-            raise Refused("stale-attempt", f"{task.local_id} has no attempt {reply.attempt_id}")
-        late(draft, reply.sender, reply.attempt_id, say(reply.answer))
-        return
-    if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or attempt.token_echoed):
-        raise Refused("stale-attempt", f"the reply token is not the one that {task.local_id} was sent with")
-    if attempt.status is not AttemptStatus.RUNNING:
-        _after_the_end(draft, reply)
-        return
-    if reply.reply_token is not None and not attempt.token_echoed:
-        draft.checkpoint("the reply token was echoed", token_echoed=True)
-    _answered(draft, reply.answer, Turn.DISPATCH, reply.sender)
-
-
-def _after_the_end(draft: Draft, reply: Reply) -> None:
-    """Late, so nothing moves; but what an open circuit was waiting to know is kept for the operator to accept."""
-    late(draft, reply.sender, reply.attempt_id, say(reply.answer))
-    judged = draft.attempt is not None and draft.attempt.status is AttemptStatus.SUCCEEDED
-    if isinstance(reply.answer, Results) and draft.task.phase is Phase.CIRCUIT_OPEN and not judged:
-        text = reply.answer.text
-        draft.artifact("primary_output", text, first_line(text), reply.sender)
-        draft.amend("a late result is there to accept", result=text, result_summary=first_line(text))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from mailboxd.core import attempts, planning
+from mailboxd.core import attempts, planning, specs
 from mailboxd.core.draft import Decision, Draft
 from mailboxd.core.effects import Resend, Send
 from mailboxd.core.events import Kind, Role
@@ -31,6 +31,7 @@ from mailboxd.core.inputs import (
     Unblock,
 )
 from mailboxd.core.lifecycle import AFTER_JOIN, CLOSES_CHILDREN, TRANSITIONS, Trigger
+from mailboxd.core.replies import replied
 from mailboxd.core.settle import announce_end, cancel, settle_draft
 from mailboxd.core.terms import OPERATORS, AttemptStatus, Mode, Phase, Waiting, same_agent
 from mailboxd.core.types import Plan, PlannedChild
@@ -55,7 +56,7 @@ def decide(
         case TurnEnded():
             attempts.turn_ended(draft, heard)
         case Reply():
-            attempts.replied(draft, heard)
+            replied(draft, heard)
         case Clarification(sender, text, ends):
             _only_from_sender(draft, sender, "answer")
             attempts.clarified(draft, text, ends)
@@ -88,7 +89,7 @@ def _redispatched(draft: Draft, new: Redispatch) -> None:
     elif not task.phase.is_terminal:
         draft.amend("the sender's newer attempt takes over the work under way", origin=new.origin)
     else:
-        spec, _ = planning.derive(new.spec)
+        spec, _ = specs.derive(new.spec)
         draft.move(
             Trigger.REDISPATCHED,
             f"dispatched again as attempt {new.origin.attempt}",
@@ -210,7 +211,7 @@ def _edited(draft: Draft, edit: Edited) -> None:
     if edit.instructions is not None:
         if task.phase.is_terminal:
             raise Refused("ended", f"{task.local_id} is {task.phase}: its instructions can no longer change")
-        spec, _ = planning.derive(replace(task.spec, instructions=edit.instructions, scope_in=edit.instructions))
+        spec, _ = specs.derive(replace(task.spec, instructions=edit.instructions, scope_in=edit.instructions))
         draft.amend("instructions edited in task.md", spec=spec, findings="")
     if edit.added:
         if task.phase.is_terminal or task.phase in AFTER_JOIN:
@@ -227,12 +228,12 @@ def _child_edited(draft: Draft, planned: PlannedChild, needs: tuple[str, ...]) -
     task = draft.task
     if task.attempt or task.phase.is_terminal:
         raise Refused("not-pending", f"{task.local_id} was dispatched or has ended, and can no longer be edited")
-    executor = planning.executor_of(planned.agents[0], draft.ctx.agent)
+    executor = specs.executor_of(planned.agents[0], draft.ctx.agent)
     if executor != draft.ctx.agent and (why := draft.ctx.may_reach(executor)) is not None:
         raise Refused("unknown-agent", f"{task.local_id}: {why}")
-    spec, _ = planning.derive(planning.child_spec(planned))
-    policy = planning.apply(task.policy, planned.overrides)
-    title = planning.child_title(planned)
+    spec, _ = specs.derive(specs.child_spec(planned))
+    policy = specs.apply(task.policy, planned.overrides)
+    title = specs.child_title(planned)
     note = "edited in the parent's task.md"
     said = {"said": planned.overrides, "extra": planned.extra}
     draft.amend(note, spec=spec, policy=policy, executor=executor, title=title, **said)

@@ -13,29 +13,12 @@ from mailboxd.core.inputs import NewTask
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.local_ids import child_local_id, distinct
 from mailboxd.core.settle import settle
-from mailboxd.core.terms import SELF, Mode, Phase, Runtime
-from mailboxd.core.text import first_line
-from mailboxd.core.types import Overrides, Plan, PlannedChild, Policy, Spec, Task
+from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit
+from mailboxd.core.terms import Mode, Phase, Runtime
+from mailboxd.core.types import Plan, PlannedChild, Spec, Task
 from mailboxd.core.view import Context, Family, Level, View
 from mailboxd.core.wire import to_json
 from mailboxd.errors import PlanError
-
-DERIVED_CRITERION = "The instructions are carried out, and the result says what was done."
-
-
-def derive(spec: Spec) -> tuple[Spec, tuple[str, ...]]:
-    """Fill in mechanically what a spec must have and its sender left out; names what was derived (section 2).
-
-    The goal is the first line of the instructions. A spec without a goal and without instructions stays weak.
-    """
-    derived: list[str] = []
-    if "goal" in spec.missing and first_line(spec.instructions):
-        spec = replace(spec, goal=first_line(spec.instructions))
-        derived.append("goal")
-    if spec.goal.strip() and "acceptance_criteria" in spec.missing:
-        spec = replace(spec, acceptance_criteria=(DERIVED_CRITERION,))
-        derived.append("acceptance_criteria")
-    return spec, tuple(derived)
 
 
 def create(new: NewTask, ctx: Context) -> Decision:
@@ -43,10 +26,23 @@ def create(new: NewTask, ctx: Context) -> Decision:
 
     Raises PlanError when the plan cannot be carried out: then nothing comes into being.
     """
-    task_id = ctx.new_id("tsk")
     spec, derived = derive(new.spec)
-    spec = replace(spec, planned_actions=new.planned_actions or spec.planned_actions)
-    task = Task(
+    task = _root(new, replace(spec, planned_actions=new.planned_actions or spec.planned_actions), ctx)
+    created = _created(task, (), derived)
+    first = settle(View(task), ctx) if not new.cancelled else Decision()
+    draft = Draft(View(_latest(task, first)), ctx)
+    draft.events += [created, *first.events]
+    draft.effects += first.effects
+    if new.cancelled:
+        draft.move(Trigger.CANCELLED, new.cancelled)
+    elif new.plan is not None:
+        adopt(draft, new.plan, Family(Level({})))
+    return draft.done()
+
+
+def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
+    task_id = ctx.new_id("tsk")
+    return Task(
         id=task_id,
         local_id=new.local_id,
         task_id=new.task_id,
@@ -70,16 +66,6 @@ def create(new: NewTask, ctx: Context) -> Decision:
         extra=new.extra,
         sections=new.sections,
     )
-    created = _created(task, (), derived)
-    first = settle(View(task), ctx) if not new.cancelled else Decision()
-    draft = Draft(View(_latest(task, first)), ctx)
-    draft.events += [created, *first.events]
-    draft.effects += first.effects
-    if new.cancelled:
-        draft.move(Trigger.CANCELLED, new.cancelled)
-    elif new.plan is not None:
-        adopt(draft, new.plan, Family(Level({})))
-    return draft.done()
 
 
 def adopt(draft: Draft, plan: Plan, family: Family) -> None:
@@ -163,39 +149,6 @@ class _Births:
             ordinal += 1
         self.taken.add(name)
         return name
-
-
-def child_spec(planned: PlannedChild) -> Spec:
-    instructions = planned.instructions or planned.description
-    return Spec(
-        goal=planned.description.strip() or planned.key,
-        instructions=instructions,
-        expected_output=planned.expected_output,
-        scope_in=instructions,
-        outputs=planned.expected_output,
-        acceptance_criteria=(planned.expected_output,) if planned.expected_output.strip() else (),
-    )
-
-
-def executor_of(agent: str, own: str) -> str:
-    """Who carries a child out: `self` and our own name are this agent. OpenClaw's ids are the same in any case."""
-    return own if agent.lower() in (SELF, own.lower()) else agent
-
-
-def child_title(planned: PlannedChild) -> str:
-    return first_line(planned.description) or planned.key
-
-
-def inherit(policy: Policy, said: Overrides) -> Policy:
-    """A child's policy: its parent's, overridden by what the plan says of it. Joins and budgets are not inherited."""
-    base = replace(policy, join=Policy().join, budget_usd=None)
-    return apply(base, said)
-
-
-def apply(policy: Policy, said: Overrides) -> Policy:
-    """`policy` with every value that was said put in its place."""
-    values = {name: getattr(said, name) for name in Overrides.__dataclass_fields__}
-    return replace(policy, **{name: value for name, value in values.items() if value is not None})
 
 
 def _broadcast(child: PlannedChild) -> tuple[PlannedChild, ...]:

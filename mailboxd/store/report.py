@@ -18,7 +18,7 @@ from mailboxd.core.describe import describe
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.picture import Picture
 from mailboxd.core.status import child_status, task_status
-from mailboxd.core.terms import Mode, Phase
+from mailboxd.core.terms import Mode, Phase, is_id
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.store import picture
 from mailboxd.store.db import connect
@@ -81,6 +81,8 @@ class Report:
 
         A beginning that fits a task and its children means the task. Raises UnavailableError.
         """
+        if not is_id(name):  # and so no beginning of one
+            raise UnavailableError(f"there is no task {ascii(name)[:200]}; `mailboxd ls --all --children` lists all")
         exact = self.db.execute("SELECT id FROM tasks WHERE local_id = ?1 OR id = ?1", (name,)).fetchone()
         if exact is not None:
             return str(exact[0])
@@ -89,12 +91,12 @@ class Report:
             " ORDER BY length(local_id), local_id LIMIT 1000",
             (name, name + _LAST),
         ).fetchall()
-        if not found or not name:
-            raise UnavailableError(f"there is no task {name[:200]!r}; `mailboxd ls --all --children` lists all")
+        if not found:
+            raise UnavailableError(f"there is no task {name}; `mailboxd ls --all --children` lists all")
         top = found[0]
         if any(not local_id.startswith(f"{top[1]}.") for _, local_id in found[1:]):
             some = ", ".join(local_id for _, local_id in found[:8]) + (" ..." if len(found) > 8 else "")
-            raise UnavailableError(f"{name!r} fits several tasks: {some}; write more of the name")
+            raise UnavailableError(f"{name} fits several tasks: {some}; write more of the name")
         return str(top[0])
 
     def beginning(self, name: str, limit: int) -> list[tuple[str, str]]:

@@ -29,7 +29,8 @@ from mailboxd.core.inputs import (
     Unknown,
     Unreadable,
 )
-from mailboxd.core.types import AttemptStatus, Gate, Origin, Phase, Policy, Spec, Turn, Verdict, Waiting
+from mailboxd.core.terms import AttemptStatus, Gate, Phase, Turn, Verdict, Waiting
+from mailboxd.core.types import Origin, Policy, Spec
 from tests.core.desk import DONE, Desk, child, plan, refused, with_policy
 
 

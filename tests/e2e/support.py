@@ -275,8 +275,10 @@ class Company:
         """End the daemons that run, and have the witness look at everything."""
         for agent in self.agents.values():
             if agent.process is not None:
-                assert agent.stop() == 0, agent.last_words()
-        assert witness.complaints(self.homes(), self.ledger) == []
+                status = agent.stop()
+                assert status == 0, f"{agent.name} ended with {status}\n{agent.last_words()}"
+        complaints = witness.complaints(self.homes(), self.ledger)
+        assert not complaints, "\n".join(complaints)
 
     def close(self) -> None:
         """End every process that is left: daemons, and turns that still hang."""

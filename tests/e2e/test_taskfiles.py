@@ -131,9 +131,10 @@ def test_legal_edits_of_a_running_task_are_taken(found: Found) -> None:
         ),
     )
     eventually(lambda: alpha.phase("job.four"))
-    text = shows(alpha, "job", "four:", "Two and a half")
-    head, _, tail = text.rpartition("status: pending")
-    face(alpha, "job").write_text(f"{head}status: cancelled{tail}\n## Working Notes\n\nMind the gap.\n")
+    text = shows(alpha, "job", "four:", "Two and a half", "rendered:")
+    head, three, tail = text.partition("  three:")
+    tail = tail.replace("status: pending", "status: cancelled", 1)
+    face(alpha, "job").write_text(f"{head}{three}{tail}\n## Working Notes\n\nMind the gap.\n")
     eventually(lambda: alpha.phase("job.three") == "cancelled", 10, lambda: f"{refused(alpha)}\n{text}")
     alpha.until("job")
     assert refused(alpha) == []

@@ -1,0 +1,78 @@
+"""From the inbox to the engine: each file that is ready is judged once, however often it is seen."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from mailboxd.engine import Engine
+from mailboxd.errors import MessageError, WorldError
+from mailboxd.intake import Intake
+from mailboxd.receipts import File, storable_name
+from mailboxd.workspace.inbox import Arrival, Inbox, Refusal
+
+AT_ONCE = 500
+_INCOMPLETE = frozenset({"unterminated", "empty", "length-mismatch"})
+"""What a file that is still being written looks like: it is left for a while before it is judged."""
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one look at the inbox leaves to do: moments to look again (seconds since 1970), or at once."""
+
+    moments: list[float]
+    more: bool
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """The inbox of one workspace. `incomplete`: seconds that a file which looks unfinished is left alone."""
+
+    engine: Engine
+    intake: Intake
+    inbox: Inbox
+    incomplete: float
+
+    def take(self, now: float) -> Taken:
+        """Judge what is ready; inside a batch. `now` is seconds since 1970. Raises WorldError."""
+        scan = self.inbox.scan(now, AT_ONCE)
+        moments = [scan.look_again]
+        moments += [self._judge(found, _file(found), now) for found in scan.arrivals if self._is_new(found)]
+        for refusal in scan.refused:
+            if self._is_new(refusal):
+                self.intake.reject(_file(refusal), refusal.error)
+        return Taken([moment for moment in moments if moment is not None], scan.truncated)
+
+    def _is_new(self, found: Arrival | Refusal) -> bool:
+        """Not judged already and only not moved yet, because a crash or an obstacle came between."""
+        file = _file(found)
+        return not self.engine.store.awaits_filing(file.name, file.stamp)
+
+    def _judge(self, arrival: Arrival, file: File, now: float) -> float | None:
+        """Let an arrival happen; or the moment at which one that looks unfinished is judged all the same."""
+        parsed = self.intake.parse(file)
+        until = arrival.first_seen + self.incomplete
+        if not isinstance(parsed, MessageError):
+            try:
+                with self.engine.store.savepoint():
+                    self.intake.receive(file, parsed)
+            except WorldError:
+                raise
+            except Exception as bug:
+                # A bug of ours must not stop the other mail, nor meet the same file again after every restart.
+                _log.exception("a bug of mailboxd: %s could not be taken; please report this", arrival.name)
+                self.intake.reject(file, MessageError("internal", f"a bug of mailboxd: {bug!r}"[:500], path=file.name))
+        elif parsed.rule in _INCOMPLETE and now < until:
+            self.inbox.defer(arrival.name, until)
+            return until
+        else:
+            self.intake.reject(file, parsed)
+        return None
+
+
+def _file(found: Arrival | Refusal) -> File:
+    name, extra = storable_name(found.name)
+    stamp = found.stamp
+    numbers = {"dev": stamp.dev, "ino": stamp.ino, "size": stamp.size, "mtime_ns": stamp.mtime_ns}
+    return File(name, found.raw, found.sha256, stamp.size, numbers | extra)

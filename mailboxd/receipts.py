@@ -1,0 +1,60 @@
+"""What is recorded of a file that arrived: its row in `messages`, and its name as the file system has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mailboxd.engine import Engine
+from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.messages.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """An arrival as it lay in the inbox. `raw` is None when it was refused without being read."""
+
+    name: str
+    raw: bytes | None
+    sha256: str | None
+    size: int | None
+    stamp: Mapping[str, Any]
+
+
+def receipt(engine: Engine, file: File, verdict: str, message: Message | None) -> dict[str, Any]:
+    """The row of `messages` for a file that has been judged."""
+    return {
+        "id": engine.new_id("msg"),
+        "direction": "in",
+        "message_id": message.message_id if message else None,
+        "type": message.type if message else None,
+        "sender": message.from_ if message else None,
+        "receiver": engine.settings.agent,
+        "task_id": message.task_id if message else None,
+        "subtask_id": message.subtask_id if message else None,
+        "verdict": verdict,
+        "name": file.name,
+        "sha256": file.sha256,
+        "size": file.size,
+        "stamp": dict(file.stamp),
+    }
+
+
+def reason_of(error: MessageError | PlanError | Refused) -> dict[str, Any]:
+    reason: dict[str, Any] = {"rule": error.rule, "problem": error.problem[:2000], "hint": error.hint[:500]}
+    if isinstance(error, MessageError):
+        reason |= {"line": error.line, "field": error.field}
+    return reason
+
+
+def raw_name(name: str, stamp: Mapping[str, Any]) -> str:
+    """A file's name as the file system has it: SQLite cannot hold one that is not valid text."""
+    return bytes.fromhex(stamp["name"]).decode("utf-8", "surrogateescape") if "name" in stamp else name
+
+
+def storable_name(name: str) -> tuple[str, dict[str, str]]:
+    """The name as text that can be stored and shown, and what `raw_name` needs to undo that."""
+    raw = name.encode("utf-8", "surrogateescape")
+    shown = raw.decode("utf-8", "backslashreplace")
+    return shown, ({} if shown == name else {"name": raw.hex()})
