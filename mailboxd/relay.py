@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mailboxd.agents.callfiles import Exit
@@ -19,7 +19,18 @@ from mailboxd.agents.process import NotStarted, State
 from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.effects import Bounce, Compose, LookUp, Resend, RunTurn, Send, StopTurns
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.inputs import Aborted, Answer, Failed, Outcome, Permanence, Results, Succeeded, TurnEnded, Unknown
+from mailboxd.core.inputs import (
+    Aborted,
+    Answer,
+    Failed,
+    Failure,
+    Outcome,
+    Permanence,
+    Results,
+    Succeeded,
+    TurnEnded,
+    Unknown,
+)
 from mailboxd.core.terms import AttemptStatus, Phase, Turn
 from mailboxd.core.types import Attempt, Task
 from mailboxd.engine import Engine
@@ -56,9 +67,12 @@ class Relay:
     outgoing: Outgoing
     posting: Posting
     recovery: Recovery
-    before_turn_ends: Callable[[Task], None] = lambda _task: None
-    """Reads what the agent wrote into its task.md, inside the batch that records the end of its turn."""
-    reports: list[Callable[[], None]] = field(default_factory=list)
+    before_turn_ends: Callable[[Task], str]
+    """Reads what the agent wrote into its task.md, inside the batch that records the end of its turn.
+
+    Returns why a plan it wrote there was not taken: its words "the plan stands in task.md" are then no result.
+    """
+    reports: list[Callable[[], None]]
 
     def perform(self, *, may_spawn: bool = True) -> int:
         """Perform what is pending, as far as slots allow. Returns how many effects were begun or done."""
@@ -174,7 +188,9 @@ class Relay:
             and effect.turn in (Turn.WORK, Turn.SYNTHESIS)
             and order.agent == self.engine.settings.agent
         ):
-            self.before_turn_ends(task)
+            refused = self.before_turn_ends(task)
+            if refused and isinstance(answer, Results):
+                answer = Failure(f"the plan in task.md was not taken: {refused}")
         try:
             with self.engine.store.savepoint():
                 self._hear(order, effect, outcome, answer)

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Cancel, ChildEdited, Edited, NewTask
@@ -82,16 +82,20 @@ class TaskMarkdown:
     templates: Templates
     reports: list[Callable[[], None]]
     _shown: dict[str, TaskFile] = field(default_factory=dict)
+    _refused_plans: dict[str, str] = field(default_factory=dict)
 
     # -------------------------------------------------------------- store -> file
 
-    def render(self, task: Task) -> bytes:
+    def write(self, task: Task) -> bool:
+        """Show the task in its file; False if somebody has edited that meanwhile. Raises WorldError."""
         picture = self.picture(task)
+        if not self.files.write(task.local_id, sealed(render_task_file(picture, self.templates))):
+            return False  # an edit is of what was shown before
         if task.phase.is_terminal:
             self._shown.pop(task.id, None)
         else:
             self._shown[task.id] = picture
-        return sealed(render_task_file(picture, self.templates))
+        return True
 
     def picture(self, task: Task) -> TaskFile:
         """What the task.md of a task shows."""
@@ -131,7 +135,7 @@ class TaskMarkdown:
         for task_id in self.engine.store.stale_files()[:limit]:
             task = self.engine.store.task(task_id)
             try:
-                if task is not None and not self.files.write(task.local_id, self.render(task)):
+                if task is not None and not self.write(task):
                     continue  # somebody edited it meanwhile: that is read first
             except ObstructedError as error:
                 _log.error("%s", error)  # tried again when the task changes
@@ -162,10 +166,13 @@ class TaskMarkdown:
         tasks = self.engine.store.open_shown()
         self.engine.store.mark_for_rendering([task for task, local_id in tasks if not self.files.exists(local_id)])
 
-    def look_at(self, task: Task) -> None:
-        """Take what was written into one task's file: its agent's turn is about to be judged."""
-        now = to_epoch(self.engine.now)
-        self.look(now, [task.local_id])
+    def look_at(self, task: Task) -> str:
+        """Take what was written into one task's file: its agent's turn is about to be judged.
+
+        Returns why a plan that was written there could not be taken, now or earlier in the turn; else nothing.
+        """
+        self.look(to_epoch(self.engine.now), [task.local_id])
+        return self._refused_plans.pop(task.id, "")
 
     def take(self, changed: Changed) -> None:
         """Let one task.md happen; inside a batch."""
@@ -178,6 +185,8 @@ class TaskMarkdown:
                 self._edit(task, written)
         except (MessageError, PlanError, Refused) as error:
             self._refuse(changed.local_id, changed.raw, task, str(error))
+            if task is not None and task.mode is Mode.DIRECT and b"\n## DAG" in changed.raw:
+                self._refused_plans[task.id] = str(error)
         if task is not None:
             self.engine.store.mark_for_rendering([task.id])  # also where the edit said nothing: the store's words stand
 
@@ -209,6 +218,10 @@ class TaskMarkdown:
             raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
         with self.engine.store.savepoint():  # an illegal edit changes nothing, also where only its last part is
             self.apply(task, edit)
+        # Until it is rendered again the file says what was written: whoever saves a second time changes that.
+        picture = self.picture(self.engine.store.task(task.id) or task)
+        keys = {node.key for node in written.dag} or {node.key for node in picture.dag}
+        self._shown[task.id] = replace(picture, dag=tuple(node for node in picture.dag if node.key in keys))
 
     def apply(self, task: Task, edit: TaskEdit) -> None:
         """A legal edit, as inputs: first what is added, then what is changed, then what is removed.

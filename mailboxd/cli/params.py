@@ -1,4 +1,4 @@
-"""What the values of arguments and options may be. A shell hands over any bytes: what is no text comes as surrogates."""
+"""What the values of arguments and options may be. A shell hands over any bytes: what is no text is a surrogate."""
 
 from __future__ import annotations
 

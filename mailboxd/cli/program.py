@@ -64,7 +64,9 @@ class Program(click.Group):
         sys.exit(status)
 
 
-@click.group(cls=Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "mailboxd", cls=Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="mailboxd", message="%(prog)s %(version)s")
 @click.pass_context
 def program(ctx: click.Context) -> None:

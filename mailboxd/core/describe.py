@@ -27,7 +27,8 @@ def _sentence(event: Event, name: str) -> str:
         case Kind.TASK_AMENDED:
             return f"{name}: {data['note'] or 'changed ' + ', '.join(data['changes'])}"
         case Kind.PLAN_ADOPTED:
-            return f"{name}: a plan: {_some(data['children'])}"
+            count = len(data["children"])
+            return f"{name}: a plan with {count} child{'ren' * (count != 1)}: {_some(data['children'])}"
         case Kind.NEEDS_CHANGED:
             return f"{name}: what it depends on was edited"
         case Kind.CIRCUIT_OPENED:

@@ -44,15 +44,9 @@ def compare(current: TaskFile, edited: TaskFile) -> TaskEdit:
     """How `edited` differs from `current`, the projection of the store at this moment."""
     added, changed, cancelled, problems = _compare_children(current, edited)
     problems = [*_compare_headers(current, edited), *problems]
-    results = current.results if edited.results == current.results else edited.results
-    output = current.synthesised if edited.synthesised == current.synthesised else edited.synthesised
-    for name, before, after in (
-        ("Instructions", current.instructions, edited.instructions),
-        ("Results", current.results, edited.results),
-        ("Synthesised Output", current.synthesised, edited.synthesised),
-    ):
-        if before and not after:
-            problems.append(f"the section {name} is gone or empty")
+    # A section that is left out is no edit: agents write the file from memory. It comes back when it is rendered.
+    results = edited.results or current.results
+    output = edited.synthesised or current.synthesised
     written = results if results != current.results else output if output != current.synthesised else None
     return TaskEdit(
         added=added,
@@ -60,7 +54,7 @@ def compare(current: TaskFile, edited: TaskFile) -> TaskEdit:
         cancelled=cancelled,
         notes=_new(current.notes, edited.notes),
         results=written,
-        instructions=_new(current.instructions, edited.instructions),
+        instructions=_new(current.instructions, edited.instructions or current.instructions),
         status=edited.status if edited.status not in ("", current.status) else None,
         extra_sections=edited.extra_sections if edited.extra_sections != current.extra_sections else None,
         problems=tuple(problems),

@@ -70,9 +70,8 @@ class Stage:
         """The turn of this task that is under way ends, with what the agent said or another outcome."""
         with self.engine() as engine:
             task = task_of(engine, name)
-            order = next(o for o in engine.store.pending(self.clock.now(), 100) if o.task == task.id)
-            effect = order.effect
-            assert isinstance(effect, RunTurn), effect
+            pending = engine.store.pending(self.clock.now(), 100)
+            order, effect = next((o, o.effect) for o in pending if o.task == task.id and isinstance(o.effect, RunTurn))
             outcome = Succeeded(said) if isinstance(said, str) else said
             answer = read_answer(said) if isinstance(said, str) else None
             ended = TurnEnded(effect.turn, effect.attempt_id, order.agent, outcome, answer, effect.gate)

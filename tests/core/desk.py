@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,6 +21,7 @@ from mailboxd.core.inputs import (
     NewTask,
     Outcome,
     Planned,
+    Redispatch,
     Results,
     Retry,
     Reviewed,
@@ -28,7 +30,7 @@ from mailboxd.core.inputs import (
     Unblock,
 )
 from mailboxd.core.terms import Phase, Turn, Verdict
-from mailboxd.core.types import Attempt, Plan, PlannedChild, Policy, Spec, Task
+from mailboxd.core.types import Attempt, Origin, Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.view import Limits
 from mailboxd.engine import Engine, Settings
 from mailboxd.errors import Refused
@@ -59,10 +61,11 @@ class Desk:
         slots: int = 100,
         slots_per_agent: int = 100,
         may_reach: Callable[[str], str | None] = lambda _agent: None,
+        database: Path | None = None,
     ) -> None:
         self.policy = policy or Policy(backoff_base=10.0)
         self.clock = ManualClock()
-        self.store = Store.open(None, self.clock.now())
+        self.store = Store.open(database, self.clock.now())
         numbers = Random(1)
         self.engine = Engine(
             self.store,
@@ -195,3 +198,9 @@ def refused(desk: Desk, rule: str) -> Iterator[None]:
 
 def with_policy(**fields: Any) -> Policy:
     return replace(Policy(backoff_base=10.0), **fields)
+
+
+def again(number: int) -> Redispatch:
+    """The sender gives its work out once more."""
+    origin = Origin(attempt=number, attempt_id=f"theirs-{number}")
+    return Redispatch(Spec(goal="t", instructions="Better."), origin, "It was too short.")

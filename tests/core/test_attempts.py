@@ -17,7 +17,6 @@ from mailboxd.core.inputs import (
     Planned,
     Progress,
     Question,
-    Redispatch,
     Remedy,
     Reply,
     Results,
@@ -30,8 +29,8 @@ from mailboxd.core.inputs import (
     Unreadable,
 )
 from mailboxd.core.terms import AttemptStatus, Gate, Phase, Turn, Verdict, Waiting
-from mailboxd.core.types import Origin, Policy, Spec
-from tests.core.desk import DONE, Desk, child, plan, refused, with_policy
+from mailboxd.core.types import Policy
+from tests.core.desk import DONE, Desk, again, child, plan, refused, with_policy
 
 
 def given_to_bob(policy: Policy | None = None) -> Desk:
@@ -384,11 +383,6 @@ def test_two_attempts_of_one_session_are_never_under_way_at_once() -> None:
 
 
 # ---------------------------------------------------------------- given out again
-
-
-def again(number: int) -> Redispatch:
-    origin = Origin(attempt=number, attempt_id=f"theirs-{number}")
-    return Redispatch(Spec(goal="t", instructions="Better."), origin, "It was too short.")
 
 
 def test_ended_work_that_is_dispatched_again_gets_a_new_attempt_with_the_findings() -> None:

@@ -144,6 +144,26 @@ def test_legal_edits_of_a_running_task_are_taken(found: Found) -> None:
     company.at_rest()
 
 
+def test_who_saves_twice_from_the_same_buffer_has_edited_once(found: Found) -> None:
+    """The editor still holds the text from before it was rendered again: a second save is the difference to the first."""
+    company = found({"alpha": WORK, "beta": SLOW}, synthesis="concat", tasks={"render_seconds": 1})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=TREE))
+    shows(alpha, "job", "status: dispatched")
+    head, three, tail = face(alpha, "job").read_text().partition("  three:")
+    cut = tail.index("```")
+    first = f"{head}  four:\n    agent: beta\n    description: Four\n{tail[cut:]}"
+    face(alpha, "job").write_text(first)
+    eventually(lambda: alpha.phase("job.four") and alpha.phase("job.three") == "cancelled")
+    face(alpha, "job").write_text(first + "\n## Working Notes\n\nSaved again.\n")
+    eventually(lambda: alpha.task("job")["notes"] or refused(alpha))
+    assert refused(alpha) == []
+    assert alpha.task("job")["notes"] == "Saved again."
+    alpha.until("job")
+    company.at_rest()
+
+
 def test_an_illegal_edit_changes_nothing_and_is_kept_beside(found: Found) -> None:
     company = found({"alpha": WORK, "beta": SLOW}, synthesis="concat")
     alpha = company["alpha"]

@@ -90,7 +90,13 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
 @_TASK_ID
 @_SENDER
 @click.option("--title", type=Words(), required=True, help="One line.")
-@click.option("--mode", type=click.Choice(["direct", "coordinating"]), default="direct", show_default=True)
+@click.option(
+    "--mode",
+    type=click.Choice(["direct", "coordinating"]),
+    default="direct",
+    show_default=True,
+    help="Worked on in one piece, or made of children.",
+)
 @click.option("--status", help="Default: pending, or planning for a coordinating task.")
 @click.option("--context", type=Words(), default="", help="What has to be known.")
 @click.option("--instructions", type=Words(), default="", help="What is to be done.")

@@ -1,0 +1,179 @@
+"""The operator's orders: through the engine in this process, recorded with the operator's name, refused with a rule."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.inputs import Failed, Permanence, Unknown
+from mailboxd.core.types import Policy
+from mailboxd.wake import NAME
+from tests.cli.stage import Stage, child
+
+QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
+HOPELESS = Failed("no such model", Permanence.PERMANENT)
+
+
+def failed(stage: Stage, name: str = "job") -> None:
+    stage.create(name)
+    stage.start()
+    stage.end_turn(name, HOPELESS)
+    assert stage.phase(name) == "failed"
+
+
+def blocked(stage: Stage, name: str = "job") -> None:
+    stage.create(name, policy=Policy(max_attempts=3))
+    stage.start()
+    stage.end_turn(name, Unknown("the gateway went away", "run_9", looked_up=True))
+    assert stage.phase(name) == "circuit_open"
+
+
+def test_cancel_ends_a_task_and_all_below_it(stage: Stage) -> None:
+    stage.create("job", child("a"), child("b", "beta", ("a",)))
+    found = stage.json("cancel", "job", "--reason", "the figures have changed")
+    assert (found["task"], found["phase"]) == ("job", "cancelled")
+    assert {row["phase"] for row in stage.json("ls", "--children")} == {"cancelled"}
+    assert "the figures have changed" in stage.json("show", "job")["reason"]
+
+
+def test_an_order_is_recorded_with_the_name_of_who_gave_it(stage: Stage) -> None:
+    stage.create("job")
+    stage.run("cancel", "job")
+    event = next(e for e in stage.json("history", "job") if e["data"].get("to") == "cancelled")
+    assert (event["role"], event["actor"]) == ("operator", pwd.getpwuid(os.getuid()).pw_name)
+
+
+def test_an_order_tells_what_it_led_to_and_that_no_daemon_runs(stage: Stage) -> None:
+    failed(stage)
+    result = stage.run("retry", "job")
+    assert "job: failed -> execution_ready (retried by the operator)" in result.stdout
+    assert "no daemon runs here" in result.stderr
+
+
+def test_an_order_wakes_the_daemon(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.create("job")
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as daemon:
+        monkeypatch.chdir(stage.ws.state)  # the whole path may be too long for an address
+        daemon.bind(NAME)
+        result = stage.run("cancel", "job", "--json")
+        assert json.loads(result.stdout)["daemon"] == {"running": True}
+        assert daemon.recv(10)
+
+
+def test_retry_carries_instructions_into_the_next_attempt(stage: Stage, tmp_path: Path) -> None:
+    failed(stage)
+    (tmp_path / "notes.md").write_text("They are on page 12.")
+    assert stage.run("retry", "job", "--instructions", "Mind:", "--file", str(tmp_path / "notes.md")).exit_code == 0
+    assert stage.json("show", "job")["findings"].endswith("Mind:\n\nThey are on page 12.")
+
+
+def test_retry_of_a_failed_child_reopens_its_parent(stage: Stage) -> None:
+    stage.create("job", child("a"))
+    stage.start()
+    stage.end_turn("job.a", HOPELESS)
+    assert stage.phase("job") == "failed"
+    assert stage.run("retry", "job.a").exit_code == 0
+    assert (stage.phase("job"), stage.phase("job.a")) == ("execution_ready", "execution_ready")
+
+
+@pytest.mark.parametrize(
+    ("option", "phase"), [("--retry", "execution_ready"), ("--accept", "completed"), ("--fail", "failed")]
+)
+def test_unblock_decides_what_an_open_circuit_becomes(stage: Stage, option: str, phase: str) -> None:
+    blocked(stage)
+    if option == "--accept":
+        with stage.engine() as engine:
+            engine.store.db.execute("UPDATE tasks SET result = 'Twelve figures'")
+    assert stage.json("unblock", "job", option, "--note", "checked by hand")["phase"] == phase
+
+
+def test_unblock_wants_to_know_how(stage: Stage) -> None:
+    blocked(stage)
+    result = stage.run("unblock", "job")
+    assert result.exit_code == 2
+    assert "--retry, --accept or --fail" in result.stderr
+
+
+def test_an_answer_lets_the_task_go_on(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    stage.end_turn("job", QUESTION)
+    assert stage.json("status")["blocked"][0]["hint"] == 'mailboxd answer job "..."'
+    assert stage.run("answer", "job", "the", "audited", "ones").exit_code == 0
+    assert stage.json("why", "job")["because"][-1]["kind"] == "turn"
+    assert stage.json("history", "job")[-1]["role"] == "operator"
+
+
+def test_an_answer_can_come_from_standard_input_or_say_that_none_will_come(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    for text in ("the audited ones", "REPLY_SKIP"):
+        stage.end_turn("job", QUESTION)
+        assert stage.run("answer", "job", "--file", "-", text=text).exit_code == 0
+    assert stage.json("history", "job")[-2]["text"] == "job: no answer will come"
+
+
+@pytest.mark.parametrize(
+    ("order", "rule"),
+    [
+        (["cancel", "job"], "ended"),
+        (["unblock", "job", "--retry"], "not-blocked"),
+        (["answer", "job", "yes"], "no-question"),
+    ],
+)
+def test_what_the_state_does_not_allow_is_refused_with_its_rule(stage: Stage, order: list[str], rule: str) -> None:
+    failed(stage)
+    before = stage.json("history")
+    result = stage.run(*order)
+    assert result.exit_code == 1
+    assert f"({rule})" in result.stderr
+    told = json.loads(stage.run(*order, "--json").stderr)["error"]
+    assert (told["kind"], told["rule"], told["exit"]) == ("Refused", rule, 1)
+    assert stage.json("history") == before
+
+
+def test_retry_of_what_goes_well_is_refused_with_a_hint(stage: Stage) -> None:
+    stage.create("job")
+    result = stage.run("retry", "job")
+    assert result.exit_code == 1
+    assert "there is nothing to retry (not-failed). See `mailboxd why`." in result.stderr
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ["cancel", "job"], ["retry", "job"], ["unblock", "job", "--fail"], ["answer", "job", "x"],
+        ["send", "do it"], ["send", "--from", "human", "do it"],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mark", [{"OPENCLAW_SHELL": "exec"}, {"OPENCLAW_SUBAGENT_EXEC": "1"}])
+def test_an_agent_in_its_turn_cannot_act_as_the_operator(
+    stage: Stage, order: list[str], mark: dict[str, str | None]
+) -> None:
+    stage.create("job")
+    result = stage.run(*order, env=mark)
+    assert result.exit_code == 1
+    assert "(permission-denied)" in result.stderr
+    assert stage.phase("job") == "execution_ready"
+    assert list(stage.ws.inbox.iterdir()) == []
+
+
+def test_bytes_that_are_no_text_are_taken_as_such(stage: Stage) -> None:
+    stage.create("job")
+    assert stage.run("cancel", "job", "--reason", "\udcff\x00\x1b[31m").exit_code == 0
+    text = stage.run("history", "job").stdout
+    assert "\x1b" not in text
+
+
+def test_orders_need_a_configuration_that_is_right(stage: Stage) -> None:
+    stage.create("job")
+    stage.ws.config.write_text("agent: alpha\nlimts:\n  turns: 1\n")
+    result = stage.run("cancel", "job")
+    assert result.exit_code == 78
+    assert "did you mean limits" in result.stderr

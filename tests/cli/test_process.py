@@ -1,0 +1,185 @@
+"""The installed program as a process: the daemon, signals, pipes, another process beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.cli.stage import Stage, make
+
+BIN = Path(sys.executable).parent
+PROGRAM = str(BIN / "mailboxd")
+SCRIPT = """
+agents:
+  alpha:
+    workspace: alpha
+    rules:
+      - match: {kind: work, task: job}
+        times: 1
+        plan:
+          a: {agent: beta, description: Extract}
+          b: {agent: self, description: Write, depends_on: [a]}
+      - match: hang
+        hang: 60
+      - reply: "Done: {title}"
+  beta:
+    workspace: beta
+    default: {reply: "Twelve figures"}
+"""
+
+
+@pytest.fixture
+def company(tmp_path: Path) -> Stage:
+    """The workspace of alpha, whose agents follow the script above."""
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    command = f"[{BIN / 'mailboxd-scripted-openclaw'}, --script, {tmp_path / 'script.yaml'}]"
+    return make(tmp_path / "alpha", f"openclaw:\n  command: {command}\nshutdown:\n  drain_seconds: 0\n")
+
+
+def call(stage: Stage, *arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
+    """`mailboxd ...` in the workspace, to its end."""
+    environment = {**os.environ, **options}
+    return subprocess.run(
+        [PROGRAM, *arguments],
+        cwd=stage.ws.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@contextmanager
+def running(stage: Stage, *arguments: str, pipe: str = "stdout") -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """`mailboxd ...` while it runs, with one of its outputs."""
+    process = subprocess.Popen([PROGRAM, *arguments], cwd=stage.ws.root, text=True, **{pipe: subprocess.PIPE})
+    stream = getattr(process, pipe)
+    try:
+        yield process, stream
+    finally:
+        process.kill()
+        process.wait()
+        stream.close()
+
+
+def lines_until(stream: IO[str], wanted: str) -> list[str]:
+    """Lines up to the first that contains `wanted`; the test's time limit is the deadline."""
+    lines = []
+    for line in stream:
+        lines.append(line)
+        if wanted in line:
+            return lines
+    raise AssertionError(f"{wanted!r} never came: {lines}")
+
+
+def test_a_task_is_sent_carried_out_and_shown(company: Stage) -> None:
+    sent = json.loads(call(company, "send", "--task-id", "job", "Report the figures", "--json").stdout)
+    done = call(company, "run", "--until-idle", "--log-format", "json")
+    assert done.returncode == 0, done.stderr
+    assert all(json.loads(line)["level"] for line in done.stderr.splitlines())
+    found = json.loads(call(company, "show", "job", "--json").stdout)
+    assert (found["phase"], found["status"], found["results"]) == ("completed", "done", "Done: Report the figures")
+    assert [(c["key"], c["agent"], c["status"]) for c in found["children"]] == [
+        ("a", "beta", "done"),
+        ("b", "alpha", "done"),
+    ]
+    archived, reply = found["messages"][0], found["messages"][-1]
+    assert not Path(sent["file"]).exists()
+    assert (company.ws.mailbox / archived["path"]).is_file()
+    assert (reply["direction"], reply["type"], reply["to"]) == ("out", "reply", "operator")
+    status = json.loads(call(company, "status", "--json").stdout)
+    assert status["messages"]["received"] == status["messages"]["archived"] == 1
+    assert status["messages"]["sent"] == len(list(company.ws.outbox.iterdir()))
+    assert call(company, "history", "--verify").returncode == 0
+
+
+def test_waiting_sees_the_work_of_a_daemon_beside_it(company: Stage) -> None:
+    with running(company, "run", pipe="stderr") as (_, log):
+        lines_until(log, "ready")
+        done = call(company, "send", "--wait", "--wait-timeout", "30", "Greet")
+    assert (done.returncode, done.stdout) == (0, "Done: Greet\n")
+    assert "executing -> spec_gate" in done.stderr
+
+
+def test_there_is_one_daemon_and_commands_work_beside_it(company: Stage) -> None:
+    with running(company, "run", pipe="stderr") as (daemon, log):
+        lines_until(log, "ready")
+        second = call(company, "run")
+        assert second.returncode == 73
+        assert f"pid {daemon.pid}" in second.stderr
+        assert json.loads(call(company, "status", "--json").stdout)["daemon"] == {"running": True, "pid": daemon.pid}
+        call(company, "send", "--task-id", "hang", "hang")
+        lines_until(log, "attempt 1 started")
+        cancelled = call(company, "cancel", "hang", "--json")
+        assert json.loads(cancelled.stdout)["daemon"] == {"running": True}
+        lines_until(log, "executing -> cancelled")
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(timeout=30) == 0
+
+
+def test_run_without_a_configuration_says_how_to_get_one(stage: Stage) -> None:
+    stage.ws.config.unlink()
+    done = call(stage, "run", "--until-idle")
+    assert done.returncode == 78
+    assert "mailboxd init" in done.stderr
+
+
+def test_run_inside_an_agents_turn_is_refused(stage: Stage) -> None:
+    done = call(stage, "run", "--until-idle", OPENCLAW_SHELL="exec")
+    assert done.returncode == 78
+    assert "OPENCLAW_SHELL" in done.stderr
+
+
+def test_following_the_log_sees_another_process_and_ends_well_with_ctrl_c(stage: Stage) -> None:
+    stage.create("old")
+    with running(stage, "logs", "--follow") as (process, output):
+        lines_until(output, "old: created")
+        stage.create("new")
+        lines_until(output, "new: created")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_reader_that_goes_away_is_no_error(stage: Stage) -> None:
+    for number in range(3):
+        stage.create(f"job{number}")
+    for verb in ("history", "history --json", "ls"):
+        read, write = os.pipe()
+        os.close(read)
+        process = subprocess.Popen([PROGRAM, *verb.split()], cwd=stage.ws.root, stdout=write, stderr=subprocess.PIPE)
+        os.close(write)
+        _, errors = process.communicate(timeout=30)
+        assert errors == b"", verb
+        assert process.returncode == 1
+
+
+def test_output_fits_any_encoding(stage: Stage) -> None:
+    stage.create("job")
+    done = call(stage, "tree", "job", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert done.stdout.startswith("\\u25cb execution_ready  job (alpha)")
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colour_is_for_terminals_that_want_it(stage: Stage, variable: dict[str, str], coloured: bool) -> None:
+    stage.create("job")
+    stage.start()
+    master, terminal = os.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | variable
+    done = subprocess.run([PROGRAM, "ls"], cwd=stage.ws.root, env=environment, stdout=terminal, check=True, timeout=30)
+    os.close(terminal)
+    shown = os.read(master, 65_536)
+    os.close(master)
+    assert done.returncode == 0
+    assert "▶ executing".encode() in shown
+    assert (b"\x1b[" in shown) is coloured

@@ -1,0 +1,269 @@
+"""The boundary, the help, init and config: nobody sees a traceback for a mistake of theirs."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from pathlib import Path
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+from mailboxd import log
+from mailboxd.cli import boundary
+from mailboxd.cli.program import COMMANDS, program
+from mailboxd.cli.session import Session
+from mailboxd.cli.text import PHASES, fit, plain, width
+from mailboxd.core.terms import Phase
+from mailboxd.errors import (
+    EXIT_BUG,
+    ConfigError,
+    LockedError,
+    MailboxdError,
+    MessageError,
+    Refused,
+    UnavailableError,
+    WorldError,
+)
+from tests.cli.stage import Stage, child
+
+
+def verbs() -> list[click.Command]:
+    ctx = click.Context(program)
+    found = [program.get_command(ctx, name) for name in COMMANDS]
+    return [verb for verb in found if verb is not None]
+
+
+# ---------------------------------------------------------------- help
+
+
+def test_without_a_command_there_is_help() -> None:
+    result = CliRunner().invoke(program, [], obj=Session())
+    assert result.exit_code == 0
+    assert all(f"\n  {name} " in result.stdout for name in COMMANDS)
+    assert "Exit status:" in result.stdout
+
+
+@pytest.mark.parametrize("verb", verbs(), ids=lambda verb: str(verb.name))
+def test_every_command_has_help_with_examples_and_exit_statuses(verb: click.Command) -> None:
+    below = [verb.commands[name] for name in verb.commands] if isinstance(verb, click.Group) else [verb]
+    for command in below:
+        path = [str(verb.name), str(command.name)] if command is not verb else [str(verb.name)]
+        result = CliRunner().invoke(program, [*path, "--help"], obj=Session())
+        assert result.exit_code == 0
+        assert re.search(rf"Examples:\n    .*mailboxd {' '.join(path)}", result.stdout)
+        assert re.search(r"Exit status:\n +0  done\n", result.stdout)
+        assert all(option.help for option in command.params if isinstance(option, click.Option)), path
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert re.fullmatch(r"mailboxd \d+\.\d+.*\n", CliRunner().invoke(program, ["--version"]).stdout)
+
+
+def test_an_unknown_command_is_told_with_the_nearest() -> None:
+    result = CliRunner().invoke(program, ["statu"])
+    assert result.exit_code == 2
+    assert "did you mean status?" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_the_shell(shell: str) -> None:
+    result = CliRunner().invoke(program, ["completion", shell], obj=Session())
+    assert result.exit_code == 0
+    assert f"_MAILBOXD_COMPLETE={shell}_complete" in result.stdout
+
+
+def test_verbs_options_and_tasks_are_completed(stage: Stage) -> None:
+    stage.create("job", child("a"))
+
+    def completed(*words: str, incomplete: str) -> list[str]:
+        session = {"obj": Session(path=stage.ws.root)}
+        completer = ShellComplete(program, session, "mailboxd", "_MAILBOXD_COMPLETE")
+        return [item.value for item in completer.get_completions(list(words), incomplete)]
+
+    assert completed(incomplete="st") == ["status"]
+    assert completed("show", incomplete="jo") == ["job", "job.a"]
+    assert completed("show", "-w", "/nowhere", incomplete="jo") == []
+    assert completed("show", incomplete="--js") == ["--json"]
+
+
+# ---------------------------------------------------------------- workspace and form
+
+
+def test_the_workspace_may_be_named_before_or_after_the_verb(stage: Stage, tmp_path: Path) -> None:
+    for arguments in (["-w", str(stage.ws.root), "status"], ["status", "--workspace", str(stage.ws.root)]):
+        assert CliRunner().invoke(program, arguments, obj=Session()).exit_code == 0
+    refused = CliRunner().invoke(program, ["status", "-w", str(tmp_path)], obj=Session())
+    assert refused.exit_code == 69
+    assert "mailboxd init" in refused.stderr
+
+
+def test_the_workspace_is_found_from_below_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stage.ws.tasks)
+    result = CliRunner().invoke(program, ["--json", "status"], obj=Session())
+    assert json.loads(result.stdout)["workspace"] == str(stage.ws.root)
+
+
+def test_a_relative_workspace_is_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert CliRunner().invoke(program, ["init", "../there", "--agent", "alpha"], obj=Session()).exit_code == 0
+    assert CliRunner().invoke(program, ["-w", "../there", "status"], obj=Session()).exit_code == 0
+    assert (tmp_path / "there" / ".mailboxd" / "config.yaml").is_file()
+
+
+# ---------------------------------------------------------------- init
+
+
+def test_init_makes_everything_for_its_owner_only(stage: Stage) -> None:
+    ws = stage.ws
+    for path in (ws.inbox, ws.outbox, ws.archive, ws.rejected, ws.tasks, ws.state):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    for path in (ws.config, ws.database):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_init_says_what_it_made_and_changes_nothing_the_second_time(tmp_path: Path) -> None:
+    first = CliRunner().invoke(program, ["init", str(tmp_path / "ws"), "--agent", "alpha", "--json"], obj=Session())
+    made = json.loads(first.stdout)["made"]
+    assert {"mailbox/inbox", ".mailboxd/config.yaml", ".mailboxd/mailboxd.db"} <= set(made)
+    config = tmp_path / "ws" / ".mailboxd" / "config.yaml"
+    config.write_text("agent: alpha  # mine\n")
+    again = CliRunner().invoke(program, ["init", str(tmp_path / "ws"), "--agent", "alpha", "--json"], obj=Session())
+    assert json.loads(again.stdout)["made"] == []
+    assert config.read_text() == "agent: alpha  # mine\n"
+
+
+def test_init_leaves_the_workspace_of_another_agent_alone(stage: Stage) -> None:
+    before = stage.ws.config.read_bytes()
+    result = stage.run("init", str(stage.ws.root), "--agent", "beta")
+    assert result.exit_code == 78
+    assert "the workspace of agent alpha" in result.stderr
+    assert stage.ws.config.read_bytes() == before
+
+
+@pytest.mark.parametrize("agent", ["../x", "", ".x", "a b", "\udcff"])
+def test_init_wants_an_agent_id(tmp_path: Path, agent: str) -> None:
+    result = CliRunner().invoke(program, ["init", str(tmp_path / "ws"), "--agent", agent], obj=Session())
+    assert result.exit_code == 2
+    assert not (tmp_path / "ws").exists()
+
+
+# ---------------------------------------------------------------- config
+
+
+def test_config_prints_what_differs_from_the_defaults(stage: Stage) -> None:
+    stage.ws.config.write_text("agent: alpha\nlimits:\n  turns: 8\n")
+    assert stage.run("config").stdout == "agent: alpha\nlimits.turns: 8\n"
+    assert stage.json("config") == {"agent": "alpha", "limits.turns": 8}
+    everything = stage.json("config", "--all")
+    assert (everything["limits.turns"], everything["limits.depth"], everything["log.format"]) == (8, 8, "text")
+
+
+def test_config_prints_one_key_or_a_group(stage: Stage) -> None:
+    assert stage.run("config", "limits.turns").stdout == "4\n"
+    assert set(stage.json("config", "log")) == {"log.level", "log.format"}
+    wrong = stage.run("config", "limits.turn")
+    assert wrong.exit_code == 2
+    assert "did you mean limits.turns?" in wrong.stderr
+    assert stage.run("config", "--path").stdout == f"{stage.ws.config}\n"
+
+
+def test_config_names_all_that_is_wrong(stage: Stage) -> None:
+    stage.ws.config.write_text("agent: alpha\nlimts:\n  turns: 8\nlog:\n  level: loud\n")
+    result = stage.run("config")
+    assert result.exit_code == 78
+    assert result.stderr.count(str(stage.ws.config)) == 2
+
+
+# ---------------------------------------------------------------- the boundary
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Refused("ended", "it is over", "See `why`."), 1),
+        (MessageError("alias", "no", path="x.md", line=3), 65),
+        (UnavailableError("nothing there"), 69),
+        (LockedError("held by 7"), 73),
+        (WorldError("disk full"), 75),
+        (ConfigError("x.yaml:1: no\nx.yaml:2: no"), 78),
+    ],
+)
+def test_what_we_raise_is_a_sentence_and_a_status(
+    error: MailboxdError, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    assert boundary.guarded(fail, ["show"]) == status
+    assert capsys.readouterr().err == f"mailboxd: {error}\n"
+    assert boundary.guarded(fail, ["show", "--json"]) == status
+    told = json.loads(capsys.readouterr().err)["error"]
+    assert (told["kind"], told["exit"], told["message"]) == (type(error).__name__, status, str(error))
+
+
+def test_what_we_did_not_expect_is_a_report_to_paste(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("\x1b[31m")
+
+    assert boundary.guarded(fail, ["show", "a b"]) == EXIT_BUG
+    said = capsys.readouterr().err
+    assert "Please report it" in said
+    assert "$ mailboxd show 'a b'" in said
+    assert "Traceback" in said
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), click.Abort()])
+def test_ctrl_c_is_quiet(stop: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise stop
+
+    assert boundary.guarded(interrupted, []) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_json_after_a_double_dash_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise WorldError("no")
+
+    boundary.guarded(fail, ["send", "--", "--json"])
+    assert capsys.readouterr().err == "mailboxd: no\n"
+
+
+# ---------------------------------------------------------------- text
+
+
+def test_every_phase_has_a_symbol() -> None:
+    assert set(PHASES) == set(Phase)
+
+
+def test_the_log_formats_that_run_offers_are_those_there_are() -> None:
+    run = program.get_command(click.Context(program), "run")
+    assert run is not None
+    offered = {param.name: tuple(param.type.choices) for param in run.params if isinstance(param.type, click.Choice)}
+    assert offered == {"log_format": log.FORMATS, "log_level": log.LEVELS}
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "shown"),
+    [
+        ("short", 10, "short"),
+        ("exactly ten", 11, "exactly ten"),
+        ("one word too many", 10, "one word…"),
+        ("日本語日本語", 7, "日本語…"),
+        ("e\u0301" * 10, 10, "e\u0301" * 10),
+        ("a\x1b[31m\nb", 30, "a\\x1b[31m b"),
+    ],
+)
+def test_a_cell_is_cut_to_the_columns_it_has(text: str, room: int, shown: str) -> None:
+    assert fit(text, room) == shown
+    assert width(shown) <= room
+
+
+def test_what_acts_on_a_terminal_is_shown_as_an_escape() -> None:
+    assert plain("a\tb\n\x1b[2J\u202eevil\udcff\x9b") == "a\tb\n\\x1b[2J\\u202eevil\\udcff\\x9b"

@@ -1,0 +1,262 @@
+"""What `send` and `message` write is read by the same code that reads everybody's messages."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailboxd.cli.sending import Draft, compose, slug
+from mailboxd.core.inputs import Failed, Permanence
+from mailboxd.core.terms import is_id
+from mailboxd.errors import MessageError
+from mailboxd.intake import Intake
+from mailboxd.messages.codec import parse
+from mailboxd.messages.models import ReplyMessage, TaskMessage
+from mailboxd.messages.plan import parse_plan
+from mailboxd.messages.taskfile import parse_task_file
+from mailboxd.receipts import File
+from tests.cli.stage import NOW, Stage, make
+
+PLAN = "subtasks:\n  a: {agent: beta, description: Extract}\n  b: {agent: self, description: Write, depends_on: [a]}\n"
+
+
+def sent(stage: Stage, *arguments: str, text: str | None = None) -> TaskMessage:
+    """The one message that lies in the inbox after this."""
+    result = stage.run("send", *arguments, text=text)
+    assert result.exit_code == 0, result.output
+    (path,) = stage.ws.inbox.iterdir()
+    message = parse(path.read_bytes(), path.name).message
+    assert isinstance(message, TaskMessage)
+    assert result.stdout.splitlines() == [message.task_id, str(path)]
+    return message
+
+
+def receive(stage: Stage) -> str:
+    """Let the message in the inbox be judged, as the daemon does."""
+    (path,) = stage.ws.inbox.iterdir()
+    raw = path.read_bytes()
+    parsed = parse(raw, path.name)
+    with stage.engine() as engine:
+        verdict = Intake(engine).receive(File(path.name, raw, parsed.sha256, len(raw), {}), parsed)
+    path.unlink()
+    return verdict
+
+
+# ---------------------------------------------------------------- send
+
+
+def test_a_few_words_are_a_task(stage: Stage) -> None:
+    message = sent(stage, "Summarise", "the figures")
+    assert (message.title, message.section("Instructions"), message.from_) == ("Summarise the figures",) * 2 + (
+        "operator",
+    )
+    assert message.task_id.startswith("summarise-the-figures-")
+    assert message.message_id is not None
+    assert message.sent_at == NOW
+
+
+def test_every_option_is_a_header_or_a_section(stage: Stage) -> None:
+    message = sent(
+        stage, "--title", "Q3", "--context", "It is late.", "--expected-output", "Two pages", "--task-id", "q3",
+        "--from", "gamma", "--gates", "quality_gate,spec_gate", "--reviewers", "critic", "--priority", "5",
+        "--deadline", "2026-12-01T00:00:00Z", "--max-attempts", "2", "--timeout", "60", "--idempotent", "Do it",
+    )  # fmt: skip
+    assert (message.title, message.task_id, message.from_) == ("Q3", "q3", "gamma")
+    assert (message.section("Context"), message.section("Expected Output")) == ("It is late.", "Two pages")
+    assert message.gates is not None
+    assert sorted(message.gates) == ["quality_gate", "spec_gate"]
+    assert (message.reviewers, message.priority, message.deadline) == (("critic",), 5, "2026-12-01T00:00:00.000Z")
+    assert (message.max_attempts, message.timeout, message.idempotent) == (2, 60, True)
+
+
+@pytest.mark.parametrize("words", [["--file", "{file}"], ["--file", "-"], ["-"]])
+def test_instructions_come_from_words_a_file_or_standard_input(stage: Stage, tmp_path: Path, words: list[str]) -> None:
+    brief = "# The brief\n\n## Results\n\nnone yet\n```\nopen fence"
+    (tmp_path / "brief.md").write_text(brief)
+    arguments = [word.format(file=tmp_path / "brief.md") for word in words]
+    message = sent(stage, *arguments, text=brief)
+    assert message.title == "The brief"
+    assert message.section("Instructions") == brief
+
+
+def test_a_plan_is_checked_and_goes_with_the_message(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(f"# a comment\n{PLAN}")
+    message = sent(stage, "--title", "Release", "--plan", str(tmp_path / "plan.yaml"))
+    assert parse_plan(message.section("DAG"), path="") == parse_plan(PLAN, path="")
+    assert receive(stage) == "accepted"
+    assert len(stage.json("show", message.task_id)["children"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "rule"),
+    [
+        (PLAN.replace("Extract", "Extract, depends_on: [b]"), "cycle"),
+        (PLAN.replace("[a]", "[z]"), "unknown-dependency"),
+        ("subtasks: {}", "empty-plan"),
+        ("subtasks: &x {}", "alias"),
+        ("nonsense", "wrong-type"),
+    ],
+)
+def test_a_plan_that_could_not_be_carried_out_is_not_sent(stage: Stage, tmp_path: Path, plan: str, rule: str) -> None:
+    (tmp_path / "plan.yaml").write_text(plan)
+    result = stage.run("send", "--title", "Release", "--plan", str(tmp_path / "plan.yaml"))
+    assert result.exit_code == 65
+    assert f"({rule})" in result.stderr
+    assert list(stage.ws.inbox.iterdir()) == []
+
+
+def test_a_plan_is_checked_against_the_receivers_limits(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    other = make(tmp_path / "beta", "limits:\n  children: 1\n")
+    result = stage.run("send", "--to", str(other.ws.root), "--title", "x", "--plan", str(tmp_path / "plan.yaml"))
+    assert result.exit_code == 65
+    assert "plan-too-large" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--task-id", "a/b", "x"], ["--from", "..", "x"], ["--priority", "1000", "x"], ["--gates", "none,what", "x"],
+        ["--deadline", "tomorrow", "x"], ["--timeout", "soon", "x"], ["--file", "nowhere.md"], ["--file", "-", "x"],
+        ["--wait-timeout", "5", "x"], ["--max-attempts", "0", "x"], ["--reviewers", "a b", "x"],
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_message_is_wrong_usage_and_nothing_is_sent(stage: Stage, arguments: list[str]) -> None:
+    result = stage.run("send", *arguments, text="")
+    assert result.exit_code == 2, result.output
+    assert list(stage.ws.inbox.iterdir()) == []
+
+
+def test_a_text_that_is_too_long_is_refused_before_it_is_sent(stage: Stage) -> None:
+    assert stage.run("send", "-", text="x" * (1 << 20) + "y").exit_code == 2
+    assert stage.run("send", "--title", "t" * 1001, "x").exit_code == 65
+
+
+def test_a_message_appears_whole_and_for_its_owner_only(stage: Stage) -> None:
+    sent(stage, "Do it")
+    (path,) = stage.ws.inbox.iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_another_agents_mailbox_needs_no_mailboxd(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "peer" / "mailbox" / "inbox").mkdir(parents=True)
+    found = stage.json("send", "--to", str(tmp_path / "peer"), "Do it")
+    assert Path(found["file"]).parent == tmp_path / "peer" / "mailbox" / "inbox"
+    assert list(stage.ws.inbox.iterdir()) == []
+    assert stage.run("send", "--to", str(tmp_path), "Do it").exit_code == 69
+
+
+@given(st.text(max_size=200))
+def test_every_title_makes_an_id_and_a_message(title: str) -> None:
+    task_id = slug(title, "abc123")
+    assert is_id(task_id)
+    try:
+        raw = compose(Draft(title or "x", title), {"task_id": task_id, "from": "operator"})
+    except MessageError:
+        return
+    assert isinstance(parse(raw, "x.md").message, TaskMessage)
+
+
+# ---------------------------------------------------------------- send --wait
+
+
+def waiting(stage: Stage, *steps: Any) -> None:
+    """While `send --wait` pauses, these things happen one after the other; each pause takes a second."""
+    left = iter(steps)
+
+    def meanwhile(_seconds: float) -> None:
+        stage.clock.advance(1)
+        next(left, lambda: None)()
+
+    stage.pause = meanwhile
+
+
+def test_wait_prints_the_result_when_the_task_is_done(stage: Stage) -> None:
+    waiting(stage, lambda: receive(stage), stage.start, lambda: stage.end_turn("job", "Twelve figures"))
+    result = stage.run("send", "--wait", "--task-id", "job", "Do it")
+    assert (result.exit_code, result.stdout) == (0, "Twelve figures\n")
+    assert "no daemon runs there" in result.stderr
+    assert "job: execution_ready -> executing" in result.stderr
+
+
+def test_wait_says_that_it_failed(stage: Stage) -> None:
+    hopeless = Failed("no such model", Permanence.PERMANENT)
+    waiting(stage, lambda: receive(stage), stage.start, lambda: stage.end_turn("job", hopeless))
+    result = stage.run("send", "--wait", "--task-id", "job", "Do it", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["error"] == "no such model"
+
+
+def test_wait_ends_when_its_time_is_over(stage: Stage) -> None:
+    waiting(stage, lambda: receive(stage))
+    result = stage.run("send", "--wait", "--wait-timeout", "30", "--task-id", "job", "Do it")
+    assert result.exit_code == 75
+    assert "mailboxd why job" in result.stderr
+
+
+def test_wait_tells_why_a_message_was_rejected(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    waiting(stage, lambda: stage.ws.config.write_text("agent: alpha\nlimits:\n  children: 1\n"), lambda: receive(stage))
+    result = stage.run("send", "--wait", "--task-id", "job", "--title", "x", "--plan", str(tmp_path / "plan.yaml"))
+    assert result.exit_code == 65
+    assert "(plan-too-large)" in result.stderr
+
+
+# ---------------------------------------------------------------- message
+
+
+def test_a_dispatch_is_a_task_message(stage: Stage) -> None:
+    result = stage.run(
+        "message", "dispatch", "--task-id", "q3", "--subtask-id", "extract", "--from", "analyst", "--title", "Extract",
+        "--context", "From q3.csv", "--instructions", "Take the figures", "--expected-output", "A table",
+    )  # fmt: skip
+    message = parse(result.stdout.encode(), "x.md").message
+    assert isinstance(message, TaskMessage)
+    assert (message.task_id, message.subtask_id, message.from_) == ("q3", "extract", "analyst")
+    assert [section.heading for section in message.sections] == ["Context", "Instructions", "Expected Output"]
+
+
+def test_a_reply_is_done_or_failed(stage: Stage) -> None:
+    who = ["--task-id", "q3", "--subtask-id", "extract", "--from", "scout"]
+    done = stage.run("message", "reply", *who, "--status", "done", "--results", "## Results\n\ntwelve").stdout
+    failed = stage.run("message", "reply", *who, "--status", "failed", "--error", "no", "--partial", "six").stdout
+    for text, status in ((done, "done"), (failed, "failed")):
+        message = parse(text.encode(), "x.md").message
+        assert isinstance(message, ReplyMessage)
+        assert (message.status, message.completed_at) == (status, NOW)
+    assert parse(done.encode(), "x.md").message.section("Results") == "## Results\n\ntwelve"
+    assert parse(failed.encode(), "x.md").message.section("Partial Results") == "six"
+    for wrong in (["done", "--error", "x"], ["done"], ["failed", "--results", "x"]):
+        assert stage.run("message", "reply", *who, "--status", *wrong).exit_code == 2
+
+
+@pytest.mark.parametrize(("mode", "status"), [("direct", "pending"), ("coordinating", "planning")])
+def test_a_task_md_in_both_modes(stage: Stage, mode: str, status: str) -> None:
+    result = stage.run(
+        "message", "task", "--task-id", "q3", "--from", "operator", "--title", "Q3", "--mode", mode,
+        "--instructions", "Do it", "--expected-output", "Two pages",
+    )  # fmt: skip
+    file = parse_task_file(result.stdout.encode(), "task.md")
+    assert (file.task_id, file.mode, file.status, file.sender) == ("q3", mode, status, "operator")
+    assert (file.instructions, file.section("Expected Output")) == ("Do it", "Two pages")
+    wrong = stage.run(
+        "message", "task", "--task-id", "q", "--from", "x", "--title", "Q", "--mode", mode, "--status", "x"
+    )
+    assert wrong.exit_code == 2
+
+
+def test_a_file_is_written_once_and_never_over_another(stage: Stage, tmp_path: Path) -> None:
+    command = ["message", "dispatch", "--task-id", "q3", "--from", "a", "--title", "T", "-o", str(tmp_path / "m.md")]
+    assert stage.run(*command).exit_code == 0
+    before = (tmp_path / "m.md").read_bytes()
+    assert parse(before, "m.md").message.task_id == "q3"
+    assert stage.run(*command, "--context", "other").exit_code == 2
+    assert (tmp_path / "m.md").read_bytes() == before
+    assert stage.run(*command[:-1], str(tmp_path / "no" / "m.md")).exit_code == 75

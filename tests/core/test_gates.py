@@ -1,0 +1,173 @@
+"""Review gates: who is asked, what the verdicts add up to, how often (protocol sections 4 and 5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from mailboxd.core.effects import RunTurn
+from mailboxd.core.inputs import Failed, Remedy, Results, Reviewed, Steer, Succeeded, TurnEnded, Unblock, Unreadable
+from mailboxd.core.terms import Gate, Phase, Turn, Verdict
+from tests.core.desk import DONE, Desk, again, child, plan, with_policy
+
+APPROVED, CHANGES, BLOCKED = Verdict.APPROVED, Verdict.CHANGES_REQUESTED, Verdict.BLOCKED
+
+
+def at_gate(gate: Gate, *reviewers: str, **policy: object) -> Desk:
+    desk = Desk(with_policy(gates=frozenset({gate}), reviewers=reviewers, **policy))
+    desk.give()
+    if gate is not Gate.SPEC_REVIEW:
+        desk.ends("t", DONE)
+    return desk
+
+
+@pytest.mark.parametrize("gate", Gate)
+def test_every_reviewer_is_asked_once_in_a_session_of_his_own(gate: Gate) -> None:
+    desk = at_gate(gate, "rex", "uma")
+    turns = desk.orders(RunTurn)
+    assert [(turn.turn, turn.agent, turn.gate) for turn in turns] == [(Turn.REVIEW, n, gate) for n in ("rex", "uma")]
+    assert len({turn.session_key for turn in turns}) == 2
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "phase"),
+    [
+        ((APPROVED, APPROVED), "quality_gate completed"),
+        ((APPROVED, CHANGES), "spec_gate execution_ready"),
+        ((CHANGES, APPROVED), "spec_gate execution_ready"),
+        ((CHANGES, CHANGES), "spec_gate execution_ready"),
+        ((APPROVED, BLOCKED), "spec_gate circuit_open"),
+        ((BLOCKED, CHANGES), "spec_gate circuit_open"),
+    ],
+)
+def test_the_hardest_word_counts_once_all_have_spoken(verdicts: tuple[Verdict, Verdict], phase: str) -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex", "uma")
+    desk.reviews("t", "rex", verdicts[0])
+    assert desk.phase() is Phase.SPEC_GATE
+    desk.reviews("t", "uma", verdicts[1])
+    assert phase in " ".join(desk.path())
+
+
+def test_findings_go_into_the_next_attempt() -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex")
+    desk.reviews("t", "rex", CHANGES)
+    assert "rex says changes_requested" in desk.task("t").findings
+    assert desk.phase() is Phase.EXECUTING
+
+
+def test_each_attempt_is_reviewed_anew() -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex")
+    desk.reviews("t", "rex", CHANGES)
+    first = desk.attempt().ordinal
+    desk.done("t")
+    assert (desk.phase(), desk.attempt().ordinal) == (Phase.SPEC_GATE, first)
+    assert [turn.turn for turn in desk.orders(RunTurn)] == [Turn.REVIEW]
+
+
+def test_rework_has_a_limit() -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex", max_rework=2)
+    for _ in range(2):
+        desk.reviews("t", "rex", CHANGES)
+        desk.done("t")
+    desk.reviews("t", "rex", CHANGES)
+    assert (desk.phase(), desk.task("t").failures) == (Phase.CIRCUIT_OPEN, 0)
+    assert "rework is used up" in desk.task("t").reason
+
+
+def test_verdicts_over_earlier_attempts_do_not_count_after_the_operator_retries() -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex", max_rework=1)
+    desk.reviews("t", "rex", CHANGES)
+    desk.done("t")
+    desk.reviews("t", "rex", CHANGES)
+    desk.command("t", Unblock(Remedy.RETRY))
+    desk.start()
+    desk.done("t")
+    assert desk.phase() is Phase.SPEC_GATE
+    desk.reviews("t", "rex", APPROVED)
+    assert desk.phase() is Phase.COMPLETED
+
+
+def test_an_approval_of_an_earlier_attempt_does_not_pass_the_next_one() -> None:
+    desk = at_gate(Gate.QUALITY_GATE, "rex")
+    desk.reviews("t", "rex", APPROVED)
+    assert desk.phase() is Phase.COMPLETED
+    desk.hear("t", again(2))
+    desk.start()
+    desk.done("t")
+    assert desk.phase() is Phase.QUALITY_GATE
+    desk.reviews("t", "rex", BLOCKED)
+    assert desk.phase() is Phase.CIRCUIT_OPEN
+
+
+@pytest.mark.parametrize("said", [Unreadable("no verdict", "hm"), Results("looks fine"), Failed("overloaded")])
+def test_a_review_that_cannot_be_read_is_asked_for_once_more_and_then_blocks(said: Unreadable | Failed) -> None:
+    desk = at_gate(Gate.QUALITY_GATE, "rex")
+    desk.ends("t", said)
+    assert desk.phase() is Phase.QUALITY_GATE
+    assert [turn.agent for turn in desk.orders(RunTurn)] == ["rex"]
+    desk.ends("t", said)
+    assert desk.phase() is Phase.CIRCUIT_OPEN
+    assert desk.orders(RunTurn) == []
+
+
+def review_by(desk: Desk, agent: str, verdict: Verdict = APPROVED) -> list[str]:
+    said = Reviewed(verdict, "fine")
+    ended = TurnEnded(Turn.REVIEW, desk.attempt().id, agent, Succeeded("fine"), said, Gate.SPEC_GATE)
+    return [event.kind.value for event in desk.hear("t", ended)]
+
+
+def test_a_review_that_nobody_asked_for_changes_nothing() -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex")
+    assert review_by(desk, "eve") == ["reply.late"]
+    assert review_by(desk, "main") == ["reply.late"]
+    assert desk.phase() is Phase.SPEC_GATE
+
+
+def test_a_reviewer_speaks_once_per_attempt() -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex", "uma")
+    desk.reviews("t", "rex", BLOCKED)
+    assert review_by(desk, "rex", APPROVED) == ["reply.late"]
+    desk.reviews("t", "uma", APPROVED)
+    assert desk.phase() is Phase.CIRCUIT_OPEN
+
+
+@pytest.mark.parametrize(
+    ("reviewers", "reason"),
+    [
+        ((), "no reviewer other than the executor is named"),
+        (("main",), "no reviewer other than the executor is named"),
+        (("MAIN", "rex"), "the executor main is named as its own reviewer"),
+    ],
+)
+def test_nobody_reviews_what_he_made(reviewers: tuple[str, ...], reason: str) -> None:
+    desk = at_gate(Gate.QUALITY_GATE, *reviewers)
+    assert (desk.phase(), desk.orders(RunTurn)) == (Phase.QUALITY_GATE, [])
+    assert reason in desk.task("t").reason
+
+
+def test_a_reviewer_whom_this_agent_may_not_call_is_not_called() -> None:
+    policy = with_policy(gates=frozenset({Gate.SPEC_REVIEW}), reviewers=("stranger",))
+    desk = Desk(policy, may_reach=lambda agent: "it is not in agents.list" if agent == "stranger" else None)
+    desk.give()
+    assert desk.orders(RunTurn) == []
+    assert "the reviewer stranger cannot be asked: it is not in agents.list" in desk.task("t").reason
+
+
+def test_a_spec_that_was_sent_back_is_reviewed_again_when_it_was_mended() -> None:
+    desk = at_gate(Gate.SPEC_REVIEW, "rex")
+    desk.reviews("t", "rex", CHANGES)
+    assert desk.phase() is Phase.SPEC_DRAFT
+    desk.hear("t", Steer("boss", "In red."))
+    assert desk.phase() is Phase.SPEC_REVIEW
+    desk.reviews("t", "rex", APPROVED)
+    desk.start()
+    assert desk.phase() is Phase.EXECUTING
+
+
+def test_a_gate_holds_every_child_that_inherits_it() -> None:
+    desk = Desk(with_policy(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("rex",)))
+    desk.give(plan=plan(child("a", "bob"), child("b", "self", "a")))
+    desk.done("t.a")
+    assert desk.phases("t.a", "t.b") == ["quality_gate", "execution_ready"]
+    desk.reviews("t.a", "rex", APPROVED)
+    desk.start()
+    assert desk.phases("t.a", "t.b") == ["completed", "executing"]

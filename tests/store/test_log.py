@@ -1,0 +1,126 @@
+"""The audit trail: append-only, chained, and enough to make every table again."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from mailboxd.core.inputs import Failure
+from mailboxd.errors import WorldError
+from mailboxd.store import log
+from mailboxd.store.log import GENESIS, REPLAYED
+from tests.core.desk import Desk, child, plan, with_policy
+from tests.simulation.world import World
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk(with_policy(max_attempts=1))
+    desk.give(plan=plan(child("a", "bob"), child("b", "self", "a")))
+    desk.done("t.a")
+    desk.ends("t.b", Failure("no"))
+    return desk
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE events SET data = '{}' WHERE seq = 1",
+        "DELETE FROM events WHERE seq = 1",
+        "DELETE FROM events",
+        "INSERT OR REPLACE INTO events SELECT seq, at, kind, task, role, actor, '{}', hash FROM events WHERE seq = 1",
+        "REPLACE INTO events SELECT seq, at, kind, task, role, 'somebody', data, hash FROM events WHERE seq = 2",
+        "UPDATE OR REPLACE events SET seq = 1 WHERE seq = 2",
+        "INSERT INTO events SELECT seq, at, kind, task, role, actor, '{}', hash FROM events WHERE seq = 1"
+        " ON CONFLICT (seq) DO UPDATE SET data = excluded.data",
+    ],
+)
+def test_no_statement_changes_or_removes_an_event(desk: Desk, statement: str) -> None:
+    before = desk.store.db.execute("SELECT * FROM events").fetchall()
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        desk.store.db.execute(statement)
+    assert desk.store.db.execute("SELECT * FROM events").fetchall() == before
+
+
+def tampered(desk: Desk, *statements: str) -> None:
+    """What somebody can do who removes the triggers first."""
+    desk.store.db.execute("DROP TRIGGER events_are_never_changed")
+    desk.store.db.execute("DROP TRIGGER events_are_never_removed")
+    for statement in statements:
+        desk.store.db.execute(statement)
+
+
+@pytest.mark.parametrize("column", ["at", "kind", "task", "role", "actor", "data", "hash"])
+def test_a_changed_event_is_found(desk: Desk, column: str) -> None:
+    assert log.verify_chain(desk.store.db) is None
+    tampered(desk, f"UPDATE events SET {column} = 'x' WHERE seq = 5")
+    assert log.verify_chain(desk.store.db) == "event 5 is not what was recorded"
+
+
+def test_a_removed_event_is_found(desk: Desk) -> None:
+    tampered(desk, "DELETE FROM events WHERE seq = 7")
+    assert log.verify_chain(desk.store.db) == "event 7 is missing"
+
+
+def test_events_in_another_order_are_found(desk: Desk) -> None:
+    tampered(
+        desk,
+        "UPDATE events SET seq = -1 WHERE seq = 3",
+        "UPDATE events SET seq = 3 WHERE seq = 4",
+        "UPDATE events SET seq = 4 WHERE seq = -1",
+    )
+    assert log.verify_chain(desk.store.db) == "event 3 is not what was recorded"
+
+
+def test_an_event_that_was_chained_again_by_hand_does_not_fit_the_tables(desk: Desk) -> None:
+    row = desk.store.db.execute("SELECT * FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+    tampered(desk, f"DELETE FROM events WHERE seq = {row[0]}")
+    assert log.verify_chain(desk.store.db) is None
+    with pytest.raises(WorldError, match="the audit trail does not hold"):
+        log.check(desk.store.db)
+
+
+def test_the_first_event_is_chained_to_nothing_and_each_to_the_one_before(desk: Desk) -> None:
+    rows = desk.store.db.execute("SELECT seq, at, kind, task, role, actor, data, hash FROM events ORDER BY seq")
+    before = GENESIS
+    for row in rows:
+        assert log.chain(before, row[:7]) == row[7]
+        before = row[7]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_replaying_the_events_gives_the_tables(seed: int) -> None:
+    world = World.begin(seed)
+    for _ in range(80):
+        world.step()
+    assert log.differences(world.store.db) == []
+    log.check(world.store.db)
+    world.store.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "statement"),
+    [
+        ("tasks", "UPDATE tasks SET phase = 'completed' WHERE local_id = 't.b'"),
+        ("tasks", "UPDATE tasks SET unmet = unmet + 1"),
+        ("tasks", "DELETE FROM tasks WHERE local_id = 't.b'"),
+        ("dependencies", "DELETE FROM dependencies"),
+        ("attempts", "UPDATE attempts SET session_key = 'x'"),
+        ("artifacts", "UPDATE artifacts SET body = 'another result'"),
+        ("reviews", "INSERT INTO reviews VALUES ('r', 't', NULL, 'spec_gate', 1, 'rex', 'approved', '', '[]', '')"),
+    ],
+)
+def test_a_table_that_was_changed_behind_the_log_is_found(desk: Desk, table: str, statement: str) -> None:
+    desk.store.db.execute(statement)
+    (found,) = log.differences(desk.store.db)
+    assert found.startswith(f"{table}: ")
+    assert table in REPLAYED
+
+
+def test_reading_is_in_order_and_can_go_on_from_where_it_was(desk: Desk) -> None:
+    everything = [recorded.seq for recorded in log.read(desk.store.db)]
+    assert everything == list(range(1, desk.store.last_event() + 1))
+    assert [recorded.seq for recorded in log.read(desk.store.db, after=5)] == everything[5:]
+    task = desk.task("t.a").id
+    assert {recorded.event.task for recorded in log.read(desk.store.db, task)} == {task}
