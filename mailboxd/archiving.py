@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine import Engine
@@ -47,7 +48,7 @@ class Archiving:
         for item, place in zip(items, places, strict=True):
             if isinstance(place, ObstructedError):
                 self.obstructed[item.name] = str(place)
-                self.reports.append(lambda item=item, place=place: self._alarm(item, str(place)))  # type: ignore[misc]
+                self.reports.append(partial(self._alarm, item, str(place)))
             else:
                 moved.append((item.id, place))
         self.reports.append(lambda: self._record(moved))

@@ -132,14 +132,14 @@ class TaskMarkdown:
     def perform(self, limit: int = 20) -> int:
         """Write the files that show less than the tables know. Returns how many. Raises WorldError."""
         written = 0
-        for task_id in self.engine.store.stale_files()[:limit]:
+        for task_id, marks in self.engine.store.stale_files()[:limit]:
             task = self.engine.store.task(task_id)
             try:
                 if task is not None and not self.write(task):
                     continue  # somebody edited it meanwhile: that is read first
             except ObstructedError as error:
                 _log.error("%s", error)  # tried again when the task changes
-            self.reports.append(lambda task_id=task_id: self.engine.store.file_is_fresh(task_id))  # type: ignore[misc]
+            self.reports.append(partial(self.engine.store.file_is_fresh, task_id, marks))
             written += 1
         return written
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from mailboxd.clock import Clock, SystemClock
 from mailboxd.errors import EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, EXIT_USAGE, MailboxdError
 from mailboxd.workspace.layout import Workspace
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from mailboxd.store.report import Report
 
 _COMMON = {
@@ -135,6 +136,8 @@ def task_argument(*, required: bool = True) -> Callable[[Any], Any]:
 
 def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Local ids that begin so; none when there is no workspace to look into."""
+    from click.shell_completion import CompletionItem
+
     with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
         found = report.beginning(incomplete, _MOST_COMPLETIONS)
         return [CompletionItem(local_id, help=title) for local_id, title in found]

@@ -82,15 +82,13 @@ def _check_agents(child: PlannedChild) -> None:
 
 
 _Path = tuple[str, ...]
-_START = ""
-"""Last part of the path of a coordinating task's start, which its children wait for; no key is empty."""
 
 
 def _waits_for(plan: Plan, existing: Level, outer: Sequence[Level]) -> dict[_Path, set[_Path]]:
     """Edges from a task to what must be completed before it can be.
 
-    What a coordinating task needs is needed by everything below it. That goes through a node for its start, so that
-    the graph stays as small as the plan.
+    What a coordinating task needs is needed by everything below it, but that takes no edges: nothing outside can name
+    what is inside, so a way back into it leads through the task itself, and closes a cycle there.
     """
     graph: dict[_Path, set[_Path]] = {}
     scopes: list[tuple[_Path, set[str]]] = []
@@ -98,11 +96,11 @@ def _waits_for(plan: Plan, existing: Level, outer: Sequence[Level]) -> dict[_Pat
     for level in reversed(outer):
         scopes.append((here, set(level.nodes)))
         for key, needs in level.nodes.items():
-            _add(graph, (*here, key), needs, scopes, coordinates=key == level.node)
+            _add(graph, (*here, key), needs, scopes)
         here = (*here, level.node)
     scopes.append((here, set(existing.nodes) | {child.key for child in plan.children}))
     for key, needs in existing.nodes.items():
-        _add(graph, (*here, key), needs, scopes, coordinates=False)
+        _add(graph, (*here, key), needs, scopes)
     _add_children(graph, plan.children, here, scopes)
     return graph
 
@@ -115,7 +113,7 @@ def _add_children(
 ) -> None:
     for child in children:
         path = (*here, child.key)
-        _add(graph, path, child.depends_on, scopes, coordinates=bool(child.children))
+        _add(graph, path, child.depends_on, scopes)
         if child.children:
             _add_children(graph, child.children, path, [*scopes, (path, {below.key for below in child.children})])
 
@@ -125,19 +123,11 @@ def _add(
     path: _Path,
     needs: Sequence[str],
     scopes: list[tuple[_Path, set[str]]],
-    *,
-    coordinates: bool,
 ) -> None:
-    """One task: it waits for its needs and for its parent's start, and its parent waits for it."""
-    waits = {_resolve(need, scopes, path) for need in needs}
-    parent = path[:-1]
-    if parent:
-        waits.add((*parent, _START))
-        graph.setdefault(parent, set()).add(path)
-    if coordinates:
-        graph[(*path, _START)] = waits
-        waits = {(*path, _START)}
-    graph.setdefault(path, set()).update(waits)
+    """One task: it waits for its needs, and its parent waits for it."""
+    graph.setdefault(path, set()).update(_resolve(need, scopes, path) for need in needs)
+    if len(path) > 1:
+        graph[path[:-1]].add(path)
 
 
 def _resolve(name: str, scopes: Sequence[tuple[_Path, set[str]]], asking: _Path) -> _Path:
@@ -156,8 +146,7 @@ def _check_acyclic(graph: Mapping[_Path, set[_Path]]) -> None:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        around = [path for path in error.args[1][:0:-1] if path[-1] != _START]
-        names = ["/".join(path) for path in (*around, around[0])]
+        names = ["/".join(path) for path in reversed(error.args[1])]
         if len(names) > _SHOWN:
             names = [*names[: _SHOWN - 1], f"... ({len(names) - _SHOWN} more) ...", names[-1]]
         raise PlanError(

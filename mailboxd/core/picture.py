@@ -63,7 +63,8 @@ class Standing:
     parent: str | None = None
     parent_live: bool = True
     missing: tuple[str, ...] = ()
-    timeout: int = 600
+    timeout: int = 0
+    """Seconds that a call of it may take; 0 where none is ordered."""
     due: str | None = None
     not_before: str | None = None
     has_result: bool = False

@@ -49,10 +49,10 @@ class OutboxQueries(Connected):
     def mark_for_rendering(self, touched: Iterable[str]) -> None:
         """Note that the task.md files that show these tasks are out of date."""
         self.db.executemany(
-            "INSERT OR IGNORE INTO stale_files"
-            " SELECT CASE WHEN parent IS NULL OR mode = 'coordinating' THEN id ELSE parent END"
-            " FROM tasks WHERE id = ?1"
-            " UNION SELECT parent FROM tasks WHERE id = ?1 AND parent IS NOT NULL",
+            "INSERT INTO stale_files SELECT id, 1 FROM"
+            " (SELECT CASE WHEN parent IS NULL OR mode = 'coordinating' THEN id ELSE parent END AS id"
+            " FROM tasks WHERE id = ?1 UNION SELECT parent FROM tasks WHERE id = ?1 AND parent IS NOT NULL)"
+            " WHERE true ON CONFLICT (task) DO UPDATE SET marks = marks + 1",
             [(task_id,) for task_id in touched],
         )
 
@@ -85,11 +85,13 @@ class OutboxQueries(Connected):
             raise KeyError(order_id)
         return _order(row)
 
-    def stale_files(self) -> list[str]:
-        return [row[0] for row in self.db.execute("SELECT task FROM stale_files")]
+    def stale_files(self) -> list[tuple[str, int]]:
+        """The tasks whose task.md is out of date, each with its count of marks."""
+        return self.db.execute("SELECT task, marks FROM stale_files").fetchall()
 
-    def file_is_fresh(self, task_id: str) -> None:
-        self.db.execute("DELETE FROM stale_files WHERE task = ?", (task_id,))
+    def file_is_fresh(self, task_id: str, marks: int) -> None:
+        """The file shows what was known at that count; a mark that was made since stands."""
+        self.db.execute("DELETE FROM stale_files WHERE task = ? AND marks = ?", (task_id, marks))
 
 
 def _order(row: Sequence[Any]) -> Order:

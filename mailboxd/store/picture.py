@@ -10,19 +10,15 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mailboxd.core.describe import describe
-from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.picture import Occupied, Pending, Picture, Sign, Standing, Try
 from mailboxd.core.terms import TERMINAL, AttemptStatus, Phase, Waiting
-from mailboxd.core.types import Policy, Spec
-from mailboxd.core.wire import from_json
 
 NEIGHBOURS = 10
 TASKS = 200
 ATTEMPTS = 5
 CALLS = 50
 
-_TIMEOUT = Policy().timeout
+_CALLS = ("run_turn", "look_up")
 _GATES = {Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE}
 _ENDED = "('completed', 'failed', 'cancelled')"
 _COLUMNS = (
@@ -47,7 +43,7 @@ def load(
             queue += [*standing.needs, *standing.children]
             if not standing.parent_live and standing.parent is not None:
                 queue.append(standing.parent)
-    return Picture(now, daemon, found, _calls(db), latest_sign(db, list(found)))
+    return Picture(now, daemon, found, _calls(db), latest_sign(db, list(found)) if neighbours else None)
 
 
 def latest_sign(db: sqlite3.Connection, tasks: Sequence[str]) -> Sign | None:
@@ -63,8 +59,10 @@ def latest_sign(db: sqlite3.Connection, tasks: Sequence[str]) -> Sign | None:
             latest = row
     if latest is None:
         return None
+    from mailboxd.store.meaning import sentence
+
     seq, at, kind, task, role, actor, data, name = latest
-    return Sign(seq, at, describe(Event(Kind(kind), task, json.loads(data), Role(role), actor), name))
+    return Sign(seq, at, sentence(kind, task, data, role, actor, name))
 
 
 def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
@@ -74,7 +72,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
     _, local_id, word, executor, reason, error, parent, parent_live, due, not_before, has_result, actions = row[:12]
     kids, open_children, unmet, attempt, rework, spec, policy = row[12:]
     phase = Phase(word)
-    attempts = _attempts(db, task_id)
+    attempts, pending = _attempts(db, task_id), _pending(db, task_id)
     waiting = attempts[-1].waiting_for if attempts else Waiting.NOTHING
     return Standing(
         id=task_id,
@@ -85,15 +83,15 @@ def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
         error=error,
         parent=parent,
         parent_live=bool(parent_live),
-        missing=from_json(Spec, json.loads(spec)).missing if phase is Phase.SPEC_DRAFT else (),
-        timeout=json.loads(policy).get("timeout", _TIMEOUT),
+        missing=_missing(spec) if phase is Phase.SPEC_DRAFT else (),
+        timeout=_timeout(policy) if any(order.kind in _CALLS for order in pending) else 0,
         due=due,
         not_before=not_before,
         has_result=bool(has_result),
         planned_actions=actions,
         coordinates=kids > 0,
         attempts=attempts,
-        pending=_pending(db, task_id),
+        pending=pending,
         silent=_silent(db, task_id, phase, attempt or rework) if phase in _GATES else (),  # lifecycle.review_round
         question=_question(db, task_id) if waiting is Waiting.ANSWER else None,
         unmet=unmet,
@@ -101,6 +99,18 @@ def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
         open_children=open_children,
         children=_children(db, task_id) if waiting is Waiting.CHILDREN else (),
     )
+
+
+def _missing(spec: str) -> tuple[str, ...]:
+    from mailboxd.store.meaning import missing
+
+    return missing(spec)
+
+
+def _timeout(policy: str) -> int:
+    from mailboxd.store.meaning import timeout
+
+    return timeout(policy)
 
 
 def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[Try, ...]:
@@ -134,7 +144,7 @@ def _silent(db: sqlite3.Connection, task_id: str, phase: Phase, round_: int) -> 
 
 def _question(db: sqlite3.Connection, task_id: str) -> tuple[str, str] | None:
     row = db.execute(
-        "SELECT data FROM events WHERE task = ? AND kind = ? ORDER BY seq DESC LIMIT 1", (task_id, Kind.QUESTION_ASKED)
+        "SELECT data FROM events WHERE task = ? AND kind = ? ORDER BY seq DESC LIMIT 1", (task_id, "question.asked")
     ).fetchone()
     if row is None:
         return None

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mailboxd.core.describe import describe
-from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.picture import Picture
 from mailboxd.core.status import child_status, task_status
 from mailboxd.core.terms import Mode, Phase, is_id
@@ -160,6 +158,8 @@ class Report:
 
     def events(self, task_id: str | None = None, *, tree: bool = False, after: int = 0) -> Iterator[Row]:
         """Events after number `after`, oldest first: all, one task's, or with `tree` those of all below it too."""
+        from mailboxd.store.meaning import sentence
+
         scope = "" if task_id is None else " AND e.task = ?2"
         if task_id is not None and tree:
             scope = f" AND e.task IN ({_BELOW.replace('?1', '?2')} SELECT id FROM below)"
@@ -169,11 +169,10 @@ class Report:
             (after,) if task_id is None else (after, task_id),
         )
         for seq, at, kind, task, name, role, actor, data, digest in cursor:
-            event = Event(Kind(kind), task, json.loads(data), Role(role), actor)
-            text = describe(event, name or "")
+            text = sentence(kind, task, data, role, actor, name or "")
             yield {
                 "seq": seq, "at": at, "kind": kind, "task": name, "task_id": task, "role": role, "actor": actor,
-                "text": text, "data": event.data, "hash": digest,
+                "text": text, "data": json.loads(data), "hash": digest,
             }  # fmt: skip
 
     def last_event(self) -> int:

@@ -151,9 +151,26 @@ class TaskQueries(Connected):
         outer = []
         here: Task | None = task
         while here is not None and here.parent is not None:
-            outer.append(self._level(here.parent, here.key))
+            outer.append(self._level_as_waiting(here.parent, here.key))
             here = self.task(here.parent)
-        return Family(self._level(task.id, ""), tuple(outer))
+        return Family(self._level_as_waiting(task.id, ""), tuple(outer))
+
+    def _level_as_waiting(self, parent: str, node: str) -> Level:
+        """The level with what its tasks wait for through those below them, who may need a task of this level."""
+        level = self._level(parent, node)
+        needs = {key: list(names) for key, names in level.nodes.items()}
+        rows = self.db.execute(
+            "SELECT t.parent, n.key FROM tasks n JOIN dependencies d ON d.needs = n.id JOIN tasks t ON t.id = d.task"
+            " WHERE n.parent = ?1 AND t.parent <> ?1",
+            (parent,),
+        ).fetchall()
+        for above, need in rows:
+            while (row := self.db.execute("SELECT parent, key FROM tasks WHERE id = ?", (above,)).fetchone())[
+                0
+            ] != parent:
+                above = row[0]
+            needs[row[1]].append(need)
+        return Level(needs, node, level.ids)
 
     def _level(self, parent: str, node: str) -> Level:
         keys: dict[str, str] = dict(

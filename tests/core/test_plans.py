@@ -33,7 +33,7 @@ def refusal(*children: PlannedChild, limits: Limits | None = None, depth: int = 
         ((child("a", "self", "a"),), "a -> a"),
         ((child("a", "self", "b"), child("b", "self", "a")), "a -> b -> a"),
         ((child("p", children=(child("c", "self", "x"),)), child("x", "self", "p")), "p -> p/c -> x -> p"),
-        ((child("p", "self", "x", children=(child("c"),)), child("x", "self", "p")), "x -> p -> x"),
+        ((child("p", "self", "x", children=(child("c"),)), child("x", "self", "p")), "p -> x -> p"),
         (
             (child("p", children=(child("q", children=(child("c", "self", "x"),)),)), child("x", "self", "p")),
             "p -> p/q -> p/q/c -> x -> p",
@@ -56,6 +56,14 @@ def test_children_added_later_are_checked_together_with_those_around_them() -> N
     error = refusal(child("z", "self", "x"), existing=Level({}), outer=(around,))
     assert error.problem.endswith("p -> p/z -> x -> p")
     admit(plan(child("z", "self", "x")), Limits(), 1, Level({}), (Level({"p": [], "x": []}, "p"),))
+
+
+def test_what_stands_deeper_elsewhere_counts_when_a_plan_is_added() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("p"), child("z", children=(child("w", "self", "p"),))))
+    desk.plans("t.p", child("c", "self", "z"))
+    assert desk.phase("t.p") is Phase.FAILED
+    assert "p -> p/c -> z -> p" in desk.task("t.p").error
 
 
 def test_a_name_means_the_nearest_child_that_has_it() -> None:

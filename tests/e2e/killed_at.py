@@ -1,7 +1,8 @@
 """Runs `mailboxd` with the words after the first, and dies by SIGKILL at its n-th change of the world (the first word).
 
-A change is a file or directory made, moved, written or removed, a process started, a commit. They are counted by
-Python's own audit events, so the program under test is exactly the installed one. n = 0: lives, and says how many.
+`n` counts all changes, `os.rmdir:n` those of one kind. A change is a file or directory made, moved, written or removed,
+a process started, a commit. They are counted by Python's own audit events, so the program under test is exactly the
+installed one. n = 0: lives, and says how many.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ _CHANGES = frozenset(
 class Fate:
     """Counts changes down to the end."""
 
-    def __init__(self, point: int) -> None:
-        self.point = point
+    def __init__(self, words: str) -> None:
+        kind, _, point = words.rpartition(":")
+        self.kind = kind
+        self.point = int(point)
         self.seen = 0
         self.opened: list[Any] = []
 
-    def change(self) -> None:
-        self.seen += 1
+    def change(self, kind: str) -> None:
+        self.seen += self.kind in ("", kind)
         if self.seen == self.point:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -44,13 +47,13 @@ class Fate:
         while self.opened:  # only now is the connection more than a promise
             self.opened.pop().set_trace_callback(self.statement)
         if event in _CHANGES or (event == "open" and _writes(args)):
-            self.change()
+            self.change(event)
         elif event == "sqlite3.connect/handle":
             self.opened.append(args[0])
 
     def statement(self, sql: str) -> None:
         if sql.lstrip().upper().startswith("COMMIT"):
-            self.change()
+            self.change("commit")
 
 
 def _writes(args: tuple[Any, ...]) -> bool:
@@ -59,7 +62,7 @@ def _writes(args: tuple[Any, ...]) -> bool:
 
 
 def main() -> None:
-    fate = Fate(int(sys.argv[1]))
+    fate = Fate(sys.argv[1])
     if fate.point == 0:
         atexit.register(lambda: print(f"changes: {fate.seen}", file=sys.stderr))
     from mailboxd.cli import main as program

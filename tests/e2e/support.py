@@ -164,6 +164,11 @@ class Agent:
         eventually(reached, seconds, lambda: f"{local_id} is not {phase}, but {self.phases()}\n{self.last_words()}")
         return self.task(local_id)
 
+    def has_nothing_to_do(self) -> bool:
+        """Nothing is ordered, to be filed or to be rendered: what is left waits for somebody else."""
+        pending = "SELECT 1 FROM outbox WHERE state = 'pending' UNION ALL SELECT 1 FROM stale_files"
+        return not self.query(f"{pending} UNION ALL SELECT 1 FROM messages WHERE path IS NULL")
+
     # ------------------------------------------------------------ the daemon
 
     def start(self, *, wait: bool = True, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -275,6 +280,7 @@ class Company:
         """End the daemons that run, and have the witness look at everything."""
         for agent in self.agents.values():
             if agent.process is not None:
+                eventually(agent.has_nothing_to_do, 15, agent.last_words)
                 status = agent.stop()
                 assert status == 0, f"{agent.name} ended with {status}\n{agent.last_words()}"
         complaints = witness.complaints(self.homes(), self.ledger)
@@ -290,6 +296,12 @@ class Company:
             if entry["event"] == "begin" and entry["run_id"] not in ended and _is_same(entry):
                 with suppress(ProcessLookupError):
                     os.kill(entry["pid"], signal.SIGKILL)
+
+
+def cpu_ticks(pid: int) -> int:
+    """How much CPU a process has used, user and system, in ticks of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

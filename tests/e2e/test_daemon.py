@@ -9,16 +9,10 @@ import threading
 from pathlib import Path
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import MAILBOXD, SCRIPTED, environment, eventually, message, task
+from tests.e2e.support import MAILBOXD, SCRIPTED, cpu_ticks, environment, eventually, message, task
 
 WORK = {"default": {"reply": "Result of {title}."}}
 LOCKED, CONFIG = 73, 78
-
-
-def cpu(pid: int) -> int:
-    """Clock ticks of CPU that a process has used, user and system."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
 
 
 def test_a_second_daemon_is_refused_and_told_who_is_there(found: Found) -> None:
@@ -53,9 +47,9 @@ def test_an_idle_daemon_uses_no_measurable_cpu(found: Found) -> None:
     eventually(lambda: not alpha.query("SELECT 1 FROM stale_files"))
     pause = threading.Event()
     pause.wait(0.5)
-    before = cpu(process.pid)
+    before = cpu_ticks(process.pid)
     pause.wait(4)
-    assert cpu(process.pid) - before <= 2  # two ticks of 10 ms in four seconds
+    assert cpu_ticks(process.pid) - before <= 2  # two ticks of 10 ms in four seconds
     company.at_rest()
 
 
@@ -85,9 +79,9 @@ def test_a_daemon_that_only_waits_for_people_and_peers_is_as_idle(found: Found) 
     (alpha.root / "tasks" / "break" / "task.md").mkdir()
     pause = threading.Event()
     pause.wait(2)
-    before = cpu(process.pid)
+    before = cpu_ticks(process.pid)
     pause.wait(2)
-    assert cpu(process.pid) - before <= 6, alpha.last_words()
+    assert cpu_ticks(process.pid) - before <= 6, alpha.last_words()
 
 
 def test_sigterm_drains_running_turns_are_waited_for_and_recorded(found: Found) -> None:

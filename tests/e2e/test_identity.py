@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, Company, eventually, message, reply, task
@@ -11,7 +12,7 @@ WORK = {"default": {"reply": "Result of {title}."}}
 CHILD = {"x": {"agent": "beta", "description": "X"}}
 
 
-DISPATCH = {"sender": "beta", "subtask_id": "x", "attempt": "1", "attempt_id": "att_1"}
+DISPATCH: dict[str, Any] = {"sender": "beta", "subtask_id": "x", "attempt": "1", "attempt_id": "att_1"}
 
 
 def header(text: str, name: str) -> str:

@@ -61,19 +61,16 @@ def test_ten_thousand_nodes_are_worked_through_in_order() -> None:
     while True:
         with engine.batch():
             engine.schedule()
-            orders = [order for order in store.pending(engine.now, 1000) if isinstance(order.effect, RunTurn | Compose)]
-            for order in orders:
-                ended = TurnEnded(
-                    order.effect.turn if isinstance(order.effect, RunTurn) else Turn.SYNTHESIS,
-                    order.effect.attempt_id,
-                    "beta",
-                    Succeeded("Done."),
-                    Results("Done."),
-                )
-                engine.hear(order.task, ended)
-                store.finish(order.id)
-                done += 1
-        if not orders:
+            before = done
+            for order in store.pending(engine.now, 1000):
+                match order.effect:
+                    case RunTurn(attempt_id=attempt) | Compose(attempt_id=attempt):
+                        turn = order.effect.turn if isinstance(order.effect, RunTurn) else Turn.SYNTHESIS
+                        ended = TurnEnded(turn, attempt, "beta", Succeeded("Done."), Results("Done."))
+                        engine.hear(order.task, ended)
+                        store.finish(order.id)
+                        done += 1
+        if done == before:
             break
     assert done == LAYERS * WIDTH + 1
     phases = dict(store.db.execute("SELECT phase, count(*) FROM tasks GROUP BY phase"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, message, task
 
@@ -14,6 +16,10 @@ TREE = {
     "two": {"agent": "self", "description": "Two", "depends_on": ["one"]},
     "three": {"agent": "self", "description": "Three", "depends_on": ["one"]},
 }
+
+
+def dag(plan: dict[str, dict[str, str]]) -> str:
+    return f"## DAG\n\n```yaml\n{yaml.safe_dump({'subtasks': plan}, sort_keys=False)}```\n"
 
 
 def face(agent: Agent, local_id: str) -> Path:
@@ -61,7 +67,9 @@ def test_a_task_md_that_a_person_drops_starts_the_task(found: Found) -> None:
 
 
 def test_a_task_md_with_a_dag_is_carried_out(found: Found) -> None:
-    text = "# Task: Trip\n\n## DAG\n\n```yaml\nsubtasks:\n  book:\n    agent: beta\n    description: Book\n  pack:\n    agent: self\n    description: Pack\n    depends_on: [book]\n```\n"
+    plan = {"book": {"agent": "beta", "description": "Book"}}
+    plan["pack"] = {"agent": "self", "description": "Pack", "depends_on": "book"}
+    text = f"# Task: Trip\n\n{dag(plan)}"
     company = found({"alpha": WORK, "beta": WORK}, synthesis="concat")
     alpha = company["alpha"]
     (alpha.root / "tasks" / "trip").mkdir()
@@ -85,11 +93,12 @@ def test_a_task_md_that_cannot_be_read_is_kept_beside_and_an_event_says_why(foun
 
 
 def test_an_agent_may_write_its_plan_into_its_task_md(found: Found) -> None:
-    dag = "---\ntask_id: job\nmode: coordinating\n---\n\n# Task: job\n\n## Original Instructions\n\nDo job.\n\n## DAG\n\n```yaml\nsubtasks:\n  part:\n    agent: beta\n    description: Part\n```\n"
+    text = "---\ntask_id: job\nmode: coordinating\n---\n\n# Task: job\n\n## Original Instructions\n\nDo job.\n\n"
+    text += dag({"part": {"agent": "beta", "description": "Part"}})
     rules = [
         {
             "match": {"kind": "work", "task": "job"},
-            "writes": {"tasks/job/task.md": dag},
+            "writes": {"tasks/job/task.md": text},
             "reply": "The plan stands in task.md.",
         }
     ]
@@ -103,7 +112,8 @@ def test_an_agent_may_write_its_plan_into_its_task_md(found: Found) -> None:
 
 
 def test_an_agent_may_write_its_results_into_its_task_md(found: Found) -> None:
-    text = "---\ntask_id: job\nstatus: done\n---\n\n# Task: job\n\n## Instructions\n\nDo job.\n\n## Results\n\nThe long result, in full.\n"
+    text = "---\ntask_id: job\nstatus: done\n---\n\n# Task: job\n\n## Instructions\n\nDo job.\n\n"
+    text += "## Results\n\nThe long result, in full.\n"
     rules = [{"writes": {"tasks/job/task.md": text}, "reply": "Done, see task.md."}]
     company = found({"alpha": {"rules": rules}})
     alpha = company["alpha"]
@@ -145,13 +155,13 @@ def test_legal_edits_of_a_running_task_are_taken(found: Found) -> None:
 
 
 def test_who_saves_twice_from_the_same_buffer_has_edited_once(found: Found) -> None:
-    """The editor still holds the text from before it was rendered again: a second save is the difference to the first."""
+    """The editor holds the text from before it was rendered again: a second save is the difference to the first."""
     company = found({"alpha": WORK, "beta": SLOW}, synthesis="concat", tasks={"render_seconds": 1})
     alpha = company["alpha"]
     alpha.start()
     alpha.drop("go.md", task("job", plan=TREE))
     shows(alpha, "job", "status: dispatched")
-    head, three, tail = face(alpha, "job").read_text().partition("  three:")
+    head, _, tail = face(alpha, "job").read_text().partition("  three:")
     cut = tail.index("```")
     first = f"{head}  four:\n    agent: beta\n    description: Four\n{tail[cut:]}"
     face(alpha, "job").write_text(first)
@@ -185,7 +195,9 @@ def test_an_edit_that_is_half_legal_changes_nothing_at_all(found: Found) -> None
     alpha.start()
     alpha.drop("go.md", task("job", plan=TREE))
     text = shows(alpha, "job", "status: dispatched")
-    loop = "  a:\n    agent: self\n    description: A\n    depends_on: [b]\n  b:\n    agent: self\n    description: B\n    depends_on: [a]\n"
+    loop = "".join(
+        f"  {one}:\n    agent: self\n    description: X\n    depends_on: [{other}]\n" for one, other in ("ab", "ba")
+    )
     head, _, tail = text.rpartition("status: pending\n")
     face(alpha, "job").write_text(f"{head}status: cancelled\n{loop}{tail}")
     (why,) = eventually(lambda: refused(alpha))

@@ -225,7 +225,7 @@ def test_a_broadcast_to_the_first_takes_one_answer_and_stops_the_others(found: F
     company = found(
         {
             "alpha": WORK,
-            "beta": {"default": {"reply": "Quick."}},
+            "beta": {"default": {"delay": 1, "reply": "Quick."}},
             "gamma": {"default": {"delay": 15, "reply": "Slow."}},
         },
         synthesis="concat",

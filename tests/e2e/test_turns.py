@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from itertools import pairwise
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_a_failure_is_repeated_after_a_pause_until_it_works(found: Found) -> Non
     assert [row["status"] for row in alpha.attempts("job")] == ["failed", "failed", "succeeded"]
     assert len({row["session_key"] for row in alpha.attempts("job")}) == 3
     times = [(row["started_at"], row["finished_at"]) for row in alpha.attempts("job")]
-    assert all(earlier[1] < later[0] for earlier, later in zip(times, times[1:], strict=False))
+    assert all(earlier[1] < later[0] for earlier, later in pairwise(times))
     company.at_rest()
 
 
@@ -180,7 +181,7 @@ def test_a_turn_that_takes_too_long_is_a_failed_attempt(found: Found) -> None:
 
 
 def test_a_turn_that_somebody_killed_is_unknown_and_not_repeated(found: Found) -> None:
-    """SIGKILL of the call: it may go on in the gateway, so the circuit opens, the run is named, and nothing is repeated."""
+    """SIGKILL of the call: it may go on in the gateway, so it is looked up and not repeated."""
     company = found({"alpha": {"default": {"hang": 30, "reply": "Never."}}})
     alpha = company["alpha"]
     alpha.start()

@@ -40,7 +40,7 @@ def complaints(workspaces: Iterable[Path], ledger: Path | None = None, *, at_res
 def _of_one(case: Case, at_rest: bool) -> Iterator[str]:
     yield from _chain(case)
     yield from _fold(case)
-    yield from _starts(case)
+    yield from starts(case)
     yield from _ends(case)
     yield from _mail(case, at_rest)
     if at_rest:
@@ -161,7 +161,7 @@ def _plain(value: Any) -> Any:
 # ---------------------------------------------------------------- 9 and 10: order
 
 
-def _starts(case: Case) -> Iterator[str]:
+def starts(case: Case) -> Iterator[str]:
     """A task starts when what it needs is completed and its parent executes; it has one live attempt at most."""
     phases: dict[str, str] = {}
     parents: dict[str, str | None] = {}

@@ -89,6 +89,10 @@ class Book:
             judge = getattr(self, "_" + kind.replace(".", "_"), None)
             if judge is not None:
                 judge(task, json.loads(data), role)
+        live = "SELECT id, failures FROM tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled')"
+        for task, failures in self.store.db.execute(live):
+            known = self.tasks[task]
+            assert failures == known.spent, f"{known.name} has {failures} failures on its account, not {known.spent}"
 
     def _task_created(self, task: str, data: dict[str, Any], _role: str) -> None:
         row = data["task"]
@@ -131,6 +135,8 @@ class Book:
             assert known.live, "a task executes while an attempt of it is live"
         elif source == "executing":
             assert not known.live, f"{known.name} has left executing and its attempt lives on"
+        if source == "executing" and target == "execution_ready":
+            assert (data["changes"]["not_before"] or "") > data["at"], "a failure is followed by a pause"
         known.phase, known.verdicts = target, {}
         self._take(known, data["changes"])
 

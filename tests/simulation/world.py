@@ -52,7 +52,7 @@ class Crash(BaseException):
 
 @dataclass(slots=True)
 class World:
-    """One history. `step` lets something happen; `journal` says what."""
+    """One history. `happenings.step` lets something happen; `journal` says what."""
 
     seed: int
     script: Script
@@ -71,30 +71,9 @@ class World:
         random = Random(seed)
         clock = ManualClock()
         store = Store.open(None, clock.now())
-        return cls(seed, Script(random), clock, store, _engine(store, clock, random))
+        return cls(seed, Script(random), clock, store, new_engine(store, clock, random))
 
-    # -------------------------------------------------------------- one step
-
-    def step(self) -> None:
-        name = self.script.one_of(
-            arrive=4, land=40, look_up=8, deliver=8, reply=12, mischief=6, operate=9, edit=4, wait=10, crash=3
-        )
-        if self.script.chance(0.8):
-            self.launch()
-        self.journal.append(name)
-        actions: dict[str, Callable[[], None]] = {
-            "arrive": self.arrive,
-            "land": self.land,
-            "look_up": self.look_up,
-            "deliver": self.deliver,
-            "reply": self.reply,
-            "mischief": self.mischief,
-            "operate": self.operate,
-            "edit": self.edit,
-            "wait": self.wait,
-            "crash": self.crash,
-        }
-        actions[name]()
+    # -------------------------------------------------------------- inputs
 
     def hear(self, task_id: str | None, heard: Input, role: Role = Role.ORCHESTRATOR) -> list[Event] | None:
         """Let an input happen in a batch of its own; None when it was refused, and then the log has not grown."""
@@ -110,17 +89,14 @@ class World:
 
     # -------------------------------------------------------------- the relay's part
 
-    def arrive(self) -> None:
-        count = self.store.db.execute("SELECT count(*) FROM tasks").fetchone()[0]
-        if count < MOST_TASKS:
-            self.tasks += 1
-            self.hear(None, self.script.new_task(self.tasks))
-
     def launch(self) -> None:
         """Begin the calls there is room for, as the relay does."""
         with self.engine.batch():
             self.engine.tick()
+            before = self.store.busy()
             self.engine.schedule()
+        for agent, calls in self.store.busy().items():
+            assert calls <= max(before.get(agent, 0), SLOTS_PER_AGENT), f"{agent} was given work without a slot"
         for order in self.store.pending(self.clock.now(), 500):
             effect = order.effect
             if isinstance(effect, RunTurn) and order.id not in self.launched and self._has_room(effect):
@@ -148,10 +124,10 @@ class World:
         if self.flights:
             order = self.flights[self.script.random.choice(list(self.flights))]
             with self.engine.batch():
-                self._turn_ended(order)
+                self.turn_ended(order)
             del self.flights[order.id]
 
-    def _turn_ended(self, order: Order) -> None:
+    def turn_ended(self, order: Order) -> None:
         effect = order.effect
         assert isinstance(effect, RunTurn)
         may_plan = self.store.db.execute("SELECT count(*) FROM tasks").fetchone()[0] < MOST_TASKS
@@ -175,7 +151,12 @@ class World:
                 elif tells != "unknown":
                     outcome = Failed("it had failed") if tells == "failed" else Failed("refused", started=False)
                 ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, outcome, answer, effect.gate)
+                live = self.store.attempt(order.task, self.task(order.task).attempt)
                 self._report(order, ended)
+                if tells == "unknown" and live is not None and live.waiting_for is Waiting.LOOKUP:
+                    after = self.store.attempt(order.task, live.ordinal)
+                    assert after is not None
+                    assert after.status.value == "unknown", "an unknown outcome is stored as unknown, not guessed"
                 return
 
     def deliver(self) -> None:
@@ -201,120 +182,6 @@ class World:
         with self.engine.batch():
             self.store.finish(order.id)
 
-    # -------------------------------------------------------------- what others say
-
-    def reply(self) -> None:
-        """A peer that has acknowledged reports, or a question is answered."""
-        waiting = self.attempts("waiting_for IN ('reply', 'answer')")
-        if not waiting:
-            return
-        attempt = self.script.random.choice(waiting)
-        if attempt.waiting_for is Waiting.ANSWER:
-            self.hear(attempt.task, Clarification("operator", "the red one", ends=self.script.chance(0.2)))
-            return
-        token = attempt.reply_token if attempt.token_echoed or self.script.chance(0.5) else None
-        heard = Reply(attempt.executor, self.script.report(), attempt.id, token)
-        self.hear(attempt.task, heard)
-        if self.script.chance(0.15):
-            self.hear(attempt.task, heard)
-
-    def mischief(self) -> None:
-        """Repetitions, lies and stragglers: nothing of it may count."""
-        kind = self.script.one_of(repeated=3, straggler=3, stranger=1, forged=1, invented=1)
-        if kind == "repeated" and self.ended:
-            self._repeat(*self.script.random.choice(self.ended))
-            return
-        attempts = self.attempts("1")
-        if not attempts:
-            return
-        attempt = self.script.random.choice(attempts)
-        task = self.task(attempt.task)
-        latest = task.attempt == attempt.ordinal
-        if kind == "straggler" and not latest:
-            events = self.hear(task.id, Reply(attempt.executor, Results("late"), attempt.id, None, older_attempt=True))
-            assert events is None or [event.kind for event in events] == ["reply.late"], "a late reply was applied"
-        elif kind == "stranger":
-            assert self.hear(task.id, Reply("mallory", Results("mine"), attempt.id)) is None, "a stranger was believed"
-        elif kind == "forged" and latest:
-            reply = Reply(attempt.executor, Results("forged"), attempt.id, "guessed")
-            assert self.hear(task.id, reply) is None, "a forged token was believed"
-        elif kind == "invented":
-            reply = Reply(attempt.executor, Results("invented"), "att_invented")
-            assert self.hear(task.id, reply) is None, "an attempt that never was is believed"
-
-    def _repeat(self, task_id: str, ended: TurnEnded) -> None:
-        """A turn's end once more. While the attempt waits for another turn the relay's own record rules it out."""
-        task = self.task(task_id)
-        attempt = self.store.attempt(task_id, task.attempt) if task.attempt else None
-        waits = attempt is not None and attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
-        if ended.turn is Turn.REVIEW or not waits or attempt is None or attempt.id != ended.attempt_id:
-            self.hear(task_id, ended)
-
-    # -------------------------------------------------------------- people
-
-    def operate(self) -> None:
-        """A command, aimed where it can do something as a rule."""
-        command = self.script.one_of(retry=4, unblock=5, cancel=2, steer=1, redispatch=2)
-        where = {"retry": "phase IN ('failed', 'cancelled')", "unblock": "phase = 'circuit_open'"}.get(command, "1")
-        where = {"redispatch": "parent IS NULL", "cancel": "completed_at IS NULL"}.get(command, where)
-        tasks = self.tasks_where(where)
-        if not tasks:
-            return
-        # by phase first: the rare ones would hardly ever be meant
-        phase = self.script.random.choice(sorted({task.phase for task in tasks}))
-        task = self.script.random.choice([task for task in tasks if task.phase is phase])
-        match command:
-            case "redispatch":
-                number = task.origin.attempt + 1
-                again = Origin(attempt=number, attempt_id=f"theirs-{number}")
-                self.hear(task.id, Redispatch(Spec(goal=task.title, instructions="Again."), again, "Do it better."))
-            case "steer":
-                self.hear(task.id, Steer(task.sender, "Use blue."))
-            case "retry":
-                self.command(task, Retry("Try harder."))
-            case "unblock":
-                remedies = [Remedy.ACCEPT] * 4 if task.result else []
-                self.command(task, Unblock(self.script.random.choice([*Remedy, *remedies])))
-            case _:
-                self.command(task, Cancel("operator", "not needed"))
-
-    def command(self, task: Task, order: Retry | Cancel | Unblock) -> None:
-        self.journal[-1:] = [f"{order} -> {task.local_id}"]
-        with suppress(Refused), self.engine.batch():
-            self.engine.command(task, order, "operator")
-
-    def edit(self) -> None:
-        """Somebody writes into a task.md."""
-        tasks = self.tasks_where("1")
-        if not tasks:
-            return
-        task = self.script.random.choice(tasks)
-        if task.parent is not None and self.script.chance(0.4):
-            parent = self.task(task.parent)
-            needs = [child.key for child in self.store.children(parent.id) if child.key < task.key][:1]
-            planned = PlannedChild(task.key, (self.script.random.choice(PEERS),), "edited", tuple(needs))
-            ids = tuple(child.id for child in self.store.children(parent.id) if child.key in needs)
-            self.hear(task.id, ChildEdited(planned, ids))
-            return
-        added = (PlannedChild(f"x{len(self.journal)}", (self.script.random.choice(PEERS),), "more"),)
-        self.hear(task.id, Edited(added if self.script.chance(0.6) else (), "a note"))
-
-    def wait(self) -> None:
-        self.clock.advance(self.script.random.choice((0.0, 1.0, 10.0, 10.0, 100.0, 100.0, 4000.0)))
-
-    def crash(self) -> None:
-        """The daemon dies before a commit: what it did in that transaction has not happened."""
-        before = self.store.last_event()
-        with suppress(Crash), self.engine.batch():
-            self.engine.tick()
-            if self.flights and self.script.chance(0.7):
-                self._turn_ended(self.flights[self.script.random.choice(list(self.flights))])
-                self.ended.pop()
-            self.engine.schedule()
-            raise Crash
-        assert self.store.last_event() == before, "a transaction that was not committed left traces"
-        self.engine = _engine(self.store, self.clock, self.script.random)
-
     # -------------------------------------------------------------- looking
 
     def task(self, task_id: str) -> Task:
@@ -330,7 +197,7 @@ class World:
         return [attempt for row in found if (attempt := self.store.attempt(*row)) is not None]
 
 
-def _engine(store: Store, clock: ManualClock, random: Random) -> Engine:
+def new_engine(store: Store, clock: ManualClock, random: Random) -> Engine:
     return Engine(
         store,
         Settings(agent=OWN, slots=SLOTS, slots_per_agent=SLOTS_PER_AGENT),

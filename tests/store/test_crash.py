@@ -11,6 +11,7 @@ import pytest
 from mailboxd.core.inputs import Failed, NewTask, Results, Succeeded, TurnEnded, Unknown
 from mailboxd.core.types import Spec
 from mailboxd.errors import WorldError
+from mailboxd.ids import Ids
 from mailboxd.store import log
 from mailboxd.store.store import Store
 from tests.core.desk import Desk, child, plan
@@ -54,6 +55,7 @@ def dies_at(database: Path, statement: int) -> bool:
             desk = Desk()
             desk.store.close()
             desk.store = desk.engine.store = Store.open(database, NOW)
+            desk.engine.ids = Ids()
             left = statement
 
             def count(_sql: str) -> None:
@@ -125,13 +127,18 @@ def test_a_failure_in_the_middle_of_any_statement_undoes_the_batch_and_it_can_be
     log.check(desk.store.db)
 
 
+def cut_off(desk: Desk, task: str, ended: TurnEnded) -> None:
+    with desk.engine.batch():
+        desk.engine.hear(task, ended)
+        raise KeyboardInterrupt
+
+
 def test_an_outcome_that_was_not_committed_is_heard_again() -> None:
     desk = prepared(None)
     order = desk.store.pending(NOW, 1)[0]
     ended = TurnEnded(order.effect.turn, desk.attempt("t.a").id, "bob", Unknown("killed"))  # type: ignore[union-attr]
-    with pytest.raises(KeyboardInterrupt), desk.engine.batch():
-        desk.engine.hear(order.task, ended)
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        cut_off(desk, order.task, ended)
     assert desk.store.pending(NOW, 1)[0] == order
     desk.ends("t.a", Unknown("killed"))
     assert desk.attempt("t.a").waiting_for == "lookup"

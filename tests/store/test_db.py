@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,10 @@ def test_a_newer_database_is_refused(tmp_path: Path) -> None:
 def test_a_migration_that_is_interrupted_has_not_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.db"
     steps = [*migrations(), ("9999_broken.sql", "CREATE TABLE half (x TEXT);\nCREATE TABLE tasks (again TEXT);\n")]
-    with monkeypatch.context() as patched, pytest.raises(WorldError, match="tasks"):
-        patched.setattr(database, "migrations", lambda: steps)
+    monkeypatch.setattr(database, "migrations", lambda: steps)
+    with pytest.raises(WorldError, match="tasks"):
         Store.open(path, NOW)
+    monkeypatch.undo()
     db = connect(path)
     assert db.execute("PRAGMA user_version").fetchone()[0] == len(migrations())
     assert "half" not in [row[1] for row in schema(db)]
@@ -104,11 +106,16 @@ def test_a_reader_sees_and_changes_nothing(tmp_path: Path) -> None:
         db.execute("INSERT INTO meta VALUES ('a', 'b')")
 
 
+def breaks_off(store: Store, part: AbstractContextManager[None], value: str) -> None:
+    with part:
+        store.set_meta("a", value)
+        raise ZeroDivisionError
+
+
 def test_an_exception_undoes_the_whole_transaction() -> None:
     store = Store.open(None, NOW)
-    with pytest.raises(ZeroDivisionError), store.transaction():
-        store.set_meta("a", "1")
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        breaks_off(store, store.transaction(), "1")
     assert store.meta("a") is None
     with store.transaction():
         store.set_meta("a", "2")
@@ -119,12 +126,11 @@ def test_a_savepoint_undoes_its_part_alone() -> None:
     store = Store.open(None, NOW)
     with store.transaction():
         store.set_meta("a", "1")
-        with pytest.raises(ZeroDivisionError), store.savepoint():
-            store.set_meta("a", "2")
-            with store.savepoint():
-                store.set_meta("b", "2")
-            raise ZeroDivisionError
-    assert (store.meta("a"), store.meta("b")) == ("1", None)
+        with store.savepoint():
+            store.set_meta("b", "1")
+            with pytest.raises(ZeroDivisionError):
+                breaks_off(store, store.savepoint(), "2")
+    assert (store.meta("a"), store.meta("b")) == ("1", "1")
 
 
 def test_a_second_writer_waits_and_then_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,10 +143,15 @@ def test_a_second_writer_waits_and_then_says_so(tmp_path: Path, monkeypatch: pyt
     assert one.meta("a") == "1"
 
 
+def write_what_cannot_be_written(db: sqlite3.Connection) -> None:
+    with transaction(db):
+        db.execute("INSERT INTO meta VALUES ('a', 'b')")
+        db.execute("INSERT INTO no_such_table VALUES (1)")
+
+
 def test_a_failing_statement_is_the_worlds_fault_and_undoes_everything() -> None:
     db = connect(None)
     migrate(db, NOW)
-    with pytest.raises(WorldError, match="could not be written"), transaction(db):
-        db.execute("INSERT INTO meta VALUES ('a', 'b')")
-        db.execute("INSERT INTO no_such_table VALUES (1)")
+    with pytest.raises(WorldError, match="could not be written"):
+        write_what_cannot_be_written(db)
     assert db.execute("SELECT count(*) FROM meta").fetchone()[0] == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import fit, folded, pad, phase, plain, say, table, to_json
+from mailboxd.cli.text import fit, folded, pad, phase, say, table, to_json
 
 
 @verb("show", "show q3-report", "show q3-report.extract --json", "show tsk_01JD")
@@ -54,47 +54,29 @@ def _texts(found: dict[str, Any]) -> None:
 
 
 def _tables(found: dict[str, Any]) -> None:
-    _table(
-        "Attempts",
-        ("NO", "AGENT", "STATUS", "STARTED", "SAYS"),
-        [
-            (
-                str(tried["ordinal"]),
-                tried["executor"],
-                tried["status"] + (f", waits: {tried['waiting_for']}" if tried["waiting_for"] else ""),
-                tried["started_at"],
-                tried["error_summary"],
-            )
-            for tried in found["attempts"]
-        ],
-    )
-    _table(
-        "Children",
-        ("KEY", "PHASE", "AGENT", "NEEDS", "SAYS"),
-        [
-            (c["key"], phase(c["phase"]), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"])
-            for c in found["children"]
-        ],
-    )
-    _table(
-        "Reviews",
-        ("GATE", "REVIEWER", "VERDICT", "SAYS"),
-        [(r["gate"], r["reviewer"], r["verdict"], r["summary"]) for r in found["reviews"]],
-    )
-    _table(
-        "Messages",
-        ("", "TYPE", "WITH", "VERDICT", "FILE"),
-        [
-            (
-                m["direction"],
-                m["type"] or "",
-                (m["from"] if m["direction"] == "in" else m["to"]) or "",
-                m["verdict"],
-                m["path"] or plain(m["name"]),
-            )
-            for m in found["messages"]
-        ],
-    )
+    attempts = [
+        (str(a["ordinal"]), a["executor"], _status(a), a["started_at"], a["error_summary"]) for a in found["attempts"]
+    ]
+    _table("Attempts", ("NO", "AGENT", "STATUS", "STARTED", "SAYS"), attempts)
+    children = [
+        (c["key"], phase(c["phase"]), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"])
+        for c in found["children"]
+    ]
+    _table("Children", ("KEY", "PHASE", "AGENT", "NEEDS", "SAYS"), children)
+    reviews = [(r["gate"], r["reviewer"], r["verdict"], r["summary"]) for r in found["reviews"]]
+    _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "SAYS"), reviews)
+    messages = [
+        (m["direction"], m["type"] or "", _peer(m), m["verdict"], m["path"] or m["name"]) for m in found["messages"]
+    ]
+    _table("Messages", ("", "TYPE", "WITH", "VERDICT", "FILE"), messages)
+
+
+def _status(attempt: dict[str, Any]) -> str:
+    return f"{attempt['status']}, waits: {attempt['waiting_for']}" if attempt["waiting_for"] else str(attempt["status"])
+
+
+def _peer(message: dict[str, Any]) -> str:
+    return (message["from"] if message["direction"] == "in" else message["to"]) or ""
 
 
 def _table(label: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

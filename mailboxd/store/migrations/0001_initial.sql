@@ -219,5 +219,6 @@ CREATE INDEX outbox_by_task ON outbox (task, kind, state);
 CREATE INDEX outbox_by_agent ON outbox (agent, seq) WHERE kind = 'run_turn';
 
 CREATE TABLE stale_files (
-    task TEXT PRIMARY KEY        -- its task.md shows less than the tables know
+    task TEXT PRIMARY KEY,       -- its task.md shows less than the tables know
+    marks INTEGER NOT NULL       -- how often that was noted since: what came while it was written still counts
 ) STRICT, WITHOUT ROWID;

@@ -1,0 +1,137 @@
+"""What happens to a workspace from one step to the next: work, replies, repetitions, lies, people, time, crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from tests.simulation.world import MOST_TASKS, Crash, World, new_engine
+
+def arrive(world: World) -> None:
+    count = world.store.db.execute("SELECT count(*) FROM tasks").fetchone()[0]
+    if count < MOST_TASKS:
+        world.tasks += 1
+        world.hear(None, world.script.new_task(world.tasks))
+
+# -------------------------------------------------------------- what others say
+
+def reply(world: World) -> None:
+    """A peer that has acknowledged reports, or a question is answered."""
+    waiting = world.attempts("waiting_for IN ('reply', 'answer')")
+    if not waiting:
+        return
+    attempt = world.script.random.choice(waiting)
+    if attempt.waiting_for is Waiting.ANSWER:
+        world.hear(attempt.task, Clarification("operator", "the red one", ends=world.script.chance(0.2)))
+        return
+    token = attempt.reply_token if attempt.token_echoed or world.script.chance(0.5) else None
+    heard = Reply(attempt.executor, world.script.report(), attempt.id, token)
+    world.hear(attempt.task, heard)
+    if world.script.chance(0.15):
+        world.hear(attempt.task, heard)
+
+def mischief(world: World) -> None:
+    """Repetitions, lies and stragglers: nothing of it may count."""
+    kind = world.script.one_of(repeated=4, straggler=3, stranger=1, forged=1, invented=1)
+    if kind == "repeated" and world.ended:
+        _repeat(world, *world.script.random.choice(world.ended))
+        return
+    older = "ordinal < (SELECT attempt FROM tasks t WHERE t.id = task) AND executor <> 'main'"
+    attempts = world.attempts(older if kind == "straggler" else "1")
+    if not attempts:
+        return
+    attempt = world.script.random.choice(attempts)
+    task = world.task(attempt.task)
+    latest = task.attempt == attempt.ordinal
+    if kind == "straggler":
+        events = world.hear(task.id, Reply(attempt.executor, Results("late"), attempt.id, None, older_attempt=True))
+        assert events is None or [event.kind for event in events] == ["reply.late"], "a late reply was applied"
+    elif kind == "stranger":
+        assert world.hear(task.id, Reply("mallory", Results("mine"), attempt.id)) is None, "a stranger was believed"
+    elif kind == "forged" and latest:
+        reply = Reply(attempt.executor, Results("forged"), attempt.id, "guessed")
+        assert world.hear(task.id, reply) is None, "a forged token was believed"
+    elif kind == "invented":
+        reply = Reply(attempt.executor, Results("invented"), "att_invented")
+        assert world.hear(task.id, reply) is None, "an attempt that never was is believed"
+
+def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
+    """A turn's end once more. While the attempt waits for another turn the relay's own record rules it out."""
+    task = world.task(task_id)
+    attempt = world.store.attempt(task_id, task.attempt) if task.attempt else None
+    waits = attempt is not None and attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
+    older = attempt is not None and attempt.id != ended.attempt_id
+    if ended.turn is Turn.REVIEW:
+        world.hear(task_id, ended)
+    elif older or not waits:
+        events = world.hear(task_id, ended)
+        reported = attempt is not None and not older and attempt.waiting_for is Waiting.REPLY
+        assert reported or [event.kind for event in events or ()] == ["reply.late"], "a turn counted twice"
+
+# -------------------------------------------------------------- people
+
+def operate(world: World) -> None:
+    """A command, aimed where it can do something as a rule."""
+    command = world.script.one_of(retry=4, unblock=5, cancel=2, steer=1, redispatch=2)
+    where = {"retry": "phase IN ('failed', 'cancelled')", "unblock": "phase = 'circuit_open'"}.get(command, "1")
+    where = {"redispatch": "parent IS NULL", "cancel": "completed_at IS NULL"}.get(command, where)
+    if command == "cancel" and world.script.chance(0.5):
+        where += " AND id IN (SELECT needs FROM dependencies)"
+    tasks = world.tasks_where(where)
+    if not tasks:
+        return
+    # by phase first: the rare ones would hardly ever be meant
+    phase = world.script.random.choice(sorted({task.phase for task in tasks}))
+    task = world.script.random.choice([task for task in tasks if task.phase is phase])
+    match command:
+        case "redispatch":
+            number = task.origin.attempt + 1
+            again = Origin(attempt=number, attempt_id=f"theirs-{number}")
+            world.hear(task.id, Redispatch(Spec(goal=task.title, instructions="Again."), again, "Do it better."))
+        case "steer":
+            world.hear(task.id, Steer(task.sender, "Use blue."))
+        case "retry":
+            command(world, task, Retry("Try harder."))
+        case "unblock":
+            remedies = [Remedy.ACCEPT] * 4 if task.result else []
+            command(world, task, Unblock(world.script.random.choice([*Remedy, *remedies])))
+        case _:
+            command(world, task, Cancel("operator", "not needed"))
+
+def command(world: World, task: Task, order: Retry | Cancel | Unblock) -> None:
+    world.journal[-1:] = [f"{order} -> {task.local_id}"]
+    with suppress(Refused), world.engine.batch():
+        world.engine.command(task, order, "operator")
+
+def edit(world: World) -> None:
+    """Somebody writes into a task.md."""
+    tasks = world.tasks_where("1")
+    if not tasks:
+        return
+    task = world.script.random.choice(tasks)
+    if task.parent is not None and world.script.chance(0.4):
+        parent = world.task(task.parent)
+        needs = [child.key for child in world.store.children(parent.id) if child.key < task.key][:1]
+        planned = PlannedChild(task.key, (world.script.random.choice(PEERS),), "edited", tuple(needs))
+        ids = tuple(child.id for child in world.store.children(parent.id) if child.key in needs)
+        world.hear(task.id, ChildEdited(planned, ids))
+        return
+    added = (PlannedChild(f"x{len(world.journal)}", (world.script.random.choice(PEERS),), "more"),)
+    world.hear(task.id, Edited(added if world.script.chance(0.6) else (), "a note"))
+
+def wait(world: World) -> None:
+    world.clock.advance(world.script.random.choice((0.0, 1.0, 10.0, 10.0, 100.0, 100.0, 4000.0)))
+
+def crash(world: World) -> None:
+    """The daemon dies before a commit: what it did in that transaction has not happened."""
+    before = world.store.last_event()
+    with suppress(Crash), world.engine.batch():
+        world.engine.tick()
+        if world.flights and world.script.chance(0.7):
+            world.turn_ended(world.flights[world.script.random.choice(list(world.flights))])
+            world.ended.pop()
+        world.engine.schedule()
+        raise Crash
+    assert world.store.last_event() == before, "a transaction that was not committed left traces"
+    world.engine = new_engine(world.store, world.clock, world.script.random)
+
