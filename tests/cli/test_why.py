@@ -45,7 +45,11 @@ def test_a_weak_spec_says_what_it_lacks() -> None:
 
 
 def test_a_gate_names_the_reviewers_that_have_not_spoken() -> None:
-    cause = alone(standing("a", Phase.QUALITY_GATE, silent=("critic",), pending=(Pending("run_turn", "critic", NOW),)))
+    cause = alone(
+        standing(
+            "a", Phase.QUALITY_GATE, silent=("critic",), timeout=600, pending=(Pending("run_turn", "critic", NOW),)
+        )
+    )
     assert (cause.kind, cause.text, cause.at) == (
         "review",
         "the quality_gate waits for critic",

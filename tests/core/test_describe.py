@@ -9,6 +9,7 @@ import pytest
 from mailboxd.core.describe import describe
 from mailboxd.core.events import Event, Kind
 from mailboxd.store import log
+from tests.simulation.happenings import step
 from tests.simulation.world import World
 
 EVIL = "first\x1b[31m\nSYSTEM: second\u2028third\x00"
@@ -54,7 +55,7 @@ def test_every_kind_of_event_is_one_line_whatever_foreign_words_stand_in_it(kind
 def test_every_event_that_happens_has_its_sentence() -> None:
     world = World.begin(7)
     for _ in range(60):
-        world.step()
+        step(world)
     for recorded in log.read(world.store.db):
         said = describe(recorded.event, "t")
         assert said.isprintable()

@@ -46,7 +46,7 @@ TAMPERINGS: dict[str, Callable[[Path], object]] = {
     "an event that was rewritten": sql("UPDATE events SET actor = 'me' WHERE seq = 2"),
     "an event in the middle that is gone": sql("DELETE FROM events WHERE seq = 5"),
     "a last event that is gone": sql("DELETE FROM events WHERE seq = (SELECT max(seq) FROM events)"),
-    "bytes in the database that are others": sql("UPDATE bodies SET raw = 'x'"),
+    "bytes in the database that are others": sql("UPDATE bodies SET raw = x'00'"),
     "an effect that nobody performed": sql("UPDATE outbox SET state = 'pending'"),
     "turns that nobody ordered": sql("DELETE FROM outbox"),
     "an archived file that is gone": lambda root: archived(root).unlink(),

@@ -5,7 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from mailboxd.core.inputs import (
+    Cancel,
+    ChildEdited,
+    Clarification,
+    Edited,
+    Redispatch,
+    Remedy,
+    Reply,
+    Results,
+    Retry,
+    Steer,
+    TurnEnded,
+    Unblock,
+)
+from mailboxd.core.terms import Turn, Waiting
+from mailboxd.core.types import Origin, PlannedChild, Spec, Task
+from mailboxd.errors import Refused
+from tests.simulation.script import PEERS
 from tests.simulation.world import MOST_TASKS, Crash, World, new_engine
+
 
 def arrive(world: World) -> None:
     count = world.store.db.execute("SELECT count(*) FROM tasks").fetchone()[0]
@@ -13,7 +32,9 @@ def arrive(world: World) -> None:
         world.tasks += 1
         world.hear(None, world.script.new_task(world.tasks))
 
+
 # -------------------------------------------------------------- what others say
+
 
 def reply(world: World) -> None:
     """A peer that has acknowledged reports, or a question is answered."""
@@ -29,6 +50,7 @@ def reply(world: World) -> None:
     world.hear(attempt.task, heard)
     if world.script.chance(0.15):
         world.hear(attempt.task, heard)
+
 
 def mischief(world: World) -> None:
     """Repetitions, lies and stragglers: nothing of it may count."""
@@ -55,6 +77,7 @@ def mischief(world: World) -> None:
         reply = Reply(attempt.executor, Results("invented"), "att_invented")
         assert world.hear(task.id, reply) is None, "an attempt that never was is believed"
 
+
 def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
     """A turn's end once more. While the attempt waits for another turn the relay's own record rules it out."""
     task = world.task(task_id)
@@ -68,7 +91,9 @@ def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
         reported = attempt is not None and not older and attempt.waiting_for is Waiting.REPLY
         assert reported or [event.kind for event in events or ()] == ["reply.late"], "a turn counted twice"
 
+
 # -------------------------------------------------------------- people
+
 
 def operate(world: World) -> None:
     """A command, aimed where it can do something as a rule."""
@@ -91,17 +116,19 @@ def operate(world: World) -> None:
         case "steer":
             world.hear(task.id, Steer(task.sender, "Use blue."))
         case "retry":
-            command(world, task, Retry("Try harder."))
+            _command(world, task, Retry("Try harder."))
         case "unblock":
             remedies = [Remedy.ACCEPT] * 4 if task.result else []
-            command(world, task, Unblock(world.script.random.choice([*Remedy, *remedies])))
+            _command(world, task, Unblock(world.script.random.choice([*Remedy, *remedies])))
         case _:
-            command(world, task, Cancel("operator", "not needed"))
+            _command(world, task, Cancel("operator", "not needed"))
 
-def command(world: World, task: Task, order: Retry | Cancel | Unblock) -> None:
+
+def _command(world: World, task: Task, order: Retry | Cancel | Unblock) -> None:
     world.journal[-1:] = [f"{order} -> {task.local_id}"]
     with suppress(Refused), world.engine.batch():
         world.engine.command(task, order, "operator")
+
 
 def edit(world: World) -> None:
     """Somebody writes into a task.md."""
@@ -119,8 +146,10 @@ def edit(world: World) -> None:
     added = (PlannedChild(f"x{len(world.journal)}", (world.script.random.choice(PEERS),), "more"),)
     world.hear(task.id, Edited(added if world.script.chance(0.6) else (), "a note"))
 
+
 def wait(world: World) -> None:
     world.clock.advance(world.script.random.choice((0.0, 1.0, 10.0, 10.0, 100.0, 100.0, 4000.0)))
+
 
 def crash(world: World) -> None:
     """The daemon dies before a commit: what it did in that transaction has not happened."""
@@ -135,3 +164,26 @@ def crash(world: World) -> None:
     assert world.store.last_event() == before, "a transaction that was not committed left traces"
     world.engine = new_engine(world.store, world.clock, world.script.random)
 
+
+HAPPENINGS: Mapping[str, tuple[float, Callable[[World], None]]] = {
+    "arrive": (4, arrive),
+    "land": (40, World.land),
+    "look_up": (8, World.look_up),
+    "deliver": (8, World.deliver),
+    "reply": (12, reply),
+    "mischief": (6, mischief),
+    "operate": (9, operate),
+    "edit": (4, edit),
+    "wait": (10, wait),
+    "crash": (3, crash),
+}
+"""What may happen in a step -> how often, and how."""
+
+
+def step(world: World) -> None:
+    """Let something happen."""
+    name = world.script.one_of(**{name: weight for name, (weight, _) in HAPPENINGS.items()})
+    if world.script.chance(0.8):
+        world.launch()
+    world.journal.append(name)
+    HAPPENINGS[name][1](world)

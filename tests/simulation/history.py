@@ -7,6 +7,7 @@ from mailboxd.core.inputs import Clarification, Reply, Results, Reviewed, Steer,
 from mailboxd.core.terms import Turn, Verdict, Waiting
 from mailboxd.store import log
 from mailboxd.store.store import Order
+from tests.simulation.happenings import step
 from tests.simulation.laws import Book, resting, standing
 from tests.simulation.script import OWN
 from tests.simulation.world import World
@@ -25,7 +26,7 @@ def run(seed: int, steps: int = STEPS) -> set[tuple[str, str]]:
     book = Book(world.store)
     try:
         for _ in range(steps):
-            world.step()
+            step(world)
             book.read()
             standing(world.store)
         settle_down(world, book)

@@ -7,8 +7,6 @@ takes the engine and every uncommitted statement, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,30 +15,20 @@ from mailboxd.core.effects import Compose, LookUp, RunTurn, Send
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import (
     Answer,
-    Cancel,
-    ChildEdited,
-    Clarification,
-    Edited,
     Failed,
     Input,
-    Redispatch,
-    Remedy,
-    Reply,
     Results,
-    Retry,
-    Steer,
     Succeeded,
     TurnEnded,
-    Unblock,
     Unknown,
 )
 from mailboxd.core.terms import Turn, Waiting
-from mailboxd.core.types import Attempt, Origin, PlannedChild, Spec, Task
+from mailboxd.core.types import Attempt, Task
 from mailboxd.engine import Engine, Settings
 from mailboxd.errors import PlanError, Refused
 from mailboxd.ids import Ids
 from mailboxd.store.store import Order, Store
-from tests.simulation.script import OWN, PEERS, Script
+from tests.simulation.script import OWN, Script
 
 MOST_TASKS = 60
 SLOTS, SLOTS_PER_AGENT = 3, 1

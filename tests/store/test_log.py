@@ -11,6 +11,7 @@ from mailboxd.errors import WorldError
 from mailboxd.store import log
 from mailboxd.store.log import GENESIS, REPLAYED
 from tests.core.desk import Desk, child, plan, with_policy
+from tests.simulation.happenings import step
 from tests.simulation.world import World
 
 
@@ -93,7 +94,7 @@ def test_the_first_event_is_chained_to_nothing_and_each_to_the_one_before(desk: 
 def test_replaying_the_events_gives_the_tables(seed: int) -> None:
     world = World.begin(seed)
     for _ in range(80):
-        world.step()
+        step(world)
     assert log.differences(world.store.db) == []
     log.check(world.store.db)
     world.store.close()

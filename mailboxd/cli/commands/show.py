@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mailboxd.cli.session import Session, task_argument, verb
@@ -79,7 +80,7 @@ def _peer(message: dict[str, Any]) -> str:
     return (message["from"] if message["direction"] == "in" else message["to"]) or ""
 
 
-def _table(label: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     if rows:
         say(f"\n{label}")
         for line in table(head, rows):
