@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Cancel, ChildEdited, Edited, NewTask
