@@ -18,7 +18,7 @@ from mailboxd.arrivals import Arrivals
 from mailboxd.calls import Calls
 from mailboxd.core.times import to_epoch
 from mailboxd.engine import Engine
-from mailboxd.errors import WorldError
+from mailboxd.errors import ConfigError, WorldError
 from mailboxd.peers import Peers
 from mailboxd.relay import Relay
 from mailboxd.sdnotify import Notifier
@@ -95,10 +95,8 @@ class Daemon:
         self.calls.left_over(self.engine.store.is_done)
         self.watcher.start(mono)
         self.peers.load()
-        remembered = bool(self.peers.known)
         self.peers.ask()
-        while self.peers.is_asking and not remembered and not self._stopping:
-            # Known before the first plan is judged; the answer of an earlier daemon is used while it is asked again.
+        while self.peers.must_wait and not self._stopping:
             self._sleep(1.0)
             self.calls.expire(self.engine.clock.monotonic())
             self._reap()
@@ -144,6 +142,8 @@ class Daemon:
         for call, exit_ in self.calls.ended():
             if self.peers.owns(call):
                 self.peers.ended(call, exit_)
+                if self.peers.too_old:
+                    raise ConfigError(self.peers.too_old)
             else:
                 self.relay.ended(call, exit_)
 

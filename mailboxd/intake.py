@@ -49,8 +49,6 @@ from mailboxd.messages.models import (
 from mailboxd.messages.plan import parse_plan
 from mailboxd.receipts import File, reason_of, receipt
 
-VERDICTS = ("accepted", "duplicate", "ignored", "late", "orphan", "rejected")
-
 
 class Intake:
     """Judges arrivals for one engine. Use inside `engine.batch()`."""
@@ -73,7 +71,7 @@ class Intake:
         return parsed
 
     def receive(self, file: File, parsed: Parsed) -> str:
-        """Let a message happen, and record it with its verdict, which is one of VERDICTS."""
+        """Let a message happen, and record it with its verdict, which is returned (docs/messages.md has the words)."""
         message = parsed.message
         try:
             verdict, task = self._judge(message, parsed.sha256)

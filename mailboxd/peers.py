@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.discovery import parse_agents, parse_allowed
+from mailboxd.agents.discovery import (
+    MESSAGING_BY_DEFAULT,
+    MINIMUM_VERSION,
+    Messaging,
+    parse_agents,
+    parse_allowed,
+    parse_messaging,
+    parse_version,
+)
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
 from mailboxd.calls import Call, Calls, NewCall
@@ -21,6 +29,9 @@ from mailboxd.messages.prompts import Peer
 
 _CALL_SECONDS = 60.0
 _META = "peers"
+_VERSION, _AGENTS = "discovery.version", "discovery.agents"
+_ALLOWED, _MESSAGING = "discovery.allowed", "discovery.messaging"
+EVERYBODY = Messaging(enabled=True, patterns=())
 
 
 @dataclass(slots=True)
@@ -34,34 +45,48 @@ class Peers:
     """Agent id -> display name."""
     allowed: tuple[str, ...] | None = None
     """Whom this agent may reach; None = anybody that is known."""
+    messaging: Messaging = EVERYBODY
+    version: tuple[int, int, int] | None = None
+    too_old: str = ""
+    """Why this OpenClaw must not be used; empty = it may be."""
     _waiting: set[str] = field(default_factory=set)
+    _remembered: bool = False
 
     def load(self) -> None:
         """The answer that an earlier daemon got."""
         stored: dict[str, Any] = json.loads(self.engine.store.meta(_META) or "{}")
         self.known = stored.get("known", {})
+        self._remembered = bool(self.known)
         allowed = stored.get("allowed")
         self.allowed = None if allowed is None else tuple(allowed)
+        if "messaging" in stored:
+            enabled, patterns = stored["messaging"]
+            self.messaging = Messaging(enabled, tuple(patterns))
 
     def ask(self) -> None:
         """Begin to ask OpenClaw; the answers arrive through `ended`. A program that is missing is not asked."""
         if not self.enabled:
             return
         for name, argv in (
-            ("agents", self.openclaw.agents_list_argv()),
-            ("allowed", self.openclaw.config_agents_argv()),
+            (_VERSION, self.openclaw.version_argv()),
+            (_AGENTS, self.openclaw.agents_list_argv()),
+            (_ALLOWED, self.openclaw.config_agents_argv()),
+            (_MESSAGING, self.openclaw.config_agent_to_agent_argv()),
         ):
-            call_id = f"discovery.{name}"
-            self.calls.discard(call_id)
+            self.calls.discard(name)
             try:
-                self.calls.start(NewCall(call_id, "", call_id, _CALL_SECONDS), argv, self.engine.clock.monotonic())
+                self.calls.start(NewCall(name, "", name, _CALL_SECONDS), argv, self.engine.clock.monotonic())
             except NotStarted:
                 return
-            self._waiting.add(call_id)
+            self._waiting.add(name)
 
     @property
-    def is_asking(self) -> bool:
-        return bool(self._waiting)
+    def must_wait(self) -> bool:
+        """Whether nothing may start yet: no turn before the version is known, no plan before the peers are.
+
+        What an earlier daemon learnt of the peers is used while they are asked again.
+        """
+        return _VERSION in self._waiting or (bool(self._waiting) and not self._remembered)
 
     def owns(self, call: Call) -> bool:
         return call.id in self._waiting
@@ -70,15 +95,31 @@ class Peers:
         """Take an answer; inside a batch. One that cannot be read changes nothing."""
         self._waiting.discard(call.id)
         self.calls.discard(call.id)
-        if call.id == "discovery.agents":
-            agents = parse_agents(exit_)
-            if agents:
-                self.known = {peer.id: peer.name for peer in agents}
-        else:
+        if call.id == _VERSION:
+            self._take_version(exit_)
+        elif call.id == _AGENTS:
+            self.known = {peer.id: peer.name for peer in parse_agents(exit_) or ()} or self.known
+        elif call.id == _ALLOWED:
             rule = parse_allowed(exit_, self.agent)
             if rule is not None:
                 self.allowed = None if rule.anyone else tuple(sorted(rule.agents))
-        self.engine.store.set_meta(_META, json.dumps({"known": self.known, "allowed": self.allowed}))
+        else:
+            self.messaging = parse_messaging(exit_, self.version or MESSAGING_BY_DEFAULT) or self.messaging
+        answer = {
+            "known": self.known,
+            "allowed": self.allowed,
+            "messaging": (self.messaging.enabled, self.messaging.patterns),
+        }
+        self.engine.store.set_meta(_META, json.dumps(answer))
+
+    def _take_version(self, exit_: Exit) -> None:
+        self.version = parse_version(exit_)
+        if self.version is not None and self.version < MINIMUM_VERSION:
+            found, wanted = (".".join(map(str, version)) for version in (self.version, MINIMUM_VERSION))
+            self.too_old = (
+                f"OpenClaw {found} is too old: when its gateway goes away in the middle of a turn it silently runs the "
+                f"turn again. Install {wanted} or newer, or name another one in openclaw.command."
+            )
 
     def may_reach(self, agent: str) -> str | None:
         """Why `agent` may not be given work; None = it may. Ids match case-insensitively."""
@@ -89,6 +130,8 @@ class Peers:
         if self.allowed is not None and agent.lower() not in self.allowed:
             allowed = ", ".join(self.allowed) or "nobody"
             return f"OpenClaw's configuration does not let {self.agent} give work to {agent}; it may reach {allowed}"
+        if not self.messaging.permits(self.agent, agent):
+            return f"OpenClaw's tools.agentToAgent does not let {self.agent} send work to {agent}"
         return None
 
     def route(self, agent: str) -> str | None:

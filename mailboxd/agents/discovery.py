@@ -15,7 +15,7 @@ from mailboxd.core.terms import is_id
 
 MINIMUM_VERSION = (2026, 8, 1)
 """Older ones silently run a turn again when the gateway goes away in the middle of it."""
-_MESSAGING_BY_DEFAULT = (2026, 9, 3)
+MESSAGING_BY_DEFAULT = (2026, 9, 3)
 
 _VERSION = re.compile(r"OpenClaw (\d{4})\.(\d{1,2})\.(\d{1,4})(?![\d.])")
 _UNSET = "Config path is valid but unset"
@@ -100,7 +100,7 @@ def parse_messaging(exit_: Exit, version: tuple[int, int, int]) -> Messaging | N
 
     Unset means enabled for everybody since 2026.9.3, disabled before.
     """
-    by_default = version >= _MESSAGING_BY_DEFAULT
+    by_default = version >= MESSAGING_BY_DEFAULT
     if (cli_error(exit_) or "").startswith(_UNSET):
         return Messaging(enabled=by_default, patterns=())
     rule = parse_object(exit_)

@@ -41,7 +41,7 @@ class Explanation:
 def explain(picture: Picture, task_id: str) -> Explanation:
     """What the task waits for: its own line first, below it the tasks it waits for, each as deep as it is needed."""
     task = picture.tasks[task_id]
-    causes = list(_tell(picture, task, 0, set()))
+    causes = list(_tell(picture, task))
     if picture.daemon is None and not task.phase.is_terminal:
         text = "no daemon runs in this workspace: nothing happens until one does"
         causes.insert(0, Cause(task.local_id, "daemon", text, hint="mailboxd run"))
@@ -58,35 +58,45 @@ def cause_of(task: Standing, picture: Picture) -> Cause:
     return _CAUSES[task.phase](task, picture)
 
 
-def _tell(picture: Picture, task: Standing, depth: int, seen: set[str]) -> Iterator[Cause]:
-    seen.add(task.id)
-    yield replace(cause_of(task, picture), depth=depth)
-    if task.phase is Phase.CIRCUIT_OPEN:
-        yield from (_attempt(task, tried, depth + 1) for tried in task.attempts)
-    told = 0
-    awaited = _awaited(task)
-    for neighbour in filter(None, map(picture.tasks.get, awaited)):
-        follows = neighbour.needs and set(neighbour.needs) <= set(awaited)
-        if neighbour.id in seen or (neighbour.parent == task.id and follows):
-            continue  # it is explained already, or waits only for siblings that are
-        told += 1
-        yield from _tell(picture, neighbour, depth + 1, seen)
-    untold = _awaits(task) - told
-    if told and untold > 0:
-        yield Cause(task.local_id, "more", f"and {untold} more, most of which wait for these", depth + 1)
+def _tell(picture: Picture, first: Standing) -> Iterator[Cause]:
+    """Depth first, each task once. Not recursive: a chain may be longer than Python's stack."""
+    seen: set[str] = set()
+    stack: list[tuple[Standing, int] | Cause] = [(first, 0)]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Cause):
+            yield item
+            continue
+        task, depth = item
+        if task.id in seen:
+            continue
+        seen.add(task.id)
+        yield replace(cause_of(task, picture), depth=depth)
+        if task.phase is Phase.CIRCUIT_OPEN:
+            yield from (_attempt(task, tried, depth + 1) for tried in task.attempts)
+        told, untold = _neighbours(picture, task)
+        if told and untold:
+            text = f"and {untold} more, most of which wait for these"
+            stack.append(Cause(task.local_id, "more", text, depth + 1))
+        stack += [(neighbour, depth + 1) for neighbour in reversed(told) if neighbour.id not in seen]
 
 
-def _awaited(task: Standing) -> tuple[str, ...]:
-    """Ids of the tasks that this one waits for."""
-    if task.phase is Phase.EXECUTING:
-        return task.children if _waiting(task) is Waiting.CHILDREN else ()
-    if task.phase is not Phase.EXECUTION_READY:
-        return ()
-    return task.needs if task.parent_live or task.parent is None else (*task.needs, task.parent)
+def _neighbours(picture: Picture, task: Standing) -> tuple[list[Standing], int]:
+    """The tasks it waits for that are worth a line, and how many more there are.
 
-
-def _awaits(task: Standing) -> int:
-    return task.open_children if task.phase is Phase.EXECUTING else task.unmet
+    Children that wait only for siblings are not: the siblings are the reason.
+    """
+    awaited, count = task.needs, task.unmet
+    if task.phase is Phase.EXECUTING and _waiting(task) is Waiting.CHILDREN:
+        awaited, count = task.children, task.open_children
+    elif task.phase is not Phase.EXECUTION_READY:
+        return [], 0
+    elif task.parent is not None and not task.parent_live:
+        awaited, count = (*awaited, task.parent), count + 1
+    siblings = set(awaited)
+    known = [picture.tasks[name] for name in awaited if name in picture.tasks]
+    told = [n for n in known if n.parent != task.id or not n.needs or not siblings.issuperset(n.needs)]
+    return told, count - len(told)
 
 
 def _waiting(task: Standing) -> Waiting:

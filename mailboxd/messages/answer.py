@@ -8,10 +8,9 @@ structure that cannot be read is `Unreadable` with the reason, so that the next 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from mailboxd.core.inputs import Acknowledged, Answer, Failure, Planned, Question, Results, Reviewed, Unreadable
-from mailboxd.core.types import Plan, Spec
+from mailboxd.core.types import Plan
 from mailboxd.errors import MessageError
 from mailboxd.messages import codec
 from mailboxd.messages.models import (
@@ -24,7 +23,6 @@ from mailboxd.messages.models import (
 )
 from mailboxd.messages.plan import parse_plan
 from mailboxd.messages.sections import Section, split_body
-from mailboxd.messages.spec import criteria
 from mailboxd.messages.text import clean, one_line
 
 SILENCE = frozenset({"REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_OK", "NO_REPLY"})
@@ -37,7 +35,6 @@ _TYPE = re.compile(r"type[ \t]*:[ \t]*[\"']?([A-Za-z_-]{1,40})[\"']?[ \t]*(?:#.*
 _SUBTASKS = re.compile(r"^[ \t]*subtasks[ \t]*:", re.MULTILINE)
 _FENCE = re.compile(r"(`{3,}|~{3,})[\w -]{0,40}")
 _IDENTITY = {"task_id": "turn", "from": "agent"}
-_MARKUP = re.compile(r"(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+)*")
 
 
 def read_answer(text: str) -> Answer:
@@ -98,56 +95,6 @@ def _meaning(message: AnyMessage) -> Answer:
 
 def _plan(yaml_text: str, first_line: int) -> Plan:
     return parse_plan(yaml_text, path=_PATH, first_line=first_line)
-
-
-def read_draft(text: str, weak: Spec) -> Spec:
-    """`weak` with what it lacks filled in from a drafting turn (`draft.md.j2`). What its sender wrote stands."""
-    try:
-        body = split_body(_unwrapped(clean(text).strip()))
-    except MessageError:
-        return weak
-
-    def drafted(name: str) -> str:
-        return next((section.text for section in body.sections if section.is_called(name)), "")
-
-    expected = weak.expected_output.strip() or drafted("Expected Output")
-    return replace(
-        weak,
-        goal=weak.goal.strip() or one_line(drafted("Goal")),
-        expected_output=expected,
-        outputs=weak.outputs or expected,
-        acceptance_criteria=weak.acceptance_criteria
-        or criteria(drafted("Acceptance Criteria"))
-        or ((expected,) if expected else ()),
-        scope_in=weak.scope_in or drafted("Scope In"),
-        scope_out=weak.scope_out or drafted("Scope Out"),
-    )
-
-
-def summarize(text: str, limit: int = 200) -> str:
-    """The first paragraph of `text` on one line of at most `limit` (2 or more) characters, for listings.
-
-    Markup at the beginning of lines, rules, fences and control characters are left out; a heading alone is passed
-    over if something follows. `…` at the end says that the text goes on.
-    """
-    paragraphs: list[list[str]] = [[]]
-    headings: list[str] = []
-    for line in text.split("\n", 400)[:400]:
-        bare = one_line(line)
-        if not bare or not re.search(r"\w", bare) or bare.startswith(("```", "~~~")):
-            paragraphs.append([])
-        elif re.match(r"#{1,6} ", bare):
-            headings.append(_MARKUP.sub("", bare, count=1))
-            paragraphs.append([])
-        else:
-            paragraphs[-1].append(_MARKUP.sub("", bare, count=1))
-    found = [" ".join(lines) for lines in paragraphs if lines] or headings
-    if not found:
-        return one_line(text)[:limit]
-    more = len(found) > 1 or text.count("\n") >= 400
-    if len(found[0]) + 2 * more <= limit:
-        return f"{found[0]} …" if more else found[0]
-    return found[0][: limit - 1].rstrip() + "…"
 
 
 def _unwrapped(text: str) -> str:

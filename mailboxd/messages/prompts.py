@@ -96,20 +96,7 @@ class ReviewPrompt:
     earlier: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftPrompt:
-    """A turn that completes a weak spec. `missing` names what `Spec.missing` names."""
-
-    local_id: str
-    attempt: int
-    agent: str
-    sender: str
-    title: str
-    spec: Spec
-    missing: tuple[str, ...]
-
-
-_Values = WorkPrompt | DispatchBody | ReplyBody | SynthesisPrompt | ReviewPrompt | DraftPrompt
+_Values = WorkPrompt | DispatchBody | ReplyBody | SynthesisPrompt | ReviewPrompt
 
 
 def render_work(templates: Templates, prompt: WorkPrompt) -> str:
@@ -125,11 +112,6 @@ def render_synthesis(templates: Templates, prompt: SynthesisPrompt) -> str:
 def render_review(templates: Templates, prompt: ReviewPrompt) -> str:
     """The prompt of a review turn at one gate."""
     return _header("review", prompt.local_id, prompt.attempt) + _render(templates, "review.md.j2", prompt)
-
-
-def render_draft(templates: Templates, prompt: DraftPrompt) -> str:
-    """The prompt of a drafting turn; `answer.read_draft` reads what comes back."""
-    return _header("draft", prompt.local_id, prompt.attempt) + _render(templates, "draft.md.j2", prompt)
 
 
 def render_dispatch_body(templates: Templates, body: DispatchBody) -> str:

@@ -14,7 +14,7 @@ from mailboxd.core.picture import Occupied, Pending, Picture, Sign, Standing, Tr
 from mailboxd.core.terms import TERMINAL, AttemptStatus, Phase, Waiting
 
 NEIGHBOURS = 10
-TASKS = 200
+TASKS = 1000
 ATTEMPTS = 5
 CALLS = 50
 
@@ -33,16 +33,16 @@ def load(
 ) -> Picture:
     """The picture of these tasks (ids), with `neighbours` also of what they wait for. Unknown ids are left out."""
     found: dict[str, Standing] = {}
-    queue = list(tasks)
-    while queue and len(found) < TASKS:
-        task_id = queue.pop(0)
+    stack = list(tasks)[::-1]
+    while stack and len(found) < TASKS:  # depth first: one chain down to its root says more than the tops of many
+        task_id = stack.pop()
         if task_id in found or (standing := _standing(db, task_id)) is None:
             continue
         found[task_id] = standing
         if neighbours:
-            queue += [*standing.needs, *standing.children]
             if not standing.parent_live and standing.parent is not None:
-                queue.append(standing.parent)
+                stack.append(standing.parent)
+            stack += [*standing.children[::-1], *standing.needs[::-1]]
     return Picture(now, daemon, found, _calls(db), latest_sign(db, list(found)) if neighbours else None)
 
 

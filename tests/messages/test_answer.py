@@ -17,10 +17,9 @@ from mailboxd.core.inputs import (
     Unreadable,
 )
 from mailboxd.core.terms import Verdict
-from mailboxd.core.types import Finding, Plan, PlannedChild, Spec
+from mailboxd.core.types import Finding, Plan, PlannedChild
 from mailboxd.messages import codec
-from mailboxd.messages.answer import answer_of, read_answer, read_draft, summarize
-from mailboxd.messages.text import one_line
+from mailboxd.messages.answer import answer_of, read_answer
 
 PLAN = Plan((PlannedChild("a", ("scout",), "d"),))
 DAG = "## DAG\n\n```yaml\nsubtasks:\n  a: {agent: scout, description: d}\n```\n"
@@ -170,52 +169,3 @@ def test_hostile_answers_cost_little(text: str) -> None:
     started = time.process_time()
     read_answer(text)
     assert time.process_time() - started < 0.5
-
-
-# ---------------------------------------------------------------- drafts and summaries
-
-
-def test_a_draft_fills_in_what_is_missing_and_nothing_else() -> None:
-    text = (
-        "```markdown\n## Goal\n\nAnother goal\n\n## Expected Output\n\nA file\n\n"
-        "## Acceptance Criteria\n\n- it exists\n- it is short\n```"
-    )
-    spec = read_draft(text, Spec("The goal", instructions="Do it"))
-    assert spec.goal == "The goal"
-    assert spec.expected_output == "A file"
-    assert spec.acceptance_criteria == ("it exists", "it is short")
-    assert spec.missing == ()
-
-
-def test_a_draft_that_says_nothing_leaves_the_spec_weak() -> None:
-    weak = Spec("", instructions="Do it")
-    assert read_draft("I cannot.", weak) == weak
-
-
-@pytest.mark.parametrize(
-    ("text", "summary"),
-    [
-        ("Done.", "Done."),
-        ("", ""),
-        ("# Report\n\nThe build passes\non two machines.", "The build passes on two machines."),
-        ("# Only a heading\n", "Only a heading"),
-        ("- one\n- two", "one two"),
-        ("> quoted", "quoted"),
-        ("First.\n\nSecond.", "First. …"),
-        ("---\n\n```\ncode\n```", "code"),
-        ("red \x1b[31malarm\x07 \u202eright", "red [31malarm right"),
-    ],
-)
-def test_a_summary_is_the_first_paragraph_on_one_line(text: str, summary: str) -> None:
-    assert summarize(text) == summary
-
-
-@given(st.text(), st.integers(2, 60))
-def test_a_summary_keeps_to_its_limit_and_says_when_it_is_cut(text: str, limit: int) -> None:
-    summary = summarize(text, limit)
-    assert len(summary) <= limit
-    assert one_line(summary) == summary
-
-
-def test_a_long_summary_ends_with_an_ellipsis() -> None:
-    assert summarize("word " * 100, 20) == "word word word word…"

@@ -13,19 +13,17 @@ from mailboxd.core.terms import Gate, Verdict
 from mailboxd.core.types import Plan, PlannedChild, Spec
 from mailboxd.errors import ConfigError
 from mailboxd.messages import codec
-from mailboxd.messages.answer import answer_of, read_answer, read_draft
+from mailboxd.messages.answer import answer_of, read_answer
 from mailboxd.messages.context import Upstream, carry
 from mailboxd.messages.models import ReplyMessage, TaskMessage
 from mailboxd.messages.prompts import (
     DispatchBody,
-    DraftPrompt,
     Peer,
     ReplyBody,
     ReviewPrompt,
     SynthesisPrompt,
     WorkPrompt,
     render_dispatch_body,
-    render_draft,
     render_reply_body,
     render_review,
     render_synthesis,
@@ -75,15 +73,12 @@ def evil_prompts() -> list[str]:
         render_work(PACKAGED, work),
         render_synthesis(PACKAGED, SynthesisPrompt("a", 1, "me", "boss", EVIL, spec, "none", EVIL, EVIL)),
         render_review(PACKAGED, ReviewPrompt("a", 1, Gate.QUALITY_GATE, EVIL, spec, "scout", EVIL, EVIL)),
-        render_draft(PACKAGED, DraftPrompt("a", 1, "me", "boss", EVIL, spec, ("goal",))),
     ]
 
 
 def test_every_prompt_begins_with_our_line_and_never_with_foreign_text() -> None:
     heads = [prompt.split("\n", 1)[0] for prompt in evil_prompts()]
-    assert heads == [
-        f"[mailboxd] {kind} turn · task a · attempt 1" for kind in ("work", "synthesis", "review", "draft")
-    ]
+    assert heads == [f"[mailboxd] {kind} turn · task a · attempt 1" for kind in ("work", "synthesis", "review")]
 
 
 def test_foreign_text_makes_no_heading_in_a_prompt() -> None:
@@ -142,15 +137,6 @@ def test_the_form_that_a_review_prompt_shows_is_the_form_that_is_read(gate: Gate
     assert isinstance(review, Reviewed)
     assert (review.verdict, review.summary) == (Verdict.CHANGES_REQUESTED, "One or two sentences")
     assert (review.findings[0].severity, review.findings[0].line) == ("major", 12)
-
-
-def test_the_form_that_a_draft_prompt_shows_completes_a_spec() -> None:
-    prompt = render_draft(PACKAGED, DraftPrompt("a", 1, "me", "boss", "", Spec(""), ("goal", "acceptance_criteria")))
-    assert "it lacks a goal and acceptance criteria." in prompt
-    (form,) = formats(prompt)
-    spec = read_draft(form, Spec(""))
-    assert spec.missing == ()
-    assert spec.acceptance_criteria == ("One condition that can be checked", "Another")
 
 
 def test_a_dispatch_body_reads_back_as_the_spec() -> None:
@@ -259,7 +245,7 @@ def test_an_override_that_is_no_readable_file_is_refused(tmp_path: Path) -> None
 
 def test_every_packaged_template_says_what_it_is_given() -> None:
     packaged = sorted((Path(__file__).parents[2] / "templates").glob("*.md.j2"))
-    assert len(packaged) == 9
+    assert len(packaged) == 8
     for path in packaged:
         assert path.read_text("utf-8").startswith("{#-"), path.name
 

@@ -81,9 +81,9 @@ class World:
         """Begin the calls there is room for, as the relay does."""
         with self.engine.batch():
             self.engine.tick()
-            before = self.store.busy()
+            before = self._given_out()
             self.engine.schedule()
-        for agent, calls in self.store.busy().items():
+        for agent, calls in self._given_out().items():
             assert calls <= max(before.get(agent, 0), SLOTS_PER_AGENT), f"{agent} was given work without a slot"
         for order in self.store.pending(self.clock.now(), 500):
             effect = order.effect
@@ -93,6 +93,14 @@ class World:
                     self.launched.add(order.id)
                 else:
                     self._finish(order)
+
+    def _given_out(self) -> dict[str, int]:
+        """How many pieces of work each agent has. A synthesis or a review waits for its slot in the outbox."""
+        rows = self.store.db.execute(
+            "SELECT agent, count(*) FROM outbox WHERE state = 'pending' AND kind = 'run_turn'"
+            " AND json_extract(data, '$.turn') IN ('work', 'dispatch') GROUP BY agent"
+        )
+        return dict(rows)
 
     def _has_room(self, effect: RunTurn) -> bool:
         running = [order.effect for order in self.flights.values()]

@@ -13,6 +13,9 @@ from mailboxd.workspace import lock
 if TYPE_CHECKING:
     from mailboxd.core.why import Cause, Explanation
 
+_DEEPEST = 8
+_MOST = 40
+
 
 @verb("why", "why q3-report", "why q3-report.extract --json")
 @task_argument()
@@ -46,13 +49,16 @@ def _coming(cause: Cause | None) -> dict[str, Any] | None:
 
 def _print(told: Explanation, task: str, word: str, running: bool) -> None:
     say(f"{task}  {phase(word)}")
-    for cause in told.causes:
-        indent = "  " * (cause.depth + 1)
+    shown = [cause for cause in told.causes if cause.depth < _DEEPEST or cause.kind not in ("dependency", "more")]
+    for cause in shown[:_MOST]:
+        indent = "  " * (min(cause.depth, _DEEPEST) + 1)
         say(f"{indent}{plain(f'{cause.task}: {cause.text}')}")
         if cause.then:
             say(f"{indent}  {f'at {cause.at}' if cause.at else 'next'}: {cause.then}")
         if cause.hint:
             say(f"{indent}  -> {plain(cause.hint)}")
+    if len(told.causes) > len(shown[:_MOST]):
+        say(f"  ({len(told.causes) - len(shown[:_MOST])} more between and after these: --json shows all)")
     if told.sign is not None:
         say(f"last sign of life: {told.sign.at}  {plain(told.sign.text)}")
     coming = _coming(told.next)
