@@ -16,7 +16,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test check lint types layers format demo docs dist lock clean
+.PHONY: help install test mutants soak check lint types layers format demo docs dist lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,12 @@ install: $(INSTALLED) ## Create .venv and install mailboxd and its tools into it
 
 test: $(INSTALLED) ## Run all tests (ARGS="-k inbox" passes arguments to pytest)
 	$(BIN)/pytest -n auto $(ARGS)
+
+mutants: $(INSTALLED) ## Show that the tests find planted faults of the core
+	$(BIN)/python -m tests.properties.mutants
+
+soak: $(INSTALLED) ## Play more simulated histories (SEEDS=2000)
+	SEEDS=$(or $(SEEDS),2000) $(BIN)/pytest -n auto tests/simulation
 
 check: lint types layers test ## Everything CI checks: style, types, layers, tests
 
