@@ -7,6 +7,9 @@ PYTHON ?=
 CANDIDATES := python3.13 python3.12 python3.11 python3
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
+# twice as many workers as cores: the tests that start daemons spend half their time waiting for them
+SPREAD := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2))) --dist worksteal
+
 # what of the requirements is installed: nothing is installed twice
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
@@ -16,15 +19,18 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test mutants soak check lint types layers format demo docs dist lock clean
+.PHONY: help install test slow mutants soak check lint types layers format demo docs dist lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## Create .venv and install mailboxd and its tools into it
 
-test: $(INSTALLED) ## Run all tests (ARGS="-k inbox" passes arguments to pytest)
-	$(BIN)/pytest -n auto $(ARGS)
+test: $(INSTALLED) ## Run the tests (ARGS="-k inbox" passes arguments to pytest)
+	$(BIN)/pytest $(SPREAD) -m "not slow" $(ARGS)
+
+slow: $(INSTALLED) ## Run the long ones: demo, tutorial, 10,000 nodes, planted faults
+	$(BIN)/pytest $(SPREAD) -m slow $(ARGS)
 
 mutants: $(INSTALLED) ## Show that the tests find planted faults of the core
 	$(BIN)/python -m tests.properties.mutants
@@ -32,7 +38,7 @@ mutants: $(INSTALLED) ## Show that the tests find planted faults of the core
 soak: $(INSTALLED) ## Play more simulated histories (SEEDS=2000)
 	SEEDS=$(or $(SEEDS),2000) $(BIN)/pytest -n auto tests/simulation
 
-check: lint types layers test ## Everything CI checks: style, types, layers, tests
+check: lint types layers test slow ## Everything CI checks: style, types, layers, all tests
 
 lint: $(INSTALLED) ## Check style and format
 	$(BIN)/ruff check .

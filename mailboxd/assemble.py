@@ -167,12 +167,13 @@ def _keep_result(ws: Workspace, task: Task) -> str:
 _QUIET = frozenset({Kind.MESSAGE_FILED, Kind.ATTEMPT_CHECKPOINT, Kind.TASK_AMENDED, Kind.ARTIFACT_RECORDED})
 
 
-def _narrate(store: Store, before: int) -> None:
-    """Each event since `before` as a line of the log, in the words that `history` uses."""
+def _narrate(store: Store, told: int) -> int:
+    """Each event since `told` as a line of the log, in the words that `history` uses."""
     if not _log.isEnabledFor(logging.INFO):
-        return
-    for recorded in log.read(store.db, after=before):
-        event = recorded.event
+        return told
+    for recorded in log.read(store.db, after=told):
+        told, event = recorded.seq, recorded.event
         level = logging.DEBUG if event.kind in _QUIET else logging.INFO
         name = store.local_id(event.task) if event.task else ""
         _log.log(level, "%s", describe(event, name), extra={"task": name} if name else {})
+    return told

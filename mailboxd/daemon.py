@@ -56,8 +56,9 @@ class Daemon:
     notifier: Notifier
     pace: Pace
     reports: list[Callable[[], None]]
-    on_events: Callable[[int], None]
-    """Told after every commit which event was the last before it: for the log."""
+    on_events: Callable[[int], int]
+    """Tells the log what was recorded after that event, by whomever; returns the last one it has told."""
+    _told: int = 0
     _stopping: int = 0
     _look: bool = True
     _look_at: float = 0.0
@@ -92,6 +93,7 @@ class Daemon:
 
     def _start(self) -> None:
         mono = self.engine.clock.monotonic()
+        self._told = self.engine.store.last_event()
         self.calls.left_over(self.engine.store.is_done)
         self.watcher.start(mono)
         self.peers.load()
@@ -120,7 +122,7 @@ class Daemon:
 
     def _record_round(self, look: bool) -> bool:
         """Everything this wake-up brought, in one transaction."""
-        more, before = False, self.engine.store.last_event()
+        more = False
         with self.engine.batch():
             self._take_reports()
             self._take_ended()
@@ -130,7 +132,7 @@ class Daemon:
             if not self._stopping:
                 self.engine.schedule()
         self.calls.sweep()
-        self.on_events(before)
+        self._told = self.on_events(self._told)
         return more
 
     def _take_reports(self) -> None:

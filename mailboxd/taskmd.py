@@ -16,7 +16,8 @@ from functools import partial
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Cancel, ChildEdited, Edited, NewTask
 from mailboxd.core.specs import apply
-from mailboxd.core.terms import SELF, Mode, Phase, is_id
+from mailboxd.core.status import child_status, task_status
+from mailboxd.core.terms import SELF, Mode, is_id
 from mailboxd.core.times import to_epoch
 from mailboxd.core.types import PlannedChild, Spec, Task
 from mailboxd.engine import Engine
@@ -29,32 +30,13 @@ from mailboxd.messages.templates import Templates
 from mailboxd.workspace.files import ObstructedError
 from mailboxd.workspace.taskfiles import Changed, Look, TaskFiles
 
-_RESTING = {
-    Phase.COMPLETED: "done",
-    Phase.FAILED: "failed",
-    Phase.CANCELLED: "cancelled",
-    Phase.CIRCUIT_OPEN: "blocked",
-    Phase.AWAITING_APPROVAL: "blocked",
-}
-
-
 _log = logging.getLogger("mailboxd")
 _SEAL = re.compile(rb"\nrendered: ([0-9a-f]{16})(?=\n)")
 
 
 def status_of(task: Task) -> str:
-    """clawflow's word for where a task stands: a projection of its phase."""
-    if task.phase in _RESTING:
-        return _RESTING[task.phase]
-    if task.mode is Mode.DIRECT:
-        return "in-progress" if task.attempt else "pending"
-    if task.phase is Phase.EXECUTING:
-        return "executing"
-    return "aggregating" if task.result else "planning"
-
-
-def child_status(task: Task) -> str:
-    return _RESTING.get(task.phase) or ("dispatched" if task.attempt else "pending")
+    """clawflow's word for where a task stands."""
+    return task_status(task.phase, task.mode, attempted=task.attempt > 0, has_result=bool(task.result))
 
 
 def planned_of(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ...] = ()) -> PlannedChild:
@@ -124,7 +106,7 @@ class TaskMarkdown:
         copies = tuple(copy.executor for copy in self.engine.store.children(child.id)) if child.broadcast else ()
         return DagNode(
             planned_of(child, self.engine.settings.agent, needs, copies),
-            status=child_status(child),
+            status=child_status(child.phase, attempted=child.attempt > 0),
             dispatched_at=child.dispatched_at or "",
             completed_at=child.completed_at or "",
             result_summary=child.result_summary or child.error,

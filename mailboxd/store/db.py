@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 
 from mailboxd.errors import WorldError
@@ -94,6 +93,8 @@ def migrate(db: sqlite3.Connection, now: str) -> None:
 
 def migrations() -> list[tuple[str, str]]:
     """Name and text of every migration, in order; the n-th leads to user_version n."""
+    from importlib.resources import files  # only who migrates pays for it
+
     folder = files("mailboxd.store") / "migrations"
     return sorted((entry.name, entry.read_text()) for entry in folder.iterdir() if entry.name.endswith(".sql"))
 

@@ -12,12 +12,8 @@ from typing import Any
 import pytest
 
 from mailboxd.core.inputs import Failed, Permanence, Unknown
-from mailboxd.core.status import child_status, task_status
-from mailboxd.core.terms import Gate, Phase
+from mailboxd.core.terms import Gate
 from mailboxd.core.types import Policy
-from mailboxd.store.store import Store
-from mailboxd.taskmd import child_status as child_word
-from mailboxd.taskmd import status_of
 from mailboxd.workspace import lock
 from tests.cli.stage import NOW, Stage, child, task_of
 
@@ -211,21 +207,6 @@ def test_a_task_that_is_not_there_is_no_bug(plan: Stage, name: str) -> None:
     result = plan.run("show", "--", name)
     assert result.exit_code in (0, 69), result.output
     assert "Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize("phase", Phase)
-def test_the_words_for_a_status_are_those_of_task_md(stage: Stage, phase: Phase) -> None:
-    stage.create("direct")
-    stage.create("coordinating", child("a"))
-    for statement in ("attempt = 0, result = ''", "attempt = 1, result = ''", "attempt = 1, result = 'x'"):
-        broken(stage, f"UPDATE tasks SET phase = '{phase}', {statement}")
-        with closing(Store.open(stage.ws.database, NOW)) as store:
-            for name in ("direct", "coordinating"):
-                task = store.by_local_id(name)
-                assert task is not None
-                said = task_status(phase, task.mode, attempted=task.attempt > 0, has_result=bool(task.result))
-                assert said == status_of(task)
-                assert child_status(phase, attempted=task.attempt > 0) == child_word(task)
 
 
 # ---------------------------------------------------------------- history, logs

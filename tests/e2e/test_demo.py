@@ -15,6 +15,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "workspace-example"
 AGENTS = ("analyst", "extractor", "writer", "reviewer")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(300),
     pytest.mark.skipif(not (EXAMPLE.parent / ".venv/bin/mailboxd").exists(), reason="the demo would install .venv"),
 ]

@@ -1,4 +1,4 @@
-"""A layered DAG of 10,000 nodes: taken whole, worked through in order, cancelled in one go."""
+"""Layered DAGs: 10,000 nodes worked through in order, 2,000 taken whole by a daemon and cancelled in one go."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from mailboxd.store import log
 from mailboxd.store.store import Store
 from tests.e2e.conftest import Found
 from tests.e2e.support import eventually, message, task
+
+pytestmark = pytest.mark.slow
 
 LAYERS, WIDTH = 100, 100
 
@@ -90,21 +92,20 @@ def _starts_follow_their_needs(db: sqlite3.Connection) -> bool:
         return bool(rows.fetchone()[0] == 0)
 
 
-@pytest.mark.timeout(110)
-def test_a_daemon_takes_ten_thousand_nodes_begins_and_cancels_them_all(found: Found) -> None:
+def test_a_daemon_takes_two_thousand_nodes_begins_and_cancels_them_all(found: Found) -> None:
     company = found(
         {"alpha": {}, "beta": {"default": {"delay": 0.2, "reply": "Done."}}}, limits={"message_bytes": 4_000_000}
     )
     alpha = company["alpha"]
     plan = {
         f"n{layer}-{place}": {"agent": "beta", "description": "N", "depends_on": list(needs(layer, place))}
-        for layer in range(LAYERS)
+        for layer in range(LAYERS // 5)
         for place in range(WIDTH)
     }
     alpha.start()
     alpha.drop("go.md", task("large", plan=plan))
     eventually(lambda: len(company.executions()) >= 3, 60, alpha.last_words)
-    assert len(alpha.phases()) == LAYERS * WIDTH + 1
+    assert len(alpha.phases()) == LAYERS // 5 * WIDTH + 1
     alpha.drop("stop.md", message("cancel", "large", "Enough."))
     eventually(lambda: alpha.phase("large") == "cancelled", 60, alpha.last_words)
     assert alpha.query("SELECT DISTINCT phase FROM tasks WHERE phase NOT IN ('cancelled', 'completed')") == []

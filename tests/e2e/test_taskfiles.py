@@ -93,7 +93,8 @@ def test_a_task_md_that_cannot_be_read_is_kept_beside_and_an_event_says_why(foun
 
 
 def test_an_agent_may_write_its_plan_into_its_task_md(found: Found) -> None:
-    text = "---\ntask_id: job\nmode: coordinating\n---\n\n# Task: job\n\n## Original Instructions\n\nDo job.\n\n"
+    """It writes the file from memory, without the instructions: they are not lost by that."""
+    text = "---\ntask_id: job\nmode: coordinating\n---\n\n# Task: job\n\n"
     text += dag({"part": {"agent": "beta", "description": "Part"}})
     rules = [
         {
@@ -108,6 +109,7 @@ def test_an_agent_may_write_its_plan_into_its_task_md(found: Found) -> None:
     alpha.run()
     assert alpha.phases() == dict.fromkeys(("job", "job.part"), "completed"), refused(alpha)
     assert len(company.executions(kind="work")) == 1
+    assert "Do job." in shows(alpha, "job", "status: done", "### part")
     company.at_rest()
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^(`{3,4})(sh|text)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 MARK = "==== end of block {} ===="

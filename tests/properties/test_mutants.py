@@ -8,6 +8,8 @@ from tests.properties.mutants import MUTANTS, Mutant
 from tests.properties.planting import Fault, planted
 from tests.simulation.history import run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_fault_is_noticed(mutant: Mutant) -> None:
