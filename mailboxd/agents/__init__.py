@@ -1,0 +1,1 @@
+"""Calls of agents: child processes, the contract of the `openclaw` CLI, and the scripted stand-in for it."""

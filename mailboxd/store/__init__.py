@@ -1,0 +1,1 @@
+"""The only package that speaks SQL: the event log, the tables that it adds up to, and the outbox of effects."""
