@@ -24,11 +24,13 @@ class Archiving:
     ws: Workspace
     reports: list[Callable[[], None]]
     obstructed: dict[str, str] = field(default_factory=dict)
-    """Files that do not let themselves be moved, by name, with the reason."""
+    """Files that do not let themselves be moved, by the message's id, with the reason. Forgotten at every look."""
+
+    _told: set[str] = field(default_factory=set)
 
     def perform(self) -> int:
         """Move what has been judged; returns how many files. Raises WorldError (then nothing is lost: repeat it)."""
-        todo = [item for item in self.engine.store.unfiled(BATCH) if item.name not in self.obstructed]
+        todo = self.waiting()
         accepted = [item for item in todo if not item.rejected]
         rejected = [item for item in todo if item.rejected]
         taken = self.engine.store.is_filed
@@ -37,6 +39,15 @@ class Archiving:
         if rejected:
             self._note(rejected, reject_many(self.ws, [(self._judged(i), _reason(i)) for i in rejected], taken))
         return len(todo)
+
+    def waiting(self) -> list[Unfiled]:
+        """What has been judged and can be moved, as far as is known."""
+        found = self.engine.store.unfiled(BATCH + len(self.obstructed))
+        return [item for item in found if item.id not in self.obstructed]
+
+    def try_again(self) -> None:
+        """Forget what stood in the way: it may be gone."""
+        self.obstructed.clear()
 
     def _judged(self, item: Unfiled) -> Judged:
         raw = self.engine.store.body(item.sha256) if item.sha256 is not None else None
@@ -47,8 +58,10 @@ class Archiving:
         moved = []
         for item, place in zip(items, places, strict=True):
             if isinstance(place, ObstructedError):
-                self.obstructed[item.name] = str(place)
-                self.reports.append(partial(self._alarm, item, str(place)))
+                self.obstructed[item.id] = str(place)
+                if item.id not in self._told:
+                    self._told.add(item.id)
+                    self.reports.append(partial(self._alarm, item, str(place)))
             else:
                 moved.append((item.id, place))
         self.reports.append(lambda: self._record(moved))

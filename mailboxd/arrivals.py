@@ -62,7 +62,12 @@ class Arrivals:
             except Exception as bug:
                 # A bug of ours must not stop the other mail, nor meet the same file again after every restart.
                 _log.exception("a bug of mailboxd: %s could not be taken; please report this", arrival.name)
-                self.intake.reject(file, MessageError("internal", f"a bug of mailboxd: {bug!r}"[:500], path=file.name))
+                self.intake.reject(
+                    file,
+                    MessageError(
+                        "internal", f"a bug of mailboxd ({type(bug).__name__}); its log has the details", path=file.name
+                    ),
+                )
         elif parsed.rule in _INCOMPLETE and now < until:
             self.inbox.defer(arrival.name, until)
             return until

@@ -20,7 +20,7 @@ from mailboxd.core.events import Kind
 from mailboxd.core.types import Task
 from mailboxd.daemon import Daemon, Pace
 from mailboxd.engine import Engine, Settings
-from mailboxd.errors import ConfigError
+from mailboxd.errors import ConfigError, MessageError, WorldError
 from mailboxd.intake import Intake
 from mailboxd.messages.templates import Templates
 from mailboxd.outgoing import Outgoing
@@ -153,15 +153,20 @@ def _relay(
         peers.offered,
     )
     posting = Posting(core, calls, openclaw, outgoing, ws, peers.route, reports)
-    recovery = Recovery(core, calls, openclaw)
+    recovery = Recovery(core, calls, openclaw, reports)
     return Relay(core, calls, openclaw, outgoing, posting, recovery, taskmd.look_at, reports)
 
 
 def _keep_result(ws: Workspace, task: Task) -> str:
     """A result that is too long to be carried whole, as a file that can be read; relative to the workspace."""
-    (ws.tasks / task.task_id).mkdir(mode=0o700, exist_ok=True)
-    name = deliver(ws.tasks / task.task_id, f"result-{task.key or task.local_id}.md", task.result.encode())
-    return f"tasks/{task.task_id}/{name}"
+    folder = task.task_id if task.parent else task.local_id  # a child's task_id is the local id of its parent
+    try:
+        (ws.tasks / folder).mkdir(mode=0o700, exist_ok=True)
+        name = deliver(ws.tasks / folder, f"result-{task.key or task.local_id}.md", task.result.encode())
+    except (OSError, WorldError) as error:
+        problem = f"its whole result cannot be kept: {error}"
+        raise MessageError("obstructed", problem, "Make room for that directory.", f"tasks/{folder}") from error
+    return f"tasks/{folder}/{name}"
 
 
 _QUIET = frozenset({Kind.MESSAGE_FILED, Kind.ATTEMPT_CHECKPOINT, Kind.TASK_AMENDED, Kind.ARTIFACT_RECORDED})

@@ -12,6 +12,9 @@ from pathlib import Path
 from mailboxd.agents.callfiles import Exit, output_size, read_exit, write_prompt
 from mailboxd.agents.process import Child, State, adopt, spawn, state
 
+PATIENCE = 35.0
+"""Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""
+
 
 @dataclass(slots=True)
 class Call:

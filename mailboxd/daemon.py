@@ -7,18 +7,16 @@ socket that the CLI pokes. What it must not forget is in the database before it 
 from __future__ import annotations
 
 import logging
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from types import FrameType
 
 from mailboxd.archiving import Archiving
 from mailboxd.arrivals import Arrivals
 from mailboxd.calls import Calls
 from mailboxd.core.times import to_epoch
 from mailboxd.engine import Engine
-from mailboxd.errors import ConfigError, WorldError
+from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.peers import Peers
 from mailboxd.relay import Relay
 from mailboxd.sdnotify import Notifier
@@ -29,7 +27,9 @@ from mailboxd.workspace.watcher import Watcher
 _ANXIOUS = 5.0
 """Seconds between two looks while something is wrong."""
 _SOONEST = 0.02
+_HELD_UP = 1.0
 _FILING, _LOOKING, _RENDERING = "filing mail", "reading the mailbox", "writing task files"
+_SENDING = "sending"
 _log = logging.getLogger("mailboxd")
 
 
@@ -82,7 +82,10 @@ class Daemon:
             self._look = self._look or idle_rounds == 1  # a file may have come while the last one was finished
             self._sleep(0.0 if busy or idle_rounds else self._timeout())
         self.notifier.stopping("waiting for running turns")
+        if self._stopping and self.calls.running:
+            _log.info("stopping: %d calls are running; a second signal does not wait for them", len(self.calls.running))
         self._drain()
+        _log.info("stopped")
 
     def stop(self) -> None:
         """Asked to stop: once = drain, twice = at once. Nothing is lost either way."""
@@ -103,7 +106,12 @@ class Daemon:
             self.calls.expire(self.engine.clock.monotonic())
             self._reap()
         with self.engine.batch():
-            self.taskmd.restore()
+            try:
+                self.taskmd.restore()
+            except StoreError:
+                raise
+            except WorldError as error:
+                self._trouble(_LOOKING, error)
         self.notifier.ready(f"agent {self.engine.settings.agent}")
         _log.info("ready: agent %s", self.engine.settings.agent)
 
@@ -115,8 +123,7 @@ class Daemon:
         more = self._record_round(look)
         if self._stopping:
             return more
-        begun = self.relay.perform()
-        begun += self._file()
+        begun = self._perform() + self._file()
         begun += self._render(mono)
         return more or begun > 0 or bool(self.reports)
 
@@ -159,6 +166,7 @@ class Daemon:
         mono = self.engine.clock.monotonic()
         self._look, self._wait_until = False, None
         self.watcher.check(mono)
+        self.archiving.try_again()
         well = self.watcher.healthy and not self._troubles
         self._look_at = mono + (self.pace.rescan if well else min(self.pace.rescan, _ANXIOUS))
         moments: list[float] = []
@@ -167,6 +175,8 @@ class Daemon:
                 taken = self.arrivals.take(now)
                 moments, self._look = taken.moments, taken.more
             seen = self.taskmd.look(now)
+        except StoreError:
+            raise
         except WorldError as error:
             self._trouble(_LOOKING, error)
             return False
@@ -176,6 +186,16 @@ class Daemon:
             self._wait_until = mono + max(min(due) - now, _SOONEST)
         self._look = self._look or seen.truncated
         return self._look
+
+    def _perform(self) -> int:
+        try:
+            begun = self.relay.perform()
+        except StoreError:
+            raise
+        except WorldError as error:
+            return self._trouble(_SENDING, error)
+        self._well(_SENDING)
+        return begun
 
     def _file(self) -> int:
         try:
@@ -195,8 +215,8 @@ class Daemon:
             self._rendered_at = self.engine.clock.monotonic() + _ANXIOUS
             return self._trouble(_RENDERING, error)
         self._well(_RENDERING)
-        if written:
-            self._rendered_at = self.engine.clock.monotonic()
+        held_up = not written and self.engine.store.stale_files()  # somebody is writing that very file
+        self._rendered_at = self.engine.clock.monotonic() + (_HELD_UP if held_up else 0.0)
         return written
 
     def _trouble(self, where: str, error: WorldError) -> int:
@@ -248,7 +268,7 @@ class Daemon:
             or self._look
             or self._wait_until is not None
             or store.stale_files()
-            or store.unfiled(1)
+            or self.archiving.waiting()
             or store.has_pending()
             or store.has_backoff()
         )
@@ -265,22 +285,3 @@ class Daemon:
                 self._file()
                 self.taskmd.perform(limit=1000)
         self._record_round(look=False)
-
-
-@contextmanager
-def signals(daemon: Daemon) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the daemon; SIGHUP looks again. Nothing else is touched."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        daemon.stop()
-
-    def look(_number: int, _frame: FrameType | None) -> None:
-        daemon.wake.poke()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, look)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -94,6 +94,10 @@ class WorldError(MailboxdError):
     exit_code = EXIT_TRY_AGAIN
 
 
+class StoreError(WorldError):
+    """The database cannot be read or written: full, locked, damaged. What was not committed has not happened."""
+
+
 class LockedError(WorldError):
     """Another daemon holds this workspace."""
 

@@ -132,7 +132,7 @@ class Intake:
                 raise Refused(
                     "unsigned-approval",
                     "an approval by file needs the operator's signature, which this version cannot check",
-                    "Decide on the command line.",
+                    "Approvals cannot be given in this version.",
                 )
             case _:
                 raise Refused("unknown-type", f"nothing is known to do with a {message.type}")
@@ -207,6 +207,7 @@ class Intake:
             message.attempt_id,
             message.reply_token,
             older_attempt=message.attempt_id is not None and self._store.knows_attempt(task.id, message.attempt_id),
+            ordinal=message.attempt,
         )
         events = self._engine.hear(task.id, heard, actor=message.from_)
         return ("late" if any(event.kind is Kind.REPLY_LATE for event in events) else "accepted"), task.id

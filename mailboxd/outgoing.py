@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from mailboxd.core.effects import Bounce, RunTurn, Send
 from mailboxd.core.specs import DERIVED_CRITERION
 from mailboxd.core.terms import Gate, Phase, Turn
+from mailboxd.core.text import first_line
 from mailboxd.core.types import Attempt, Spec, Task
 from mailboxd.core.view import Limits
+from mailboxd.errors import MessageError
 from mailboxd.messages import codec
 from mailboxd.messages.context import Carried, Cut, Upstream, carry, shorten
 from mailboxd.messages.models import (
@@ -105,7 +107,12 @@ class Outgoing:
     def message(self, effect: Send, task: Task, now: str) -> bytes:
         """A reply, question, cancel or steer about a task."""
         if effect.type == "reply":
-            return self._reply(effect, task, now)
+            try:
+                return self._reply(effect, task, now)
+            except MessageError:
+                # A result that no message can hold (thousands of headings, say): the sender still gets an answer.
+                where = f"The result does not fit into a message. It is in the file {self.keep(task)}."
+                return self._reply(effect, replace(task, result=where, error=first_line(task.error)), now)
         if effect.type == "question":
             headers = self._upward(effect, task) | {"preamble": effect.note}
             return codec.render(QuestionMessage.model_validate(headers))

@@ -7,6 +7,7 @@ ever was an answer nobody is refused here; OpenClaw refuses an unknown agent by 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ from mailboxd.messages.prompts import Peer
 
 _CALL_SECONDS = 60.0
 _META = "peers"
+_log = logging.getLogger("mailboxd")
 _VERSION, _AGENTS = "discovery.version", "discovery.agents"
 _ALLOWED, _MESSAGING = "discovery.allowed", "discovery.messaging"
 EVERYBODY = Messaging(enabled=True, patterns=())
@@ -105,6 +107,8 @@ class Peers:
                 self.allowed = None if rule.anyone else tuple(sorted(rule.agents))
         else:
             self.messaging = parse_messaging(exit_, self.version or MESSAGING_BY_DEFAULT) or self.messaging
+        if not self._waiting and not self.known:
+            _log.warning("OpenClaw did not say which agents there are: whom plans may name is not checked")
         answer = {
             "known": self.known,
             "allowed": self.allowed,

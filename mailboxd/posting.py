@@ -15,7 +15,7 @@ from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import NotStarted, State
-from mailboxd.calls import Call, Calls, NewCall
+from mailboxd.calls import PATIENCE, Call, Calls, NewCall
 from mailboxd.core.effects import Bounce, Send
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Failed, Outcome, Succeeded
@@ -57,12 +57,19 @@ class Posting:
 
         What an earlier daemon wrote is kept as it is: a message is made once. Raises WorldError.
         """
-        name = f"{message_id}.{kind}.{local_id}"[:200] + ".md"
+        name = _file_name(message_id, kind, local_id)
         raw = self._read(f"outbox/{name}") or raw
         deliver(self.ws.outbox, name, raw)
         if self.engine.store.sent_path(message_id) is None:
             self.reports.append(lambda: self._record_sent(message_id, kind, to, name, raw, task))
         return raw
+
+    def record_written(self, message_id: str, kind: str, order: Order) -> None:
+        """Record a message that an earlier daemon wrote and handed over, but did not come to record."""
+        if self.engine.store.sent_path(message_id) is None:
+            name = _file_name(message_id, kind, self.engine.store.local_id(order.task))
+            if raw := self._read(f"outbox/{name}"):
+                self.reports.append(lambda: self._record_sent(message_id, kind, order.agent, name, raw, order.task))
 
     def begin(self, order: Order, may_spawn: bool) -> bool:
         """Write a message and hand it over, or what of that an earlier daemon has not done yet."""
@@ -82,6 +89,12 @@ class Posting:
         self._settle(self._calls.pop(call.id), call.id, classify(exit_))
 
     # -------------------------------------------------------------- inside
+
+    def _receiver(self, order: Order) -> str:
+        if isinstance(order.effect, Send | Bounce):
+            return order.effect.to
+        task = self.engine.store.task(order.task)
+        return task.sender if task else ""
 
     def _message_id(self, order: Order) -> str | None:
         if isinstance(order.effect, Send | Bounce):
@@ -125,7 +138,7 @@ class Posting:
         call_id = f"{order.id}.{order.tries}"
         key = message_key(to, order.task or "bounce", self.engine.settings.agent, order.id)
         timeout = self.engine.settings.policy.timeout
-        call = NewCall(call_id, to, key, timeout, order.task)
+        call = NewCall(call_id, to, key, timeout + PATIENCE, order.task)
         now = self.engine.clock.monotonic()
         found = self.calls.state(call_id)
         if found is State.ENDED:
@@ -159,7 +172,7 @@ class Posting:
             wait = backoff(self.engine.settings.policy, order.tries + 1, self.engine.random.random(), 0.2)
             self.engine.store.postpone(order.id, plus(self.engine.now, wait))
         else:
-            self._give_up(order, message_id, order.agent, error)
+            self._give_up(order, message_id, self._receiver(order), error)
 
     def _knows_ids(self, order: Order) -> bool:
         """Whether the receiver deduplicates: it has shown an attempt id, so it is a mailboxd peer."""
@@ -182,6 +195,10 @@ class Posting:
     def _record_sent(self, message_id: str, kind: str, to: str, name: str, raw: bytes, task: str) -> None:
         message = _row(message_id, kind, self.engine.settings.agent, to, f"outbox/{name}", raw)
         self.engine.record(Event(Kind.MESSAGE_SENT, task or None, {"at": self.engine.now, "message": message}))
+
+
+def _file_name(message_id: str, kind: str, local_id: str) -> str:
+    return f"{message_id}.{kind}.{local_id}"[:200] + ".md"
 
 
 def _row(message_id: str, kind: str, sender: str, to: str, path: str, raw: bytes) -> dict[str, object]:

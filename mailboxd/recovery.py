@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mailboxd.agents.callfiles import Exit
@@ -34,13 +35,23 @@ class Recovery:
     engine: Engine
     calls: Calls
     openclaw: OpenClaw
+    reports: list[Callable[[], None]]
     _asking: dict[str, _Asking] = field(default_factory=dict)
+    _to_fetch: list[_Asking] = field(default_factory=list)
 
     def owns(self, call: Call) -> bool:
         return call.id in self._asking
 
     def is_busy(self, order_id: str) -> bool:
-        return any(asking.order.id == order_id for asking in self._asking.values())
+        return any(asking.order.id == order_id for asking in (*self._asking.values(), *self._to_fetch))
+
+    def go_on(self) -> int:
+        """Ask the second question where the first answer called for one; outside of any transaction."""
+        asking, self._to_fetch = self._to_fetch, []
+        for one in asking:
+            if one.fetching is not None:
+                self._start(one, one.fetching.argv, "reply")
+        return len(asking)
 
     def begin(self, order: Order, effect: LookUp) -> bool:
         """Ask the ledger about the latest run of the session. False while there is no slot for the call."""
@@ -68,7 +79,7 @@ class Recovery:
                 return None
             case FetchReply() as fetch:
                 asking.fetching = fetch
-                self._start(asking, fetch.argv, "reply")
+                self._to_fetch.append(asking)
                 return None
             case outcome:
                 return asking.order, asking.effect, outcome
@@ -87,7 +98,8 @@ class Recovery:
         try:
             self.calls.start(call, argv, self.engine.clock.monotonic())
         except NotStarted:
-            self.engine.store.postpone(asking.order.id, plus(self.engine.clock.now(), _LATER))
-            return False
+            later = plus(self.engine.clock.now(), _LATER)
+            self.reports.append(lambda: self.engine.store.postpone(asking.order.id, later))
+            return True
         self._asking[call_id] = asking
         return True

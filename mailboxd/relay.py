@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.openclaw import OpenClaw, refuse_message
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import NotStarted, State
-from mailboxd.calls import Call, Calls, NewCall
+from mailboxd.calls import PATIENCE, Call, Calls, NewCall
 from mailboxd.core.effects import Bounce, Compose, LookUp, Resend, RunTurn, Send, StopTurns
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import (
@@ -34,7 +35,7 @@ from mailboxd.core.inputs import (
 from mailboxd.core.terms import AttemptStatus, Phase, Turn
 from mailboxd.core.types import Attempt, Task
 from mailboxd.engine import Engine
-from mailboxd.errors import MessageError, WorldError
+from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
 from mailboxd.messages.answer import read_answer
 from mailboxd.messages.context import Cut
 from mailboxd.outgoing import Outgoing
@@ -53,8 +54,6 @@ PROMISES: Mapping[str, str] = {
 }
 BATCH = 500
 _log = logging.getLogger("mailboxd")
-PATIENCE = 35.0
-"""Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""
 
 
 @dataclass(slots=True)
@@ -76,12 +75,34 @@ class Relay:
 
     def perform(self, *, may_spawn: bool = True) -> int:
         """Perform what is pending, as far as slots allow. Returns how many effects were begun or done."""
-        begun = 0
+        begun = self.recovery.go_on()
+        trouble: WorldError | None = None
         for order in self.engine.store.pending(self.engine.clock.now(), BATCH):
             if order.id in self.calls.running or self.recovery.is_busy(order.id) or self.posting.is_busy(order.id):
                 continue
-            begun += self._perform(order, may_spawn)
+            try:
+                begun += self._perform(order, may_spawn)
+            except StoreError:
+                raise
+            except WorldError as error:
+                trouble = trouble or error  # this one waits; the others go on
+            except ConfigError:
+                raise
+            except Exception as bug:
+                _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
+                self.reports.append(partial(self._give_up, order, _bug(bug)))
+        if trouble is not None:
+            raise trouble
         return begun
+
+    def _give_up(self, order: Order, failed: Failed) -> None:
+        """Record an effect that can never be performed, so that it is not met again after every restart."""
+        if isinstance(order.effect, RunTurn):
+            self._turn_ended(order, order.effect, failed)
+            return
+        data = {"at": self.engine.now, "id": order.id, "to": order.agent, "reason": failed.error}
+        self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task or None, data))
+        self.engine.store.finish(order.id, "failed")
 
     def ended(self, call: Call, exit_: Exit) -> None:
         """Record what a call brought; inside a batch."""
@@ -118,6 +139,8 @@ class Relay:
 
     def _run_turn(self, order: Order, effect: RunTurn, may_spawn: bool) -> bool:
         found = self.calls.state(effect.turn_id)
+        if found is not State.NEVER_STARTED and effect.turn is Turn.DISPATCH:
+            self.posting.record_written(effect.message_id, "task", order)
         if found is State.ENDED:
             exit_ = self.calls.left_behind(effect.turn_id)
             self.reports.append(lambda: self._turn_ended(order, effect, classify(exit_)))
@@ -191,23 +214,25 @@ class Relay:
             refused = self.before_turn_ends(task)
             if refused and isinstance(answer, Results):
                 answer = Failure(f"the plan in task.md was not taken: {refused}")
-        try:
-            with self.engine.store.savepoint():
-                self._hear(order, effect, outcome, answer)
-        except WorldError:
-            raise
-        except Exception as bug:
-            # A bug of ours must not stop the other work, nor meet the same answer again after every restart.
-            _log.exception("a bug of mailboxd: the end of %s could not be taken; please report this", order.id)
-            self._hear(order, effect, Failed(f"a bug of mailboxd: {bug!r}"[:500], Permanence.PERMANENT), None)
+        self._hear(order, effect, outcome, answer)
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.finish(order.id, "done" if succeeded else "failed")
         if succeeded:
             self.calls.discard_when_recorded(effect.turn_id)
 
     def _hear(self, order: Order, effect: RunTurn | LookUp, outcome: Outcome, answer: Answer | None) -> None:
-        ended = TurnEnded(effect.turn, effect.attempt_id, order.agent, outcome, answer, effect.gate)
-        self.engine.hear(order.task, ended, actor=order.agent)
+        self._take(order, TurnEnded(effect.turn, effect.attempt_id, order.agent, outcome, answer, effect.gate))
+
+    def _take(self, order: Order, ended: TurnEnded) -> None:
+        """A bug of ours must not stop the other work, nor meet the same answer again after every restart."""
+        try:
+            with self.engine.store.savepoint():
+                self.engine.hear(order.task, ended, actor=ended.agent)
+        except WorldError:
+            raise
+        except Exception as bug:
+            _log.exception("a bug of mailboxd: the end of %s could not be taken; please report this", order.id)
+            self.engine.hear(order.task, replace(ended, outcome=_bug(bug), answer=None), actor=ended.agent)
 
     def _looked_up(self, found: tuple[Order, LookUp, Outcome] | None) -> None:
         if found is not None:
@@ -220,11 +245,16 @@ class Relay:
         task = self.engine.store.task(order.task)
         if task is not None and task.phase is Phase.EXECUTING:
             text, answer = self.outgoing.composed(task)
-            ended = TurnEnded(
-                Turn.SYNTHESIS, effect.attempt_id, self.engine.settings.agent, Succeeded(text), Results(text, answer)
+            agent = self.engine.settings.agent
+            self._take(
+                order, TurnEnded(Turn.SYNTHESIS, effect.attempt_id, agent, Succeeded(text), Results(text, answer))
             )
-            self.engine.hear(task.id, ended)
         self.engine.store.finish(order.id)
+
+
+def _bug(bug: Exception) -> Failed:
+    # Only its kind: the words of an exception may hold what must not be in messages.
+    return Failed(f"a bug of mailboxd ({type(bug).__name__}); its log has the details", Permanence.PERMANENT)
 
 
 def _is_wanted(task: Task, attempt: Attempt | None, effect: RunTurn) -> bool:

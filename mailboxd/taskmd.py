@@ -21,7 +21,7 @@ from mailboxd.core.terms import SELF, Mode, is_id
 from mailboxd.core.times import to_epoch
 from mailboxd.core.types import PlannedChild, Spec, Task
 from mailboxd.engine import Engine
-from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.errors import MessageError, PlanError, Refused, StoreError, WorldError
 from mailboxd.intake import Intake
 from mailboxd.messages.plan import DagNode
 from mailboxd.messages.taskedit import TaskEdit, compare
@@ -115,7 +115,9 @@ class TaskMarkdown:
     def perform(self, limit: int = 20) -> int:
         """Write the files that show less than the tables know. Returns how many. Raises WorldError."""
         written = 0
-        for task_id, marks in self.engine.store.stale_files()[:limit]:
+        for task_id, marks in self.engine.store.stale_files():
+            if written >= limit:
+                break
             task = self.engine.store.task(task_id)
             try:
                 if task is not None and not self.write(task):
@@ -131,9 +133,14 @@ class TaskMarkdown:
     def look(self, now: float, among: Sequence[str] | None = None) -> Look:
         """Let every task.md that somebody wrote since the last look happen; inside a batch. Raises WorldError."""
         found = self.files.look(now, among)
-        for changed in found.changed:
-            if not is_sealed(changed.raw):
-                self.take(changed)
+        for index, changed in enumerate(found.changed):
+            try:
+                if not is_sealed(changed.raw):
+                    self.take(changed)
+            except WorldError:
+                for unread in found.changed[index:]:
+                    self.files.forget(unread.local_id)  # reported again by the next look
+                raise
         for unusable in found.unusable:
             task = self.engine.store.by_local_id(unusable.local_id)
             self._refuse(unusable.local_id, None, task, str(unusable.error))
@@ -154,7 +161,12 @@ class TaskMarkdown:
 
         Returns why a plan that was written there could not be taken, now or earlier in the turn; else nothing.
         """
-        self.look(to_epoch(self.engine.now), [task.local_id])
+        try:
+            self.look(to_epoch(self.engine.now), [task.local_id])
+        except StoreError:
+            raise
+        except WorldError as error:
+            _log.error("what %s wrote into its task.md cannot be read: %s", task.local_id, error)
         return self._refused_plans.pop(task.id, "")
 
     def take(self, changed: Changed) -> None:
@@ -162,14 +174,24 @@ class TaskMarkdown:
         task = self.engine.store.by_local_id(changed.local_id)
         try:
             written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md")
-            if task is None:
-                self._create(changed.local_id, written)
-            else:
-                self._edit(task, written)
+            with self.engine.store.savepoint():
+                if task is None:
+                    self._create(changed.local_id, written)
+                else:
+                    self._edit(task, written)
         except (MessageError, PlanError, Refused) as error:
             self._refuse(changed.local_id, changed.raw, task, str(error))
             if task is not None and task.mode is Mode.DIRECT and b"\n## DAG" in changed.raw:
                 self._refused_plans[task.id] = str(error)
+        except WorldError:
+            raise
+        except Exception as bug:
+            # A bug of ours must not stop the other work, nor meet the same file again after every restart.
+            _log.exception(
+                "a bug of mailboxd: tasks/%s/task.md could not be taken; please report this", changed.local_id
+            )
+            why = f"a bug of mailboxd ({type(bug).__name__}); its log has the details"
+            self._refuse(changed.local_id, changed.raw, task, why)
         if task is not None:
             self.engine.store.mark_for_rendering([task.id])  # also where the edit said nothing: the store's words stand
 
@@ -231,7 +253,10 @@ class TaskMarkdown:
 
     def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:
         """Keep what was written beside the file, and show the store's truth again."""
-        kept = self.files.keep_rejected(local_id, raw, self.engine.now)
+        try:
+            kept = self.files.keep_rejected(local_id, raw, self.engine.now)
+        except ObstructedError as error:
+            kept, why = "", f"{why}; it could not be kept: {error}"
         data = {"at": self.engine.now, "file": f"tasks/{local_id}/task.md", "kept_as": kept, "why": why[:2000]}
         self.engine.record(Event(Kind.EDIT_REFUSED, task.id if task else None, data))
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -72,3 +73,15 @@ def _address(state: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{fd}/{NAME}"
     finally:
         os.close(fd)
+
+
+@contextmanager
+def signals(stop: Callable[[], None], look: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT stop the daemon; SIGHUP makes it look again. Nothing else is touched."""
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: look())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

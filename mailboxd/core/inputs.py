@@ -187,6 +187,8 @@ class Reply:
     reply_token: str | None = None
     older_attempt: bool = False
     """`attempt_id` names an earlier attempt of this very task."""
+    ordinal: int | None = None
+    """The attempt's ordinal, where the sender gives that instead of its id."""
 
 
 @dataclass(frozen=True, slots=True)

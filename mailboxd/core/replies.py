@@ -26,6 +26,9 @@ def replied(draft: Draft, reply: Reply) -> None:
             raise Refused("stale-attempt", f"{task.local_id} has no attempt {reply.attempt_id}")
         late(draft, reply.sender, reply.attempt_id, say(reply.answer))
         return
+    if reply.attempt_id is None and reply.ordinal is not None and reply.ordinal < attempt.ordinal:
+        late(draft, reply.sender, None, say(reply.answer))
+        return
     if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or attempt.token_echoed):
         raise Refused("stale-attempt", f"the reply token is not the one that {task.local_id} was sent with")
     if attempt.status is not AttemptStatus.RUNNING:

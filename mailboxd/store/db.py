@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mailboxd.errors import WorldError
+from mailboxd.errors import StoreError, WorldError
 
 BUSY_MS = 5_000
 
@@ -42,7 +42,7 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
     except sqlite3.Error as error:
-        raise WorldError(f"{path}: the database cannot be opened: {error}") from error
+        raise StoreError(f"{path}: the database cannot be opened: {error}") from error
     return db
 
 
@@ -51,17 +51,24 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
     """BEGIN IMMEDIATE ... COMMIT; a failure rolls back. Raises WorldError: the disk fails, or a lock stays."""
     try:
         db.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as error:
-        raise WorldError(f"the database is locked by another process: {error}") from error
+    except sqlite3.Error as error:
+        raise StoreError(f"the database cannot be written: {error}") from error
     try:
         yield
         db.execute("COMMIT")
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         _roll_back(db)
-        raise WorldError(f"the database could not be written: {error}") from error
+        if is_the_worlds(error):
+            raise StoreError(f"the database could not be written: {error}") from error
+        raise
     except BaseException:
         _roll_back(db)
         raise
+
+
+def is_the_worlds(error: sqlite3.Error) -> bool:
+    """Whether the disk, a lock or a damaged file is to blame, and not a statement of ours."""
+    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
 def _roll_back(db: sqlite3.Connection) -> None:

@@ -172,7 +172,7 @@ class Report:
             text = sentence(kind, task, data, role, actor, name or "")
             yield {
                 "seq": seq, "at": at, "kind": kind, "task": name, "task_id": task, "role": role, "actor": actor,
-                "text": text, "data": json.loads(data), "hash": digest,
+                "text": text, "data": _without_tokens(json.loads(data)), "hash": digest,
             }  # fmt: skip
 
     def last_event(self) -> int:
@@ -246,3 +246,10 @@ def _listed(row: Row) -> Row:
     phase, mode = Phase(row["phase"]), Mode(row["mode"])
     status = task_status(phase, mode, attempted=row["attempt"] > 0, has_result=bool(row.pop("has_result")))
     return row | {"status": status}
+
+
+def _without_tokens(data: Any) -> Any:
+    """The data of an event as it may be shown: who knows a reply token can reply in another's name."""
+    if isinstance(data, dict):
+        return {name: "(hidden)" if name == "reply_token" else _without_tokens(item) for name, item in data.items()}
+    return [_without_tokens(item) for item in data] if isinstance(data, list) else data

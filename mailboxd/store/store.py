@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mailboxd.core.events import Event
+from mailboxd.errors import StoreError
 from mailboxd.store import log
-from mailboxd.store.db import connect, migrate, transaction
+from mailboxd.store.db import connect, is_the_worlds, migrate, transaction
 from mailboxd.store.messages import MessageQueries
 from mailboxd.store.outbox import EFFECTS, Order, OutboxQueries
 from mailboxd.store.ready import ReadyQueries
@@ -53,15 +54,19 @@ class Store(TaskQueries, MessageQueries, OutboxQueries, ReadyQueries):
         self.db.execute("SAVEPOINT part")
         try:
             yield
-        except BaseException:
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK TO part")
-                self.db.execute("RELEASE part")
-                self._tip = log.tip(self.db)
+        except BaseException as error:
+            # A full disk makes SQLite undo the whole transaction: then nothing may go on as if it were still there.
+            if not self.db.in_transaction or (isinstance(error, sqlite3.Error) and is_the_worlds(error)):
+                raise StoreError(f"the database could not be written: {error}") from error
+            self.db.execute("ROLLBACK TO part")
+            self.db.execute("RELEASE part")
+            self._tip = log.tip(self.db)
             raise
         self.db.execute("RELEASE part")
 
     def append(self, event: Event, now: str) -> int:
+        if not self.db.in_transaction:
+            raise AssertionError("an event is only ever recorded inside a transaction")
         self._tip = log.append(self.db, event, now, self._tip)
         return self._tip.seq
 

@@ -161,6 +161,15 @@ def test_a_reply_to_an_older_attempt_is_recorded_and_changes_nothing() -> None:
     assert desk.phase("t.a") is Phase.EXECUTING
 
 
+def test_a_reply_that_names_an_older_attempt_by_its_number_only_is_late_too() -> None:
+    desk = given_to_bob()
+    desk.hear("t.a", reply(desk, Failure("no")))
+    desk.wait(100)
+    events = desk.hear("t.a", Reply("bob", Results("late"), ordinal=1))
+    assert [event.kind.value for event in events] == ["reply.late"]
+    assert desk.phase("t.a") is Phase.EXECUTING
+
+
 @pytest.mark.parametrize("outcome", [Failed("cut"), Aborted("SIGTERM"), Unknown("lost")])
 def test_once_a_peer_has_acknowledged_by_message_the_end_of_the_call_does_not_give_the_work_out_again(
     outcome: Outcome,

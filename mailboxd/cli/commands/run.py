@@ -31,11 +31,11 @@ def command(session: Session, until_idle: bool, log_format: str | None, log_leve
     import sys
 
     from mailboxd import assemble, config, log
-    from mailboxd.daemon import signals
+    from mailboxd.wake import signals
 
     ws = session.workspace()
     settings = config.load(ws.config)
     form = log_format or ("json" if session.as_json else settings.log.format)
     log.configure(log_level or settings.log.level, form, sys.stderr)
-    with assemble.daemon(ws, settings) as daemon, signals(daemon):
+    with assemble.daemon(ws, settings) as daemon, signals(daemon.stop, daemon.wake.poke):
         daemon.run(until_idle=until_idle)
