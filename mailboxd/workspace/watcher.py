@@ -8,6 +8,7 @@ That we hear anything at all is never assumed: now and then a hidden file of our
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -100,6 +101,8 @@ class Watcher:
 
     def close(self) -> None:
         """Stops listening. May take half a second."""
+        # Its threads may notice between two steps that they are to end, and call that an error.
+        logging.getLogger("watchdog").setLevel(logging.CRITICAL)
         for ear in self._ears:
             ear.disarm()
 

@@ -295,3 +295,15 @@ def test_idempotent_work_is_repeated_in_the_same_session_after_an_unknown_outcom
     assert [row["status"] for row in rows] == ["unknown", "succeeded"]
     assert rows[0]["session_key"] == rows[1]["session_key"]
     company.at_rest()
+
+
+def test_a_result_that_no_message_can_hold_is_answered_with_the_file_that_holds_it(found: Found) -> None:
+    text = "\n".join(f"## part {number}\nx" for number in range(6000))
+    company = found({"alpha": {"rules": [{"reply": text}]}})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job"))
+    alpha.drop("next.md", task("next"))
+    alpha.run()
+    assert alpha.phases() == {"job": "completed", "next": "completed"}
+    assert all("is in the file tasks/" in sent for sent in alpha.sent("reply"))
+    company.at_rest()
