@@ -71,7 +71,7 @@ class Posting:
             if raw := self._read(f"outbox/{name}"):
                 self.reports.append(lambda: self._record_sent(message_id, kind, order.agent, name, raw, order.task))
 
-    def begin(self, order: Order, may_spawn: bool) -> bool:
+    def begin(self, order: Order) -> bool:
         """Write a message and hand it over, or what of that an earlier daemon has not done yet."""
         message_id = self._message_id(order)
         if message_id is None:
@@ -82,7 +82,7 @@ class Posting:
         if reason is not None:
             self.reports.append(lambda: self._give_up(order, message_id, to, reason))
             return True
-        return self._hand_over(order, to, raw, may_spawn)
+        return self._hand_over(order, to, raw)
 
     def ended(self, call: Call, exit_: Exit) -> None:
         """Record what came of a handing over; inside a batch."""
@@ -134,7 +134,7 @@ class Posting:
             return "it is for this agent itself"
         return self.route(to)
 
-    def _hand_over(self, order: Order, to: str, raw: bytes, may_spawn: bool) -> bool:
+    def _hand_over(self, order: Order, to: str, raw: bytes) -> bool:
         call_id = f"{order.id}.{order.tries}"
         key = message_key(to, order.task or "bounce", self.engine.settings.agent, order.id)
         timeout = self.engine.settings.policy.timeout
@@ -148,7 +148,7 @@ class Posting:
         if found is State.RUNNING and self.calls.adopt(call, now):
             self._calls[call_id] = order
             return True
-        if not may_spawn or len(self.calls.running) >= self.engine.settings.slots:
+        if len(self.calls.running) >= self.engine.settings.slots:
             return False
         file = self.calls.prepare(call_id, raw)
         try:

@@ -73,7 +73,7 @@ class Relay:
     """
     reports: list[Callable[[], None]]
 
-    def perform(self, *, may_spawn: bool = True) -> int:
+    def perform(self) -> int:
         """Perform what is pending, as far as slots allow. Returns how many effects were begun or done."""
         begun = self.recovery.go_on()
         trouble: WorldError | None = None
@@ -81,7 +81,7 @@ class Relay:
             if order.id in self.calls.running or self.recovery.is_busy(order.id) or self.posting.is_busy(order.id):
                 continue
             try:
-                begun += self._perform(order, may_spawn)
+                begun += self._perform(order)
             except StoreError:
                 raise
             except WorldError as error:
@@ -121,23 +121,23 @@ class Relay:
 
     # -------------------------------------------------------------- effects
 
-    def _perform(self, order: Order, may_spawn: bool) -> bool:
+    def _perform(self, order: Order) -> bool:
         match order.effect:
             case RunTurn() as effect:
-                return self._run_turn(order, effect, may_spawn)
+                return self._run_turn(order, effect)
             case LookUp() as effect:
-                return may_spawn and self.recovery.begin(order, effect)
+                return self.recovery.begin(order, effect)
             case StopTurns():
                 self.calls.stop(order.task, "the task was cancelled", self.engine.clock.monotonic())
             case Compose() as effect:
                 self.reports.append(lambda: self._compose(order, effect))
                 return True
             case Send() | Bounce() | Resend():
-                return self.posting.begin(order, may_spawn)
+                return self.posting.begin(order)
         self.reports.append(lambda: self.engine.store.finish(order.id))
         return True
 
-    def _run_turn(self, order: Order, effect: RunTurn, may_spawn: bool) -> bool:
+    def _run_turn(self, order: Order, effect: RunTurn) -> bool:
         found = self.calls.state(effect.turn_id)
         if found is not State.NEVER_STARTED and effect.turn is Turn.DISPATCH:
             self.posting.record_written(effect.message_id, "task", order)
@@ -147,7 +147,7 @@ class Relay:
             return True
         if found is State.RUNNING:
             return self.calls.adopt(self._new_call(order, effect), self.engine.clock.monotonic())
-        if not may_spawn or not self.has_room(order.agent) or self.calls.is_busy(effect.session_key):
+        if not self.has_room(order.agent) or self.calls.is_busy(effect.session_key):
             return False
         return self._start_turn(order, effect)
 
