@@ -19,10 +19,10 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test slow mutants soak check lint types layers format demo docs dist lock clean
+.PHONY: help install test slow live browser screenshots mutants soak fuzz bench check lint bandit types layers format demo docs site man dist lock audit-deps clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## Create .venv and install mailboxd and its tools into it
 
@@ -32,17 +32,47 @@ test: $(INSTALLED) ## Run the tests (ARGS="-k inbox" passes arguments to pytest)
 slow: $(INSTALLED) ## Run the long ones: demo, tutorial, 10,000 nodes, planted faults
 	$(BIN)/pytest $(SPREAD) -m slow $(ARGS)
 
+# two workers at most: each has a gateway of its own, and every call is a Node process of 200 MB
+live: $(INSTALLED) ## Run the tests on a real OpenClaw, which is installed into ~/.cache/mailboxd-live
+	$(BIN)/python -m tests.live.install
+	$(BIN)/pytest -n 2 --dist worksteal tests/live $(ARGS)
+
+# one worker: all of them look at one company that works
+browser: $(INSTALLED) ## Run the tests of the page in a Chromium, which has to be there (CHROMIUM=/path)
+	$(BIN)/pytest -n 0 tests/browser $(ARGS)
+
+screenshots: $(INSTALLED) ## Make the pictures of the page in docs/images again (needs a Chromium)
+	$(BIN)/python -m tests.browser.screenshots docs/images
+
 mutants: $(INSTALLED) ## Show that the tests find planted faults of the core
 	$(BIN)/python -m tests.properties.mutants
 
 soak: $(INSTALLED) ## Play more simulated histories (SEEDS=2000)
-	SEEDS=$(or $(SEEDS),2000) $(BIN)/pytest -n auto tests/simulation
+	SEEDS=$(or $(SEEDS),2000) EXPLORE=1 $(BIN)/pytest -n auto tests/simulation tests/properties
 
-check: lint types layers test slow ## Everything CI checks: style, types, layers, all tests
+# each reader of foreign text in turn; what was learnt stays in .fuzz/, and the next run goes on there
+FUZZED ?= message signature taskfile plan checks actions answer outcome openclaw config
+fuzz: $(INSTALLED) ## Fuzz every reader of foreign text, guided by coverage (SECONDS=60 FUZZED="plan")
+	@for target in $(FUZZED); do $(BIN)/python -m tests.fuzz.run $$target $(or $(SECONDS),60) || exit 1; done
+
+# the peers that it is compared with live in an environment of their own, which is made once
+BENCH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mailboxd-bench/$(shell sha256sum bench/requirements.txt | cut -c1-12)
+bench: $(INSTALLED) $(BENCH)/.made ## Measure beside floors and peers (QUICK=1: minutes; ONLY=chain,status: parts)
+	exec $(BIN)/python -m bench --peers $(BENCH)/bin/python $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+
+$(BENCH)/.made:
+	$(BIN)/python -m venv --clear $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --requirement bench/requirements.txt
+	@touch $@
+
+check: lint bandit types layers site test slow ## Everything CI checks: style, types, layers, all tests
 
 lint: $(INSTALLED) ## Check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+bandit: $(INSTALLED) ## Look for what is dangerous in Python
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive mailboxd
 
 types: $(INSTALLED) ## Check types
 	$(BIN)/mypy
@@ -57,8 +87,15 @@ format: $(INSTALLED) ## Mend style and format where that is mechanical
 demo: $(INSTALLED) ## Run the example workspace, live
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash workspace-example/demo.sh
 
-docs: $(INSTALLED) ## Write the generated reference pages again
+docs: $(INSTALLED) ## Write the generated reference pages and man pages again
 	$(BIN)/python docs/generate.py
+
+# the theme's line about its own future is for those who choose a theme
+site: $(INSTALLED) ## Build the documentation as a site into .site/, and fail for a link that leads nowhere
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+# `man mailboxd` finds what a wheel installed; in a clone they are read from here
+man: docs ## Write the man pages again and show the first (MAN=mailboxd-send shows that one)
+	man -l man/$(or $(MAN),mailboxd).1
 
 dist: $(INSTALLED) ## Build the wheel and the source archive into dist/
 	rm -rf dist
@@ -68,12 +105,19 @@ lock: ## Pin all requirements again, with hashes (needs uv)
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-annotate \
 		--quiet --custom-compile-command 'make lock' --output-file requirements-dev.txt
 
+# not part of `check`: what is known of a version changes without the code, and only PyPI says it. Its tools live apart
+audit-deps: ## Ask PyPI whether a pinned package has a known vulnerability
+	$(BIN)/python -m venv .audit
+	.audit/bin/pip install --quiet pip-audit==2.10.1
+	.audit/bin/pip-audit --requirement requirements-dev.txt --disable-pip --require-hashes --strict --progress-spinner off
+
 clean: ## Remove what was built and cached (.venv stays)
-	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf build dist .site .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 $(INSTALLED): $(LOCKED) pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q mailboxd tests  # else, with PYTHONDONTWRITEBYTECODE, each of a thousand processes does
 	@touch $@
 
 # a version manager's shim may exist without an interpreter behind it, so each candidate is asked to run

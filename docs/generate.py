@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code that they describe. `make docs` runs it; a test compares.
+"""Writes the reference pages, and man/, from the code that they describe. `make docs` runs it; a test compares.
 
 A further page is one function that returns its text, and one row in PAGES.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import runpy
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,14 +19,16 @@ from pydantic.fields import FieldInfo
 
 from mailboxd import config, errors
 from mailboxd.cli.program import program
-from mailboxd.core import lifecycle
+from mailboxd.core import lifecycle, weakness
 from mailboxd.core.terms import TERMINAL, Mode, Phase
 from mailboxd.messages import codec, headers, taskfile
 from mailboxd.messages.message import Message
 from mailboxd.messages.models import MESSAGE_TYPES
+from mailboxd.telemetry import exposition
 
 DOCS = Path(__file__).resolve().parent
 SOURCE = DOCS.parent / "mailboxd"
+MAN = DOCS.parent / "man"
 
 _SLUG = re.compile("[a-z][a-z0-9-]*")
 _GENERATED = "<!-- Written by `make docs`; changes here are lost. -->\n"
@@ -93,7 +96,7 @@ def states_page() -> str:
     arrows = [
         f"    {source} --> {target}: {trigger.replace(':', '')}"  # a second colon ends a label
         for (source, trigger), target in lifecycle.TRANSITIONS.items()
-        if trigger is not lifecycle.Trigger.CANCELLED
+        if trigger not in (lifecycle.Trigger.CANCELLED, lifecycle.Trigger.DEADLINE_PASSED)
     ]
     ends = [f"    {phase} --> [*]" for phase in Phase if phase in TERMINAL]
     rows = [
@@ -149,6 +152,12 @@ def taskmd_page() -> str:
     return _filled("taskmd.md", {"statuses": _table("mode", "statuses", rows=statuses)})
 
 
+def specs_page() -> str:
+    """Which words say nothing in a criterion, from the rule that decides it."""
+    rows = [f"| vague | {', '.join(weakness.VAGUE)} |", f"| fillers | {', '.join(weakness.FILLERS)} |"]
+    return _filled("specs.md", {"vague": _table("list", "words", rows=rows)})
+
+
 def cli_page() -> str:
     """Every command: usage, options, examples, exit statuses."""
     with click.Context(program, info_name="mailboxd") as ctx:
@@ -190,14 +199,33 @@ def _command(command: click.Command, parent: click.Context) -> Iterator[str]:
                 yield from _command(below, ctx)
 
 
+def observability_page() -> str:
+    """Every metric, as Prometheus is told of it."""
+    rows = [_metric(one.name, one.kind, one.labels, one.help) for one in exposition.METRICS]
+    rows.append(_metric(exposition.DURATIONS, "histogram", ("turn",), exposition.DURATIONS_HELP))
+    return _filled("observability.md", {"metrics": _table("metric", "kind", "labels", "", rows=rows)})
+
+
+def _metric(name: str, kind: str, labels: tuple[str, ...], says: str) -> str:
+    return f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {says} |"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "configuration.md": configuration_page,
     "errors.md": errors_page,
     "messages.md": messages_page,
+    "observability.md": observability_page,
+    "specs.md": specs_page,
     "states.md": states_page,
     "taskmd.md": taskmd_page,
 }
+
+
+def man_pages() -> dict[str, str]:
+    """File name and text of every page of `man/`."""
+    found: dict[str, str] = runpy.run_path(str(DOCS / "manpages.py"))["pages"]()
+    return found
 
 
 def exit_codes() -> dict[str, int]:
@@ -348,6 +376,14 @@ def main() -> None:
     for name, page in PAGES.items():
         (DOCS / name).write_text(page(), encoding="utf-8")
         print(f"docs/{name}")
+    found = man_pages()
+    MAN.mkdir(exist_ok=True)
+    for path in MAN.iterdir():
+        if path.name not in found:
+            path.unlink()
+    for name, text in found.items():
+        (MAN / name).write_text(text, encoding="utf-8")
+    print(f"man/: {len(found)} pages")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from mailboxd.core.events import Event, Kind
+from mailboxd.custody import Custody
 from mailboxd.engine import Engine
 from mailboxd.receipts import raw_name
 from mailboxd.store.messages import Unfiled
@@ -23,6 +24,7 @@ class Archiving:
     engine: Engine
     ws: Workspace
     reports: list[Callable[[], None]]
+    custody: Custody
     obstructed: dict[str, str] = field(default_factory=dict)
     """Files that do not let themselves be moved, by the message's id, with the reason. Forgotten at every look."""
 
@@ -46,8 +48,9 @@ class Archiving:
         return [item for item in found if item.id not in self.obstructed]
 
     def try_again(self) -> None:
-        """Forget what stood in the way: it may be gone."""
+        """Forget what stood in the way: it may be gone. And see whether what was filed is still there."""
         self.obstructed.clear()
+        self.custody.look()
 
     def _judged(self, item: Unfiled) -> Judged:
         raw = self.engine.store.body(item.sha256) if item.sha256 is not None else None
@@ -71,10 +74,16 @@ class Archiving:
             self.engine.record(Event(Kind.MESSAGE_FILED, None, {"at": self.engine.now, "id": message, "path": path}))
 
     def _alarm(self, item: Unfiled, why: str) -> None:
-        data = {"at": self.engine.now, "what": f"{item.name} cannot be moved out of the inbox", "why": why}
-        self.engine.record(Event(Kind.ALARM, None, data))
+        told = f"{item.name} cannot be moved out of the inbox: {why}"
+        self.engine.record(Event(Kind.ALARM, None, {"at": self.engine.now, "what": "filing-mail", "why": told}))
 
 
 def _reason(item: Unfiled) -> dict[str, object]:
+    return reason_beside(item.name, item.at, item.sha256, item.id, item.reason)
+
+
+def reason_beside(
+    name: str, at: str, sha256: str | None, message: str, reason: Mapping[str, object] | None
+) -> dict[str, object]:
     """What stands in `<name>.reason.json` beside a rejected file; the same in every repetition."""
-    return {"name": item.name, "rejected_at": item.at, "sha256": item.sha256, "message": item.id, **(item.reason or {})}
+    return {"name": name, "rejected_at": at, "sha256": sha256, "message": message, **(reason or {})}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from mailboxd.core.events import Event, Kind
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, WorldError
 from mailboxd.intake import Intake
 from mailboxd.receipts import File, storable_name
+from mailboxd.senders import NOBODY, Timetable
 from mailboxd.workspace.inbox import Arrival, Inbox, Refusal
+from mailboxd.workspace.watcher import Watcher
 
 AT_ONCE = 500
 _INCOMPLETE = frozenset({"unterminated", "empty", "length-mismatch"})
@@ -33,9 +37,23 @@ class Arrivals:
     intake: Intake
     inbox: Inbox
     incomplete: float
+    timetable: Timetable = field(default_factory=Timetable)
+    require_places: Callable[[], None] = lambda: None
+    """Raises WorldError while judged mail could not be moved out of the inbox."""
+
+    def listen(self, watcher: Watcher, mono: float) -> bool:
+        """Prove that the watcher hears, and record it where another directory is now the inbox; inside a batch.
+
+        True: something may have been missed.
+        """
+        missed = watcher.check(mono)
+        if watcher.inbox_was_replaced():
+            self.engine.record(Event(Kind.INBOX_REARMED, None, {"at": self.engine.now, "path": "mailbox/inbox"}))
+        return missed
 
     def take(self, now: float) -> Taken:
         """Judge what is ready; inside a batch. `now` is seconds since 1970. Raises WorldError."""
+        self.require_places()
         scan = self.inbox.scan(now, AT_ONCE)
         moments = [scan.look_again]
         moments += [self._judge(found, _file(found), now) for found in scan.arrivals if self._is_new(found)]
@@ -53,6 +71,12 @@ class Arrivals:
         """Let an arrival happen; or the moment at which one that looks unfinished is judged all the same."""
         parsed = self.intake.parse(file)
         until = arrival.first_seen + self.incomplete
+        unfinished = isinstance(parsed, MessageError) and parsed.rule in _INCOMPLETE and now < until
+        sender = NOBODY if isinstance(parsed, MessageError) else parsed.message.from_
+        turn = None if unfinished else self.timetable.turn(sender, arrival.name, len(arrival.raw), now)
+        if turn is not None:
+            self.inbox.defer(arrival.name, turn)
+            return turn
         if not isinstance(parsed, MessageError):
             try:
                 with self.engine.store.savepoint():
@@ -68,7 +92,7 @@ class Arrivals:
                         "internal", f"a bug of mailboxd ({type(bug).__name__}); its log has the details", path=file.name
                     ),
                 )
-        elif parsed.rule in _INCOMPLETE and now < until:
+        elif unfinished:
             self.inbox.defer(arrival.name, until)
             return until
         else:

@@ -2,45 +2,69 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from importlib.util import find_spec
 
+from mailboxd import beside, disk, heads
 from mailboxd import config as configuration
-from mailboxd.agents.openclaw import OpenClaw, child_environment, inside_agent
+from mailboxd.agents import memory
+from mailboxd.agents.acp import transport as acp
+from mailboxd.agents.dispatcher import Dispatcher
+from mailboxd.agents.gateway import transport as gateway
+from mailboxd.agents.liveness import boot_id
+from mailboxd.agents.openclaw import OpenClaw, child_environment
 from mailboxd.archiving import Archiving
 from mailboxd.arrivals import Arrivals
-from mailboxd.calls import Calls
+from mailboxd.calls import Calls, Caps
+from mailboxd.checking import Checking
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
-from mailboxd.core.describe import describe
-from mailboxd.core.events import Kind
+from mailboxd.config.acp import HarnessSection
+from mailboxd.core.actions import ActionRules, may_not_perform
 from mailboxd.core.types import Task
+from mailboxd.custody import Custody
 from mailboxd.daemon import Daemon, Pace
-from mailboxd.engine import Engine, Settings
-from mailboxd.errors import ConfigError, MessageError, WorldError
+from mailboxd.dispatches import Dispatches
+from mailboxd.engine import Engine
+from mailboxd.errors import MessageError, WorldError
+from mailboxd.gates.ends import Setting
+from mailboxd.harnesses import Harnesses
+from mailboxd.importing import Account, import_workspace
 from mailboxd.intake import Intake
+from mailboxd.keys.ring import Ring
+from mailboxd.keys.trust import Trust, signer
 from mailboxd.messages.templates import Templates
+from mailboxd.narrating import Narrator
+from mailboxd.notifying import Notifying, Ways
 from mailboxd.outgoing import Outgoing
 from mailboxd.peers import Peers
+from mailboxd.performing import Performing
 from mailboxd.posting import Posting
+from mailboxd.preparing import Preparing
+from mailboxd.progress import Progress
+from mailboxd.prompting import Prompting
+from mailboxd.pulse import Health
 from mailboxd.recovery import Recovery
 from mailboxd.relay import Relay
-from mailboxd.sdnotify import Notifier
-from mailboxd.store import log
-from mailboxd.store.store import Store
+from mailboxd.reserve import Reserve
+from mailboxd.retention import Retention
+from mailboxd.senders import Timetable
+from mailboxd.settings import Settings
+from mailboxd.starting import Starting
+from mailboxd.store.opening import open_workspace
 from mailboxd.taskmd import TaskMarkdown
 from mailboxd.wake import Wake
 from mailboxd.workspace import lock
+from mailboxd.workspace.files import directory, world_errors
 from mailboxd.workspace.inbox import Inbox
 from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.mail import deliver
+from mailboxd.workspace.mail import deliver, require_places
 from mailboxd.workspace.taskfiles import TaskFiles
 from mailboxd.workspace.watcher import Watcher
-
-_log = logging.getLogger("mailboxd")
 
 
 def settings(config: Config) -> Settings:
@@ -52,14 +76,43 @@ def settings(config: Config) -> Settings:
         jitter_share=config.retry.jitter,
         slots=config.limits.turns,
         slots_per_agent=config.limits.turns_per_agent,
+        open_per_sender=config.limits.sender_open_tasks,
+        turns_per_hour=config.limits.turns_per_agent_hour,
+        escalation=configuration.escalation(config),
+        breaker=configuration.breaker(config),
+        heartbeat=config.heartbeat_seconds,
+        harnesses=tuple(config.acp.harnesses),
+        checks=configuration.checks(config, has_schemas=find_spec("jsonschema") is not None),
+        may_perform=partial(may_not_perform, _rules(config)),
+        approval_seconds=config.approvals.expire_seconds,
+        notifies=config.approvals.notifies,
+        approvers=config.approvals.approvers,
     )
+
+
+def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> Setting:
+    """Where and with what side effects are performed; `environ` is the daemon's own environment."""
+    return Setting(
+        root=ws.root,
+        environ=environ,
+        monotonic=SystemClock().monotonic,
+        rules=_rules(config),
+        timeout=config.actions.timeout_seconds,
+        openclaw=config.openclaw.command,
+        openclaw_environment=config.openclaw.environment,
+        output_cap=config.limits.output_bytes,
+    )
+
+
+def _rules(config: Config) -> ActionRules:
+    return ActionRules(frozenset(config.actions.environment))
 
 
 @contextmanager
 def engine(ws: Workspace, config: Config) -> Iterator[Engine]:
     """The engine for a command: it records, and leaves effects to the daemon. Raises WorldError."""
     clock = SystemClock()
-    store = Store.open(ws.database, clock.now())
+    store = open_workspace(ws.database, clock.now())
     try:
         yield Engine(store, settings(config), clock)
     finally:
@@ -67,53 +120,92 @@ def engine(ws: Workspace, config: Config) -> Iterator[Engine]:
 
 
 @contextmanager
-def daemon(ws: Workspace, config: Config) -> Iterator[Daemon]:
-    """The whole daemon, holding the workspace's lock.
+def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterator[Daemon]:
+    """The whole daemon; the caller holds the workspace's lock (`serving`). `polls`: why nothing can be heard there.
 
-    Raises LockedError when another one runs there, ConfigError inside an agent's turn, WorldError.
+    Raises ConfigError, WorldError.
     """
-    if inside_agent(os.environ):
-        raise ConfigError(
-            "OPENCLAW_SHELL is set: this is a shell inside an agent's turn, where OpenClaw refuses to call agents. "
-            "Start the daemon from the operator's own shell or from systemd."
-        )
     clock = SystemClock()
     with ExitStack() as held:
-        held.enter_context(lock.acquire(ws, clock.now()))
-        store = Store.open(ws.database, clock.now())
+        store = open_workspace(ws.database, clock.now(), thorough=True)
         held.callback(store.close)
         selector = held.enter_context(selectors.DefaultSelector())
-        made = _put_together(ws, config, Engine(store, settings(config), clock), selector)
-        held.callback(made.watcher.close)
-        held.callback(made.wake.close)
+        calls = _calls(ws, config, selector)
+        made = put_together(ws, config, Engine(store, settings(config), clock), calls, health, polls)
+        for end in (made.calls.leave, made.reserve.close, made.watcher.close, made.wake.close):
+            held.callback(end)
+        for service in beside.services(ws, config):
+            held.callback(service.stop)
         yield made
 
 
-def _put_together(ws: Workspace, config: Config, core: Engine, selector: selectors.BaseSelector) -> Daemon:
+@contextmanager
+def importer(ws: Workspace, config: Config) -> Iterator[Callable[[Progress], Account]]:
+    """What takes a workspace over, holding its lock. Raises LockedError when a daemon runs there, WorldError."""
+    clock = SystemClock()
+    with lock.acquire(ws, clock.now()), engine(ws, config) as core:
+        intake = Intake(core, accept_plain=config.inbox.accept_plain_files)
+        taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=0.0), Templates(ws.templates), [])
+
+        def take_over(progress: Progress) -> Account:
+            with core.batch():
+                return import_workspace(core, ws, taskmd, progress)
+
+        yield take_over
+
+
+def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, health: Health, polls: str) -> Daemon:
+    """A daemon over an engine and a table of calls: what a simulation puts there it then runs with."""
     reports: list[Callable[[], None]] = []
     openclaw = OpenClaw(config.openclaw.command)
-    environment = child_environment(os.environ, config.openclaw.environment)
-    calls = Calls(ws.turns, selector, environment, config.limits.output_bytes, config.shutdown.grace_seconds)
+    core.room = lambda: calls.room(core.clock.monotonic())
     peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery)
-    core.may_reach = peers.may_reach
+    core.may_reach, core.is_gone = peers.may_reach, peers.is_gone
     templates = Templates(ws.templates)
-    intake = Intake(core, accept_plain=config.inbox.accept_plain_files)
+    trust = Trust.of(Ring.of(ws.root, os.environ), config.agent, config.signing.require)
+    intake = Intake(core, accept_plain=config.inbox.accept_plain_files, trust=trust)
     taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=config.inbox.settle_seconds), templates, reports)
-    wake = Wake(selector, ws.state)
+    with world_errors(f"listen in {ws.state}"):
+        wake = Wake(calls.selector, ws.state)
+    timetable = Timetable(config.limits.sender_messages, config.limits.sender_bytes)
+    inbox, patience = _inbox(ws, config), config.inbox.incomplete_seconds
     return Daemon(
         engine=core,
-        arrivals=Arrivals(core, intake, _inbox(ws, config), config.inbox.incomplete_seconds),
+        arrivals=Arrivals(core, intake, inbox, patience, timetable, partial(require_places, ws)),
         relay=_relay(ws, config, peers, templates, taskmd, reports),
-        archiving=Archiving(core, ws, reports),
+        archiving=Archiving(core, ws, reports, Custody(core, ws, reports)),
         taskmd=taskmd,
+        retention=Retention(core, taskmd.files, config.tasks.keep_days * 86_400.0, reports),
+        heads=heads.Heads(core, ws, heads.signer(ws, os.environ), reports),
         peers=peers,
         calls=calls,
-        watcher=Watcher(ws, wake.poke),
+        watcher=Watcher(ws, wake.poke, polls, wake.mail),
         wake=wake,
-        notifier=Notifier(os.environ),
+        health=health,
         pace=_pace(config),
         reports=reports,
-        on_events=lambda before: _narrate(core.store, before),
+        reserve=Reserve(),
+        room=partial(disk.why_low, ws.root),
+        on_events=Narrator(core.store).tell,
+    )
+
+
+def _calls(ws: Workspace, config: Config, selector: selectors.BaseSelector) -> Calls:
+    limits = config.limits
+    with (
+        world_errors(f"keep calls in {ws.turns}"),
+        suppress(FileNotFoundError),
+        directory(ws.root, ws.state.name, ws.turns.name),
+    ):
+        pass  # it is no link: prompts are written there, by its path
+    return Calls(
+        ws.turns,
+        selector,
+        child_environment(os.environ, config.openclaw.environment),
+        limits.output_bytes,
+        config.shutdown.grace_seconds,
+        Caps(limits.turns, limits.turns_per_agent, limits.call_bytes),
+        memory.available,
     )
 
 
@@ -143,42 +235,46 @@ def _relay(
     reports: list[Callable[[], None]],
 ) -> Relay:
     core, calls, openclaw = peers.engine, peers.calls, peers.openclaw
-    outgoing = Outgoing(
-        config.agent,
-        core.store,
-        templates,
-        core.settings.limits,
-        config.limits.context_bytes,
-        lambda task: _keep_result(ws, task),
-        peers.offered,
-    )
-    posting = Posting(core, calls, openclaw, outgoing, ws, peers.route, reports)
+    keep = partial(_keep_result, ws)
+    bytes_, offered = config.limits.context_bytes, peers.offered
+    prompting = Prompting(config.agent, core.store, templates, core.settings.limits, bytes_, keep, offered)
+    outgoing = Outgoing(config.agent, core.store, templates, keep, prompting)
+    dispatcher: Dispatcher = openclaw
+    if config.openclaw.transport == "gateway":
+        dispatcher = gateway.ready(openclaw, gateway.pairing_file(ws.root, os.environ))
+    sign = signer(Ring.of(ws.root, os.environ))
+    posting = Posting(core, calls, dispatcher, outgoing, ws, peers.route, reports, sign)
+    dispatches = Dispatches(core, ws, reports)
     recovery = Recovery(core, calls, openclaw, reports)
-    return Relay(core, calls, openclaw, outgoing, posting, recovery, taskmd.look_at, reports)
+    checking = Checking(core, calls, ws, os.environ, reports)
+    harnesses = Harnesses(core, calls, ws, _harnesses(config), config.acp.acpx, os.environ, reports)
+    preparing = Preparing(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
+    performing = Performing(preparing)
+    told = config.approvals
+    channel = (told.notify_channel, told.notify_target, told.notify_account)
+    notifying = Notifying(core, calls, ws, Ways(told.notify_command, *channel, openclaw.command), reports)
+    # what a copy knows as begun has long ended, and its directory is gone: as after a power cut, the agent is asked
+    boot = boot_id() + (" and a copy" if heads.shows_older(ws, core.store.last_event()) else "")
+    starting = Starting(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports)
+    performers = (starting, posting, recovery, checking, harnesses, performing, notifying)
+    return Relay(core, calls, outgoing, *performers, taskmd.look_at, reports)
+
+
+def _harnesses(config: Config) -> Mapping[str, HarnessSection]:
+    if any(harness.backend == "direct" for harness in config.acp.harnesses.values()):
+        acp.require_extra()
+    return config.acp.harnesses
 
 
 def _keep_result(ws: Workspace, task: Task) -> str:
     """A result that is too long to be carried whole, as a file that can be read; relative to the workspace."""
     folder = task.task_id if task.parent else task.local_id  # a child's task_id is the local id of its parent
     try:
-        (ws.tasks / folder).mkdir(mode=0o700, exist_ok=True)
-        name = deliver(ws.tasks / folder, f"result-{task.key or task.local_id}.md", task.result.encode())
+        with directory(ws.root, "tasks") as tasks, suppress(FileExistsError):
+            os.mkdir(folder, 0o700, dir_fd=tasks)
+        name = f"result-{task.key or task.local_id}.md"
+        name = deliver(ws.tasks / folder, name, task.result.encode(), below=ws.root)
     except (OSError, WorldError) as error:
         problem = f"its whole result cannot be kept: {error}"
         raise MessageError("obstructed", problem, "Make room for that directory.", f"tasks/{folder}") from error
     return f"tasks/{folder}/{name}"
-
-
-_QUIET = frozenset({Kind.MESSAGE_FILED, Kind.ATTEMPT_CHECKPOINT, Kind.TASK_AMENDED, Kind.ARTIFACT_RECORDED})
-
-
-def _narrate(store: Store, told: int) -> int:
-    """Each event since `told` as a line of the log, in the words that `history` uses."""
-    if not _log.isEnabledFor(logging.INFO):
-        return told
-    for recorded in log.read(store.db, after=told):
-        told, event = recorded.seq, recorded.event
-        level = logging.DEBUG if event.kind in _QUIET else logging.INFO
-        name = store.local_id(event.task) if event.task else ""
-        _log.log(level, "%s", describe(event, name), extra={"task": name} if name else {})
-    return told

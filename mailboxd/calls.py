@@ -1,31 +1,51 @@
-"""The calls that are running now: spawned or adopted, watched through their pidfds, stopped in time."""
+"""The calls that are running now: spawned or adopted, watched through their pidfds, stopped in time.
+
+How many may run is decided here, by count and by memory, and nowhere else.
+"""
 
 from __future__ import annotations
 
 import select
 import selectors
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd.agents.callfiles import Exit, output_size, read_exit, write_prompt
+from mailboxd.agents.callfiles import PROMPT, Exit, output_size, read_exit, remove, world, write_prompt
 from mailboxd.agents.process import Child, State, adopt, spawn, state
+from mailboxd.core.schedule import Room
 
 PATIENCE = 35.0
 """Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""
+_GROWING = 5.0
+"""Seconds after its start in which a call may not have taken its memory yet, so that it is counted as still to come."""
+_GLANCE = 0.5
+"""Seconds for which one look at the memory counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How much may run at once: calls, calls of one agent, and the memory that one call is counted with."""
+
+    calls: int = 4
+    per_agent: int = 1
+    call_bytes: int = 225_443_840
 
 
 @dataclass(slots=True)
 class Call:
-    """One child process. `deadline` is on the monotonic clock; `stopped` says why we stopped it."""
+    """One child process. `started`, `deadline` are on the monotonic clock; `stopped` says why we stopped it."""
 
     id: str
     child: Child
     agent: str
     session_key: str
+    started: float
     deadline: float
     task: str = ""
+    wipe: bool = False
+    aside: bool = False
     stopped: str = ""
     kill_at: float | None = None
 
@@ -39,6 +59,12 @@ class NewCall:
     session_key: str
     timeout: float
     task: str = ""
+    wipe: bool = False
+    """What it leaves running in its process group is killed when it has ended."""
+    aside: bool = False
+    """It is nobody's turn, and takes no turn's slot."""
+    marked: bool = False
+    """That it begins is committed, with the boot of the machine: the mark in its directory needs no sync."""
 
 
 @dataclass(slots=True)
@@ -50,8 +76,14 @@ class Calls:
     environment: Mapping[str, str]
     output_cap: int
     grace: float
+    caps: Caps = Caps()
+    available: Callable[[], int | None] = lambda: None
+    """Bytes of memory that programs may still take; None = not known."""
+    lane: int | None = None
+    """How many turns the gateway runs at once, for everybody: we take at most half of it."""
     running: dict[str, Call] = field(default_factory=dict)
     _recorded: list[str] = field(default_factory=list)
+    _glance: tuple[float, int | None] | None = None
 
     def directory(self, call_id: str) -> Path:
         return self.turns / call_id
@@ -60,13 +92,22 @@ class Calls:
         """What an earlier daemon left of this call."""
         return state(self.directory(call_id))
 
-    def prepare(self, call_id: str, prompt: bytes) -> Path:
+    def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> Path:
         """Write the prompt of a call; returns its file. Raises WorldError."""
-        return write_prompt(self.directory(call_id), prompt)
+        return write_prompt(self.directory(call_id), prompt, name)
 
-    def start(self, call: NewCall, argv: Sequence[str], now: float) -> None:
+    def start(
+        self,
+        call: NewCall,
+        argv: Sequence[str],
+        now: float,
+        *,
+        cwd: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Spawn it. Raises NotStarted (then nothing has run), WorldError."""
-        self._watch(call, spawn(self.directory(call.id), argv, self.environment), now)
+        environment = self.environment if environment is None else environment
+        self._watch(call, spawn(self.directory(call.id), argv, environment, cwd, marked=call.marked), now)
 
     def adopt(self, call: NewCall, now: float) -> bool:
         """Take over a call that an earlier daemon started; False when it has ended."""
@@ -76,20 +117,36 @@ class Calls:
         return child is not None
 
     def _watch(self, call: NewCall, child: Child, now: float) -> None:
-        running = Call(call.id, child, call.agent, call.session_key, now + call.timeout, call.task)
+        running = Call(
+            call.id, child, call.agent, call.session_key, now, now + call.timeout, call.task, call.wipe, call.aside
+        )
         self.running[call.id] = running
         self.selector.register(child.pidfd, selectors.EVENT_READ, running)
 
-    def ended(self) -> Iterator[tuple[Call, Exit]]:
-        """Every call that has ended since the last look, with what it left behind."""
+    def ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> Iterator[tuple[Call, Exit]]:
+        """Every call that has ended since the last look, with what it left behind.
+
+        One that does not concern the caller is left for a later look, and does not wake the loop again until then.
+        """
         for call in list(self.running.values()):
             if not _is_readable(call.child.pidfd):
                 continue
-            self.selector.unregister(call.child.pidfd)
+            with suppress(KeyError):
+                self.selector.unregister(call.child.pidfd)
+            if not concerns(call):
+                continue
+            if call.wipe:
+                call.child.kill()  # before the reaping: until then nobody else can have its number
             exit_ = call.child.reap(self.output_cap)
             del self.running[call.id]
             if exit_ is not None:
                 yield call, exit_
+
+    def leave(self) -> None:
+        """Let all of them run on without us; the next table adopts them."""
+        for call in self.running.values():
+            call.child.leave()
+        self.running.clear()
 
     def left_behind(self, call_id: str) -> Exit:
         """What a call left that ended while no daemon ran; its exit status is lost. Raises WorldError."""
@@ -97,7 +154,7 @@ class Calls:
 
     def discard(self, call_id: str) -> None:
         """Remove the directory of a call at once: its result is of no use to anybody."""
-        shutil.rmtree(self.directory(call_id), ignore_errors=True)
+        remove(self.directory(call_id))
 
     def discard_when_recorded(self, call_id: str) -> None:
         """Remove the directory of a call after the commit that records its result: until then it is the only copy."""
@@ -108,18 +165,43 @@ class Calls:
         while self._recorded:
             self.discard(self._recorded.pop())
 
-    def left_over(self, is_done: Callable[[str], bool]) -> None:
-        """Remove directories of calls whose results an earlier daemon recorded but did not come to remove."""
-        for entry in self.turns.iterdir():
-            if is_done(entry.name.partition(".")[0]):
+    def left_over(self, is_over: Callable[[str], bool]) -> None:
+        """Remove directories of calls that nobody will look at again. Raises WorldError.
+
+        That of a failed call is kept, prompt and output, until its task has ended: somebody may want to know why.
+        """
+        with world(self.turns):
+            entries = list(self.turns.iterdir())
+        for entry in entries:
+            if entry.name not in self.running and is_over(entry.name.partition(".")[0]):
                 self.discard(entry.name)
 
     def is_busy(self, session_key: str) -> bool:
         """Whether a call of this session is in flight: there is never a second one."""
         return any(call.session_key == session_key for call in self.running.values())
 
+    def has_room(self, now: float, agent: str = "", coming: int = 0, coming_of_agent: int = 0) -> bool:
+        """Whether another call may start: of `agent`, or, without one, a question to OpenClaw or a message.
+
+        `coming` are calls that are about to be made, and `coming_of_agent` those of them that are of that agent.
+        """
+        of_agent = self.of_agent(agent) + coming_of_agent if agent else 0
+        return of_agent < self.caps.per_agent and self.room(now).left > coming
+
     def of_agent(self, agent: str) -> int:
-        return sum(1 for call in self.running.values() if call.agent == agent)
+        return sum(1 for call in self.running.values() if call.agent == agent and not call.aside)
+
+    def room(self, now: float) -> Room:
+        """How many calls may run, by their number and by memory."""
+        most = self.caps.calls if self.lane is None else min(self.caps.calls, max(self.lane // 2, 1))
+        if self._glance is None or not 0 <= now - self._glance[0] < _GLANCE:
+            self._glance = (now, self.available())
+        free = self._glance[1]
+        if free is not None:
+            growing = sum(1 for call in self.running.values() if now - call.started < _GROWING)
+            free = max(free - growing * self.caps.call_bytes, 0)
+        turns = tuple(call.id for call in self.running.values() if not call.aside)
+        return Room(most, turns, free, self.caps.call_bytes)
 
     def stop(self, task: str, why: str, now: float) -> None:
         """Ask every call of a task to end; what does not within the grace is killed."""
@@ -130,6 +212,8 @@ class Calls:
     def expire(self, now: float) -> None:
         """Stop what is over its time or writes without end; kill what was asked and did not end."""
         for call in self.running.values():
+            if now >= call.deadline and _is_readable(call.child.pidfd):
+                continue  # it ended in time, and we did not look: stopped, or on a machine that slept
             if call.kill_at is not None:
                 if now >= call.kill_at:
                     call.child.kill()

@@ -19,6 +19,24 @@ class Clock(Protocol):
         ...
 
 
+JUMP = 5.0
+"""Seconds by which the wall clock and the steady one may drift apart between two looks."""
+
+
+@dataclass(slots=True)
+class JumpWatch:
+    """Notices that the wall clock was set, or that the machine slept: deadlines are moments of the wall clock."""
+
+    _last: tuple[float, float] | None = None
+
+    def look(self, now: str, monotonic: float) -> float:
+        """Seconds by which the wall clock has jumped since the last look; 0.0 if it has not."""
+        wall = to_epoch(now)
+        before, self._last = self._last, (wall, monotonic)
+        jump = 0.0 if before is None else (wall - before[0]) - (monotonic - before[1])
+        return jump if abs(jump) > JUMP else 0.0
+
+
 class SystemClock:
     """The machine's clock as it is. It may be set back: events are ordered by their number, never by their time."""
 

@@ -13,23 +13,29 @@ from dataclasses import dataclass, field
 
 from mailboxd.archiving import Archiving
 from mailboxd.arrivals import Arrivals
-from mailboxd.calls import Calls
+from mailboxd.calls import Call, Calls
 from mailboxd.core.times import to_epoch
 from mailboxd.engine import Engine
 from mailboxd.errors import ConfigError, StoreError, WorldError
+from mailboxd.heads import Heads
+from mailboxd.health import Grade, Where
 from mailboxd.peers import Peers
+from mailboxd.pulse import Health
 from mailboxd.relay import Relay
-from mailboxd.sdnotify import Notifier
+from mailboxd.rendering import Rendering
+from mailboxd.reserve import Reserve
+from mailboxd.retention import Retention
 from mailboxd.taskmd import TaskMarkdown
-from mailboxd.wake import Wake
+from mailboxd.wake import Looks, Wake
+from mailboxd.workspace.taskfiles import Look
 from mailboxd.workspace.watcher import Watcher
 
 _ANXIOUS = 5.0
 """Seconds between two looks while something is wrong."""
 _SOONEST = 0.02
-_HELD_UP = 1.0
-_FILING, _LOOKING, _RENDERING = "filing mail", "reading the mailbox", "writing task files"
-_SENDING = "sending"
+_TIDY = 60.0
+"""Seconds between two removals of what calls have left behind."""
+_CAN_WAIT = frozenset({Where.RENDERING, Where.PUTTING_AWAY, Where.NOTING, Where.TIDYING})
 _log = logging.getLogger("mailboxd")
 
 
@@ -49,39 +55,51 @@ class Daemon:
     relay: Relay
     archiving: Archiving
     taskmd: TaskMarkdown
+    retention: Retention
+    heads: Heads
     peers: Peers
     calls: Calls
     watcher: Watcher
     wake: Wake
-    notifier: Notifier
+    health: Health
     pace: Pace
     reports: list[Callable[[], None]]
+    reserve: Reserve
+    room: Callable[[], str]
+    """A warning that there is little room on the disk, or nothing."""
     on_events: Callable[[int], int]
     """Tells the log what was recorded after that event, by whomever; returns the last one it has told."""
     _told: int = 0
     _stopping: int = 0
-    _look: bool = True
-    _look_at: float = 0.0
-    _wait_until: float | None = None
-    _rendered_at: float = 0.0
-    _troubles: dict[str, str] = field(default_factory=dict)
-    """What the disk refuses at the moment, by what was tried."""
+    _looks: Looks = field(default_factory=Looks)
+    _rendering: Rendering = field(init=False)
+    _tidied_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._rendering = Rendering(
+            self.engine.clock,
+            self.pace.render,
+            write=lambda: self._try(Where.RENDERING, self.taskmd.perform),
+            stale=lambda: bool(self.engine.store.stale_files()),
+            is_troubled=lambda: self.health.is_troubled(Where.RENDERING),
+        )
 
     def run(self, *, until_idle: bool = False) -> None:
         """Serve until a signal asks to stop, or, with `until_idle`, until there is nothing left to do.
 
         Raises WorldError when the database or the disk fails: then the process must end and be started again.
         """
-        self._start()
+        self.start()
         idle_rounds = 0
         while not self._stopping:
-            busy = self._turn()
+            busy = self.round()
             idle_rounds = idle_rounds + 1 if until_idle and not busy and self._is_idle() else 0
             if idle_rounds == 2:
                 break
-            self._look = self._look or idle_rounds == 1  # a file may have come while the last one was finished
+            if idle_rounds == 1:
+                self._looks.everywhere()  # a file may have come while the last one was finished
             self._sleep(0.0 if busy or idle_rounds else self._timeout())
-        self.notifier.stopping("waiting for running turns")
+        self.health.notifier.stopping("waiting for running turns")
         if self._stopping and self.calls.running:
             _log.info("stopping: %d calls are running; a second signal does not wait for them", len(self.calls.running))
         self._drain()
@@ -94,51 +112,53 @@ class Daemon:
 
     # -------------------------------------------------------------- one round
 
-    def _start(self) -> None:
+    def start(self) -> None:  # what comes before the first round
         mono = self.engine.clock.monotonic()
         self._told = self.engine.store.last_event()
-        self.calls.left_over(self.engine.store.is_done)
         self.watcher.start(mono)
         self.peers.load()
-        self.peers.ask()
+        self._try(Where.ASKING, self.peers.ask)
         while self.peers.must_wait and not self._stopping:
             self._sleep(1.0)
-            self.calls.expire(self.engine.clock.monotonic())
-            self._reap()
+            self._hear_of_peers()
         with self.engine.batch():
-            try:
-                self.taskmd.restore()
-            except StoreError:
-                raise
-            except WorldError as error:
-                self._trouble(_LOOKING, error)
-        self.notifier.ready(f"agent {self.engine.settings.agent}")
+            self.engine.look_again()
+            self._try(Where.LOOKING, self.taskmd.restore)
+        self.health.say(Where.DATABASE, "")
+        self.health.notifier.ready(self.health.line)
         _log.info("ready: agent %s", self.engine.settings.agent)
 
-    def _turn(self) -> bool:
-        """One round; returns whether there is more to do at once."""
+    def round(self) -> bool:
+        """Record what there is to record, then perform; returns whether there is more to do at once."""
         mono = self.engine.clock.monotonic()
-        self.calls.expire(mono)
-        look = self._look or mono >= self._look_at or (self._wait_until is not None and mono >= self._wait_until)
-        more = self._record_round(look)
+        self._hear_of_peers()
+        if self.peers.must_wait:
+            return False
+        more = self._record_round(self._looks.is_due(mono))
         if self._stopping:
             return more
-        begun = self._perform() + self._file()
-        begun += self._render(mono)
-        return more or begun > 0 or bool(self.reports)
+        begun = 0 if self.reserve.why else self._try(Where.SENDING, self.relay.perform)
+        begun += self._try(Where.FILING, self.archiving.perform)
+        begun += self._rendering.perform(busy=bool(self.calls.running))
+        begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
+        return begun + self._try(Where.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
 
     def _record_round(self, look: bool) -> bool:
         """Everything this wake-up brought, in one transaction."""
         more = False
         with self.engine.batch():
             self._take_reports()
-            self._take_ended()
+            self._try(Where.COLLECTING, self._take_ended)
             if look and not self._stopping:
                 more = self._take_files()
             self.engine.tick()
             if not self._stopping:
                 self.engine.schedule()
+                more = (not self.reserve.why and self.relay.starting.mark() > 0) or more
         self.calls.sweep()
+        if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
+            self._tidied_at = mono
+            self._try(Where.TIDYING, lambda: self.calls.left_over(self.engine.store.is_over))
         self._told = self.on_events(self._told)
         return more
 
@@ -147,8 +167,8 @@ class Daemon:
         for report in reports:
             report()
 
-    def _take_ended(self) -> None:
-        for call, exit_ in self.calls.ended():
+    def _take_ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> None:
+        for call, exit_ in self.calls.ended(concerns):
             if self.peers.owns(call):
                 self.peers.ended(call, exit_)
                 if self.peers.too_old:
@@ -156,108 +176,97 @@ class Daemon:
             else:
                 self.relay.ended(call, exit_)
 
-    def _reap(self) -> None:
-        with self.engine.batch():
-            self._take_ended()
+    def _hear_of_peers(self) -> None:
+        """Take what OpenClaw says of its agents, and ask what else there is to ask."""
+        self.calls.expire(self.engine.clock.monotonic())
+        if self.peers.is_asking:
+            with self.engine.batch():
+                self._try(Where.COLLECTING, lambda: self._take_ended(self.peers.owns))
+        self._try(Where.ASKING, self.peers.go_on)
 
     def _take_files(self) -> bool:
         """Judge what lies in the inbox and what was written below tasks/; whether there is more of it."""
         now = to_epoch(self.engine.now)
         mono = self.engine.clock.monotonic()
-        self._look, self._wait_until = False, None
-        self.watcher.check(mono)
+        looks = self._looks
+        looks.mail, looks.wait_until = False, None
+        looks.tasks = self.arrivals.listen(self.watcher, mono) or looks.tasks
         self.archiving.try_again()
-        well = self.watcher.healthy and not self._troubles
-        self._look_at = mono + (self.pace.rescan if well else min(self.pace.rescan, _ANXIOUS))
+        self.health.say(Where.WATCHING, self.watcher.reason, Grade.AMBER)
+        self.health.say(Where.ROOM, self.room(), Grade.AMBER)
+        self.reserve.refill()
+        self.health.say(Where.DESCRIPTORS, self.reserve.why, Grade.AMBER)
+        looks.rest_until(mono + (self.pace.rescan if self.health.is_green else min(self.pace.rescan, _ANXIOUS)))
         moments: list[float] = []
         try:
-            if _FILING not in self._troubles:  # else judge no more: the inbox is left as it is
+            if not self.health.is_troubled(Where.FILING):  # else judge no more: the inbox is left as it is
                 taken = self.arrivals.take(now)
-                moments, self._look = taken.moments, taken.more
-            seen = self.taskmd.look(now)
+                moments, looks.mail = taken.moments, taken.more
+            seen = self.taskmd.look(now) if looks.tasks else Look()
+            # a file that waits is looked at each time, or the moment at which it is ready would be forgotten
+            looks.tasks = seen.truncated or seen.look_again is not None
         except StoreError:
             raise
         except WorldError as error:
-            self._trouble(_LOOKING, error)
+            self._trouble(Where.LOOKING, error)
             return False
-        self._well(_LOOKING)
+        self._well(Where.LOOKING)
         due = moments if seen.look_again is None else [*moments, seen.look_again]
         if due:
-            self._wait_until = mono + max(min(due) - now, _SOONEST)
-        self._look = self._look or seen.truncated
-        return self._look
+            looks.wait_until = mono + max(min(due) - now, _SOONEST)
+        looks.mail = looks.mail or seen.truncated
+        return looks.mail
 
-    def _perform(self) -> int:
+    def _try(self, where: Where, perform: Callable[[], int | None]) -> int:
+        """How much was done; what the disk refuses is said, and tried again with the next round."""
         try:
-            begun = self.relay.perform()
+            done = perform() or 0
         except StoreError:
             raise
         except WorldError as error:
-            return self._trouble(_SENDING, error)
-        self._well(_SENDING)
-        return begun
+            return self._trouble(where, error)
+        self._well(where)
+        return done
 
-    def _file(self) -> int:
-        try:
-            moved = self.archiving.perform()
-        except WorldError as error:
-            return self._trouble(_FILING, error)
-        self._well(_FILING)
-        return moved
-
-    def _render(self, mono: float) -> int:
-        """Coalesced: what changed within `render` seconds becomes one writing."""
-        if mono - self._rendered_at < self.pace.render:
-            return 0
-        try:
-            written = self.taskmd.perform()
-        except WorldError as error:
-            self._rendered_at = self.engine.clock.monotonic() + _ANXIOUS
-            return self._trouble(_RENDERING, error)
-        self._well(_RENDERING)
-        held_up = not written and self.engine.store.stale_files()  # somebody is writing that very file
-        self._rendered_at = self.engine.clock.monotonic() + (_HELD_UP if held_up else 0.0)
-        return written
-
-    def _trouble(self, where: str, error: WorldError) -> int:
+    def _trouble(self, where: Where, error: WorldError) -> int:
         """The disk refuses something that can wait: say so once, and go on with what works."""
-        if self._troubles.get(where) != str(error):
-            self._troubles[where] = str(error)
-            self.notifier.status(f"TROUBLE {where}: {error}")
-            _log.error("%s: %s", where, error)
+        can_wait = self.reserve.spend(error.__cause__) or where in _CAN_WAIT
+        self.health.say(where, str(error), Grade.AMBER if can_wait else Grade.RED)
+        self._looks.at = min(self._looks.at, self.engine.clock.monotonic() + _ANXIOUS)
         return 0
 
-    def _well(self, where: str) -> None:
-        if self._troubles.pop(where, None) is not None:
-            self._look = True
-            self.notifier.status(f"agent {self.engine.settings.agent}")
-            _log.info("%s: works again", where)
+    def _well(self, where: Where) -> None:
+        if self.health.say(where, ""):
+            self._looks.everywhere()
 
     # -------------------------------------------------------------- waiting
 
     def _timeout(self) -> float:
         """Seconds until something is due by itself."""
         mono, now = self.engine.clock.monotonic(), self.engine.clock.now()
-        moments = [self._look_at - mono]
-        if self._wait_until is not None:
-            moments.append(self._wait_until - mono)
+        if self.peers.must_wait:
+            return 1.0
+        moments = [self._looks.next - mono, self.health.next_beat - mono]
         if (deadline := self.calls.next_deadline()) is not None:
             moments.append(deadline - mono)
         # Counted from the last round, not from now: what became due in between has not been looked at.
         if (due := self.engine.store.next_due(self.engine.now)) is not None:
             moments.append(to_epoch(due) - to_epoch(now))
+        if (sync := self.relay.starting.dispatches.due) is not None:
+            moments.append(sync - mono)
+        if self.calls.room(mono).is_short:
+            moments.append(_ANXIOUS)
         if self.engine.store.stale_files():
-            moments.append(self._rendered_at + self.pace.render - mono)
-        if self.notifier.watchdog_seconds is not None:
-            moments.append(self.notifier.watchdog_seconds / 3)
+            moments.append(self._rendering.due(busy=bool(self.calls.running)) - mono)
+        if (watchdog := self.health.notifier.watchdog_seconds) is not None:
+            moments.append(watchdog / 3)
         return max(min(moments), 0.0)
 
     def _sleep(self, seconds: float) -> None:
-        self.notifier.watchdog()
+        self.health.beat()
         for key, _ in self.calls.selector.select(seconds):
             if key.data is self.wake:
-                self.wake.drain()
-                self._look = True
+                self._looks.heard(self.wake.drain())
 
     def _is_idle(self) -> bool:
         """Nothing runs, nothing is ordered, nothing is about to happen by itself."""
@@ -265,8 +274,8 @@ class Daemon:
         return not (
             self.calls.running
             or self.reports
-            or self._look
-            or self._wait_until is not None
+            or self._looks.mail
+            or self._looks.wait_until is not None
             or store.stale_files()
             or self.archiving.waiting()
             or store.has_pending()
@@ -282,6 +291,9 @@ class Daemon:
             self._record_round(look=False)
         if self._stopping < 2:
             with suppress(WorldError):
-                self._file()
+                self._try(Where.FILING, self.archiving.perform)
+                self._try(Where.SENDING, lambda: self.relay.starting.dispatches.sync(now=True))
                 self.taskmd.perform(limit=1000)
+        self._record_round(look=False)
+        self._try(Where.NOTING, self.heads.write)
         self._record_round(look=False)

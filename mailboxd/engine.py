@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
-from mailboxd.clock import Clock
-from mailboxd.core import dag, schedule
+from mailboxd import reach, rewound
+from mailboxd.clock import Clock, JumpWatch
+from mailboxd.core import breaker, dag, schedule
+from mailboxd.core.approvals import ActionPrepared, ActionStarted, ApprovalExpired, OfApproval
+from mailboxd.core.approving import derived_key
+from mailboxd.core.checks import may_not_run
 from mailboxd.core.decide import decide
 from mailboxd.core.draft import Decision
-from mailboxd.core.effects import Bounce, Effect, LookUp, RunTurn, Send
+from mailboxd.core.effects import Bounce, Effect, LookUp, RunCheck, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
     Cancel,
-    Clarification,
     Edited,
     Input,
-    Planned,
     Redispatch,
     Reply,
     Retry,
@@ -35,28 +38,21 @@ from mailboxd.core.inputs import (
     Unblock,
 )
 from mailboxd.core.lifecycle import CLOSES_CHILDREN
-from mailboxd.core.roles import Verb, require
+from mailboxd.core.outcomes import Planned
+from mailboxd.core.roles import require, require_read, verb_of
 from mailboxd.core.settle import settle
-from mailboxd.core.terms import TERMINAL, Phase
-from mailboxd.core.types import Plan, PlannedChild, Policy, Task
-from mailboxd.core.view import Context, Level, Limits
+from mailboxd.core.specs import unknown_harness
+from mailboxd.core.terms import Phase
+from mailboxd.core.types import Plan, PlannedChild, Task
+from mailboxd.core.view import Context, Level, View
 from mailboxd.errors import Refused
 from mailboxd.ids import Ids
+from mailboxd.pacing import Pacing
+from mailboxd.settings import Settings
 from mailboxd.store.store import Store
 
-_VERBS: dict[type, Verb] = dict.fromkeys((Cancel, Clarification, Retry, Unblock), Verb.COMMAND)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What decisions read of the configuration."""
-
-    agent: str
-    policy: Policy = field(default_factory=Policy)
-    limits: Limits = field(default_factory=Limits)
-    jitter_share: float = 0.2
-    slots: int = 4
-    slots_per_agent: int = 1
+_SETTLES = frozenset({Kind.REVIEW_APPENDED, Kind.REVIEW_LOST, Kind.CHECK_ENDED, Kind.NEEDS_CHANGED})
+"""Evidence after which something may follow for its task."""
 
 
 @dataclass(slots=True)
@@ -70,8 +66,12 @@ class Engine:
     random: Random = field(default_factory=Random)
     new_token: Callable[[], str] = lambda: secrets.token_urlsafe(24)
     may_reach: Callable[[str], str | None] = lambda _agent: None
+    is_gone: Callable[[str], str | None] = lambda _agent: None
+    room: Callable[[], schedule.Room] | None = None
+    """What calls may run now, where there are calls; else the settings say it."""
     now: str = ""
     _touched: set[str] = field(default_factory=set)
+    _jumps: JumpWatch = field(default_factory=JumpWatch)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -79,6 +79,11 @@ class Engine:
         with self.store.transaction():
             self.now = self.clock.now()
             self._touched.clear()
+            if jump := self._jumps.look(self.now, self.clock.monotonic()):
+                why = f"it moved by {jump:+.0f} s in no time: it was set, or the machine slept"
+                self.record(Event(Kind.ALARM, None, {"at": self.now, "what": "clock", "why": why}))
+                for event in rewound.kept(self.store, self.now, jump):
+                    self.record(event)
             yield
             self.store.mark_for_rendering(self._touched)
 
@@ -89,11 +94,14 @@ class Engine:
 
         Raises Refused or PlanError, and then nothing was recorded.
         """
-        require(role, _VERBS.get(type(heard), Verb.TRANSITION) if role is Role.OPERATOR else Verb.TRANSITION)
-        view = None if task_id is None else self.store.view(task_id, family=_brings_plan(heard))
+        require(role, verb_of(heard, role))
+        view = None if task_id is None else self._view(task_id, heard)
         events: list[Event] = []
         worklist: deque[str] = deque()
         self._record(decide(view, heard, self._context(), role, actor), events, worklist)
+        if isinstance(heard, TurnEnded) and heard.called and not heard.harness:
+            moved = breaker.after_turn(self.store.breaker(heard.agent), heard.outcome, self.now, self.settings.breaker)
+            self._record(Decision((moved,) if moved else ()), events, worklist)
         while worklist:
             self._record(settle(self.store.view(worklist.popleft()), self._context()), events, worklist)
         if isinstance(heard, Redispatch) and view is not None and view.task.phase in (Phase.FAILED, Phase.COMPLETED):
@@ -101,24 +109,36 @@ class Engine:
                 events += self.hear(fallen, Retry())
         return events
 
+    def _view(self, task_id: str, heard: Input) -> View:
+        """The task as a decision about `heard` has to see it."""
+        asks = isinstance(heard, OfApproval)
+        view = self.store.view(task_id, family=_brings_plan(heard), approvals=asks)
+        match heard:
+            case ActionPrepared(action=action, digest=digest):
+                key = action.idempotency_key or derived_key(view.task.local_id, action, digest)
+            case ActionStarted(approval_id=name):
+                key = next((row.idempotency_key for row in view.approvals if row.id == name), "")
+            case _:
+                return view
+        return replace(view, same_key=self.store.performed_under(key))
+
     def command(self, task: Task, heard: Retry | Cancel | Unblock, actor: str) -> list[Event]:
-        """An operator's order, with its reach: a retry reopens the failed tree around the task. Raises Refused."""
+        """An operator's order, with its reach: a retry opens what ended around the task. Raises Refused."""
+        if not isinstance(heard, Retry):
+            return self.hear(task.id, heard, Role.OPERATOR, actor)
         events: list[Event] = []
-        reach = self._reach(task, heard)
-        for target in reach if task.id in reach else (task.id,):
-            plain = heard if target == task.id or not isinstance(heard, Retry) else Retry()
-            events += self.hear(target, plain, Role.OPERATOR, actor)
+        for target in reach.retried(self.store, task, heard):
+            named = target == task.id or heard.only_failed
+            events += self.hear(target, Retry(heard.instructions if named else ""), Role.OPERATOR, actor)
         return events
 
-    def _reach(self, task: Task, heard: Retry | Cancel | Unblock) -> Sequence[str]:
-        """Which tasks an order concerns: for a retry the failed ancestors first, then all that fell with them."""
-        if not isinstance(heard, Retry):
-            return (task.id,)
-        top = task
-        while top.parent is not None and (parent := self.store.task(top.parent)) and parent.phase is Phase.FAILED:
-            top = parent
-        fallen = [top.id] if top.phase in TERMINAL or top.id == task.id else []
-        return fallen + self.store.fallen_below(top.id, also=task.id)
+    def read(self, task_id: str, role: Role, actor: str) -> Task:
+        """The task, if this caller may read it. Raises Refused; KeyError for an unknown id."""
+        task = self.store.task(task_id)
+        if task is None:
+            raise KeyError(task_id)
+        require_read(role, actor, task)
+        return task
 
     def needs_of_edited(self, parent: Task, planned: PlannedChild) -> tuple[str, ...]:
         """The ids of what an edited child needs. Raises PlanError when it could no longer be carried out."""
@@ -141,21 +161,56 @@ class Engine:
     def new_id(self, prefix: str) -> str:
         return self.ids.new(prefix, self.now or self.clock.now())
 
+    @property
+    def pacing(self) -> Pacing:
+        return Pacing(self.store, self.settings.slots_per_agent, self.settings.turns_per_hour, self.is_gone)
+
+    def close_breaker(self, agent: str, actor: str) -> list[Event]:
+        """The operator's order; inside a batch. Raises Refused when it is closed."""
+        event = breaker.ordered(self.store.breaker(agent), self.now, actor)
+        if event is None:
+            raise Refused("not-blocked", f"the breaker of {agent} is closed", "See `mailboxd status`.")
+        self.record(event)
+        return [event]
+
+    def look_again(self) -> None:
+        """Ask of every weak spec whether it still is: what the configuration says of its checks may have changed."""
+        for task_id in self.store.drafts():
+            self.hear(task_id, TimePassed())
+
     def tick(self) -> None:
         """Everything whose moment has come."""
+        for broken in self.store.broken():
+            if (event := breaker.pause_over(broken, self.now)) is not None:
+                self.record(event)
         for task_id in self.store.due(self.now):
             self.hear(task_id, TimePassed())
+        for task_id, approval_id in self.store.expired_approvals(self.now):
+            self.hear(task_id, ApprovalExpired(approval_id))
 
     def schedule(self) -> int:
         """Start what is ready and has a slot; inside a batch. Returns how many were started."""
-        started = 0
+        started, slots = 0, self._slots()
         while True:
             ready = [schedule.Ready(*row) for row in self.store.ready(self.now, self.settings.slots)]
-            picked = schedule.pick(ready, self.store.busy(), self.settings.slots, self.settings.slots_per_agent)
+            busy = self.store.busy(self.now)
+            allowed = self.pacing.allowed({*busy, *(item.executor for item in ready)}, self.now)
+            picked = schedule.pick(ready, busy, slots, self.settings.slots_per_agent, allowed)
             now_started = sum([self._start(task_id) for task_id in picked])
             if not now_started:
                 return started
             started += now_started
+            settled = not (self.settings.turns_per_hour or any(item.by_children for item in ready))
+            if settled and schedule.is_full(busy, slots - now_started, allowed):
+                return started  # what only now became ready needs a slot as well
+
+    def _slots(self) -> int:
+        """How many turns may be under way; what keeps further ones waiting is noted for `why` and `status`."""
+        if self.room is None:
+            return self.settings.slots
+        room = self.room()
+        self.store.note_room(room)
+        return len(room.running) + room.left
 
     def _start(self, task_id: str) -> bool:
         """False when it is no longer ready: the start of one before it may have ended their parent."""
@@ -176,8 +231,16 @@ class Engine:
             jitter=self.random.random(),
             jitter_share=self.settings.jitter_share,
             limits=self.settings.limits,
+            escalation=self.settings.escalation,
+            heartbeat=self.settings.heartbeat,
             is_free=self.store.is_free,
             may_reach=self.may_reach,
+            may_use=partial(unknown_harness, self.settings.harnesses),
+            may_check=partial(may_not_run, self.settings.checks),
+            may_perform=self.settings.may_perform,
+            approval_seconds=self.settings.approval_seconds,
+            notifies=self.settings.notifies,
+            approvers=self.settings.approvers,
         )
 
     def _record(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
@@ -189,7 +252,9 @@ class Engine:
                 continue
             if event.kind is Kind.TASK_TRANSITIONED:
                 worklist += self._woken(event.task, event.data)
-            elif event.kind in (Kind.REVIEW_APPENDED, Kind.NEEDS_CHANGED) or (
+            elif event.kind in (Kind.TURN_ENDED, Kind.USAGE_REPORTED):
+                worklist += [above.id for above in self.store.budgeted(event.task)]
+            elif event.kind in _SETTLES or (
                 event.kind is Kind.TASK_CREATED and not born.issuperset(event.data["needs"])
             ):
                 worklist.append(event.task)
@@ -222,6 +287,8 @@ def _brings_plan(heard: Input) -> bool:
 
 def _effect_id(effect: Effect) -> str:
     match effect:
+        case RunCheck(check_run_id=name):
+            return name
         case RunTurn(turn_id=name) | LookUp(turn_id=name):
             return name
         case Send(message_id=name) | Bounce(message_id=name):

@@ -7,6 +7,7 @@ An agent that fails is a value (`core.inputs.Outcome`), never an exception.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 
 EXIT_OK = 0
@@ -95,7 +96,31 @@ class WorldError(MailboxdError):
 
 
 class StoreError(WorldError):
-    """The database cannot be read or written: full, locked, damaged. What was not committed has not happened."""
+    """The database cannot be read or written: full, locked, damaged. What was not committed has not happened.
+
+    Nothing goes on after it: whoever catches a WorldError raises this one again.
+    """
+
+
+class NoRoomError(StoreError):
+    """There is no room for the database: the disk, its inodes, a quota or a limit. It can be gone on with later."""
+
+
+class BusyError(StoreError):
+    """Another process keeps the database locked. It can be gone on with later."""
+
+
+class DamagedError(StoreError):
+    """The database is damaged, gone, or another workspace's: a person has to mend it, and nothing is made anew."""
+
+
+class FailingDiskError(StoreError):
+    """The disk failed (EIO). What a later fsync says proves nothing: nothing is tried again, the process must end."""
+
+
+def world_error(text: str, cause: OSError) -> WorldError:
+    """What the operating system refused, by whether anything may be tried again."""
+    return FailingDiskError(text) if cause.errno == errno.EIO else WorldError(text)
 
 
 class LockedError(WorldError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from mailboxd.core.times import to_epoch
+from mailboxd.core.times import to_epoch, to_text
 
 PREFIXES = ("tsk", "att", "trn", "rev", "art", "apr", "msg")
 """Task, attempt, turn, review, artifact, approval, message."""
@@ -18,6 +18,8 @@ PREFIXES = ("tsk", "att", "trn", "rev", "art", "apr", "msg")
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RANDOM_BITS = 80
 _DIGITS = 26
+_LAST = 253_402_300_800_000
+"""Milliseconds from 1970 to the year 10,000, which no time of ours can say."""
 
 
 class Ids:
@@ -43,6 +45,18 @@ class Ids:
         else:
             self._latest = milliseconds << _RANDOM_BITS | self._random(_RANDOM_BITS)
         return f"{prefix}_{_base32(self._latest)}"
+
+
+def time_of(name: str) -> str | None:
+    """The moment at which an id was made, as it says itself; None for what is no id of ours."""
+    prefix, _, digits = name.partition("_")
+    if prefix not in PREFIXES or len(digits) != _DIGITS or not set(digits) <= set(_ALPHABET):
+        return None
+    number = 0
+    for digit in digits:
+        number = number << 5 | _ALPHABET.index(digit)
+    milliseconds = number >> _RANDOM_BITS
+    return to_text(milliseconds / 1000) if milliseconds < _LAST else None
 
 
 def _base32(number: int) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mailboxd.core.attempts import SKIP
+from mailboxd.core.approvals import Decision, Resolve
+from mailboxd.core.conversation import SKIP
 from mailboxd.core.effects import Bounce, Resend
-from mailboxd.core.events import Event, Kind
+from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
-    Answer,
     Cancel,
     Clarification,
     Input,
@@ -21,14 +21,16 @@ from mailboxd.core.inputs import (
     Redispatch,
     Reply,
     Steer,
-    Unreadable,
 )
 from mailboxd.core.local_ids import distinct, root_local_id
+from mailboxd.core.outcomes import Answer, Unreadable
 from mailboxd.core.specs import apply
-from mailboxd.core.terms import OPERATORS
+from mailboxd.core.terms import OPERATORS, Phase
 from mailboxd.core.types import Origin, Plan, Task
+from mailboxd.core.usage import Usage
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.keys.trust import Proof, Trust, require_operator
 from mailboxd.messages.answer import answer_of
 from mailboxd.messages.codec import Parsed, parse
 from mailboxd.messages.message import Message
@@ -47,21 +49,24 @@ from mailboxd.messages.models import (
     TaskMessage,
 )
 from mailboxd.messages.plan import parse_plan
+from mailboxd.messages.spec import rewritten
 from mailboxd.receipts import File, reason_of, receipt
 
 
 class Intake:
     """Judges arrivals for one engine. Use inside `engine.batch()`."""
 
-    def __init__(self, engine: Engine, *, accept_plain: bool = True) -> None:
+    def __init__(self, engine: Engine, *, accept_plain: bool = True, trust: Trust | None = None) -> None:
         self._engine = engine
         self._accept_plain = accept_plain
+        self._trust = trust
         self._store = engine.store
 
     def parse(self, file: File) -> Parsed | MessageError:
         """Read a file's message; pure, so that what is incomplete can be left for later before anything is recorded."""
         try:
-            parsed = parse(file.raw or b"", file.name)
+            raw = file.raw or b""
+            parsed = parse(raw, file.name, max_bytes=len(raw))  # the inbox has judged its size, by the configuration
         except MessageError as error:
             return error
         if parsed.plain and not self._accept_plain:
@@ -73,39 +78,42 @@ class Intake:
     def receive(self, file: File, parsed: Parsed) -> str:
         """Let a message happen, and record it with its verdict, which is returned (docs/messages.md has the words)."""
         message = parsed.message
+        proof = self._trust.examine(file.raw or b"", message) if self._trust else Proof()
         try:
-            verdict, task = self._judge(message, parsed.sha256)
+            if self._trust:
+                self._trust.admit(proof, message.from_)
+            verdict, task = self._judge(message, parsed.sha256, proof)
         except (MessageError, PlanError, Refused) as error:
-            self.reject(file, error, message)
+            self.reject(file, error, message, proof)
             return "rejected"
-        row = receipt(self._engine, file, verdict, message)
+        row = receipt(self._engine, file, verdict, message, proof)
         data: dict[str, Any] = {"at": self._engine.now, "message": row}
-        if parsed.warnings:
-            data["warnings"] = list(parsed.warnings)
+        if warnings := [*parsed.warnings, *([f"signature: {proof.problem}"] if proof.problem else ())]:
+            data["warnings"] = warnings
         self._keep(file)
         self._engine.record(Event(Kind.MESSAGE_RECEIVED, task, data, actor=message.from_))
         return verdict
 
-    def reject(self, file: File, error: MessageError | PlanError | Refused, message: Message | None = None) -> None:
+    def reject(
+        self,
+        file: File,
+        error: MessageError | PlanError | Refused,
+        message: Message | None = None,
+        proof: Proof | None = None,
+    ) -> None:
         """Record why a file is not accepted, and tell the sender of a task."""
-        row = receipt(self._engine, file, "rejected", message)
+        row = receipt(self._engine, file, "rejected", message, proof)
         row["reason"] = reason_of(error)
+        again = self._store.was_rejected(file.sha256)  # however often it is dropped: its sender has been told
         self._keep(file)
         self._engine.record(Event(Kind.MESSAGE_REJECTED, None, {"at": self._engine.now, "message": row}))
-        if isinstance(message, TaskMessage) and error.rule != "id-conflict":
-            self._engine.order(
-                "",
-                Bounce(
-                    self._engine.new_id("msg"),
-                    message.from_,
-                    message.task_id,
-                    message.subtask_id or message.task_id,
-                    str(error),
-                    in_reply_to=message.message_id,
-                    attempt_id=message.attempt_id,
-                    reply_token=message.reply_token,
-                ),
+        if isinstance(message, TaskMessage) and error.rule != "id-conflict" and not again:
+            new, sub = self._engine.new_id("msg"), message.subtask_id or message.task_id
+            ids = {"in_reply_to": message.message_id, "attempt_id": message.attempt_id}
+            bounce = Bounce(
+                new, message.from_, message.task_id, sub, str(error), reply_token=message.reply_token, **ids
             )
+            self._engine.order("", bounce)
 
     def _keep(self, file: File) -> None:
         if file.raw is not None and file.sha256 is not None:
@@ -113,7 +121,7 @@ class Intake:
 
     # -------------------------------------------------------------- verdicts
 
-    def _judge(self, message: AnyMessage, sha256: str) -> tuple[str, str | None]:
+    def _judge(self, message: AnyMessage, sha256: str, proof: Proof) -> tuple[str, str | None]:
         earlier = self._store.earlier(message.message_id, sha256)
         if earlier is not None:
             if earlier.sha256 != sha256:
@@ -129,13 +137,18 @@ class Intake:
             case AnswerMessage() | SteerMessage() | CancelMessage():
                 return self._order(message)
             case ApprovalMessage():
-                raise Refused(
-                    "unsigned-approval",
-                    "an approval by file needs the operator's signature, which this version cannot check",
-                    "Approvals cannot be given in this version.",
-                )
+                return self._approval(message, require_operator(proof, message.from_))
             case _:
                 raise Refused("unknown-type", f"nothing is known to do with a {message.type}")
+
+    def _approval(self, message: ApprovalMessage, actor: str) -> tuple[str, str | None]:
+        """The operator's decision, signed. One about nothing that is asked here decides nothing later either."""
+        asked = self._store.approval(message.approval_id)
+        if asked is None:
+            return "orphan", None
+        decided = Resolve(asked.id, Decision(message.decision), message.text.strip())
+        self._engine.hear(asked.task, decided, Role.OPERATOR, actor)
+        return "accepted", asked.task
 
     def _task(self, message: TaskMessage) -> tuple[str, str | None]:
         """New work, the same work again, or ended work that is given out anew (section 2, "Repeats")."""
@@ -145,7 +158,8 @@ class Intake:
             return self._new_task(message, origin)
         if origin.attempt > known.origin.attempt and origin.attempt_id != known.origin.attempt_id:
             findings = message.section("Findings") or "The work was given out again."
-            self._engine.hear(known.id, Redispatch(message.spec(), origin, findings), actor=message.from_)
+            again = Redispatch(message.spec(), origin, findings, message.deadline)
+            self._engine.hear(known.id, again, actor=message.from_)
             return "accepted", known.id
         if known.phase.is_terminal:
             self._engine.order(known.id, Resend())
@@ -155,6 +169,9 @@ class Intake:
     def _new_task(self, message: TaskMessage, origin: Origin) -> tuple[str, str | None]:
         settings = self._engine.settings
         depth = message.depth or 0
+        most = settings.open_per_sender
+        if most and self._store.has_open(message.from_, most):
+            raise Refused("too-many-open", f"{message.from_} has {most} unfinished tasks here", "Wait for some to end.")
         if depth > settings.limits.depth:
             raise MessageError(
                 "too-deep",
@@ -173,22 +190,24 @@ class Intake:
             origin=origin,
             depth=depth,
             plan=_plan(message),
-            planned_actions=message.section("Planned Actions"),
             cancelled=self._cancelled_before(message),
         )
-        return "accepted", self.create(new, actor=message.from_).id
+        return "accepted", self._begin(new, actor=message.from_)
 
     def create(self, new: NewTask, actor: str) -> Task:
         """Record a new task; inside a batch. Raises PlanError when its plan cannot be carried out."""
-        self._engine.hear(None, new, actor=actor)
-        task = self._store.by_local_id(new.local_id)
+        task = self._store.task(self._begin(new, actor))
         if task is None:
             raise AssertionError(f"{new.local_id} was not recorded")
         return task
 
+    def _begin(self, new: NewTask, actor: str) -> str:
+        """The id of the new task: what is recorded first is that it came into being."""
+        return str(self._engine.hear(None, new, actor=actor)[0].task)
+
     def free_local_id(self, wanted: str) -> str:
         ordinal = 1
-        while self._store.by_local_id(distinct(wanted, ordinal)) is not None:
+        while not self._store.is_free(distinct(wanted, ordinal)):
             ordinal += 1
         return distinct(wanted, ordinal)
 
@@ -206,8 +225,9 @@ class Intake:
             _said(message),
             message.attempt_id,
             message.reply_token,
-            older_attempt=message.attempt_id is not None and self._store.knows_attempt(task.id, message.attempt_id),
+            older_attempt=self._store.had_attempt(task.id, message.attempt_id, message.from_),
             ordinal=message.attempt,
+            usage=_usage(message),
         )
         events = self._engine.hear(task.id, heard, actor=message.from_)
         return ("late" if any(event.kind is Kind.REPLY_LATE for event in events) else "accepted"), task.id
@@ -215,7 +235,8 @@ class Intake:
     def _child(self, message: Message) -> Task | None:
         if message.subtask_id is None:
             return self._store.by_local_id(message.task_id)
-        return self._store.child(message.task_id, message.subtask_id)
+        child = self._store.child(message.task_id, message.subtask_id)
+        return child or self._store.given_root(message.task_id, message.subtask_id, message.from_)
 
     def _order(self, message: Message) -> tuple[str, str | None]:
         """Something for work that the sender gave us: an answer, new instructions, a cancel."""
@@ -224,16 +245,18 @@ class Intake:
             task = self._store.by_local_id(root_local_id(message.task_id, message.subtask_id))
         if task is None:
             return "orphan", None
+        overtaken = isinstance(message, CancelMessage) or message.from_ not in OPERATORS
+        if task.phase.is_terminal and overtaken and not isinstance(message, SteerMessage):
+            return "late", task.id  # it has ended while the answer was on its way: nobody did anything wrong
         text = message.text.strip()
         heard: Input
         match message:
             case AnswerMessage():
-                heard = Clarification(message.from_, text, ends=text == SKIP)
+                spec = rewritten(task.spec, text) if task.phase is Phase.SPEC_DRAFT else None
+                heard = Clarification(message.from_, text, text == SKIP, spec)
             case SteerMessage():
                 heard = Steer(message.from_, text)
             case _:
-                if task.phase.is_terminal:
-                    return "late", task.id
                 heard = Cancel(message.from_, text)
         self._engine.hear(task.id, heard, actor=message.from_)
         return "accepted", task.id
@@ -246,6 +269,13 @@ def _said(message: AnyMessage) -> Answer | Progress:
     if isinstance(said, Unreadable):
         raise MessageError("unreadable", said.problem, "See docs/messages.md.")
     return said
+
+
+def _usage(message: AnyMessage) -> Usage:
+    """What a reply says that the work cost, as one sum of tokens."""
+    if not isinstance(message, ReplyMessage):
+        return Usage()
+    return Usage(output_tokens=message.usage_tokens, cost_usd=message.cost_usd)
 
 
 def _plan(message: Message) -> Plan | None:

@@ -1,6 +1,7 @@
 """Log lines: one per record, readable or JSON, in which nothing foreign can forge another line or move the cursor.
 
-Modules log with `logging.getLogger(__name__)`. What a line is about goes into `extra={"task": ..., "attempt": ...}`.
+Modules log with `logging.getLogger(__name__)`. What a line is about goes into `extra`: task, attempt, trace. The trace
+is written in JSON only, where it is looked for.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 
 _FIELDS = ("task", "attempt")
+_SEARCHED = (*_FIELDS, "trace")
 _LONGEST_MESSAGE = 2_048
 _LONGEST_TRACE = 16_384
 # C0, DEL and C1 controls; line and paragraph separators; directions that reorder a line on screen; lone surrogates
@@ -53,7 +55,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time, level, source, message; task, attempt, exception where they apply."""
+    """One JSON object per line: time, level, source, message; task, attempt, trace, exception where they apply."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -61,7 +63,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "source": _source(record),
             "message": _message(record),
-            **_about(record),
+            **_about(record, _SEARCHED),
         }
         if trace := _trace(self, record):
             line["exception"] = trace
@@ -73,8 +75,8 @@ def _source(record: logging.LogRecord) -> str:
     return record.name.removeprefix("mailboxd.")
 
 
-def _about(record: logging.LogRecord) -> dict[str, str]:
-    values = ((name, getattr(record, name, None)) for name in _FIELDS)
+def _about(record: logging.LogRecord, names: tuple[str, ...] = _FIELDS) -> dict[str, str]:
+    values = ((name, getattr(record, name, None)) for name in names)
     return {name: str(value) for name, value in values if value is not None}
 
 

@@ -1,14 +1,20 @@
 """Whom this agent may give work to, as OpenClaw's own configuration says. No file of ours lists peers.
 
+OpenClaw is asked when the daemon starts, when its configuration file changes (a `stat` per round), soon after somebody
+was refused, and now and then, because a file that it includes is not watched. While a change is being asked about
+nothing is judged: a plan is refused by the rules as they are, not as they were.
+
 The last good answer is kept in the database: turns still run when the commands that list agents fail. Until there
-ever was an answer nobody is refused here; OpenClaw refuses an unknown agent by itself.
+ever was one nobody else is given work: `openclaw agent` is the operator's surface and would refuse nobody.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mailboxd.agents.callfiles import Exit
@@ -17,8 +23,9 @@ from mailboxd.agents.discovery import (
     MINIMUM_VERSION,
     Messaging,
     parse_agents,
-    parse_allowed,
+    parse_config_file,
     parse_messaging,
+    parse_rules,
     parse_version,
 )
 from mailboxd.agents.openclaw import OpenClaw
@@ -26,14 +33,30 @@ from mailboxd.agents.process import NotStarted
 from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.terms import OPERATORS, SELF
 from mailboxd.engine import Engine
+from mailboxd.errors import WorldError
+from mailboxd.messages.identity import brief_role
 from mailboxd.messages.prompts import Peer
+from mailboxd.workspace.files import Stamp
+from mailboxd.workspace.identity import said_identity
 
 _CALL_SECONDS = 60.0
+_NOW_AND_THEN = 900.0
+_IN_DOUBT = 60.0
+"""Seconds between two askings because somebody was refused."""
 _META = "peers"
-_log = logging.getLogger("mailboxd")
-_VERSION, _AGENTS = "discovery.version", "discovery.agents"
-_ALLOWED, _MESSAGING = "discovery.allowed", "discovery.messaging"
+_VERSION, _FILE = "discovery.version", "discovery.file"
+_AGENTS, _RULES, _MESSAGING = "discovery.agents", "discovery.allowed", "discovery.messaging"
+_CHANGEABLE = (_AGENTS, _RULES, _MESSAGING)
 EVERYBODY = Messaging(enabled=True, patterns=())
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An agent of this OpenClaw: what it is called, and where it lives."""
+
+    name: str
+    workspace: str = ""
 
 
 @dataclass(slots=True)
@@ -43,52 +66,86 @@ class Peers:
     openclaw: OpenClaw
     agent: str
     enabled: bool = True
-    known: dict[str, str] = field(default_factory=dict)
-    """Agent id -> display name."""
+    known: dict[str, Known] = field(default_factory=dict)
+    """By agent id."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """What the configuration says that agents are for, by id in lower case."""
     allowed: tuple[str, ...] | None = None
     """Whom this agent may reach; None = anybody that is known."""
+    ruled: bool = False
+    """OpenClaw has said so, now or to an earlier daemon. Until then nobody else is given work."""
     messaging: Messaging = EVERYBODY
     version: tuple[int, int, int] | None = None
     too_old: str = ""
     """Why this OpenClaw must not be used; empty = it may be."""
+    _config_file: str = ""
+    _queue: list[str] = field(default_factory=list)
     _waiting: set[str] = field(default_factory=set)
-    _remembered: bool = False
+    _holds: bool = True
+    """Nothing is judged before the answers are there."""
+    _seen: Stamp | None = None
+    _asked_at: float = 0.0
+    _in_doubt: bool = False
+    _stored: str = ""
 
     def load(self) -> None:
         """The answer that an earlier daemon got."""
-        stored: dict[str, Any] = json.loads(self.engine.store.meta(_META) or "{}")
-        self.known = stored.get("known", {})
-        self._remembered = bool(self.known)
+        self._stored = self.engine.store.meta(_META) or "{}"
+        stored: dict[str, Any] = json.loads(self._stored)
+        self.known = {name: Known(*said) for name, said in stored.get("known", {}).items()}
+        self._holds = not self.known
+        self.roles = stored.get("roles", {})
         allowed = stored.get("allowed")
         self.allowed = None if allowed is None else tuple(allowed)
+        self.ruled = bool(stored.get("ruled"))
+        self._config_file = stored.get("file", "")
+        self.calls.lane = stored.get("lane")
         if "messaging" in stored:
             enabled, patterns = stored["messaging"]
             self.messaging = Messaging(enabled, tuple(patterns))
 
     def ask(self) -> None:
-        """Begin to ask OpenClaw; the answers arrive through `ended`. A program that is missing is not asked."""
+        """Begin to ask OpenClaw everything; the answers arrive through `ended`."""
+        if self.enabled:
+            self._queue = [_VERSION, _FILE, *_CHANGEABLE]
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Start what there is to ask, and ask again where answers may be out of date; outside of any batch."""
         if not self.enabled:
             return
-        for name, argv in (
-            (_VERSION, self.openclaw.version_argv()),
-            (_AGENTS, self.openclaw.agents_list_argv()),
-            (_ALLOWED, self.openclaw.config_agents_argv()),
-            (_MESSAGING, self.openclaw.config_agent_to_agent_argv()),
-        ):
+        now = self.engine.clock.monotonic()
+        if not self._queue and not self._waiting:
+            self._look_again(now)
+        while self._queue and not self._must_pause(self._queue[0], now):
+            name = self._queue.pop(0)
+            if name == _AGENTS:
+                self._asked_at, self._seen, self._in_doubt = now, _stamp(self._config_file), False
             self.calls.discard(name)
             try:
-                self.calls.start(NewCall(name, "", name, _CALL_SECONDS), argv, self.engine.clock.monotonic())
-            except NotStarted:
+                self.calls.start(NewCall(name, "", name, _CALL_SECONDS), self._argv(name), now)
+            except NotStarted:  # a program that is missing is not asked
+                self._queue.clear()
+                self._asked_at, self._holds = now, False
                 return
+            except WorldError:
+                self._queue.insert(0, name)
+                raise
             self._waiting.add(name)
 
     @property
     def must_wait(self) -> bool:
-        """Whether nothing may start yet: no turn before the version is known, no plan before the peers are.
+        """Whether nothing may start or be judged yet.
 
-        What an earlier daemon learnt of the peers is used while they are asked again.
+        No turn before the version is known, no plan before the peers are, and none by rules that have changed. What an
+        earlier daemon learnt of the peers is used while they are asked at the start.
         """
-        return _VERSION in self._waiting or (bool(self._waiting) and not self._remembered)
+        asking = {*self._waiting, *self._queue}
+        return _VERSION in asking or (bool(asking) and self._holds)
+
+    @property
+    def is_asking(self) -> bool:
+        return bool(self._waiting)
 
     def owns(self, call: Call) -> bool:
         return call.id in self._waiting
@@ -97,24 +154,48 @@ class Peers:
         """Take an answer; inside a batch. One that cannot be read changes nothing."""
         self._waiting.discard(call.id)
         self.calls.discard(call.id)
-        if call.id == _VERSION:
-            self._take_version(exit_)
-        elif call.id == _AGENTS:
-            self.known = {peer.id: peer.name for peer in parse_agents(exit_) or ()} or self.known
-        elif call.id == _ALLOWED:
-            rule = parse_allowed(exit_, self.agent)
-            if rule is not None:
-                self.allowed = None if rule.anyone else tuple(sorted(rule.agents))
-        else:
-            self.messaging = parse_messaging(exit_, self.version or MESSAGING_BY_DEFAULT) or self.messaging
-        if not self._waiting and not self.known:
-            _log.warning("OpenClaw did not say which agents there are: whom plans may name is not checked")
-        answer = {
-            "known": self.known,
-            "allowed": self.allowed,
-            "messaging": (self.messaging.enabled, self.messaging.patterns),
+        match call.id:
+            case "discovery.version":
+                self._take_version(exit_)
+            case "discovery.file":
+                self._config_file = parse_config_file(exit_) or self._config_file
+            case "discovery.agents":
+                self._take_agents(exit_)
+            case "discovery.allowed":
+                self._take_rules(exit_)
+            case _:
+                self.messaging = parse_messaging(exit_, self.version or MESSAGING_BY_DEFAULT) or self.messaging
+        if not self._waiting and not self._queue:
+            self._holds = False
+            if not self.known:
+                _log.warning("OpenClaw did not say which agents there are; see `mailboxd doctor`")
+            self._store()
+
+    # -------------------------------------------------------------- asking
+
+    def _look_again(self, now: float) -> None:
+        if self._config_file and _stamp(self._config_file) != self._seen:
+            _log.info("%s has changed: OpenClaw is asked which agents there are", self._config_file)
+            self._queue, self._holds = list(_CHANGEABLE), True
+        elif now - self._asked_at >= (_IN_DOUBT if self._in_doubt else _NOW_AND_THEN):
+            self._queue = list(_CHANGEABLE)
+
+    def _must_pause(self, name: str, now: float) -> bool:
+        """One question at a time where memory is short; none about the rules before it is known which file to watch."""
+        if name in _CHANGEABLE and _FILE in self._waiting and not self._config_file:
+            return True
+        room = self.calls.room(now)
+        return bool(self._waiting) and room.free_bytes is not None and room.free_bytes < room.call_bytes
+
+    def _argv(self, name: str) -> tuple[str, ...]:
+        asks = {
+            _VERSION: self.openclaw.version_argv,
+            _FILE: self.openclaw.config_file_argv,
+            _AGENTS: self.openclaw.agents_list_argv,
+            _RULES: self.openclaw.config_agents_argv,
+            _MESSAGING: self.openclaw.config_agent_to_agent_argv,
         }
-        self.engine.store.set_meta(_META, json.dumps(answer))
+        return asks[name]()
 
     def _take_version(self, exit_: Exit) -> None:
         self.version = parse_version(exit_)
@@ -125,18 +206,70 @@ class Peers:
                 f"turn again. Install {wanted} or newer, or name another one in openclaw.command."
             )
 
+    def _take_agents(self, exit_: Exit) -> None:
+        found = parse_agents(exit_)
+        people = [peer.id for peer in found or () if peer.id.lower() in OPERATORS]
+        if people:
+            _log.warning("the agent %s is called like a person, and is given nothing: rename it", ", ".join(people))
+        if found:
+            self.known = {peer.id: Known(peer.name, peer.workspace) for peer in found if peer.id not in people}
+
+    def _take_rules(self, exit_: Exit) -> None:
+        rules = parse_rules(exit_, self.agent)
+        if rules is not None:
+            self.allowed = None if rules.allowed.anyone else tuple(sorted(rules.allowed.agents))
+            self.roles, self.calls.lane, self.ruled = rules.roles, rules.lane, True
+
+    def _store(self) -> None:
+        answer = {
+            "known": {name: (one.name, one.workspace) for name, one in self.known.items()},
+            "roles": self.roles,
+            "allowed": self.allowed,
+            "ruled": self.ruled,
+            "messaging": (self.messaging.enabled, self.messaging.patterns),
+            "file": self._config_file,
+            "lane": self.calls.lane,
+        }
+        text = json.dumps(answer)
+        if text != self._stored:
+            self._stored = text
+            self.engine.store.set_meta(_META, text)
+
+    # -------------------------------------------------------------- what is known
+
     def may_reach(self, agent: str) -> str | None:
-        """Why `agent` may not be given work; None = it may. Ids match case-insensitively."""
+        """Why `agent` may not be given work, and who may be; None = it may. Ids match case-insensitively."""
+        refused = self._refused(agent)
+        self._in_doubt = self._in_doubt or refused is not None
+        return refused
+
+    def is_gone(self, agent: str) -> str | None:
+        """Why nobody does what was planned for `agent` any more, as far as OpenClaw has said; None = somebody does."""
+        return self._refused(agent) if self.ruled and self.known else None
+
+    def _refused(self, agent: str) -> str | None:
         if agent == SELF or agent.lower() == self.agent.lower():
             return None
+        if agent.lower() in OPERATORS:
+            return f"{agent} means a person, who is asked with a question, not an agent"
+        if self.enabled and not self.ruled:
+            return f"OpenClaw has not said yet whom {self.agent} may give work to; `mailboxd doctor` says why"
         if self.known and agent.lower() not in {name.lower() for name in self.known}:
-            return f"there is no agent {agent}; there are {', '.join(sorted(self.known))}"
+            return f"there is no agent {agent}; {self.agent} may give work to {self._reachable()}"
         if self.allowed is not None and agent.lower() not in self.allowed:
-            allowed = ", ".join(self.allowed) or "nobody"
-            return f"OpenClaw's configuration does not let {self.agent} give work to {agent}; it may reach {allowed}"
+            why = f"OpenClaw's configuration does not let {self.agent} give work to {agent}"
+            return f"{why}; it may reach {self._reachable()}"
         if not self.messaging.permits(self.agent, agent):
-            return f"OpenClaw's tools.agentToAgent does not let {self.agent} send work to {agent}"
+            why = f"OpenClaw's tools.agentToAgent does not let {self.agent} send work to {agent}"
+            return f"{why}; it may reach {self._reachable()}"
         return None
+
+    def _reachable(self) -> str:
+        return ", ".join(name for name in sorted(self.known) if self._permitted(name)) or "nobody"
+
+    def _permitted(self, name: str) -> bool:
+        allowed = self.allowed is None or name.lower() in self.allowed
+        return name.lower() != self.agent.lower() and allowed and self.messaging.permits(self.agent, name)
 
     def route(self, agent: str) -> str | None:
         """Why a message cannot be handed to `agent`; None = it can. An answer needs no permission, only a receiver."""
@@ -147,10 +280,20 @@ class Peers:
         return None
 
     def offered(self) -> tuple[Peer, ...]:
-        """The peers a plan may name."""
-        names = sorted(self.known) if self.known else sorted(self.allowed or ())
-        return tuple(
-            Peer(name, self.known.get(name, ""))
-            for name in names
-            if name != self.agent and self.may_reach(name) is None
-        )
+        """The peers a plan may name, with what they are for: the configuration says it, else their IDENTITY.md."""
+        if not self.known:
+            return tuple(Peer(name) for name in sorted(self.allowed or ()) if name != self.agent)
+        return tuple(Peer(name, self._does(name)) for name in sorted(self.known) if self._permitted(name))
+
+    def _does(self, name: str) -> str:
+        known = self.known[name]
+        role = self.roles.get(name.lower()) or said_identity(known.workspace)
+        called = known.name if known.name.lower() != name.lower() else ""
+        return "; ".join(text for text in (brief_role(called), brief_role(role)) if text)
+
+
+def _stamp(path: str) -> Stamp | None:
+    try:
+        return Stamp.of(Path(path).stat()) if path else None
+    except OSError:
+        return None

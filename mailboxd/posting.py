@@ -6,25 +6,25 @@ attempt id or token it sent); with any other an unknown outcome is recorded as u
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.dispatcher import Dispatcher
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.calls import PATIENCE, Call, Calls, NewCall
+from mailboxd.core import account
 from mailboxd.core.effects import Bounce, Send
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.inputs import Failed, Outcome, Succeeded
+from mailboxd.core.outcomes import Failed, Outcome, Succeeded
 from mailboxd.core.retry import backoff
 from mailboxd.core.session import message_key
 from mailboxd.core.terms import OPERATORS
 from mailboxd.core.times import plus
 from mailboxd.engine import Engine
-from mailboxd.outgoing import Outgoing
+from mailboxd.outgoing import Outgoing, file_name, row_of_sent
 from mailboxd.store.store import Order
 from mailboxd.workspace.files import directory, open_regular, read_up_to, world_errors
 from mailboxd.workspace.layout import Workspace
@@ -38,12 +38,14 @@ _LARGEST = 8 << 20
 class Posting:
     engine: Engine
     calls: Calls
-    openclaw: OpenClaw
+    dispatcher: Dispatcher
     outgoing: Outgoing
     ws: Workspace
     route: Callable[[str], str | None]
     """Why an agent cannot be told anything; None = it can."""
     reports: list[Callable[[], None]]
+    sign: Callable[[bytes], bytes] = bytes
+    """Signs a message of ours, where there is a key; else gives it back as it is."""
     _calls: dict[str, Order] = field(default_factory=dict)
 
     def owns(self, call: Call) -> bool:
@@ -57,19 +59,12 @@ class Posting:
 
         What an earlier daemon wrote is kept as it is: a message is made once. Raises WorldError.
         """
-        name = _file_name(message_id, kind, local_id)
-        raw = self._read(f"outbox/{name}") or raw
-        deliver(self.ws.outbox, name, raw)
+        name = file_name(message_id, kind, local_id)
+        raw = self._read(f"outbox/{name}") or self.sign(raw)
+        deliver(self.ws.outbox, name, raw, below=self.ws.root)
         if self.engine.store.sent_path(message_id) is None:
             self.reports.append(lambda: self._record_sent(message_id, kind, to, name, raw, task))
         return raw
-
-    def record_written(self, message_id: str, kind: str, order: Order) -> None:
-        """Record a message that an earlier daemon wrote and handed over, but did not come to record."""
-        if self.engine.store.sent_path(message_id) is None:
-            name = _file_name(message_id, kind, self.engine.store.local_id(order.task))
-            if raw := self._read(f"outbox/{name}"):
-                self.reports.append(lambda: self._record_sent(message_id, kind, order.agent, name, raw, order.task))
 
     def begin(self, order: Order) -> bool:
         """Write a message and hand it over, or what of that an earlier daemon has not done yet."""
@@ -148,11 +143,11 @@ class Posting:
         if found is State.RUNNING and self.calls.adopt(call, now):
             self._calls[call_id] = order
             return True
-        if len(self.calls.running) >= self.engine.settings.slots:
+        if not self.calls.has_room(now) or self.engine.pacing.is_shut(to):
             return False
         file = self.calls.prepare(call_id, raw)
         try:
-            self.calls.start(call, self.openclaw.turn_argv(to, key, file, timeout), now)
+            self.calls.start(call, self.dispatcher.turn_argv(to, key, file, timeout), now)
         except NotStarted as missing:
             failed = Failed(str(missing), started=False)
             self.reports.append(lambda: self._settle(order, call_id, failed))
@@ -162,7 +157,8 @@ class Posting:
 
     def _settle(self, order: Order, call_id: str, outcome: Outcome) -> None:
         message_id = self._message_id(order) or ""
-        if isinstance(outcome, Succeeded):
+        self._record_cost(order, outcome)
+        if isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and outcome.silent):
             self.engine.store.finish(order.id)
             self.calls.discard_when_recorded(call_id)
             return
@@ -173,6 +169,13 @@ class Posting:
             self.engine.store.postpone(order.id, plus(self.engine.now, wait))
         else:
             self._give_up(order, message_id, self._receiver(order), error)
+
+    def _record_cost(self, order: Order, outcome: Outcome) -> None:
+        """A message that a model read has cost something, though it is no turn over the task."""
+        spent = account.entry("message", self._receiver(order), "", outcome)
+        if spent["usage"]:
+            spent |= {"at": self.engine.now, "fault": False, "ran": False}
+            self.engine.record(Event(Kind.TURN_ENDED, order.task or None, spent))
 
     def _knows_ids(self, order: Order) -> bool:
         """Whether the receiver deduplicates: it has shown an attempt id, so it is a mailboxd peer."""
@@ -193,25 +196,5 @@ class Posting:
         self.engine.store.finish(order.id, "failed" if reason else "done")
 
     def _record_sent(self, message_id: str, kind: str, to: str, name: str, raw: bytes, task: str) -> None:
-        message = _row(message_id, kind, self.engine.settings.agent, to, f"outbox/{name}", raw)
+        message = row_of_sent(message_id, kind, self.engine.settings.agent, to, f"outbox/{name}", raw)
         self.engine.record(Event(Kind.MESSAGE_SENT, task or None, {"at": self.engine.now, "message": message}))
-
-
-def _file_name(message_id: str, kind: str, local_id: str) -> str:
-    return f"{message_id}.{kind}.{local_id}"[:200] + ".md"
-
-
-def _row(message_id: str, kind: str, sender: str, to: str, path: str, raw: bytes) -> dict[str, object]:
-    return {
-        "id": message_id,
-        "direction": "out",
-        "message_id": message_id,
-        "type": kind,
-        "sender": sender,
-        "receiver": to,
-        "verdict": "sent",
-        "name": path.partition("/")[2],
-        "path": path,
-        "sha256": hashlib.sha256(raw).hexdigest(),
-        "size": len(raw),
-    }

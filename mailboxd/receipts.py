@@ -8,6 +8,7 @@ from typing import Any
 
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.keys.trust import Proof
 from mailboxd.messages.message import Message
 
 
@@ -22,8 +23,10 @@ class File:
     stamp: Mapping[str, Any]
 
 
-def receipt(engine: Engine, file: File, verdict: str, message: Message | None) -> dict[str, Any]:
-    """The row of `messages` for a file that has been judged."""
+def receipt(
+    engine: Engine, file: File, verdict: str, message: Message | None, proof: Proof | None = None
+) -> dict[str, Any]:
+    """The row of `messages` for a file that has been judged. `proof`: what its signature shows; None = not examined."""
     return {
         "id": engine.new_id("msg"),
         "direction": "in",
@@ -38,6 +41,8 @@ def receipt(engine: Engine, file: File, verdict: str, message: Message | None) -
         "sha256": file.sha256,
         "size": file.size,
         "stamp": dict(file.stamp),
+        "verified": proof.verified if proof else None,
+        "signer": proof.signer if proof else None,
     }
 
 

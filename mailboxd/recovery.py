@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,13 +12,15 @@ from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
 from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.effects import LookUp
-from mailboxd.core.inputs import Outcome
+from mailboxd.core.outcomes import Outcome
+from mailboxd.core.terms import LOOKUP_SECONDS
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.engine import Engine
 from mailboxd.store.store import Order
 
 _CALL_SECONDS = 60.0
 _LATER = 30.0
+_log = logging.getLogger("mailboxd")
 
 
 @dataclass(slots=True)
@@ -38,6 +41,8 @@ class Recovery:
     reports: list[Callable[[], None]]
     _asking: dict[str, _Asking] = field(default_factory=dict)
     _to_fetch: list[_Asking] = field(default_factory=list)
+    _answered: dict[str, float] = field(default_factory=dict)
+    """When the gateway was first seen to answer in a look-up, on the monotonic clock, by the order's id."""
 
     def owns(self, call: Call) -> bool:
         return call.id in self._asking
@@ -55,7 +60,7 @@ class Recovery:
 
     def begin(self, order: Order, effect: LookUp) -> bool:
         """Ask the ledger about the latest run of the session. False while there is no slot for the call."""
-        if len(self.calls.running) >= self.engine.settings.slots:
+        if not self.calls.has_room(self.engine.clock.monotonic()):
             return False
         return self._start(_Asking(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
 
@@ -68,6 +73,8 @@ class Recovery:
             asking.ledger = read_ledger(exit_)
         else:
             fetched = read_reply(asking.fetching.source, exit_, asking.fetching.run_id)
+            if fetched.answered:
+                self._answered.setdefault(asking.order.id, self.engine.clock.monotonic())
         if asking.ledger is None:
             raise AssertionError("a reply was fetched before the ledger was read")
         return self._next(asking, resolve(self.openclaw, self._lost(asking), asking.ledger, fetched))
@@ -75,6 +82,7 @@ class Recovery:
     def _next(self, asking: _Asking, step: Outcome | AskAgain | FetchReply) -> tuple[Order, LookUp, Outcome] | None:
         match step:
             case AskAgain(seconds):
+                self._tell(asking, seconds)
                 self.engine.store.postpone(asking.order.id, plus(self.engine.now, seconds))
                 return None
             case FetchReply() as fetch:
@@ -82,13 +90,36 @@ class Recovery:
                 self._to_fetch.append(asking)
                 return None
             case outcome:
+                self._answered.pop(asking.order.id, None)
                 return asking.order, asking.effect, outcome
 
     def _lost(self, asking: _Asking) -> Lost:
         task = self.engine.store.task(asking.order.task)
         timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
         waited = to_epoch(self.engine.now) - to_epoch(asking.order.at)
-        return Lost(asking.effect.session_key, asking.effect.run_id, waited, patience=timeout + 2 * _CALL_SECONDS)
+        since = self._answered.get(asking.order.id)
+        return Lost(
+            asking.effect.session_key,
+            asking.effect.run_id,
+            waited,
+            patience=timeout + LOOKUP_SECONDS,
+            heard=asking.effect.heard,
+            ready_for=None if since is None else self.engine.clock.monotonic() - since,
+        )
+
+    def _tell(self, asking: _Asking, seconds: float) -> None:
+        task = self.engine.store.task(asking.order.task)
+        said = asking.ledger.status if asking.ledger else "nothing"
+        _log.info(
+            "%s: nobody knows yet what became of its %s turn by %s (the ledger says: %s); asked again in %.0f s, "
+            "given up at %s",
+            task.local_id if task else asking.order.task,
+            asking.effect.turn,
+            asking.effect.agent,
+            said,
+            seconds,
+            plus(asking.order.at, (task.policy.timeout if task else 0) + LOOKUP_SECONDS),
+        )
 
     def _start(self, asking: _Asking, argv: tuple[str, ...], stage: str) -> bool:
         call_id = f"{asking.order.id}.{stage}"

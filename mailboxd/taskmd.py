@@ -6,32 +6,36 @@ illegal one is undone, kept beside the file and recorded.
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from mailboxd.blocked import HEADING, blocked_section
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.inputs import Cancel, ChildEdited, Edited, NewTask
+from mailboxd.core.inputs import Cancel, ChildEdited, Edited, NewTask, SpecWritten
+from mailboxd.core.mending import WRITABLE
 from mailboxd.core.specs import apply
 from mailboxd.core.status import child_status, task_status
-from mailboxd.core.terms import SELF, Mode, is_id
+from mailboxd.core.terms import SELF, Mode, Phase, is_id
 from mailboxd.core.times import to_epoch
-from mailboxd.core.types import PlannedChild, Spec, Task
+from mailboxd.core.types import Origin, PlannedChild, Task
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused, StoreError, WorldError
 from mailboxd.intake import Intake
 from mailboxd.messages.plan import DagNode
-from mailboxd.messages.taskedit import TaskEdit, compare
+from mailboxd.messages.seal import is_sealed, sealed, unsealed
+from mailboxd.messages.sections import Section, join_body
+from mailboxd.messages.spec import Sections, rewritten, shown_sections
+from mailboxd.messages.taskedit import TaskEdit, compare, divide, of_spec
 from mailboxd.messages.taskfile import TaskFile, parse_task_file, render_task_file
 from mailboxd.messages.templates import Templates
+from mailboxd.takeover import take_over
 from mailboxd.workspace.files import ObstructedError
 from mailboxd.workspace.taskfiles import Changed, Look, TaskFiles
 
 _log = logging.getLogger("mailboxd")
-_SEAL = re.compile(rb"\nrendered: ([0-9a-f]{16})(?=\n)")
+_STEER = "Steer it, or cancel it and send it again."
 
 
 def status_of(task: Task) -> str:
@@ -41,15 +45,16 @@ def status_of(task: Task) -> str:
 
 def planned_of(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ...] = ()) -> PlannedChild:
     """A child as its plan would name it now; `own` is the agent that is `self` here."""
-    spec = task.spec
+    spec, given_to = task.spec, task.stronger.instead_of or task.executor
     return PlannedChild(
         key=task.key,
-        agents=copies or (SELF if task.executor == own else task.executor,),
+        agents=copies or (SELF if given_to == own else given_to,),
         description=spec.goal,
         depends_on=needs,
         instructions=spec.instructions if spec.instructions != spec.goal else "",
         expected_output=spec.expected_output,
-        runtime=task.runtime,
+        checks=spec.checks,
+        planned_actions=spec.planned_actions,
         overrides=task.said,
         extra=task.extra,
     )
@@ -84,6 +89,7 @@ class TaskMarkdown:
         """What the task.md of a task shows."""
         children = self.engine.store.children(task.id) if task.mode is Mode.COORDINATING else []
         needs = self.engine.store.needs_by_key(task.id) if children else {}
+        blocked = blocked_section(self.engine.store, task, children, self.engine.clock.now())
         return TaskFile(
             task_id=task.task_id,
             title=task.title,
@@ -99,7 +105,7 @@ class TaskMarkdown:
             subtask_results=tuple((c.key, c.result or c.error) for c in children if c.phase.is_terminal),
             synthesised=task.result if task.mode is Mode.COORDINATING else "",
             extra_headers=task.extra,
-            extra_sections=_spec_sections(task.spec) + task.sections,
+            extra_sections=shown_sections(task.spec, task.title) + blocked + task.sections,
         )
 
     def _node(self, child: Task, needs: tuple[str, ...]) -> DagNode:
@@ -153,8 +159,8 @@ class TaskMarkdown:
 
     def restore(self) -> None:
         """Have the files rendered again that were deleted while no daemon ran; inside a batch."""
-        tasks = self.engine.store.open_shown()
-        self.engine.store.mark_for_rendering([task for task, local_id in tasks if not self.files.exists(local_id)])
+        tasks = {local_id: task for task, local_id in self.engine.store.open_shown()}
+        self.engine.store.mark_for_rendering([tasks[local_id] for local_id in self.files.missing(tasks)])
 
     def look_at(self, task: Task) -> str:
         """Take what was written into one task's file: its agent's turn is about to be judged.
@@ -176,9 +182,9 @@ class TaskMarkdown:
             written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md")
             with self.engine.store.savepoint():
                 if task is None:
-                    self._create(changed.local_id, written)
+                    self.create_task(changed.local_id, written)
                 else:
-                    self._edit(task, written)
+                    self._edit(task, written, changed.raw)
         except (MessageError, PlanError, Refused) as error:
             self._refuse(changed.local_id, changed.raw, task, str(error))
             if task is not None and task.mode is Mode.DIRECT and b"\n## DAG" in changed.raw:
@@ -195,34 +201,47 @@ class TaskMarkdown:
         if task is not None:
             self.engine.store.mark_for_rendering([task.id])  # also where the edit said nothing: the store's words stand
 
-    def _create(self, local_id: str, written: TaskFile) -> None:
+    def create_task(self, local_id: str, written: TaskFile) -> None:
+        """A task.md that no task is known for becomes one, where it says that it is; inside a batch."""
         sender = written.sender or "operator"
         if not is_id(sender):
             raise MessageError("bad-id", f"{sender[:80]!r} cannot be a sender", field="from")
         policy = apply(self.engine.settings.policy, written.overrides)
         plan = written.plan if written.dag else None
-        known = {heading.lower() for heading, _ in _spec_sections(written.spec())}
+        known = {heading.lower() for heading, _ in (*shown_sections(written.spec(), written.title), (HEADING, ""))}
+        task_id = written.task_id or local_id
+        subtask_id, message_id = self.engine.store.imported_work(sender, task_id) or (None, None)
         new = NewTask(
-            local_id,
-            None,
+            task_id if message_id or subtask_id else local_id,
+            subtask_id,
             local_id,
             sender,
             written.title or local_id,
             written.spec(),
             policy,
             plan=plan,
-            planned_actions=written.section("Planned Actions"),
+            origin=Origin(message_id=message_id),
             extra=written.extra_headers,
             sections=tuple(item for item in written.extra_sections if item[0].lower() not in known),
         )
-        self.intake.create(new, actor=sender)
+        take_over(self.engine, self.intake.create(new, actor=sender), written)
 
-    def _edit(self, task: Task, written: TaskFile) -> None:
-        edit = compare(self._shown.get(task.id) or self.picture(task), written)
+    def _edit(self, task: Task, written: TaskFile, raw: bytes) -> None:
+        current = self._shown.get(task.id) or self.picture(task)
+        edit = compare(current, written)
         if edit.problems:
             raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
+        fixed = [] if task.phase in WRITABLE else of_spec(edit.extra_sections, current.extra_sections)
+        if fixed and task.phase is not Phase.EXECUTING:
+            raise Refused(
+                "spec-fixed", f"{task.local_id} is {task.phase}: {', '.join(fixed)} can no longer change", _STEER
+            )
         with self.engine.store.savepoint():  # an illegal edit changes nothing, also where only its last part is
             self.apply(task, edit)
+        if fixed and any(heading in dict(current.extra_sections) for heading in fixed):
+            # its agent may have written the file from memory, and its results count; what it said of its spec is kept
+            why = f"{', '.join(fixed)} cannot change while it is {task.phase}; the rest is taken (spec-fixed). {_STEER}"
+            self._refuse(task.local_id, raw, task, why)
         # Until it is rendered again the file says what was written: whoever saves a second time changes that.
         picture = self.picture(self.engine.store.task(task.id) or task)
         keys = {node.key for node in written.dag} or {node.key for node in picture.dag}
@@ -235,15 +254,25 @@ class TaskMarkdown:
         cancelled with it.
         """
         children = {child.key: child for child in self.engine.store.children(task.id)}
-        known = {heading for heading, _ in _spec_sections(task.spec)}
-        sections = edit.extra_sections and tuple(item for item in edit.extra_sections if item[0] not in known)
+        ours = tuple(item for item in edit.extra_sections or () if item[0] == HEADING)
+        shown = shown_sections(task.spec, task.title) + ours
+        said, sections = divide(edit.extra_sections, shown, writable=task.phase in WRITABLE)
         heard = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections)
         if heard != Edited():
             self.engine.hear(task.id, heard, actor="task.md")
+        if said:
+            self._rewrite_spec(task, said)
         for planned in edit.changed:
             self._change(task, planned, children[planned.key])
         for key in edit.cancelled:
             self.engine.hear(children[key].id, Cancel("operator", "removed from task.md"), Role.OPERATOR, "task.md")
+
+    def _rewrite_spec(self, task: Task, said: Sections) -> None:
+        now = self.engine.store.task(task.id) or task  # the instructions may just have been edited
+        text = join_body("", "", [Section(heading, text) for heading, text in said])
+        spec = rewritten(now.spec, text)
+        if spec is not None:
+            self.engine.hear(task.id, SpecWritten(spec), actor="task.md")
 
     def _change(self, task: Task, planned: PlannedChild, child: Task) -> None:
         if child.broadcast or len(planned.agents) > 1:
@@ -259,27 +288,3 @@ class TaskMarkdown:
             kept, why = "", f"{why}; it could not be kept: {error}"
         data = {"at": self.engine.now, "file": f"tasks/{local_id}/task.md", "kept_as": kept, "why": why[:2000]}
         self.engine.record(Event(Kind.EDIT_REFUSED, task.id if task else None, data))
-
-
-def sealed(raw: bytes) -> bytes:
-    """A rendering of ours, with a line in its front matter by which it is known again: nobody has edited it since."""
-    head, fence, body = raw.partition(b"\n---\n")
-    return head + b"\nrendered: " + _digest(raw) + fence + body
-
-
-def is_sealed(raw: bytes) -> bool:
-    found = _SEAL.search(raw)
-    return found is not None and _digest(unsealed(raw)) == found[1]
-
-
-def unsealed(raw: bytes) -> bytes:
-    return _SEAL.sub(b"", raw, count=1)
-
-
-def _digest(raw: bytes) -> bytes:
-    return hashlib.sha256(raw).hexdigest()[:16].encode()
-
-
-def _spec_sections(spec: Spec) -> tuple[tuple[str, str], ...]:
-    named = (("Context", spec.context), ("Expected Output", spec.expected_output))
-    return tuple((heading, text) for heading, text in named if text.strip())

@@ -1,4 +1,5 @@
-"""How the daemon's sleep ends: one byte from the watcher or a signal, one datagram from a command in another process.
+"""How the daemon's sleep ends: one byte from the watcher or a signal, one datagram from a command in another process,
+a file system that is mounted.
 
 A poke only says "look". One that gets lost costs time until the next timer, never a message.
 """
@@ -6,14 +7,56 @@ A poke only says "look". One that gets lost costs time until the next timer, nev
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 NAME = "socket"
+_ANYTHING, _MAIL = b"!", b"m"
+
+
+@dataclass(slots=True)
+class Looks:
+    """What the next round looks at, and when one looks without being asked, on the monotonic clock.
+
+    tasks/ may be large: it is left out of a look for which only mail was heard. By the timer both are looked at.
+    """
+
+    mail: bool = True
+    tasks: bool = True
+    at: float = 0.0
+    tasks_at: float = 0.0
+    wait_until: float | None = None
+    """When a file that waits may be ready."""
+
+    @property
+    def next(self) -> float:
+        """When it is time, whatever was heard."""
+        at = min(self.at, self.tasks_at)
+        return at if self.wait_until is None else min(at, self.wait_until)
+
+    def is_due(self, mono: float) -> bool:
+        """Whether this round looks."""
+        if mono >= self.next:
+            self.everywhere()
+        return self.mail
+
+    def everywhere(self) -> None:
+        self.mail = self.tasks = True
+
+    def rest_until(self, at: float) -> None:
+        """The next look without being asked, at what this one looks at."""
+        self.at = at
+        self.tasks_at = at if self.tasks else self.tasks_at
+
+    def heard(self, more: bool) -> None:
+        """Something happened; `more`: perhaps not in the inbox alone."""
+        self.mail, self.tasks = True, self.tasks or more
 
 
 class Wake:
@@ -29,26 +72,36 @@ class Wake:
         with _address(state) as address:
             self._socket.bind(address)
         (state / NAME).chmod(0o600)
-        for end in (self._read, self._socket):
+        self._mounts = _Mounts()
+        for end in (self._read, self._socket, self._mounts):
             selector.register(end, selectors.EVENT_READ, self)
 
     def poke(self) -> None:
         """Safe in any thread and in a signal handler; many pokes are one."""
         with suppress(OSError):
-            os.write(self._write, b"!")
+            os.write(self._write, _ANYTHING)
 
-    def drain(self) -> None:
-        """Forget what came; the caller looks now."""
+    def mail(self) -> None:
+        """`poke`, where it is known that nothing but the inbox may have changed."""
+        with suppress(OSError):
+            os.write(self._write, _MAIL)
+
+    def drain(self) -> bool:
+        """Forget what came; the caller looks now. Whether it may have been more than mail."""
+        more = False
         with suppress(BlockingIOError):
-            while os.read(self._read, 4096):
-                pass
+            while came := os.read(self._read, 4096):
+                more = more or _ANYTHING in came
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv(64)
+                more = True
+        return self._mounts.drain() or more
 
     def close(self) -> None:
-        for end in (self._read, self._socket):
+        for end in (self._read, self._socket, self._mounts):
             self._selector.unregister(end)
+        self._mounts.close()
         os.close(self._read)
         os.close(self._write)
         self._socket.close()
@@ -63,6 +116,30 @@ def poke(state: Path) -> bool:
         sender.sendto(b"!", address)
         return True
     return False
+
+
+class _Mounts:
+    """Readable when something was mounted or unmounted (proc_pid_mountinfo(5)): inotify does not say that."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._table = -1
+        with suppress(OSError):  # without /proc, or in a sandbox: then the next scan finds it
+            self._table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+            self._epoll.register(self._table, select.EPOLLPRI)
+            self.drain()
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def drain(self) -> bool:
+        """Forget that the table has changed; whether it had."""
+        return bool(self._epoll.poll(0))
+
+    def close(self) -> None:
+        self._epoll.close()
+        if self._table >= 0:
+            os.close(self._table)
 
 
 @contextmanager

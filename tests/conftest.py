@@ -1,7 +1,25 @@
 """What all tests share: how hypothesis behaves on a machine that others use too."""
 
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+
+# a shell ignores SIGINT for what it runs in the background, and so would every program that a test interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a slow neighbour is no failure of ours; laws about time are measured where they are stated
 settings.register_profile("shared-machine", deadline=None)
-settings.load_profile("shared-machine")
+# the same examples each time, so that a green change stays green; EXPLORE=1 (and `make soak`) looks for new ones
+settings.register_profile("repeatable", settings.get_profile("shared-machine"), derandomize=True)
+settings.load_profile("shared-machine" if os.environ.get("EXPLORE") else "repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test notes its workspaces, keys or tokens in the state directory of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield

@@ -31,6 +31,11 @@ def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == GENERATE.PAGES[name](), "run `make docs`"
 
 
+def test_the_man_pages_are_what_the_commands_say() -> None:
+    there = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "man").iterdir()}
+    assert there == GENERATE.man_pages(), "run `make docs`"
+
+
 def test_every_rule_that_can_be_broken_is_explained() -> None:
     assert set(GENERATE.used_rules()) - set(RULES["rules"]) == set(), "add a row to docs/rules.toml, run `make docs`"
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd.errors import WorldError
+from mailboxd.errors import world_error
 
 OUTPUT_CAP = 16 * 1024 * 1024
 """Bytes of standard output that are read by default; a longer one is reported as truncated."""
+PROMPT = "prompt.md"
+_OURS = (PROMPT, "started", "lock", "child.json", "stdout", "stderr")
 STDERR_CAP = 64 * 1024
 """Bytes of standard error that are read: it is for people, nothing is decided by it."""
 
@@ -29,19 +32,33 @@ class Exit:
     """The standard output is longer than the cap; `stdout` holds its beginning."""
 
 
-def write_prompt(directory: Path, prompt: bytes) -> Path:
-    """Create the call's directory (0700) and its `prompt.md` (0600); returns the file's path.
+def write_prompt(directory: Path, prompt: bytes, name: str = PROMPT) -> Path:
+    """Create the call's directory (0700) and the file that it is given (0600); returns the file's path.
 
+    It is not synced: only the program that is started next reads it, and a power cut ends that too.
     Raises WorldError if the disk refuses: then nothing must be spawned.
     """
-    path = directory / "prompt.md"
+    path = directory / name
     with world(directory):
         make_directory(directory)
         with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(prompt)
-            file.flush()
-            os.fsync(file.fileno())
     return path
+
+
+def remove(directory: Path) -> None:
+    """Remove the directory of a call with all that is in it, as far as it lets itself be removed."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            for name in _OURS:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        directory.rmdir()
+    except OSError:  # something else lies there, or it is gone: found out only where it is so, this is done per call
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def output_size(directory: Path) -> int:
@@ -71,7 +88,7 @@ def world(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise WorldError(f"{directory}: {problem}") from problem
+        raise world_error(f"{directory}: {problem}", problem) from problem
 
 
 def open_regular(path: Path, flags: int) -> int:

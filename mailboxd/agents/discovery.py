@@ -7,10 +7,11 @@ Configuration is read through the CLI, never from its file (JSON5, includes, mig
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.jsonout import at, cli_error, parse, parse_object, text_at
+from mailboxd.agents.jsonout import at, cli_error, count_at, parse, parse_object, text_at
 from mailboxd.core.terms import is_id
 
 MINIMUM_VERSION = (2026, 8, 1)
@@ -29,6 +30,19 @@ class Peer:
     name: str
     workspace: str
     is_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the `agents` section of the configuration says: whom we may reach, what agents are for, how many turns run.
+
+    `roles` holds the description and theme of each agent that has them, by its id in lower case. `lane` is
+    `defaults.maxConcurrent`, the turns that the gateway runs at once; None where it does not say.
+    """
+
+    allowed: Allowed
+    roles: Mapping[str, str]
+    lane: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +109,42 @@ def parse_allowed(exit_: Exit, own_agent: str) -> Allowed | None:
     return Allowed(anyone="*" in texts, agents=frozenset(name.lower() for name in texts))
 
 
+def parse_rules(exit_: Exit, own_agent: str) -> Rules | None:
+    """All that is asked of `config get agents --json`, None if that failed."""
+    allowed = parse_allowed(exit_, own_agent)
+    if allowed is None:
+        return None
+    agents = parse_object(exit_) or {}
+    roles: dict[str, str] = {}
+    for name, entry in _entries(agents):
+        said = (text_at(entry, "description"), text_at(entry, "identity", "theme"))
+        if role := "; ".join(text for text in said if text.strip()):
+            roles[name.lower()] = role
+    return Rules(allowed, roles, count_at(agents, "defaults", "maxConcurrent") or None)
+
+
+def parse_config_file(exit_: Exit) -> str:
+    """The absolute path that `config file --json` names; empty if that failed."""
+    path = text_at(parse_object(exit_), "path") if exit_.rc == 0 else ""
+    return path if path.startswith("/") else ""
+
+
 def parse_messaging(exit_: Exit, version: tuple[int, int, int]) -> Messaging | None:
     """The rule out of `config get tools.agentToAgent --json`, None if that failed.
 
     Unset means enabled for everybody since 2026.9.3, disabled before.
     """
-    by_default = version >= MESSAGING_BY_DEFAULT
     if (cli_error(exit_) or "").startswith(_UNSET):
-        return Messaging(enabled=by_default, patterns=())
+        return messaging(None, version)
     rule = parse_object(exit_)
-    if exit_.rc != 0 or rule is None:
-        return None
-    enabled = rule.get("enabled", by_default)
-    return Messaging(enabled=enabled is True, patterns=_texts(rule.get("allow", [])))
+    return None if exit_.rc != 0 or rule is None else messaging(rule, version)
+
+
+def messaging(rule: object, version: tuple[int, int, int]) -> Messaging:
+    """The rule that the section `tools.agentToAgent` states; None is an unset one."""
+    by_default = version >= MESSAGING_BY_DEFAULT
+    said = rule if isinstance(rule, dict) else {}
+    return Messaging(enabled=said.get("enabled", by_default) is True, patterns=_texts(said.get("allow", [])))
 
 
 def _peer(entry: object) -> Peer:
@@ -117,15 +154,17 @@ def _peer(entry: object) -> Peer:
 
 
 def _entry(agents: dict[str, object], own_agent: str) -> object:
+    return next((entry for name, entry in _entries(agents) if name.lower() == own_agent.lower()), None)
+
+
+def _entries(agents: Mapping[str, object]) -> list[tuple[str, object]]:
+    """Each agent's id and entry, in the newer form and the older one."""
     entries = agents.get("entries")
     pairs: list[tuple[object, object]] = list(entries.items()) if isinstance(entries, dict) else []
     older = agents.get("list")
     if isinstance(older, list):
         pairs += [(at(entry, "id"), entry) for entry in older]
-    for name, entry in pairs:
-        if isinstance(name, str) and name.lower() == own_agent.lower():
-            return entry
-    return None
+    return [(name, entry) for name, entry in pairs if isinstance(name, str)]
 
 
 def _texts(names: object) -> tuple[str, ...]:

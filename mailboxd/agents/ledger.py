@@ -16,7 +16,7 @@ from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.jsonout import at, brief, cli_error, count_at, parse_object, reference_at, text_at
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import model_failure
-from mailboxd.core.inputs import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 
 SETTLE_SECONDS = 45.0
 """How long after the end of a call the ledger may still change by itself: a restarted gateway runs interrupted turns
@@ -100,12 +100,18 @@ class FetchReply:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The turn that is looked up. `waited` counts seconds since its client ended, `patience` how many are allowed."""
+    """The turn that is looked up. `waited` counts seconds since its client ended, `patience` how many are allowed.
+
+    `heard` is a run of the same session that ended before the lost turn began. `ready_for` counts seconds since the
+    gateway was first seen to answer in this look-up, None while it was not.
+    """
 
     session_key: str
     run_id: str | None
     waited: float
     patience: float
+    heard: str | None = None
+    ready_for: float | None = None
 
 
 def read_ledger(exit_: Exit) -> LedgerAnswer:
@@ -156,14 +162,17 @@ def _read_history(exit_: Exit, run_id: str | None) -> Fetched:
     return Fetched(ReplySource.HISTORY, answered=True, empty=not messages)
 
 
-def resolve(
-    openclaw: OpenClaw, lost: Lost, answer: LedgerAnswer, fetched: Fetched | None = None
-) -> Outcome | AskAgain | FetchReply:
+_Step = Outcome | AskAgain | FetchReply
+
+
+def resolve(openclaw: OpenClaw, lost: Lost, answer: LedgerAnswer, fetched: Fetched | None = None) -> _Step:
     """What the ledger's answer (and a fetched reply) makes of a lost turn.
 
     An Unknown that comes out of here is `looked_up`: nobody can tell. The next attempt, if there is one, must keep
     the session key and say "if this was already done, report the result only".
     """
+    if lost.heard is not None and answer.run_id == lost.heard:
+        return _never_accepted(openclaw, lost, fetched, heard=True)
     run_id = answer.run_id or lost.run_id
     match answer.status:
         case LedgerStatus.SUCCEEDED:
@@ -180,23 +189,27 @@ def resolve(
         case LedgerStatus.NOT_FOUND:
             return _never_accepted(openclaw, lost, fetched)
         case _:
-            return _undecided(lost, answer, run_id)
+            return _undecided(openclaw, lost, answer, fetched)
 
 
-def _undecided(lost: Lost, answer: LedgerAnswer, run_id: str | None) -> Unknown | AskAgain:
+def _undecided(openclaw: OpenClaw, lost: Lost, answer: LedgerAnswer, fetched: Fetched | None) -> _Step:
+    run_id = answer.run_id or lost.run_id
     if answer.status is LedgerStatus.RUNNING:
         return _later(lost, RUNNING_SECONDS, "the ledger says that the turn still runs", run_id)
     if answer.status is LedgerStatus.UNAVAILABLE:
         return _later(lost, RETRY_SECONDS, f"the ledger cannot be read: {answer.error}", run_id)
-    if lost.waited < SETTLE_SECONDS:
-        return AskAgain(SETTLE_SECONDS - lost.waited)
+    # The gateway that died with the turn runs it again once it is back: only then does the time count.
+    if lost.ready_for is None:
+        if fetched is None:
+            return FetchReply(openclaw.history_argv(lost.session_key), ReplySource.HISTORY, run_id)
+        return _later(lost, RETRY_SECONDS, "the gateway went away during the turn and is not back", run_id)
+    if lost.ready_for < SETTLE_SECONDS:
+        return AskAgain(SETTLE_SECONDS - lost.ready_for)
     tools = f"{answer.tool_use_count} tool calls" if answer.tool_use_count else "no tool call"
     return Unknown(f"the gateway went away during the turn, after {tools}", run_id, looked_up=True)
 
 
-def _with_reply(
-    openclaw: OpenClaw, lost: Lost, run_id: str | None, fetched: Fetched | None
-) -> Outcome | AskAgain | FetchReply:
+def _with_reply(openclaw: OpenClaw, lost: Lost, run_id: str | None, fetched: Fetched | None) -> _Step:
     if fetched is None:
         return FetchReply(openclaw.history_argv(lost.session_key), ReplySource.HISTORY, run_id)
     if fetched.text is not None:
@@ -208,7 +221,7 @@ def _with_reply(
     return Unknown("the turn succeeded, but its reply is gone", run_id, looked_up=True)
 
 
-def _never_accepted(openclaw: OpenClaw, lost: Lost, fetched: Fetched | None) -> Outcome | AskAgain | FetchReply:
+def _never_accepted(openclaw: OpenClaw, lost: Lost, fetched: Fetched | None, *, heard: bool = False) -> _Step:
     if lost.waited < SETTLE_SECONDS:
         return AskAgain(SETTLE_SECONDS - lost.waited)
     if lost.run_id is not None:
@@ -218,7 +231,7 @@ def _never_accepted(openclaw: OpenClaw, lost: Lost, fetched: Fetched | None) -> 
         return FetchReply(openclaw.history_argv(lost.session_key), ReplySource.HISTORY, None)
     if not fetched.answered:
         return _later(lost, RETRY_SECONDS, "the ledger has no row of the turn and the gateway does not answer", None)
-    if fetched.empty:
+    if fetched.empty or heard:
         return Failed("the turn never reached the gateway", Permanence.TRANSIENT, started=False)
     return Unknown("the session has messages, but the ledger has no row of the turn", looked_up=True)
 

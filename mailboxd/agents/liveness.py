@@ -10,8 +10,9 @@ import fcntl
 import json
 import os
 import select
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from mailboxd.agents.callfiles import open_regular, read_capped
@@ -41,10 +42,28 @@ def record(directory: Path, pid: int, argv: Sequence[str]) -> None:
 
     It is not made durable: after a power cut the process is gone too.
     """
-    content = {"pid": pid, "start_time": _start_time(pid), "boot_id": _boot_id(), "argv": list(argv)}
+    content = {**identity(pid), "argv": list(argv)}
     temporary = directory / ".child.json.tmp"
     temporary.write_text(json.dumps(content), encoding="utf-8")
     temporary.rename(directory / "child.json")
+
+
+def identity(pid: int) -> dict[str, object]:
+    """What tells this process from a later one with its number."""
+    return {"pid": pid, "start_time": _start_time(pid), "boot_id": boot_id()}
+
+
+def survivors(leader: Mapping[str, object]) -> list[int]:
+    """The living processes of the session that `leader` (an `identity`) has opened, also after its own end.
+
+    Its number is nobody else's while any of them lives; if somebody else has it now, there is none.
+    """
+    pid, started = leader.get("pid"), leader.get("start_time")
+    if type(pid) is not int or pid <= 1 or leader.get("boot_id") != boot_id():
+        return []
+    if _start_time(pid) not in (None, started):
+        return []
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal() and _session(int(name)) == pid]  # noqa: PTH208
 
 
 def has_ended(pidfd: int) -> bool:
@@ -58,12 +77,12 @@ def _leading_holder(directory: Path, lock: os.stat_result) -> int | None:
     recorded = _recorded(directory)
     if recorded is not None:
         pid, started, boot = recorded
-        alive = boot == _boot_id() and started == _start_time(pid)
+        alive = boot == boot_id() and started == _start_time(pid)
         # A record that points at somebody else's process, by accident or on purpose, must not get that one killed.
         return pid if alive and _holds(pid, lock) else None
     # No record: the earlier daemon died between the spawn and the record.
     for name in os.listdir("/proc"):  # noqa: PTH208 - the names are all that is wanted, of every process
-        if name.isdecimal() and _leads_session(int(name)) and _holds(int(name), lock):
+        if name.isdecimal() and _session(int(name)) == int(name) and _holds(int(name), lock):
             return int(name)
     return None
 
@@ -97,9 +116,10 @@ def _start_time(pid: int) -> int | None:
     return int(fields[19]) if fields else None
 
 
-def _leads_session(pid: int) -> bool:
+def _session(pid: int) -> int | None:
+    """The session that a living process belongs to."""
     fields = _stat_fields(pid)
-    return bool(fields) and int(fields[3]) == pid
+    return int(fields[3]) if fields and fields[0] not in "ZX" else None
 
 
 def _stat_fields(pid: int) -> list[str]:
@@ -111,5 +131,7 @@ def _stat_fields(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def _boot_id() -> str:
+@cache
+def boot_id() -> str:
+    """Which start of the machine this is (random(4))."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd.core.inputs import Failed, Permanence
+from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.terms import is_id
 
 MAX_MESSAGE_BYTES = 4_194_304
@@ -72,6 +72,48 @@ class OpenClaw:
         """The `tools.agentToAgent` section of OpenClaw's configuration."""
         return (*self.command, "config", "get", "tools.agentToAgent", "--json")
 
+    def config_file_argv(self) -> tuple[str, ...]:
+        """Where OpenClaw's configuration lies: to be watched, never to be parsed."""
+        return (*self.command, "config", "file", "--json")
+
+    def config_get_argv(self, section: str) -> tuple[str, ...]:
+        """A section of OpenClaw's configuration, without its secrets."""
+        return (*self.command, "config", "get", section, "--json")
+
+    def config_patch_argv(self, file: Path) -> tuple[str, ...]:
+        """Merge a file into OpenClaw's configuration: all of it or, if the result is not valid, nothing."""
+        return (*self.command, "config", "patch", "--file", str(file))
+
+    def plugin_install_argv(self, source: Path) -> tuple[str, ...]:
+        """Copy a plugin into OpenClaw's state. A running gateway loads it.
+
+        The options are what OpenClaw would ask a person: whether the source is trusted, and what it may do.
+        """
+        return (*self.command, "plugins", "install", str(source), "--force", "--accept-capabilities")
+
+    def plugin_enable_argv(self, plugin: str) -> tuple[str, ...]:
+        return (*self.command, "plugins", "enable", plugin, "--accept-capabilities")
+
+    def plugin_may_read_argv(self, plugin: str) -> tuple[str, ...]:
+        """Let a plugin see what is said to agents: without it OpenClaw blocks hooks like `before_agent_reply`."""
+        path = f"plugins.entries.{plugin}.hooks.allowConversationAccess"
+        return (*self.command, "config", "set", path, "true", "--strict-json")
+
+    def plugin_reload_argv(self, plugin: str) -> tuple[str, ...]:
+        """Have the running gateway load a plugin anew; fails where none runs.
+
+        2026.9.6 needs it: a plugin that is enabled after it was let see messages is loaded without its hooks.
+        """
+        return (*self.command, "plugins", "reload", plugin, "--accept-capabilities", "--json")
+
+    def plugin_uninstall_argv(self, plugin: str) -> tuple[str, ...]:
+        """Remove a plugin, its files and its settings; of these `enabled: false` stays. --force asks no questions."""
+        return (*self.command, "plugins", "uninstall", plugin, "--force")
+
+    def plugin_inspect_argv(self, plugin: str) -> tuple[str, ...]:
+        """What a plugin registers when it is loaded, in a process of its own. 4 to 8 s; works without the gateway."""
+        return (*self.command, "plugins", "inspect", plugin, "--runtime", "--json")
+
     def version_argv(self) -> tuple[str, ...]:
         return (*self.command, "--version")
 
@@ -105,11 +147,3 @@ def child_environment(environ: Mapping[str, str], extra: Iterable[str] = ()) -> 
     allowed = _ENVIRONMENT | frozenset(extra)
     kept = {name: text for name, text in environ.items() if name in allowed or name.startswith(_ENVIRONMENT_PREFIXES)}
     return kept | {"OPENCLAW_NO_RESPAWN": "1"}
-
-
-def inside_agent(environ: Mapping[str, str]) -> bool:
-    """Whether we were started from within an agent's turn, where OpenClaw refuses to call agents, and so must we.
-
-    The marks are never stripped: they are what keeps an agent from acting as the operator.
-    """
-    return environ.get("OPENCLAW_SHELL") == "exec" or environ.get("OPENCLAW_SUBAGENT_EXEC") == "1"

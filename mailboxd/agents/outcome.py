@@ -14,17 +14,17 @@ second execution.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.jsonout import amount_at, at, brief, count_at, parse_object, reference_at, text_at
-from mailboxd.core.inputs import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
-from mailboxd.core.types import Usage
+from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.core.usage import Usage
 
 _ABORT_CODES = {143: "SIGTERM", 130: "SIGINT"}
 _UNCONFIRMED = re.compile(
-    rb"Interrupted by SIG(?:TERM|INT); (?:Gateway run|failed to abort Gateway run) (\S{1,200}?)[ :]"
+    rb"Interrupted by SIG(?:TERM|INT); (?:Gateway run|failed to abort Gateway run|turn of the harness) (\S{1,200}?)[ :]"
 )
 _COOLDOWN = re.compile(r"Retry after about (\d{1,4}) (second|minute|hour)")
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600}
@@ -32,6 +32,8 @@ _COOLDOWN_MARGIN = 15.0
 _PROVIDER_DISABLED = 60.0
 _RATE_LIMITED = 30.0
 _CUT_NOTICE = "⚠️ Reply truncated"
+_NOT_DELIVERED = "mailboxd: the message was not delivered"
+"""How our plugin in the receiver's gateway begins its error: neither the inbox nor the agent has the message."""
 
 
 _LOST = re.compile(r"gateway (?:closed|timeout)\b|.*outcome is unknown", re.IGNORECASE | re.DOTALL)
@@ -57,8 +59,15 @@ _NOT_ACCEPTED = (
     _Rule(r'Agent id "[^"]*" does not match session key agent ', Permanence.PERMANENT),
     _Rule(r"No target session selected", Permanence.PERMANENT),
     _Rule(r"Gateway agent from agent exec ", Permanence.PERMANENT),
+    _Rule(r"Gateway refused the turn: ", Permanence.PERMANENT),
+    _Rule(r"Gateway cannot start the turn now: ", Permanence.TRANSIENT),
+    _Rule(r"The harness refused the turn: ", Permanence.PERMANENT),
+    _Rule(r"The harness cannot start: ", Permanence.TRANSIENT),
 )
-"""Errors that OpenClaw raises before the gateway accepts a run (matched at the beginning of the message)."""
+"""Errors that OpenClaw raises before the gateway accepts a run (matched at the beginning of the message).
+
+The last four are of our own programs, `agents.gateway` and `agents.acp`.
+"""
 
 _MODEL_FAILED = (
     _Rule(r".*\bHTTP (?:400|402|403|404)\b", Permanence.PERMANENT),
@@ -67,6 +76,7 @@ _MODEL_FAILED = (
     _Rule(r".*\bprovider rejected the request schema\b", Permanence.PERMANENT),
     _Rule(r".*\bHTTP 5\d\d\b", Permanence.TRANSIENT),
     _Rule(r".*(?:\bHTTP 429\b|\brate limit reached\b)", Permanence.TRANSIENT, _RATE_LIMITED),
+    _Rule(r".*\bLLM request (?:failed|timed out)\b", Permanence.TRANSIENT),
 )
 """Ways in which the model's provider refuses an accepted run, which has then ended."""
 
@@ -105,7 +115,7 @@ def _aborted(exit_: Exit) -> Outcome:
     if unconfirmed is None:
         return Aborted(f"stopped by {_ABORT_CODES[exit_.rc or 0]}")
     run_id = reference_at({"runId": unconfirmed[1].decode("utf-8", "replace")}, "runId")
-    return Unknown("stopped, but the gateway did not confirm that the turn was aborted", run_id=run_id)
+    return Unknown("stopped, but it was not confirmed that the turn was aborted", run_id=run_id)
 
 
 def _from_result(rc: int | None, value: dict[str, Any], run_id: str | None) -> Outcome | None:
@@ -121,7 +131,8 @@ def _from_result(rc: int | None, value: dict[str, Any], run_id: str | None) -> O
     if rc == 1 and status == "error":
         kind = text_at(meta, "error", "kind")
         permanence = Permanence.PERMANENT if kind == "context_overflow" else Permanence.TRANSIENT
-        return failed(f"{kind or 'error'}: {text_at(meta, 'error', 'message') or 'no reason given'}", permanence)
+        ended = failed(f"{kind or 'error'}: {text_at(meta, 'error', 'message') or 'no reason given'}", permanence)
+        return replace(ended, silent=kind == "incomplete_turn")
     if rc not in (0, None) or status != "ok":
         return None
     stop = text_at(meta, "stopReason")
@@ -132,7 +143,10 @@ def _from_result(rc: int | None, value: dict[str, Any], run_id: str | None) -> O
     said = [p for p in value["result"]["payloads"] if _is_speech(p)]
     text = _spoken(said, stop) or text_at(meta, "finalAssistantVisibleText")
     if not said or not text.strip():
-        return failed("the agent gave no answer")
+        problem = next(filter(None, map(_error_text, value["result"]["payloads"])), "")
+        if problem:
+            return replace(failed(problem), started=not problem.startswith(_NOT_DELIVERED))
+        return replace(failed("the agent gave no answer"), silent=True)
     return Succeeded(text, usage=usage, run_id=run_id, session_ref=session, truncated=stop == "length")
 
 
@@ -140,6 +154,10 @@ def _is_speech(payload: object) -> bool:
     return (
         isinstance(payload, dict) and payload.get("isError") is not True and payload.get("isStatusNotice") is not True
     )
+
+
+def _error_text(payload: object) -> str:
+    return text_at(payload, "text") if at(payload, "isError") is True else ""
 
 
 def _spoken(payloads: list[Any], stop: str) -> str:

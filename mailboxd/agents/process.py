@@ -1,11 +1,12 @@
 """One call of an agent's program: a child process whose every trace is in one directory.
 
     <call>/prompt.md    the message, 0600: never in the argument list, never in a log
-    <call>/started      the mark, made durable right before the spawn: without it the program provably never ran
+    <call>/started      the mark, made right before the spawn: without it the program provably never ran
     <call>/lock         flock'd through a descriptor that the child inherits: held = somebody of this call is alive
     <call>/child.json   pid, kernel start time, boot id, argv: how a later daemon finds the child again
     <call>/stdout, <call>/stderr
 
+The mark is made durable, unless its caller has committed one of its own: then it only has to outlive this process.
 Mark first, then act: a crash between the two reads as "may have run" and is looked up, where the other order would
 run the work twice. Nothing here blocks: a caller waits for `Child.pidfd` in its own selector and then reaps.
 
@@ -20,14 +21,15 @@ import fcntl
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from mailboxd.agents.callfiles import OUTPUT_CAP, Exit, make_directory, open_regular, read_exit, sync, world
 from mailboxd.agents.liveness import has_ended, leader, record
-from mailboxd.core.inputs import Failed, Permanence
+from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.errors import UnavailableError, WorldError
 
 _PERMANENT = frozenset(
@@ -88,10 +90,17 @@ class Child:
             rc = None
         else:
             return None
+        exit_ = read_exit(self.directory, rc, cap)  # if that fails, it can be tried again
         if not self._reaped:
             os.close(self.pidfd)
             self._reaped = True
-        return read_exit(self.directory, rc, cap)
+        return exit_
+
+    def leave(self) -> None:
+        """Let it run on without us; whoever comes next adopts it."""
+        if not self._reaped:
+            os.close(self.pidfd)
+            self._reaped = True
 
     def terminate(self) -> None:
         """SIGTERM to the whole process group; nothing if it has ended. OpenClaw then aborts the turn and exits 143."""
@@ -110,9 +119,12 @@ class Child:
             os.killpg(self.pid, number)
 
 
-def spawn(directory: Path, argv: Sequence[str], env: Mapping[str, str]) -> Child:
+def spawn(
+    directory: Path, argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None, *, marked: bool = False
+) -> Child:
     """Start `argv` as the one call of `directory`, in a session of its own, with exactly `env`.
 
+    `marked`: that it begins is on record elsewhere, with the boot of the machine; the mark here is not synced.
     Raises NotStarted if it could not be executed (the directory is then as if nothing had been tried), WorldError if
     the call was started before, or if the machine refuses (a child may then be alive: `adopt` finds it).
     """
@@ -120,7 +132,7 @@ def spawn(directory: Path, argv: Sequence[str], env: Mapping[str, str]) -> Child
         make_directory(directory)
         lock = open_regular(directory / "lock", os.O_RDWR | os.O_CREAT)
         try:
-            popen = _spawn_locked(directory, lock, argv, env)
+            popen = _spawn_locked(directory, lock, partial(_execute, argv, env, cwd), marked=marked)
         finally:
             os.close(lock)
         # Taken before anybody can reap the child, so it is this process and no successor of its pid.
@@ -131,7 +143,9 @@ def spawn(directory: Path, argv: Sequence[str], env: Mapping[str, str]) -> Child
     return Child(directory, popen.pid, pidfd, popen)
 
 
-def _spawn_locked(directory: Path, lock: int, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _spawn_locked(
+    directory: Path, lock: int, execute: Callable[[int, int, int], subprocess.Popen[bytes]], *, marked: bool
+) -> subprocess.Popen[bytes]:
     marker = directory / "started"
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,13 +159,15 @@ def _spawn_locked(directory: Path, lock: int, argv: Sequence[str], env: Mapping[
         stderr = open_regular(directory / "stderr", flags)
         try:
             os.close(open_regular(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-            sync(directory)
-            sync(directory.parent)
-            return _execute(argv, env, stdout, stderr, lock)
-        except NotStarted:
-            marker.unlink()
-            sync(directory)
-            raise
+            try:
+                if not marked:
+                    sync(directory)
+                    sync(directory.parent)
+                return execute(stdout, stderr, lock)
+            except (NotStarted, OSError):
+                marker.unlink()
+                sync(directory)
+                raise
         finally:
             os.close(stderr)
     finally:
@@ -159,7 +175,7 @@ def _spawn_locked(directory: Path, lock: int, argv: Sequence[str], env: Mapping[
 
 
 def _execute(
-    argv: Sequence[str], env: Mapping[str, str], stdout: int, stderr: int, lock: int
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdout: int, stderr: int, lock: int
 ) -> subprocess.Popen[bytes]:
     try:
         # No RLIMIT_FSIZE: it would also strike the program's own database and logs. See `output_size`.
@@ -169,6 +185,7 @@ def _execute(
             stdout=stdout,
             stderr=stderr,
             env=dict(env),
+            cwd=cwd,
             pass_fds=(lock,),
             start_new_session=True,
         )

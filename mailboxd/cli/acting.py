@@ -7,11 +7,11 @@ refused, as `run` is.
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mailboxd import person
 from mailboxd.cli.text import plain, say, to_json
 from mailboxd.core.terms import OPERATORS
 from mailboxd.errors import Refused
@@ -48,8 +48,22 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
         task = engine.store.task(Report(engine.store.db).find(name))
         if task is None:
             raise AssertionError(f"{name} was found and is not there")
-        account = _account(engine, task, act(Order(engine, task, user())))
-    heard = wake.poke(ws.state)
+        account = _account(engine, task, act(Order(engine, task, person.name())))
+    _tell(session, account, wake.poke(ws.state))
+
+
+def order_by_hand(session: Session, act: Callable[[Engine, str], Sequence[Event]], **facts: Any) -> None:
+    """As `carry_out`, for an order that is not about one task; `facts` are told in JSON, as `act` leaves them."""
+    from mailboxd import assemble, config, wake
+
+    require_person(OPERATOR)
+    ws = session.workspace()
+    with assemble.engine(ws, config.load(ws.config)) as engine, engine.batch():
+        happened = _happened(engine, act(engine, person.name()))
+    _tell(session, {**facts, "events": happened}, wake.poke(ws.state))
+
+
+def _tell(session: Session, account: dict[str, Any], heard: bool) -> None:
     if session.as_json:
         say(to_json(account | {"daemon": {"running": heard}}))
         return
@@ -61,18 +75,21 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
 
 def _account(engine: Engine, task: Task, events: Sequence[Event]) -> dict[str, Any]:
     """What an order led to, in the words of the history."""
+    after = engine.store.task(task.id) or task
+    return {"task": task.local_id, "phase": after.phase, "events": _happened(engine, events)}
+
+
+def _happened(engine: Engine, events: Sequence[Event]) -> list[dict[str, Any]]:
     from mailboxd.core.describe import describe
 
-    after = engine.store.task(task.id) or task
     names = [engine.store.local_id(event.task) if event.task else "" for event in events]
     texts = [describe(event, name) for event, name in zip(events, names, strict=True)]
-    happened = [{"kind": event.kind, "text": text} for event, text in zip(events, texts, strict=True)]
-    return {"task": task.local_id, "phase": after.phase, "events": happened}
+    return [{"kind": event.kind, "text": text} for event, text in zip(events, texts, strict=True)]
 
 
 def require_person(sender: str) -> None:
     """Raise Refused when an agent's shell would act in a person's name."""
-    from mailboxd.agents.openclaw import inside_agent
+    from mailboxd.agents.inside import inside_agent
 
     if sender in OPERATORS and inside_agent(os.environ):
         raise Refused(
@@ -80,14 +97,6 @@ def require_person(sender: str) -> None:
             "this is a shell inside an agent's turn, and an agent may not act as the operator",
             "Run it from the operator's own shell.",
         )
-
-
-def user() -> str:
-    """The operating system's name of who runs this: the actor of the events."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid:{os.getuid()}"
 
 
 def read_text(path: str, most: int) -> str:

@@ -14,10 +14,15 @@ from mailboxd.cli.session import Session, shared_options
 from mailboxd.cli.text import forgive
 
 COMMANDS = (
-    "init", "run", "send", "status", "ls", "show", "tree", "history", "logs", "why",
-    "cancel", "retry", "unblock", "answer", "message", "config", "completion",
+    "setup", "init", "import", "run", "send", "status", "ls", "show", "tree", "graph", "timeline", "watch", "fleet",
+    "history", "logs", "why", "audit", "backup", "rebuild", "check", "doctor",
+    "approvals", "approve", "reject", "request-changes", "undo", "cancel", "retry", "unblock", "answer", "spec",
+    "steer", "message", "keys", "config", "gateway", "mcp", "web", "plugin", "skill", "service", "metrics", "traces",
+    "completion",
 )  # fmt: skip
-"""Every verb, in the order of the help; `commands/<verb>.py` holds its `command`."""
+"""Every verb, in the order of the help; `commands/<verb>.py` (with _ for -) holds its `command`."""
+_OWN = ("effect",)
+"""Called by the daemon, and in no help."""
 
 
 class Program(click.Group):
@@ -27,15 +32,15 @@ class Program(click.Group):
         return list(COMMANDS)
 
     def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in (*COMMANDS, *_OWN):
             return None
-        return cast(click.Command, import_module(f"mailboxd.cli.commands.{cmd_name}").command)
+        return cast(click.Command, import_module(f"mailboxd.cli.commands.{cmd_name.replace('-', '_')}").command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
+        if name not in (*COMMANDS, *_OWN) and not name.startswith("-"):
             from difflib import get_close_matches
 
             near = get_close_matches(name, COMMANDS, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,6 +61,22 @@ def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
         first = error.errors(include_url=False, include_input=False)[0]
         field = str(first["loc"][0]) if first["loc"] else None
         raise MessageError("field-range", first["msg"], field=field) from error
+
+
+def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
+    """The message, signed if a person sends it who has a key. Raises ConfigError if that key cannot be used."""
+    from mailboxd.core.terms import OPERATORS
+    from mailboxd.keys.ring import Ring
+
+    ring = Ring.of(ws.root, os.environ)
+    key = ring.private(ring.operator_file) if sender.lower() in OPERATORS else None
+    if key is None:
+        return raw
+    from mailboxd.keys.ed25519 import require_extra
+    from mailboxd.keys.trust import signed
+
+    require_extra()
+    return signed(raw, key)
 
 
 def checked_plan(text: str, path: str, config_file: Path) -> str:

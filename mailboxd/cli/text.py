@@ -71,6 +71,11 @@ def columns() -> int:
     return max(shutil.get_terminal_size((80, 24)).columns, 40)
 
 
+def rows() -> int:
+    """How many lines the screen has; 24 where there is none."""
+    return max(shutil.get_terminal_size((80, 24)).lines, 8)
+
+
 def width(text: str) -> int:
     """Columns that `text` takes: wide characters two, combining ones none, colours none."""
     return sum(_width(char) for char in click.unstyle(text))
@@ -100,14 +105,33 @@ def pad(text: str, room: int) -> str:
     return text + " " * (room - width(text))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
-    """Lines of aligned columns; the last column is cut to what is left of the screen."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], indent: int = 0) -> Iterable[str]:
+    """Lines of aligned columns, indented; the last column is cut to what is left of the screen."""
     body = [list(row) for row in rows]
     widths = [max(map(width, column)) for column in zip(head, *body, strict=True)]
-    room = columns() - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    room = columns() - indent - sum(widths[:-1]) - 2 * (len(widths) - 1)
     for row in ([*head], *body):
         cells = [pad(cell, size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
-        yield "  ".join([*cells, fit(row[-1], max(room, 10))]).rstrip()
+        yield " " * indent + "  ".join([*cells, fit(row[-1], max(room, 10))]).rstrip()
+
+
+def meter(done: int, total: int, room: int = 10) -> str:
+    """How much is done, as a bar of `room` columns: `████░░░░░░`. Full only when all of it is."""
+    filled = room if done >= total else min(done * room // max(total, 1), room - 1)
+    return "█" * filled + "░" * (room - filled)
+
+
+def lasted(seconds: float) -> str:
+    """A length of time in at most seven columns: `0.4 s`, `35 s`, `3m20s`, `2h05m`, `4d01h`."""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for size, unit, below, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= size:
+            return f"{whole // size}{unit}{whole % size // below:02}{smaller}"
+    raise AssertionError(f"{whole} s is no minute")
 
 
 def folded(text: str, indent: str) -> str:

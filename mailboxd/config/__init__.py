@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mailboxd.config.model import Config
+    from mailboxd.core.allowance import BreakerRules, Escalation
+    from mailboxd.core.checks import CheckRules
     from mailboxd.core.types import Policy
 from mailboxd.core.view import Limits
 
-__all__ = ["Config", "default_text", "differences", "limits", "load", "policy", "reference"]
+__all__ = [
+    "Config", "breaker", "checks", "default_text", "differences", "escalation", "limits", "load", "policy", "reference",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -65,5 +69,26 @@ def policy(config: Config) -> Policy:
 def limits(config: Config) -> Limits:
     """The bounds that plans are admitted under (`limits.depth`, `limits.children`)."""
     from mailboxd.config.model import limits as derive
+
+    return derive(config)
+
+
+def checks(config: Config, *, has_schemas: bool) -> CheckRules:
+    """What checks of a spec may run here; `has_schemas`: the library for JSON schemas is installed."""
+    from mailboxd.config.model import checks as of
+
+    return of(config, has_schemas=has_schemas)
+
+
+def escalation(config: Config) -> Escalation:
+    """What a task is tried with after failures (`escalation`)."""
+    from mailboxd.config.model import escalation as derive
+
+    return derive(config)
+
+
+def breaker(config: Config) -> BreakerRules:
+    """When the breaker of an agent opens, and for how long (`breaker`)."""
+    from mailboxd.config.model import breaker as derive
 
     return derive(config)

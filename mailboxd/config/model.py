@@ -7,12 +7,31 @@ Constructing a model with a value out of range raises pydantic's ValidationError
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal, Self
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from mailboxd.core.terms import Gate, Synthesis, is_id
+from mailboxd.config.acp import AcpSection
+from mailboxd.config.approvals import ActionsSection, ApprovalsSection
+from mailboxd.config.fields import (
+    Address,
+    Agent,
+    Agents,
+    Arguments,
+    Commands,
+    Flag,
+    Number,
+    Section,
+    Senders,
+    Variables,
+    Whole,
+)
+from mailboxd.config.fields import amount as _amount
+from mailboxd.config.fields import said as _is
+from mailboxd.config.trouble import BreakerSection, CircuitSection, EscalationSection, RetrySection
+from mailboxd.core.allowance import BreakerRules, Escalation
+from mailboxd.core.checks import CheckRules
+from mailboxd.core.terms import Gate, Quorum, Synthesis, Weak
 from mailboxd.core.types import Policy
 from mailboxd.core.view import Limits
 
@@ -21,86 +40,13 @@ _WEEK = 7 * _DAY
 _YEAR = 366 * _DAY
 
 
-def _whole(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if re.fullmatch(r"[0-9]{1,15}", value, re.ASCII) is None:
-        raise ValueError("write a whole number in digits, like 4")
-    return int(value)
-
-
-def _number(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,9})?", value, re.ASCII) is None:
-        raise ValueError("write a number, like 5 or 0.5")
-    return float(value)
-
-
-def _flag(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    if value not in ("true", "false"):
-        raise ValueError("write true or false")
-    return value == "true"
-
-
-def _sequence(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _agent(value: str) -> str:
-    if not is_id(value):
-        raise ValueError("write an agent id: 1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -, without ..")
-    return value
-
-
-def _argument(value: str) -> str:
-    if not value or "\0" in value:
-        raise ValueError("write a program or argument that is not empty")
-    return value
-
-
-def _variable(value: str) -> str:
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", value, re.ASCII) is None:
-        raise ValueError("write the name of an environment variable, without its value")
-    return value
-
-
-Whole = Annotated[int, BeforeValidator(_whole)]
-Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Flag = Annotated[bool, BeforeValidator(_flag)]
-Agent = Annotated[str, AfterValidator(_agent)]
-Agents = Annotated[tuple[Agent, ...], BeforeValidator(_sequence), Field(max_length=100)]
-Arguments = Annotated[
-    tuple[Annotated[str, AfterValidator(_argument)], ...],
-    BeforeValidator(_sequence),
-    Field(min_length=1, max_length=64),
-]
-Variables = Annotated[
-    tuple[Annotated[str, AfterValidator(_variable)], ...], BeforeValidator(_sequence), Field(max_length=100)
-]
-
-
-def _is(default: Any, says: str) -> Any:
-    return Field(default, description=says)
-
-
-def _amount(default: float, unit: str, low: float, high: float, says: str) -> Any:
-    """A field with a unit and both ends of its range: no number in the configuration is without them."""
-    return Field(default, ge=low, le=high, description=says, json_schema_extra={"unit": unit})
-
-
-class Section(BaseModel):
-    """A group of keys. Values are checked strictly, never change, and no key is taken that is not declared."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", validate_default=False)
-
-
 class OpenClawSection(Section):
     """How agents are called."""
 
     command: Arguments = _is(("openclaw",), "The program that runs a turn, and arguments that go before ours.")
+    transport: Literal["cli", "gateway"] = _is(
+        "cli", "How a turn reaches its agent: that program, or a paired WebSocket (`mailboxd gateway pair`)."
+    )
     turn_timeout_seconds: Whole = _amount(600, "seconds", 1, _WEEK, "How long one turn of an agent may take.")
     environment: Variables = _is((), "Names of further environment variables that are passed on to the program.")
     discovery: Flag = _is(True, "Ask OpenClaw which agents exist and which of them this agent may reach.")
@@ -109,8 +55,18 @@ class OpenClawSection(Section):
 class LimitsSection(Section):
     """How much at once, how deep, how large."""
 
-    turns: Whole = _amount(4, "turns", 1, 256, "Turns that run at the same time, over all agents.")
+    turns: Whole = _amount(4, "turns", 1, 256, "Turns at the same time; never more than half of the gateway's own.")
     turns_per_agent: Whole = _amount(1, "turns", 1, 256, "Turns that run at the same time for one agent.")
+    tree: Whole = _amount(100_000, "tasks", 1, 10_000_000, "Tasks below one root, however deep.")
+    turns_per_task: Whole = _amount(0, "turns", 0, 1_000_000, "Turns of a task until you are asked; 0: no limit.")
+    turns_per_agent_hour: Whole = _amount(0, "turns", 0, 1_000_000, "Turns of an agent in any hour; 0: no limit.")
+    call_bytes: Whole = _amount(
+        225_443_840,
+        "bytes",
+        1_048_576,
+        68_719_476_736,
+        "The memory that one call of OpenClaw is counted with; without room for another one, turns wait.",
+    )
     depth: Whole = _amount(8, "levels", 1, 64, "How deep a plan may nest: children of children ...")
     children: Whole = _amount(10_000, "tasks", 1, 100_000, "Children that one plan may have.")
     message_bytes: Whole = _amount(
@@ -119,38 +75,35 @@ class LimitsSection(Section):
     context_bytes: Whole = _amount(
         65_536, "bytes", 1_024, 1_048_576, "How much of the results of its dependencies a child is given."
     )
+    sender_messages: Whole = _amount(
+        0, "messages", 0, 1_000_000, "Taken from one sender in a minute; the rest waits in the inbox. 0: no limit."
+    )
+    sender_bytes: Whole = _amount(
+        0, "bytes", 0, 1_099_511_627_776, "The same in a minute, by the size of the messages; 0: no limit."
+    )
+    sender_open_tasks: Whole = _amount(
+        0, "tasks", 0, 10_000_000, "Unfinished tasks of one sender; one more is refused. 0: no limit."
+    )
     output_bytes: Whole = _amount(
         16_777_216, "bytes", 65_536, 1_073_741_824, "The most a turn may print; a turn that prints more is stopped."
     )
 
 
-class RetrySection(Section):
-    """What happens when an attempt fails."""
+class SpecSection(Section):
+    """What a task must say before it starts (docs/specs.md)."""
 
-    max_attempts: Whole = _amount(3, "attempts", 1, 100, "Failed attempts until the circuit of a task opens.")
-    backoff_seconds: Number = _amount(5.0, "seconds", 0.0, _DAY, "The wait after the first failure; it doubles.")
-    backoff_max_seconds: Number = _amount(900.0, "seconds", 0.0, _WEEK, "The longest wait between two attempts.")
-    jitter: Number = _amount(
-        0.2,
-        "share",
-        0.0,
-        1.0,
-        "By how much of itself a wait is moved at random: what failed together should not return so.",
+    weak: Literal["derive", "draft", "ask"] = _is(
+        "derive", "A weak specification: derive a criterion, let the agent draft it in a turn, or ask its sender."
     )
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.backoff_max_seconds < self.backoff_seconds:
-            raise ValueError("raise backoff_max_seconds to at least backoff_seconds")
-        return self
 
+class ChecksSection(Section):
+    """Evidence that a task declares (`## Checks`) and that is gathered here, without any agent."""
 
-class CircuitSection(Section):
-    """When to stop trying."""
-
-    hold_seconds: Whole = _amount(
-        _DAY, "seconds", 1, _YEAR, "How long a task with an open circuit waits for you before it fails upward."
+    commands: Commands = _is(
+        (), "Commands that may run, each as the list of words it must begin with, like [[make, test]]; none: nothing."
     )
+    timeout_seconds: Whole = _amount(300, "seconds", 1, _DAY, "The longest that one check may take.")
 
 
 class GatesSection(Section):
@@ -159,7 +112,8 @@ class GatesSection(Section):
     spec_review: Flag = _is(False, "Review the specification before anything executes.")
     spec_gate: Flag = _is(False, "Review the result against the specification.")
     quality_gate: Flag = _is(False, "Review the quality of the result.")
-    reviewers: Agents = _is((), "The agents that review, in this order of preference.")
+    reviewers: Agents = _is((), "The agents that review, all at once; none reviews what it has done itself.")
+    quorum: Literal["all", "majority", "any"] = _is("all", "How many of them must approve.")
     max_rework: Whole = _amount(3, "rounds", 0, 100, "Rounds of changes until the circuit of the task opens.")
 
 
@@ -178,11 +132,47 @@ class InboxSection(Section):
     accept_plain_files: Flag = _is(True, "Take a file without front matter as a task from the operator.")
 
 
+class SigningSection(Section):
+    """Signed messages (docs/security.md; needs the extra `signing`)."""
+
+    require: Senders = _is((), "Senders whose messages are only taken with a valid signature; `operator` is you.")
+
+
 class TasksSection(Section):
     """The readable files under tasks/."""
 
     render_seconds: Number = _amount(
         0.2, "seconds", 0.0, 60.0, "Changes of a task within this time become one writing of its task.md."
+    )
+    keep_days: Whole = _amount(
+        30, "days", 0, 36_500, "How long the directory of a finished task stays before it moves to `tasks/.archive/`."
+    )
+
+
+class McpSection(Section):
+    """Typed tools for agents (`mailboxd mcp`; needs the extra `mcp`)."""
+
+    port: Whole = _amount(
+        0, "port", 0, 65_535, "Where on 127.0.0.1 the daemon serves them, to who has a token; 0: nowhere."
+    )
+
+
+class MetricsSection(Section):
+    """For instruments (docs/observability.md; needs the extra `metrics`)."""
+
+    port: Whole = _amount(
+        0, "port", 0, 65_535, "Where on 127.0.0.1 the daemon serves /metrics for Prometheus; 0: nowhere."
+    )
+    otlp_endpoint: Address = _is(
+        "", "Where traces are sent by OTLP over HTTP, like http://127.0.0.1:4318/v1/traces; empty: nowhere."
+    )
+
+
+class WebSection(Section):
+    """The page (`mailboxd web`; needs the extra `web`)."""
+
+    port: Whole = _amount(
+        0, "port", 0, 65_535, "Where on 127.0.0.1 the daemon serves it, for all workspaces of the user; 0: nowhere."
     )
 
 
@@ -209,6 +199,9 @@ class Config(Section):
     reply_within_seconds: Whole = _amount(
         _DAY, "seconds", 1, _YEAR, "How long a peer that has acknowledged a dispatch may be silent."
     )
+    heartbeat_seconds: Whole = _amount(
+        300, "seconds", 0, _WEEK, "How often a mailboxd peer is told that its work is alive; 0: never."
+    )
     synthesis: Literal["agent", "concat", "none"] = _is(
         "agent", "How results of children become one: a turn of the agent, their texts in order, or nothing."
     )
@@ -216,11 +209,31 @@ class Config(Section):
     limits: LimitsSection = LimitsSection()
     retry: RetrySection = RetrySection()
     circuit: CircuitSection = CircuitSection()
+    acp: AcpSection = AcpSection()
+    escalation: EscalationSection = EscalationSection()
+    breaker: BreakerSection = BreakerSection()
+    spec: SpecSection = SpecSection()
+    checks: ChecksSection = ChecksSection()
     gates: GatesSection = GatesSection()
+    approvals: ApprovalsSection = ApprovalsSection()
+    actions: ActionsSection = ActionsSection()
     inbox: InboxSection = InboxSection()
+    signing: SigningSection = SigningSection()
     tasks: TasksSection = TasksSection()
+    mcp: McpSection = McpSection()
+    metrics: MetricsSection = MetricsSection()
+    web: WebSection = WebSection()
     shutdown: ShutdownSection = ShutdownSection()
     log: LogSection = LogSection()
+
+    @field_validator("escalation")
+    @classmethod
+    def _known(cls, escalation: EscalationSection, found: ValidationInfo) -> EscalationSection:
+        acp = found.data.get("acp")
+        if escalation.harness and acp is not None and escalation.harness not in acp.harnesses:
+            names = ", ".join(acp.harnesses) or "none"
+            raise ValueError(f"escalation.harness has to be one of acp.harnesses: {names}")
+        return escalation
 
 
 def policy(config: Config) -> Policy:
@@ -235,10 +248,31 @@ def policy(config: Config) -> Policy:
         max_rework=config.gates.max_rework,
         gates=frozenset(gate for gate in Gate if getattr(config.gates, gate.value)),
         reviewers=config.gates.reviewers,
+        quorum=Quorum(config.gates.quorum),
+        weak=Weak(config.spec.weak),
         synthesis=Synthesis(config.synthesis),
+        max_turns=config.limits.turns_per_task,
     )
 
 
 def limits(config: Config) -> Limits:
     """The bounds that plans are admitted under."""
-    return Limits(depth=config.limits.depth, children=config.limits.children)
+    bounds = config.limits
+    return Limits(bounds.depth, bounds.children, tree=bounds.tree, turns=bounds.turns_per_task)
+
+
+def checks(config: Config, *, has_schemas: bool) -> CheckRules:
+    """What checks may run; `has_schemas`: the library for JSON schemas is there."""
+    return CheckRules(config.checks.commands, config.checks.timeout_seconds, has_schemas)
+
+
+def escalation(config: Config) -> Escalation:
+    """What failing tasks are tried with."""
+    rules = config.escalation
+    return Escalation(rules.from_attempt, rules.model, rules.agent, rules.harness)
+
+
+def breaker(config: Config) -> BreakerRules:
+    """When the breakers of agents open, and for how long."""
+    rules = config.breaker
+    return BreakerRules(rules.failures, rules.open_seconds, max(rules.open_seconds, rules.open_max_seconds))

@@ -22,7 +22,7 @@ from mailboxd.config.texts import bounds, keys
 from mailboxd.errors import ConfigError
 
 _LARGEST = 65_536
-_DEEPEST = 4
+_DEEPEST = 5
 _MOST_PROBLEMS = 10
 
 _REMEDIES = {

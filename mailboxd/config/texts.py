@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from mailboxd.config.model import Config, Section
+from mailboxd.config.fields import Section
+from mailboxd.config.model import Config
 from mailboxd.core.terms import is_id
 from mailboxd.errors import ConfigError
 
@@ -27,7 +28,10 @@ def keys() -> Iterator[tuple[str, FieldInfo]]:
         if group is None:
             yield name, field
         else:
-            yield from ((f"{name}.{inner}", declared) for inner, declared in group.model_fields.items())
+            for inner, declared in group.model_fields.items():
+                yield f"{name}.{inner}", declared
+                if entry := _entry(declared):
+                    yield from ((f"{name}.{inner}.NAME.{key}", said) for key, said in entry.model_fields.items())
 
 
 def bounds(key: str) -> tuple[float, float]:
@@ -77,6 +81,11 @@ def _group(field: FieldInfo) -> type[Section] | None:
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
+def _entry(field: FieldInfo) -> type[Section] | None:
+    """What each entry of a key is made of that holds entries by name."""
+    return get_args(field.annotation)[1] if get_origin(field.annotation) is dict else None
+
+
 def _ends(field: FieldInfo) -> tuple[float, float]:
     found = {side: getattr(limit, side) for limit in field.metadata for side in ("ge", "le") if hasattr(limit, side)}
     return found["ge"], found["le"]
@@ -98,7 +107,9 @@ def _extent(field: FieldInfo) -> str:
         return "true or false"
     if choices := [choice for choice in get_args(field.annotation) if isinstance(choice, str)]:
         return ", ".join(choices)
-    return "id" if field.annotation is str else "list"
+    if _entry(field):
+        return "entries by name"
+    return "list" if get_origin(field.annotation) is tuple else "id"
 
 
 def _yaml(value: Any) -> str:
@@ -106,4 +117,6 @@ def _yaml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return f"[{', '.join(value)}]"
+    if value == "":
+        return '""'
     return f"{value}"

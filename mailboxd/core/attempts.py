@@ -9,43 +9,46 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mailboxd.core import planning
+from mailboxd.core import approving, mending, planning
+from mailboxd.core.actions import merged
+from mailboxd.core.conversation import answer_ended, asked, await_reply, heard_from, order_turn, steer_again
 from mailboxd.core.draft import Draft
-from mailboxd.core.effects import LookUp, RunTurn, Send
-from mailboxd.core.events import Kind
+from mailboxd.core.effects import LookUp, Send
+from mailboxd.core.escalation import worker
 from mailboxd.core.failure import failed_attempt, outcome_unknown, pause
-from mailboxd.core.inputs import (
+from mailboxd.core.inputs import Progress, TurnEnded
+from mailboxd.core.late import late, say
+from mailboxd.core.lifecycle import Trigger, join_is_met
+from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
     Answer,
+    Drafted,
     Failed,
     Failure,
     Permanence,
     Planned,
-    Progress,
     Question,
     Results,
     Reviewed,
+    Silence,
     Succeeded,
-    TurnEnded,
     Unknown,
     Unreadable,
 )
-from mailboxd.core.late import late, say
-from mailboxd.core.lifecycle import Trigger, join_is_met
 from mailboxd.core.reviews import review_ended
 from mailboxd.core.session import next_session_key
 from mailboxd.core.settle import (
     synthesise,
 )
-from mailboxd.core.terms import AttemptStatus, Mode, Phase, Turn, Waiting
+from mailboxd.core.terms import AttemptStatus, Mode, Phase, Runtime, Turn, Waiting
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.types import Attempt, Plan
 from mailboxd.errors import PlanError, Refused
 
-SKIP = "REPLY_SKIP"
-"""The body that ends a conversation (protocol section 2)."""
+CUT = "[mailboxd] cut: the text ends here. The rest did not arrive: a limit of the model, or of OpenClaw."
+"""Stands below a result that is known not to be whole."""
 
 
 def start(draft: Draft) -> None:
@@ -53,21 +56,8 @@ def start(draft: Draft) -> None:
     view, task, ctx = draft.view, draft.task, draft.ctx
     if task.phase is not Phase.EXECUTION_READY or view.unmet or view.parent_phase not in (None, Phase.EXECUTING):
         raise Refused("not-ready", f"{task.local_id} is not ready to start")
-    ordinal = task.attempt + 1
     coordinates = view.children.total > 0
-    attempt = Attempt(
-        id=ctx.new_id("att"),
-        task=task.id,
-        ordinal=ordinal,
-        executor=task.executor,
-        runtime=task.runtime,
-        status=AttemptStatus.RUNNING,
-        waiting_for=Waiting.CHILDREN if coordinates else Waiting.TURN,
-        session_key=next_session_key(view.attempt, task.executor, task.local_id, ctx.agent, ordinal),
-        reply_token=ctx.new_token(),
-        started_at=ctx.now,
-    )
-    draft.start_attempt(attempt)
+    ordinal = begin(draft, Waiting.CHILDREN if coordinates else Waiting.TURN)
     draft.move(
         Trigger.ATTEMPT_STARTED,
         f"attempt {ordinal} by {task.executor}" if not coordinates else f"attempt {ordinal}: waiting for the children",
@@ -80,18 +70,31 @@ def start(draft: Draft) -> None:
     if coordinates and join_is_met(draft.view):
         synthesise(draft)
     elif not coordinates:
-        _order_turn(draft)
+        order_turn(draft)
 
 
-def _order_turn(draft: Draft, note: str = "") -> None:
-    task, attempt, ctx = draft.task, draft.live, draft.ctx
-    turn = Turn.WORK if attempt.executor == ctx.agent else Turn.DISPATCH
-    message_id = ctx.new_id("msg") if turn is Turn.DISPATCH else ""
-    draft.order(
-        RunTurn(
-            ctx.new_id("trn"), turn, task.executor, attempt.id, attempt.session_key, message_id=message_id, note=note
+def begin(draft: Draft, waiting_for: Waiting) -> int:
+    """Record the next attempt of the task as running; returns its ordinal."""
+    view, task, ctx = draft.view, draft.task, draft.ctx
+    ordinal, harness = task.attempt + 1, worker(task, ctx.agent)
+    draft.start_attempt(
+        Attempt(
+            id=ctx.new_id("att"),
+            task=task.id,
+            ordinal=ordinal,
+            executor=task.executor,
+            runtime=Runtime.ACP if harness else Runtime.OPENCLAW,
+            worker_ref=harness,
+            status=AttemptStatus.RUNNING,
+            waiting_for=waiting_for,
+            session_key=next_session_key(view.attempt, task.executor, task.local_id, ctx.agent, ordinal),
+            reply_token=ctx.new_token(),
+            started_at=ctx.now,
+            model=task.stronger.model,
+            escalated=task.stronger.why,
         )
     )
+    return ordinal
 
 
 # ---------------------------------------------------------------- a turn of ours ended
@@ -102,7 +105,16 @@ def turn_ended(draft: Draft, ended: TurnEnded) -> None:
     if ended.turn is Turn.REVIEW:
         review_ended(draft, ended)
         return
+    if ended.turn is Turn.ANSWER:
+        answer_ended(draft, ended)
+        return
+    if ended.turn is Turn.DRAFT:
+        mending.draft_ended(draft, ended)
+        return
     attempt = draft.attempt
+    if attempt is not None and attempt.id == ended.attempt_id:
+        for made in ended.made:
+            draft.artifact(made.kind, made.body, made.summary, ended.agent)
     if attempt is None or attempt.id != ended.attempt_id or attempt.status is not AttemptStatus.RUNNING:
         late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
         return
@@ -111,13 +123,17 @@ def turn_ended(draft: Draft, ended: TurnEnded) -> None:
         return
     match ended.outcome:
         case Succeeded() as ok:
+            cut = "; its text was cut" if ok.truncated else ""
             draft.checkpoint(
-                f"the {ended.turn} turn ended",
+                f"the {ended.turn} turn ended{cut}",
                 run_id=ok.run_id,
                 session_ref=ok.session_ref,
                 usage=attempt.usage.plus(ok.usage),
             )
-            answered(draft, ended.answer or Unreadable("no answer", ok.text), ended.turn, ended.agent)
+            answer = ended.answer or Unreadable("no answer", ok.text)
+            if ok.truncated and isinstance(answer, Results):
+                answer = replace(answer, text=f"{answer.text}\n\n{CUT}")
+            answered(draft, answer, ended.turn, ended.agent)
         case Failed() as failed:
             _turn_failed(draft, failed)
         case Aborted(error):
@@ -141,7 +157,12 @@ def _turn_failed(draft: Draft, failed: Failed) -> None:
     attempt = draft.live
     permanent = failed.permanence is Permanence.PERMANENT
     if failed.started or permanent:
-        draft.checkpoint("the turn failed", run_id=failed.run_id, usage=attempt.usage.plus(failed.usage))
+        draft.checkpoint(
+            "the turn failed",
+            run_id=failed.run_id or attempt.run_id,
+            session_ref=failed.session_ref or attempt.session_ref,
+            usage=attempt.usage.plus(failed.usage),
+        )
         failed_attempt(draft, failed.error, permanent=permanent, retry_after=failed.retry_after)
         return
     stalls = draft.task.stalls + 1
@@ -159,10 +180,12 @@ def _turn_failed(draft: Draft, failed: Failed) -> None:
 def _turn_unknown(draft: Draft, ended: TurnEnded, unknown: Unknown) -> None:
     attempt = draft.live
     if not unknown.looked_up:
-        run_id = unknown.run_id or attempt.run_id
-        draft.checkpoint(f"outcome unknown: {unknown.error}", waiting_for=Waiting.LOOKUP, run_id=run_id)
+        heard, run_id = attempt.run_id, unknown.run_id
+        note = f"outcome unknown: {unknown.error}"
+        draft.checkpoint(note, waiting_for=Waiting.LOOKUP, run_id=run_id or heard)
         turn_id = draft.ctx.new_id("trn")
-        draft.order(LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, run_id))
+        lookup = LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, run_id, heard=heard)
+        draft.order(replace(lookup, harness=attempt.worker_ref))
         return
     outcome_unknown(draft, unknown.error)
 
@@ -176,6 +199,8 @@ def answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) ->
             if partial:
                 draft.artifact("other", partial, f"partial results: {first_line(partial)}", agent)
             failed_attempt(draft, error)
+        case Silence(said):
+            _silent(draft, said, turn, agent)
         case Planned(plan):
             _planned(draft, plan, turn)
         case Acknowledged() if turn is Turn.DISPATCH:
@@ -184,12 +209,12 @@ def answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) ->
             failed_attempt(draft, f"{agent} acknowledged a {turn} turn instead of doing it")
         case Progress(note):
             draft.checkpoint(note)
-            if draft.task.due is not None:
-                draft.amend(due=plus(draft.ctx.now, draft.task.policy.reply_within))
+            if draft.live.waiting_for is Waiting.REPLY:
+                heard_from(draft)
         case Question(text):
-            _question(draft, text)
-        case Reviewed():
-            failed_attempt(draft, f"{agent} answered a {turn} turn with a review")
+            asked(draft, text)
+        case Reviewed() | Drafted():
+            failed_attempt(draft, f"{agent} answered a {turn} turn with a {say(answer)}")
         case Unreadable(problem, text):
             draft.artifact("other", text, "an answer that could not be read", agent)
             failed_attempt(draft, f"the answer could not be read: {problem}")
@@ -200,8 +225,10 @@ def _acknowledged(draft: Draft, agent: str) -> None:
     if draft.live.waiting_for in (Waiting.CHILDREN, Waiting.ANSWER):
         draft.checkpoint(f"{agent} has taken the work: its mail was faster than its acknowledgement", acknowledged=True)
         return
-    draft.checkpoint(f"{agent} has taken the work and will reply", acknowledged=True)
-    _await_reply(draft)
+    if draft.live.steered:
+        draft.order(Send(draft.ctx.new_id("msg"), "steer", agent, draft.live.steered))
+    draft.checkpoint(f"{agent} has taken the work and will reply", acknowledged=True, steered="")
+    await_reply(draft)
 
 
 def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
@@ -209,6 +236,12 @@ def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
     if turn is Turn.WORK and task.mode is Mode.COORDINATING and draft.view.children.total:
         draft.checkpoint("the plan stands in task.md: waiting for the children", waiting_for=Waiting.CHILDREN)
         draft.amend("said beside the plan", notes="\n\n".join(filter(None, [task.notes, results.text])))
+        return
+    if steer_again(draft, turn):
+        return
+    actions = merged(task.spec.planned_actions, results.planned_actions)
+    if (why := approving.refused(draft, actions)) is not None:
+        failed_attempt(draft, why)
         return
     text = task.draft_result or results.text
     summary = first_line(text)
@@ -220,12 +253,22 @@ def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
         result=text,
         result_summary=summary,
         answer=results.answer,
-        planned_actions="\n".join(filter(None, [task.spec.planned_actions, results.planned_actions])),
+        planned_actions=actions,
         failures=0,
         stalls=0,
         error="",
         findings="",
     )
+
+
+def _silent(draft: Draft, said: str, turn: Turn, agent: str) -> None:
+    """No words: only what the agent wrote into its task.md in this turn can be a result or a plan."""
+    task = draft.task
+    planned = task.mode is Mode.COORDINATING and draft.view.children.total > 0
+    if turn is Turn.WORK and (task.draft_result or planned):
+        _results(draft, Results(""), turn, agent)
+    else:
+        failed_attempt(draft, f"{agent} gave no answer" + (f": {said}" if said else ""))
 
 
 def _planned(draft: Draft, plan: Plan, turn: Turn) -> None:
@@ -236,40 +279,8 @@ def _planned(draft: Draft, plan: Plan, turn: Turn) -> None:
         if turn is Turn.SYNTHESIS or fresh or not known:
             planning.adopt(draft, plan if turn is Turn.SYNTHESIS else replace(plan, children=fresh), draft.family)
     except PlanError as error:
-        failed_attempt(draft, f"the plan cannot be carried out: {error}", permanent=True)
+        # Whom it may name the agent can be told, and then it plans anew; a plan that is impossible stays so.
+        failed_attempt(draft, f"the plan cannot be carried out: {error}", permanent=error.rule not in planning.MENDABLE)
         return
-    draft.checkpoint("a plan: waiting for the children", waiting_for=Waiting.CHILDREN)
-
-
-def _question(draft: Draft, text: str) -> None:
-    attempt, task = draft.live, draft.task
-    turns = attempt.question_turns + 1
-    if turns > draft.ctx.limits.question_turns:
-        failed_attempt(draft, f"more than {draft.ctx.limits.question_turns} questions were asked")
-        return
-    receiver = task.sender if task.parent is None else "operator"
-    draft.record(Kind.QUESTION_ASKED, to=receiver, text=text, turn=turns)
-    draft.checkpoint("a question is open", waiting_for=Waiting.ANSWER, question_turns=turns)
-    draft.amend(f"waits for an answer of {receiver}", reason=f"asked {receiver}: {first_line(text)}")
-    draft.order(Send(draft.ctx.new_id("msg"), "question", receiver, text))
-
-
-def _await_reply(draft: Draft) -> None:
-    """The peer's daemon has the work: it may be silent for as long as the policy says."""
-    draft.checkpoint("waiting for its reply", waiting_for=Waiting.REPLY)
-    draft.amend(due=plus(draft.ctx.now, draft.task.policy.reply_within))
-
-
-def clarified(draft: Draft, text: str, ends: bool) -> None:
-    """The question is answered (or will not be): the same attempt goes on, in the same session."""
-    attempt = draft.attempt
-    if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.waiting_for is not Waiting.ANSWER:
-        raise Refused("no-question", f"{draft.task.local_id} has not asked anything")
-    draft.checkpoint("the question is answered" if not ends else "no answer will come", waiting_for=Waiting.TURN)
-    draft.amend("goes on after the question", reason="the question is answered")
-    if attempt.acknowledged:
-        draft.order(Send(draft.ctx.new_id("msg"), "answer", attempt.executor, SKIP if ends else text))
-        _await_reply(draft)
-        return
-    note = "There will be no answer to your question. Go on with what you have." if ends else text
-    _order_turn(draft, note)
+    # What was said in the meantime is part of the spec, which the synthesis reads.
+    draft.checkpoint("a plan: waiting for the children", waiting_for=Waiting.CHILDREN, steered="")

@@ -19,10 +19,13 @@ _SHOWN = 10
 ALONE = Level({})
 
 
-def admit(plan: Plan, limits: Limits, depth: int, existing: Level = ALONE, outer: Sequence[Level] = ()) -> None:
+def admit(
+    plan: Plan, limits: Limits, depth: int, existing: Level = ALONE, outer: Sequence[Level] = (), tree: int = 0
+) -> None:
     """Raise PlanError unless the plan can be carried out below a task at `depth`.
 
-    `existing` are the children that the task has already, `outer` the levels above it, innermost first.
+    `existing` are the children that the task has already, `outer` the levels above it, innermost first; `tree` is how
+    many tasks there are below its root.
     """
     _check_shape(plan.children, limits, depth)
     known = next((child.key for child in plan.children if child.key in existing.nodes), None)
@@ -33,6 +36,9 @@ def admit(plan: Plan, limits: Limits, depth: int, existing: Level = ALONE, outer
         raise PlanError(
             "plan-too-large", f"more than {limits.children} children", "Raise limits.children, or plan in levels."
         )
+    if tree + size > limits.tree:
+        problem = f"{tree + size} tasks would stand below one root, at most {limits.tree} are allowed"
+        raise PlanError("plan-too-large", problem, "Raise limits.tree, or plan less.")
     edges = sum(len(child.depends_on) for child in walk(plan.children))
     if edges > limits.edges:
         raise PlanError("plan-too-large", f"{edges} dependencies, at most {limits.edges} are allowed")

@@ -8,33 +8,53 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from mailboxd.core import attempts, planning, specs
+from mailboxd.core import (
+    account,
+    approving,
+    attempts,
+    checks,
+    conversation,
+    evidence,
+    mending,
+    orders,
+    performing,
+    planning,
+    specs,
+)
+from mailboxd.core.approvals import OfApproval
+from mailboxd.core.bytool import Checkpoint, FileMade, OpenCircuit, ReviewGiven
 from mailboxd.core.draft import Decision, Draft
-from mailboxd.core.effects import Resend, Send
+from mailboxd.core.effects import Resend
 from mailboxd.core.events import Kind, Role
-from mailboxd.core.failure import outcome_unknown
+from mailboxd.core.imported import imported
 from mailboxd.core.inputs import (
     Cancel,
+    CheckEnded,
     ChildEdited,
     Clarification,
     Edited,
+    ImportedDispatched,
+    ImportedDone,
+    ImportedFailed,
     Input,
     NewTask,
+    Order,
     Redispatch,
-    Remedy,
     Reply,
     Retry,
+    SpecWritten,
     Start,
     Steer,
     TimePassed,
     TurnEnded,
     Unblock,
 )
-from mailboxd.core.lifecycle import AFTER_JOIN, CLOSES_CHILDREN, TRANSITIONS, Trigger
+from mailboxd.core.lifecycle import AFTER_JOIN, Trigger
+from mailboxd.core.moments import time_passed
 from mailboxd.core.replies import replied
-from mailboxd.core.settle import announce_end, cancel, settle_draft
-from mailboxd.core.terms import OPERATORS, AttemptStatus, Mode, Phase, Waiting, same_agent
-from mailboxd.core.types import Plan, PlannedChild
+from mailboxd.core.settle import cancel, settle_draft
+from mailboxd.core.terms import OPERATORS, Mode, Phase, Waiting, same_agent
+from mailboxd.core.types import Plan, PlannedChild, Task
 from mailboxd.core.view import Context, View
 from mailboxd.errors import Refused
 
@@ -54,31 +74,60 @@ def decide(
         case Start():
             attempts.start(draft)
         case TurnEnded():
+            account.turn_over(draft, heard)
+            performing.turn_over(draft, heard)
             attempts.turn_ended(draft, heard)
         case Reply():
             replied(draft, heard)
+        case TimePassed():
+            time_passed(draft)
+        case ImportedDone() | ImportedFailed() | ImportedDispatched():
+            imported(draft, heard)
+        case Checkpoint() | FileMade() | ReviewGiven() | OpenCircuit():
+            evidence.given(draft, heard)
+        case CheckEnded():
+            checks.check_ended(draft, heard)
+        case _ if isinstance(heard, OfApproval):
+            approving.heard(draft, heard)
+        case _:
+            _ordered(draft, heard)
+            _void_what_was_edited(draft, view.task)
+    draft.role, draft.actor = Role.ORCHESTRATOR, "mailboxd"
+    settle_draft(draft)
+    return draft.done()
+
+
+def _ordered(draft: Draft, heard: Order) -> None:
+    """What somebody wants who gave the work, or whose workspace it is."""
+    match heard:
         case Clarification(sender, text, ends):
             _only_from_sender(draft, sender, "answer")
-            attempts.clarified(draft, text, ends)
+            if draft.task.phase is Phase.SPEC_DRAFT:
+                mending.clarified(draft, heard)
+            else:
+                conversation.clarified(draft, sender, text, ends)
         case Steer(sender, text):
             _steered(draft, sender, text)
         case Cancel(by, reason):
             _cancelled(draft, by, reason)
-        case Retry(instructions):
-            _retried(draft, instructions)
+        case Retry():
+            orders.retried(draft, heard.instructions)
         case Unblock():
-            _unblocked(draft, heard)
-        case TimePassed():
-            _time_passed(draft)
+            orders.unblocked(draft, heard)
+        case SpecWritten(spec):
+            mending.written(draft, spec)
         case Edited():
             _edited(draft, heard)
         case ChildEdited(planned, needs):
             _child_edited(draft, planned, needs)
         case _:
             assert_never(heard)
-    draft.role, draft.actor = Role.ORCHESTRATOR, "mailboxd"
-    settle_draft(draft)
-    return draft.done()
+
+
+def _void_what_was_edited(draft: Draft, before: Task) -> None:
+    """Who was asked about an action was asked about work as it stood then."""
+    if before.phase is Phase.AWAITING_APPROVAL and draft.task.spec != before.spec:
+        performing.void(draft, "the task was edited after it was asked")
 
 
 def _redispatched(draft: Draft, new: Redispatch) -> None:
@@ -90,6 +139,9 @@ def _redispatched(draft: Draft, new: Redispatch) -> None:
         draft.amend("the sender's newer attempt takes over the work under way", origin=new.origin)
     else:
         spec, _ = specs.derive(new.spec)
+        again = orders.afresh(task, draft.ctx.now)
+        if new.deadline is not None:
+            again["policy"] = replace(task.policy, deadline=new.deadline)
         draft.move(
             Trigger.REDISPATCHED,
             f"dispatched again as attempt {new.origin.attempt}",
@@ -97,11 +149,7 @@ def _redispatched(draft: Draft, new: Redispatch) -> None:
             spec=spec,
             planned_actions=spec.planned_actions,
             findings=new.findings,
-            failures=0,
-            rework=0,
-            stalls=0,
-            not_before=None,
-            completed_at=None,
+            **again,
         )
 
 
@@ -112,19 +160,24 @@ def _only_from_sender(draft: Draft, sender: str, what: str) -> None:
 
 
 def _steered(draft: Draft, sender: str, text: str) -> None:
-    """New instructions: into the next turn, and on to the peer that has the work now."""
+    """New instructions, from whoever gave the work."""
     _only_from_sender(draft, sender, "new instructions")
     task = draft.task
     if task.phase.is_terminal:
         raise Refused("ended", f"{task.local_id} is {task.phase}: it takes no new instructions")
-    draft.record(Kind.STEERED, by=sender, text=text)
+    _not_about_to_run(task)
     if task.phase is Phase.SPEC_DRAFT:
         more = "\n\n".join([task.spec.instructions, text])
+        draft.record(Kind.STEERED, by=sender, text=text, into="in its spec, which is not complete yet")
         draft.amend("the spec is mended", spec=replace(task.spec, instructions=more), findings="")
         return
-    draft.amend("new instructions", findings="\n\n".join(filter(None, [task.findings, f"New instructions: {text}"])))
-    if task.phase is Phase.EXECUTING and draft.attempt is not None and draft.attempt.acknowledged:
-        draft.order(Send(draft.ctx.new_id("msg"), "steer", draft.attempt.executor, text))
+    conversation.steered(draft, sender, text)
+
+
+def _not_about_to_run(task: Task) -> None:
+    if task.phase is Phase.READY_TO_RESUME:
+        problem = f"{task.local_id}: its approved actions are about to run, or run"
+        raise Refused("about-to-run", problem, "Cancel it, or wait for their end.")
 
 
 def _cancelled(draft: Draft, by: str, reason: str) -> None:
@@ -134,67 +187,6 @@ def _cancelled(draft: Draft, by: str, reason: str) -> None:
     if task.phase.is_terminal:
         raise Refused("ended", f"{task.local_id} is {task.phase} already")
     cancel(draft, f"cancelled by {by}" + (f": {reason}" if reason else ""), by=by)
-
-
-def _retried(draft: Draft, instructions: str) -> None:
-    task = draft.task
-    if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
-        draft.amend("the operator does not wait for the backoff", not_before=None, reason="retried by the operator")
-        return
-    if task.phase is Phase.CANCELLED and not task.cancelled_with_parent:
-        raise Refused(
-            "cancelled", f"{task.local_id} was cancelled; a cancel is final", "Send the work again as a new task."
-        )
-    if (task.phase, Trigger.OPERATOR_RETRY) not in TRANSITIONS:
-        raise Refused(
-            "not-failed", f"{task.local_id} is {task.phase}: there is nothing to retry", "See `mailboxd why`."
-        )
-    if draft.view.parent_phase in CLOSES_CHILDREN:
-        raise Refused(
-            "parent-ended", f"{task.local_id}: its parent is {draft.view.parent_phase}", "Retry the parent instead."
-        )
-    findings = "\n\n".join(filter(None, [task.findings, instructions]))
-    draft.move(
-        Trigger.OPERATOR_RETRY,
-        "retried by the operator",
-        failures=0,
-        rework=0,
-        stalls=0,
-        not_before=None,
-        completed_at=None,
-        cancelled_with_parent=False,
-        findings=findings,
-    )
-
-
-def _unblocked(draft: Draft, order: Unblock) -> None:
-    task = draft.task
-    if task.phase is not Phase.CIRCUIT_OPEN:
-        raise Refused("not-blocked", f"{task.local_id} is {task.phase}: its circuit is not open")
-    match order.remedy:
-        case Remedy.RETRY:
-            _retried(draft, order.note)
-        case Remedy.ACCEPT:
-            if not task.result:
-                raise Refused("no-artifact", f"{task.local_id} has no result to accept", "Use --retry or --fail.")
-            draft.move(Trigger.OPERATOR_ACCEPT, "the operator accepts the last good result", error="")
-            announce_end(draft)
-        case Remedy.FAIL:
-            draft.move(Trigger.OPERATOR_FAIL, order.note or "the operator gives up")
-            announce_end(draft)
-
-
-def _time_passed(draft: Draft) -> None:
-    task, attempt, now = draft.task, draft.attempt, draft.ctx.now
-    if task.due is None or task.due > now:
-        return
-    if task.phase is Phase.CIRCUIT_OPEN:
-        draft.move(Trigger.HOLD_OVER, f"nobody unblocked it in time; {task.error or task.reason}")
-        announce_end(draft)
-    elif attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.waiting_for is Waiting.REPLY:
-        outcome_unknown(draft, f"{attempt.executor} has not replied within {task.policy.reply_within} s")
-    else:
-        draft.amend("nothing waits for this moment any more", due=None)
 
 
 def _edited(draft: Draft, edit: Edited) -> None:
@@ -211,7 +203,10 @@ def _edited(draft: Draft, edit: Edited) -> None:
     if edit.instructions is not None:
         if task.phase.is_terminal:
             raise Refused("ended", f"{task.local_id} is {task.phase}: its instructions can no longer change")
-        spec, _ = specs.derive(replace(task.spec, instructions=edit.instructions, scope_in=edit.instructions))
+        _not_about_to_run(task)
+        spec = replace(task.spec, instructions=edit.instructions, scope_in=edit.instructions)
+        spec, _ = specs.derive(spec, task.policy.weak)
+        mending.back_to_draft(draft)
         draft.amend("instructions edited in task.md", spec=spec, findings="")
     if edit.added:
         if task.phase.is_terminal or task.phase in AFTER_JOIN:
@@ -231,10 +226,13 @@ def _child_edited(draft: Draft, planned: PlannedChild, needs: tuple[str, ...]) -
     executor = specs.executor_of(planned.agents[0], draft.ctx.agent)
     if executor != draft.ctx.agent and (why := draft.ctx.may_reach(executor)) is not None:
         raise Refused("unknown-agent", f"{task.local_id}: {why}")
-    spec, _ = specs.derive(specs.child_spec(planned))
+    if (why := planning.refused_worker(planned, draft.ctx)) is not None:
+        raise Refused("unknown-harness", f"{task.local_id}: {why}")
     policy = specs.apply(task.policy, planned.overrides)
+    spec, _ = specs.derive(specs.child_spec(planned), policy.weak)
+    mending.back_to_draft(draft)
     title = specs.child_title(planned)
     note = "edited in the parent's task.md"
-    said = {"said": planned.overrides, "extra": planned.extra}
+    said = {"said": planned.overrides, "extra": planned.extra, "runtime": policy.runtime}
     draft.amend(note, spec=spec, policy=policy, executor=executor, title=title, **said)
     draft.record(Kind.NEEDS_CHANGED, needs=list(needs))

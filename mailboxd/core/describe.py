@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.text import first_line
+from mailboxd.core.text import first_line, money, on_one_line
 
 
 def describe(event: Event, name: str = "") -> str:
@@ -14,7 +14,7 @@ def describe(event: Event, name: str = "") -> str:
 
     Names of files and other foreign words stand in it: what cannot be shown is a space.
     """
-    return "".join(char if char.isprintable() else " " for char in _sentence(event, name))
+    return on_one_line(_sentence(event, name))
 
 
 def _sentence(event: Event, name: str) -> str:
@@ -31,13 +31,23 @@ def _sentence(event: Event, name: str) -> str:
             return f"{name}: a plan with {count} child{'ren' * (count != 1)}: {_some(data['children'])}"
         case Kind.NEEDS_CHANGED:
             return f"{name}: what it depends on was edited"
+        case Kind.BREAKER_OPENED:
+            return f"the breaker of {data['agent']} is open until {data['until']}: {first_line(data['reason'])}"
+        case Kind.BREAKER_HALF_OPEN:
+            return f"the breaker of {data['agent']} is half open: one turn may try"
+        case Kind.BREAKER_CLOSED:
+            return f"the breaker of {data['agent']} is closed: {first_line(data['reason'])}"
         case Kind.CIRCUIT_OPENED:
             return f"{name}: circuit open until {data['held_until']}: {first_line(data['reason'])}"
+        case Kind.TASK_PUT_AWAY:
+            return f"{data['local_id']}: ended long ago: its directory is now {data['path']}"
+        case Kind.INBOX_REARMED:
+            return f"{data['path']} is another directory than before, and is listened to anew"
         case Kind.ALARM:
             return f"ALARM {data['what']}: {data['why']}"
     if "message" in data or event.kind in (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED):
         return _message(event, name)
-    return f"{name}: {_evidence(event, data)}"
+    return f"{name}: {_evidence(event, data)}" if name else _evidence(event, data)
 
 
 def _created(task: Mapping[str, Any], needs: list[str]) -> str:
@@ -49,7 +59,8 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
     match event.kind:
         case Kind.ATTEMPT_STARTED:
             attempt = data["attempt"]
-            return f"attempt {attempt['ordinal']} started by {attempt['executor']}"
+            harness = f", with the harness {name}" if (name := attempt.get("worker_ref")) else ""
+            return f"attempt {attempt['ordinal']} started by {attempt['executor']}{harness}"
         case Kind.ATTEMPT_CHECKPOINT:
             return first_line(data["note"]) or "goes on"
         case Kind.ATTEMPT_FINISHED:
@@ -60,11 +71,6 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.ARTIFACT_RECORDED:
             artifact = data["artifact"]
             return f"{artifact['kind']} by {artifact['produced_by']}: {artifact['summary']}"
-        case Kind.REVIEW_REQUESTED:
-            return f"{data['gate']}: {data['reviewer']} is asked to review"
-        case Kind.REVIEW_APPENDED:
-            review = data["review"]
-            return f"{review['gate']}: {review['verdict']} by {review['reviewer']}: {first_line(review['summary'])}"
         case Kind.EDIT_REFUSED:
             return f"an edit of {data['file']} was undone and kept as {data['kept_as']}: {first_line(data['why'])}"
         case Kind.CONTEXT_CUT:
@@ -74,11 +80,55 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
         case Kind.QUESTION_ASKED:
             return f"asks {data['to']}: {first_line(data['text'])}"
         case Kind.STEERED:
-            return f"new instructions from {data['by']}: {first_line(data['text'])}"
+            return f"new instructions from {data['by']}, {data['into']}: {first_line(data['text'])}"
+        case Kind.TURN_ENDED:
+            cost = _cost(data["usage"])
+            return f"the {data['turn']} turn of {data['agent']} {data['outcome']}" + (f" ({cost})" if cost else "")
+        case Kind.USAGE_REPORTED:
+            return f"{data['agent']} says that it cost {_cost(data['usage'])}"
+        case Kind.PEER_SILENT:
+            return f"{data['agent']} has missed its heartbeat; it is waited for until {data['until']}"
         case Kind.REPLY_LATE:
             return f"late, changes nothing: {data['said']} from {data['agent']}"
         case _:
+            return _judgement(event, data)
+
+
+def _judgement(event: Event, data: Mapping[str, Any]) -> str:
+    match event.kind:
+        case Kind.REVIEW_REQUESTED:
+            return f"{data['gate']}: {data['reviewer']} is asked to review"
+        case Kind.REVIEW_APPENDED:
+            review = data["review"]
+            return f"{review['gate']}: {review['verdict']} by {review['reviewer']}: {first_line(review['summary'])}"
+        case Kind.REVIEW_LOST:
+            return f"{data['gate']}: no verdict of {data['reviewer']} ({data['why']}): {first_line(data['said'])}"
+        case Kind.APPROVAL_REQUESTED:
+            asked = data["approval"]
+            return f"approval {asked['id'][-6:].lower()} is asked for: {first_line(asked['requested_action'])}"
+        case Kind.APPROVAL_RESOLVED:
+            changes = data["changes"]
+            note = f": {first_line(changes['note'])}" if changes.get("note") else ""
+            return f"approval {data['approval'][-6:].lower()} {changes['status']} by {changes['resolved_by']}{note}"
+        case Kind.ACTION_STARTED:
+            return f"action {data['approval'][-6:].lower()} is begun: {first_line(data['action'])}"
+        case Kind.ACTION_DELAYED | Kind.ACTION_ENDED:
+            changes = data["changes"]
+            how = changes.get("state", "not begun yet")
+            return f"action {data['approval'][-6:].lower()} {how}: {first_line(changes['summary'])}"
+        case Kind.UNDO_REQUESTED:
+            return f"{data['approval'][-6:].lower()} shall be taken back"
+        case Kind.CHECK_ENDED:
+            check = data["check"]
+            return f"check {check['id']} {check['verdict']}: {first_line(check['summary'])}"
+        case _:
             return str(event.kind)
+
+
+def _cost(usage: Mapping[str, Any]) -> str:
+    tokens = usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
+    parts = [f"{tokens} tokens"] if tokens else []
+    return ", ".join([*parts, *([money(usage["cost_usd"])] if usage.get("cost_usd") is not None else [])])
 
 
 def _message(event: Event, name: str) -> str:
@@ -94,8 +144,12 @@ def _message(event: Event, name: str) -> str:
         reason = message["reason"]
         return f"rejected {message['name']} from {sender}: {first_line(reason['problem'])} ({reason['rule']})"
     if event.kind is Kind.MESSAGE_SENT:
-        return f"{about}sent a {kind} to {message['receiver']}"
-    return f"{about}received a {kind} from {sender} ({message['verdict']}): {message['name']}"
+        return f"{about}sent {_one(kind)} to {message['receiver']}"
+    return f"{about}received {_one(kind)} from {sender} ({message['verdict']}): {message['name']}"
+
+
+def _one(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
 def _some(names: list[str]) -> str:

@@ -6,17 +6,18 @@ Local to one call of `decide`, so the functions that share it stay pure as a who
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.core import lifecycle
+from mailboxd.core.changing import changed
 from mailboxd.core.effects import Effect
 from mailboxd.core.events import Event, Kind, Role, evolve
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.terms import AttemptStatus, Waiting
 from mailboxd.core.types import Attempt, Task
 from mailboxd.core.view import Context, Family, View
-from mailboxd.core.wire import from_json, to_json
+from mailboxd.core.wire import to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +78,14 @@ class Draft:
 
     def start_attempt(self, attempt: Attempt) -> None:
         self.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))
-        self.view = replace(self.view, attempt=attempt)
+        self.view = changed(self.view, attempt=attempt)
 
     def checkpoint(self, note: str, **changes: Any) -> None:
         """The live attempt goes on, with other values."""
         attempt = self.live
         plain = {name: to_json(value) for name, value in changes.items()}
         self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, changes=plain)
-        self.view = replace(self.view, attempt=replace(attempt, **changes))
+        self.view = changed(self.view, attempt=changed(attempt, **changes))
 
     def finish_attempt(self, status: AttemptStatus, error: str = "", **changes: Any) -> None:
         attempt = self.live
@@ -97,7 +98,7 @@ class Draft:
         }
         plain = {name: to_json(value) for name, value in changes.items()}
         self.record(Kind.ATTEMPT_FINISHED, attempt=attempt.id, ordinal=attempt.ordinal, changes=plain)
-        self.view = replace(self.view, attempt=replace(attempt, **changes))
+        self.view = changed(self.view, attempt=changed(attempt, **changes))
 
     def artifact(self, kind: str, body: str, summary: str, produced_by: str) -> str:
         """Record a text as an artifact of the task; its body is kept under its id. Returns the id."""
@@ -119,9 +120,4 @@ class Draft:
 
     def _add(self, event: Event) -> None:
         self.events.append(event)
-        self.view = replace(self.view, task=evolve(self.task, event))
-
-
-def created_task(event: Event) -> Task:
-    """The task that a `task.created` event brings into being."""
-    return from_json(Task, event.data["task"])
+        self.view = changed(self.view, task=evolve(self.task, event))

@@ -1,10 +1,13 @@
-"""What we ordered: performed by `relay` after the record is safe. What each promises stands in the relay's table."""
+"""What we ordered: performed by `relay` after the record is safe. What each promises stands in PROMISES."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mailboxd.core.actions import Action
 from mailboxd.core.terms import Gate, Turn
+from mailboxd.core.types import Check
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,13 @@ class RunTurn:
     """For a dispatch: the message that is sent, and its file in outbox/."""
     gate: Gate | None = None
     note: str = ""
-    """Words for this turn only: the answer to a question, new instructions."""
+    """Words for this turn only: the answer to a question, new instructions; the question that is to be answered."""
+    model: str = ""
+    """Another model than the agent's own; empty = its own."""
+    not_before: str | None = None
+    """A pause after a failure: it is not begun earlier."""
+    harness: str = ""
+    """Who takes the turn for the agent; empty = the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,10 @@ class LookUp:
     session_key: str
     run_id: str | None
     gate: Gate | None = None
-    tries: int = 0
+    heard: str | None = None
+    """A run of this session whose end was heard before the lost turn began: its row says nothing about that one."""
+    harness: str = ""
+    """Who took the turn; `run_id` is then the call's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +90,72 @@ class Bounce:
     reply_token: str | None = None
 
 
-Effect = RunTurn | LookUp | StopTurns | Compose | Send | Resend | Bounce
+@dataclass(frozen=True, slots=True)
+class RunCheck:
+    """Gather a piece of evidence that the spec declares, here, without any model. `check_run_id` names the run."""
+
+    check_run_id: str
+    attempt_id: str
+    check: Check
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Find out what an action would do, for a person to see, and put a gate before it. It performs nothing."""
+
+    approval_id: str
+    """The id that the request will have."""
+    action: Action
+    undoes: str = ""
+    """The approval of the action that it takes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """Let an approved action happen, once."""
+
+    approval_id: str
+    not_before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Ask the action's own `verify` what became of it."""
+
+    approval_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Tell people that something waits for them."""
+
+    approval_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPermission:
+    """Tell the harness that waits what was decided."""
+
+    approval_id: str
+
+
+Acting = Prepare | Perform | Verify | Notify | AnswerPermission
+"""What follows from planned actions."""
+Effect = RunTurn | LookUp | StopTurns | Compose | Send | Resend | Bounce | RunCheck | Acting
+
+PROMISES: Mapping[str, str] = {
+    "run_turn": "started at most once; a crash in the middle is looked up, never repeated blindly",
+    "look_up": "may be repeated: it only asks",
+    "stop_turns": "may be repeated: a call that has ended is not signalled",
+    "compose": "may be repeated: the same children give the same text, and the attempt is a fence",
+    "send": "the file is written once; handed over again only to a receiver that knows messages by their id",
+    "resend": "handed over again only to a receiver that knows messages by their id",
+    "bounce": "the file is written once; handed over again only to a receiver that knows messages by their id",
+    "run_check": "may be repeated: a check changes nothing, and its verdict is recorded once",
+    "prepare": "may be repeated: it only looks, and a gate of Lobster's that nobody knows of runs nothing",
+    "perform": "begun at most once: its key is committed before; a crash after that is unknown, never repeated",
+    "verify": "may be repeated: it only asks",
+    "notify": "may be repeated: people are told again",
+    "answer_permission": "may be repeated: the answer is the same",
+}
+"""What a crash in the middle of each may lead to, by its name in the outbox."""

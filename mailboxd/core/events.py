@@ -8,10 +8,11 @@ Arrows say which change of the tables each kind stands for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from mailboxd.core.changing import changed
 from mailboxd.core.types import Task
 from mailboxd.core.wire import read_field
 
@@ -35,9 +36,23 @@ class Kind(StrEnum):
     ATTEMPT_STARTED = "attempt.started"  # -> a row in attempts, running
     ATTEMPT_CHECKPOINT = "attempt.checkpoint"  # running -> running, other values
     ATTEMPT_FINISHED = "attempt.finished"  # running -> succeeded | failed | aborted | unknown
+    TURN_ENDED = "turn.ended"  # -> what it cost, in tasks up to the root; faults in a row, in breakers
+    USAGE_REPORTED = "usage.reported"  # by a peer, unchecked -> what it cost, in tasks up to the root
+    PEER_SILENT = "peer.silent"  # who has the work has missed its heartbeat
+    BREAKER_OPENED = "breaker.opened"  # closed | half_open -> open
+    BREAKER_HALF_OPEN = "breaker.half_open"  # open -> half_open
+    BREAKER_CLOSED = "breaker.closed"  # open | half_open -> closed
     ARTIFACT_RECORDED = "artifact.recorded"  # -> a row in artifacts
     REVIEW_REQUESTED = "review.requested"  # a reviewer is asked
     REVIEW_APPENDED = "review.appended"  # -> a row in reviews
+    REVIEW_LOST = "review.lost"  # a reviewer's turn brought no verdict
+    CHECK_ENDED = "check.ended"  # -> a row in check_runs
+    APPROVAL_REQUESTED = "approval.requested"  # -> a row in approvals
+    APPROVAL_RESOLVED = "approval.resolved"  # pending -> approved | rejected | request_changes | expired
+    ACTION_STARTED = "action.started"  # its row: from here on it may have happened
+    ACTION_DELAYED = "action.delayed"  # its row: nothing began, it is tried again
+    ACTION_ENDED = "action.ended"  # its row: done | failed | unknown
+    UNDO_REQUESTED = "undo.requested"  # a person wants an action taken back
     CIRCUIT_OPENED = "circuit.opened"
     PLAN_ADOPTED = "plan.adopted"  # the task coordinates from here on
     EDIT_REFUSED = "task.edit_refused"  # a task.md was put back
@@ -45,10 +60,12 @@ class Kind(StrEnum):
     QUESTION_ASKED = "question.asked"
     STEERED = "task.steered"
     REPLY_LATE = "reply.late"  # recorded, changes nothing
+    TASK_PUT_AWAY = "task.put_away"  # its directory now lies in tasks/.archive/
     MESSAGE_RECEIVED = "message.received"  # -> a row in messages
     MESSAGE_REJECTED = "message.rejected"  # -> a row in messages
     MESSAGE_FILED = "message.filed"  # the file now lies in archive/ or rejected/
     MESSAGE_SENT = "message.sent"  # -> a row in messages
+    INBOX_REARMED = "inbox.rearmed"  # another directory lies where it lay, and is listened to
     MESSAGE_UNDELIVERED = "message.undelivered"  # the peer could not be told; the file stays in outbox/
     ALARM = "alarm"  # something an operator should look at
 
@@ -67,4 +84,4 @@ def evolve(task: Task, event: Event) -> Task:
     if event.kind not in (Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED):
         return task
     changes: dict[str, Any] = {name: read_field(Task, name, value) for name, value in event.data["changes"].items()}
-    return replace(task, updated_at=event.data["at"], **changes)
+    return changed(task, updated_at=event.data["at"], **changes)

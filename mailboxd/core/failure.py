@@ -7,11 +7,12 @@ reached its agent.
 from __future__ import annotations
 
 from mailboxd.core.draft import Draft
+from mailboxd.core.escalation import escalated
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.retry import backoff, is_exhausted
 from mailboxd.core.settle import announce_end, open_circuit
 from mailboxd.core.terms import AttemptStatus
-from mailboxd.core.text import first_line
+from mailboxd.core.text import attributed, first_line
 from mailboxd.core.times import plus
 
 
@@ -54,8 +55,16 @@ def failed_attempt(
             stalls=0,
             not_before=plus(now, wait),
             error=error,
-            findings=f"The previous attempt failed: {error}",
+            findings=_what_failed(status, error),
+            **escalated(draft, failures),
         )
+
+
+def _what_failed(status: AttemptStatus, error: str) -> str:
+    if status is AttemptStatus.UNKNOWN:
+        again = "Nobody knows how far the attempt before came. If the work was already done, report its result only"
+        return attributed(f"{again}. What is known", error)
+    return attributed("The previous attempt failed. Its error", error)
 
 
 def pause(draft: Draft, failures: int) -> float:

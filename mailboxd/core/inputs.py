@@ -1,7 +1,6 @@
-"""What we heard: it may be late, repeated, or a lie. `core.lifecycle.decide` turns it into events and effects.
+"""What we heard: it may be late, repeated, or a lie. `core.decide` turns it into events and effects.
 
-The first half is what a turn of an agent brought back (an `Outcome`, carrying an `Answer`); the second half is
-every other thing that can happen to a task.
+What an agent said in a turn, and how that turn ended, is in `core.outcomes`.
 """
 
 from __future__ import annotations
@@ -9,125 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mailboxd.core.terms import Gate, Turn, Verdict
-from mailboxd.core.types import Finding, Origin, Plan, PlannedChild, Policy, Spec, Usage
+from mailboxd.core.approvals import OfApproval
+from mailboxd.core.bytool import ByTool
+from mailboxd.core.outcomes import Answer, Made, Outcome
+from mailboxd.core.terms import CheckVerdict, Gate, Turn
+from mailboxd.core.types import Origin, Plan, PlannedChild, Policy, Spec
+from mailboxd.core.usage import NO_USAGE, Usage
 
-NO_USAGE = Usage()
 NO_ORIGIN = Origin()
-
-# ---------------------------------------------------------------- what an agent said
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """The work is done. `answer` is the declared answer field, if the reply had one."""
-
-    text: str
-    answer: str = ""
-    planned_actions: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The agent itself says that it failed."""
-
-    error: str
-    partial: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """The agent answered with a DAG instead of a result."""
-
-    plan: Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """A peer's daemon has taken the dispatch and will reply by message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reviewed:
-    verdict: Verdict
-    summary: str
-    findings: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """The answer claims a structure (front matter, a DAG) that cannot be read; `problem` says why."""
-
-    problem: str
-    text: str
-
-
-Answer = Results | Failure | Planned | Question | Acknowledged | Reviewed | Unreadable
-
-
-# ---------------------------------------------------------------- how a turn ended
-
-
-class Permanence(StrEnum):
-    """Whether trying the same thing again can help: the split that retry needs."""
-
-    TRANSIENT = "transient"
-    PERMANENT = "permanent"
-
-
-@dataclass(frozen=True, slots=True)
-class Succeeded:
-    """The turn ended well; `text` is what the agent said."""
-
-    text: str
-    usage: Usage = NO_USAGE
-    run_id: str | None = None
-    session_ref: str | None = None
-    truncated: bool = False
-    """The runtime says the text was cut (`stopReason: length`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The turn is proven to have ended without success."""
-
-    error: str
-    permanence: Permanence = Permanence.TRANSIENT
-    started: bool = True
-    """False: proven never to have reached the agent; costs no attempt."""
-    retry_after: float = 0.0
-    """Seconds before which a repetition is pointless."""
-    usage: Usage = NO_USAGE
-    run_id: str | None = None
-    session_ref: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Aborted:
-    """The turn was stopped by a signal of ours and is proven to have ended."""
-
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Nobody can say yet whether the turn ran or runs on. Looked up before anything is repeated."""
-
-    error: str
-    run_id: str | None = None
-    looked_up: bool = False
-    """True: the ledger was asked and could not tell either."""
-
-
-Outcome = Succeeded | Failed | Aborted | Unknown
-
-
-# ---------------------------------------------------------------- what can happen to a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +32,6 @@ class NewTask:
     origin: Origin = NO_ORIGIN
     depth: int = 0
     plan: Plan | None = None
-    planned_actions: str = ""
     cancelled: str = ""
     """Not empty: a cancel for this work arrived before the work did."""
     extra: tuple[tuple[str, str], ...] = ()
@@ -158,6 +45,7 @@ class Redispatch:
     spec: Spec
     origin: Origin
     findings: str
+    deadline: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +63,11 @@ class TurnEnded:
     outcome: Outcome
     answer: Answer | None = None
     gate: Gate | None = None
+    called: bool = True
+    """False: nobody was called for it. It was composed here, or its message could not be sent."""
+    made: tuple[Made, ...] = ()
+    harness: str = ""
+    """Who took the turn for the agent: what it does says nothing of the agent's health."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +82,8 @@ class Reply:
     """`attempt_id` names an earlier attempt of this very task."""
     ordinal: int | None = None
     """The attempt's ordinal, where the sender gives that instead of its id."""
+    usage: Usage = NO_USAGE
+    """What the sender says it cost; nobody can check that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +95,33 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Clarification:
-    """An `answer` to a question this task asked. `ends` = the body was exactly REPLY_SKIP."""
+    """An `answer` to a question this task asked. `ends` = the body was exactly REPLY_SKIP.
+
+    `spec` is the task's spec as the sections in the text rewrite it, for a question about that.
+    """
 
     sender: str
     text: str
     ends: bool = False
+    spec: Spec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpecWritten:
+    """A person writes the spec anew, by command or in the task's task.md."""
+
+    spec: Spec
+
+
+@dataclass(frozen=True, slots=True)
+class CheckEnded:
+    """A check of the spec was run. `report` is what is kept of its output."""
+
+    check_id: str
+    attempt_id: str
+    verdict: CheckVerdict
+    summary: str
+    report: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +142,13 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The operator runs failed work again, keeping every good result."""
+    """The operator runs work again, keeping every good result that is not asked for."""
 
     instructions: str = ""
+    only_failed: bool = False
+    """Only what failed at or below the task; each of them gets the instructions."""
+    with_dependants: bool = False
+    """Also what completed with the result of the task."""
 
 
 class Remedy(StrEnum):
@@ -238,10 +159,12 @@ class Remedy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unblock:
-    """The operator decides what an open circuit becomes."""
+    """The operator decides what an open circuit becomes, or lets work go on that is held for its budget."""
 
     remedy: Remedy
     note: str = ""
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,18 +191,28 @@ class ChildEdited:
     needs: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ImportedDone:
+    """It was done already, with this result."""
+
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedFailed:
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedDispatched:
+    """A peer has it, and will reply."""
+
+
+Imported = ImportedDone | ImportedFailed | ImportedDispatched
+
+
+Order = Clarification | Steer | Cancel | Retry | Unblock | SpecWritten | Edited | ChildEdited
+"""What whoever gave the work, or whose workspace it is, may want of it."""
 Input = (
-    NewTask
-    | Redispatch
-    | Start
-    | TurnEnded
-    | Reply
-    | Clarification
-    | Steer
-    | Cancel
-    | Retry
-    | Unblock
-    | TimePassed
-    | Edited
-    | ChildEdited
+    NewTask | Redispatch | Start | TurnEnded | Reply | TimePassed | CheckEnded | ByTool | OfApproval | Imported | Order
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mailboxd.core.draft import Draft
 from mailboxd.core.events import Kind
-from mailboxd.core.inputs import Aborted, Failed, Failure, Results, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Failed, Failure, Results, Succeeded, Unknown
 from mailboxd.core.text import first_line
 
 

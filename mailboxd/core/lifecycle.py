@@ -19,10 +19,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from mailboxd.core.approvals import ApprovalStatus
+from mailboxd.core.broadcast import majority
+from mailboxd.core.consent import all_approved, all_performed, one_is, one_uncertain
 from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.gates import decided
 from mailboxd.core.terms import TERMINAL, Gate, Join, Phase, Verdict
 from mailboxd.core.types import Task
 from mailboxd.core.view import View
+from mailboxd.core.weakness import weaknesses
 from mailboxd.core.wire import to_json
 from mailboxd.errors import Refused
 
@@ -47,23 +52,31 @@ class Trigger(StrEnum):
     PERSON_APPROVED = "a person approved"
     PERSON_ASKED_CHANGES = "a person asked for changes"
     PERSON_REJECTED = "a person rejected, or the approval expired"
+    ACTION_IMPOSSIBLE = "an action cannot be performed as declared"
     ACTION_DONE = "the action ran once"
     ACTION_UNCERTAIN = "the action failed or its outcome is unknown"
     OPERATOR_RETRY = "operator: retry"
+    REOPENED = "operator: retry, it had not started"
+    SPEC_REWRITTEN = "a person wrote the spec anew"
     OPERATOR_ACCEPT = "operator: accept the last good artifact"
     OPERATOR_FAIL = "operator: give up"
     HOLD_OVER = "nobody unblocked in time"
+    DEADLINE_PASSED = "its deadline passed"
     REDISPATCHED = "the sender dispatched it again"
+    IMPORTED_DONE = "taken over as done"
+    IMPORTED_FAILED = "taken over as failed"
     CANCELLED = "cancelled"
 
 
 T = Trigger
+_TAKEN_OVER = (P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY, P.SPEC_GATE, P.QUALITY_GATE)
 
 TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.SPEC_DRAFT, T.SPEC_COMPLETE): P.SPEC_REVIEW,
     (P.SPEC_REVIEW, T.CHANGES_REQUESTED): P.SPEC_DRAFT,
     (P.SPEC_REVIEW, T.APPROVED): P.EXECUTION_READY,
     (P.SPEC_REVIEW, T.BLOCKED): P.CIRCUIT_OPEN,
+    (P.SPEC_REVIEW, T.SPEC_REWRITTEN): P.SPEC_DRAFT,
     (P.EXECUTION_READY, T.ATTEMPT_STARTED): P.EXECUTING,
     (P.EXECUTING, T.ATTEMPT_FAILED): P.EXECUTION_READY,
     (P.EXECUTING, T.ATTEMPT_SUCCEEDED): P.SPEC_GATE,
@@ -81,17 +94,27 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.AWAITING_APPROVAL, T.PERSON_APPROVED): P.READY_TO_RESUME,
     (P.AWAITING_APPROVAL, T.PERSON_ASKED_CHANGES): P.EXECUTION_READY,
     (P.AWAITING_APPROVAL, T.PERSON_REJECTED): P.FAILED,
+    (P.AWAITING_APPROVAL, T.ACTION_IMPOSSIBLE): P.EXECUTION_READY,
+    (P.AWAITING_APPROVAL, T.BLOCKED): P.CIRCUIT_OPEN,
     (P.READY_TO_RESUME, T.ACTION_DONE): P.COMPLETED,
     (P.READY_TO_RESUME, T.ACTION_UNCERTAIN): P.CIRCUIT_OPEN,
     (P.CIRCUIT_OPEN, T.OPERATOR_RETRY): P.EXECUTION_READY,
     (P.CIRCUIT_OPEN, T.OPERATOR_ACCEPT): P.COMPLETED,
     (P.CIRCUIT_OPEN, T.OPERATOR_FAIL): P.FAILED,
     (P.CIRCUIT_OPEN, T.HOLD_OVER): P.FAILED,
+    # Work that mailboxd has no record of, as its task.md says: begun before it came, or its database is made again.
+    **{(phase, T.IMPORTED_DONE): P.COMPLETED for phase in _TAKEN_OVER},
+    **{(phase, T.IMPORTED_FAILED): P.FAILED for phase in _TAKEN_OVER},
     # Explicit orders about ended work: the operator's, or a newer dispatch of whoever gave it.
     (P.FAILED, T.OPERATOR_RETRY): P.EXECUTION_READY,
     (P.CANCELLED, T.OPERATOR_RETRY): P.EXECUTION_READY,
+    (P.CANCELLED, T.REOPENED): P.SPEC_DRAFT,
+    (P.FAILED, T.REOPENED): P.SPEC_DRAFT,
+    (P.COMPLETED, T.OPERATOR_RETRY): P.EXECUTION_READY,
     (P.FAILED, T.REDISPATCHED): P.EXECUTION_READY,
     (P.COMPLETED, T.REDISPATCHED): P.EXECUTION_READY,
+    # An approved action that is about to run is not overtaken by a clock.
+    **{(phase, T.DEADLINE_PASSED): P.FAILED for phase in Phase if phase not in {*TERMINAL, P.READY_TO_RESUME}},
     **{(phase, T.CANCELLED): P.CANCELLED for phase in Phase if phase not in TERMINAL},
 }
 """(phase, trigger) -> phase, after the table of protocol section 4. Absence is refusal."""
@@ -109,6 +132,7 @@ def move(
         raise Refused("illegal-transition", f"{task.local_id} is {task.phase}: {trigger} does not apply there")
     if target.is_terminal:
         changes.setdefault("completed_at", now)
+        changes.setdefault("held", "")
     if target is not Phase.CIRCUIT_OPEN:
         changes.setdefault("due", None)
     data = {
@@ -150,21 +174,17 @@ class Settlement:
 
 def _spec_complete(view: View) -> str | None:
     # Findings here are those of a spec review: somebody has to mend the text first.
-    return None if view.task.spec.missing or view.task.findings else "the spec is complete"
+    task = view.task
+    weak = task.findings or weaknesses(task.spec, task.policy.weak, view.refused_checks)
+    return None if weak else "the spec is complete"
 
 
 def _verdict(gate: Gate, wanted: Verdict) -> Callable[[View], str | None]:
-    """The gate's combined verdict: every reviewer must approve; the hardest word counts once all have spoken."""
+    """The reason of the gate's verdict, if that is the one that is wanted."""
 
     def holds(view: View) -> str | None:
-        policy = view.task.policy
-        if gate not in policy.gates:
-            return f"the {gate} is off" if wanted is Verdict.APPROVED else None
-        verdicts = {review.reviewer: review.verdict for review in view.reviews}
-        if not policy.reviewers or any(reviewer not in verdicts for reviewer in policy.reviewers):
-            return None
-        hardest = max(verdicts.values(), key=list(Verdict).index)
-        return f"{gate}: {hardest} by {', '.join(sorted(verdicts))}" if hardest is wanted else None
+        said = decided(view, gate)
+        return said[1] if said is not None and said[0] is wanted else None
 
     return holds
 
@@ -207,17 +227,15 @@ def _joined(view: View) -> str | None:
     """The answer that decides a first or majority broadcast; None while undecided."""
     if view.task.policy.join is Join.FIRST:
         return "first" if view.children.completed else None
-    if view.answers and view.answers[0][1] * 2 > view.children.total:
-        return view.answers[0][0]
-    return None
+    return majority(view.answers, view.children.total)
 
 
 def review_round(task: Task) -> int:
     """Which asking of the reviewers this is, at the gate the task is at: a verdict is over one attempt and no other.
 
-    Before the first attempt it is the spec that is reviewed, and what counts is how often it was sent back.
+    Where it is the spec that is reviewed, what counts is how often it went there.
     """
-    return task.attempt or task.rework
+    return task.mending.rounds if task.phase is Phase.SPEC_REVIEW else task.attempt
 
 
 def join_is_met(view: View) -> bool:
@@ -263,6 +281,11 @@ SETTLED: tuple[Settlement, ...] = (
     Settlement(P.QUALITY_GATE, T.CHANGES_REQUESTED, _rework(Gate.QUALITY_GATE, used_up=False)),
     Settlement(P.QUALITY_GATE, T.BLOCKED, _rework(Gate.QUALITY_GATE, used_up=True)),
     Settlement(P.QUALITY_GATE, T.BLOCKED, _verdict(Gate.QUALITY_GATE, Verdict.BLOCKED)),
+    Settlement(P.AWAITING_APPROVAL, T.PERSON_REJECTED, one_is(ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)),
+    Settlement(P.AWAITING_APPROVAL, T.PERSON_ASKED_CHANGES, one_is(ApprovalStatus.REQUEST_CHANGES)),
+    Settlement(P.AWAITING_APPROVAL, T.PERSON_APPROVED, all_approved),
+    Settlement(P.READY_TO_RESUME, T.ACTION_DONE, all_performed),
+    Settlement(P.READY_TO_RESUME, T.ACTION_UNCERTAIN, one_uncertain),
 )
 """State-triggered rows, in order of precedence within a phase."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from mailboxd.core.schedule import Room
 from mailboxd.core.terms import AttemptStatus, Phase, Waiting
 
 
@@ -20,6 +21,12 @@ class Try:
     error: str = ""
     run_id: str | None = None
     session_key: str = ""
+    finished_at: str | None = None
+    model: str = ""
+    escalated: str = ""
+    silent: bool = False
+    tokens: int = 0
+    usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,7 @@ class Pending:
     agent: str
     at: str
     not_before: str | None = None
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class Occupied:
     agent: str
     task: str
     at: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,27 @@ class Sign:
     seq: int
     at: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One line of an explanation. `then` happens by itself at `at` (None: as soon as it can); empty: nothing does."""
+
+    task: str
+    kind: str
+    text: str
+    depth: int = 0
+    at: str | None = None
+    then: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """The breaker of an agent, when it is not closed: open `until` then, or half open (None)."""
+
+    until: str | None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +92,13 @@ class Standing:
     error: str = ""
     parent: str | None = None
     parent_live: bool = True
-    missing: tuple[str, ...] = ()
     timeout: int = 0
     """Seconds that a call of it may take; 0 where none is ordered."""
     due: str | None = None
     not_before: str | None = None
     has_result: bool = False
-    planned_actions: str = ""
+    asks: tuple[tuple[str, str, str], ...] = ()
+    """What a person has to decide about it: the short id, what it is, until when."""
     coordinates: bool = False
     attempts: tuple[Try, ...] = ()
     """The latest ones, oldest first."""
@@ -81,6 +111,9 @@ class Standing:
     needs: tuple[str, ...] = ()
     open_children: int = 0
     children: tuple[str, ...] = ()
+    held: str = ""
+    held_by: str = ""
+    """The local id of the task above it that is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +125,11 @@ class Picture:
     tasks: Mapping[str, Standing]
     calls: tuple[Occupied, ...] = ()
     sign: Sign | None = None
+    room: Room | None = None
+    """What calls run, and what keeps further ones from starting; None while no daemon has said so."""
+    breakers: Mapping[str, Shut] = field(default_factory=dict)
+    """Agents (lower case) whose breaker is not closed."""
+    paced: Mapping[str, str] = field(default_factory=dict)
+    """Agents that have had all their turns of an hour, and when they may have another one."""
+    gone: Mapping[str, str] = field(default_factory=dict)
+    """Agents that OpenClaw no longer has, or no longer lets us give work to, and why."""

@@ -13,12 +13,16 @@ from mailboxd.core.inputs import NewTask
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.local_ids import child_local_id, distinct
 from mailboxd.core.settle import settle
-from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit
-from mailboxd.core.terms import Mode, Phase, Runtime
-from mailboxd.core.types import Plan, PlannedChild, Spec, Task
+from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness
+from mailboxd.core.terms import OPERATORS, Mode, Phase
+from mailboxd.core.times import plus
+from mailboxd.core.types import Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.view import Context, Family, Level, View
 from mailboxd.core.wire import to_json
 from mailboxd.errors import PlanError
+
+MENDABLE = frozenset({"unknown-agent", "unknown-harness"})
+"""Rules that a plan broke because of whom it names: that its author can be told."""
 
 
 def create(new: NewTask, ctx: Context) -> Decision:
@@ -26,8 +30,10 @@ def create(new: NewTask, ctx: Context) -> Decision:
 
     Raises PlanError when the plan cannot be carried out: then nothing comes into being.
     """
-    spec, derived = derive(new.spec)
-    task = _root(new, replace(spec, planned_actions=new.planned_actions or spec.planned_actions), ctx)
+    if why := refused_harness(new.policy, ctx.may_use):
+        raise PlanError("unknown-harness", why)
+    spec, derived = derive(new.spec, new.policy.weak)
+    task = _root(new, spec, ctx)
     created = _created(task, (), derived)
     first = settle(View(task), ctx) if not new.cancelled else Decision()
     draft = Draft(View(_latest(task, first)), ctx)
@@ -42,6 +48,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
 
 def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
     task_id = ctx.new_id("tsk")
+    tells = ctx.heartbeat and new.origin.attempt_id is not None and new.sender not in OPERATORS
     return Task(
         id=task_id,
         local_id=new.local_id,
@@ -55,13 +62,14 @@ def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
         title=new.title,
         mode=Mode.DIRECT,
         executor=ctx.agent,
-        runtime=Runtime.OPENCLAW,
+        runtime=new.policy.runtime,
         phase=Phase.SPEC_DRAFT,
         spec=spec,
         policy=new.policy,
         created_at=ctx.now,
         updated_at=ctx.now,
         origin=new.origin,
+        heartbeat=plus(ctx.now, ctx.heartbeat) if tells else None,
         planned_actions=spec.planned_actions,
         extra=new.extra,
         sections=new.sections,
@@ -71,11 +79,13 @@ def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
 def adopt(draft: Draft, plan: Plan, family: Family) -> None:
     """Make the plan's nodes children of the draft's task. Raises PlanError; then nothing was added."""
     task, ctx = draft.task, draft.ctx
-    dag.admit(plan, ctx.limits, task.depth, family.existing, family.outer)
+    dag.admit(plan, ctx.limits, task.depth, family.existing, family.outer, family.tree)
     for child in dag.walk(plan.children):
         for agent in child.agents:
             if executor_of(agent, ctx.agent) != ctx.agent and (why := ctx.may_reach(agent)) is not None:
                 raise PlanError("unknown-agent", f"{child.key}: {why}")
+        if why := refused_worker(child, ctx):
+            raise PlanError("unknown-harness", f"{child.key}: {why}")
     scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
     if task.mode is not Mode.COORDINATING:
         draft.amend("coordinates from here on", mode=Mode.COORDINATING)
@@ -88,6 +98,15 @@ def adopt(draft: Draft, plan: Plan, family: Family) -> None:
     draft.effects += births.effects
     tally = draft.view.children
     draft.view = replace(draft.view, children=replace(tally, total=tally.total + len(plan.children)))
+
+
+def refused_worker(child: PlannedChild, ctx: Context) -> str | None:
+    """Why a child cannot be done by the harness that it names; None when it can, or names none."""
+    why = refused_harness(inherit(Policy(), child.overrides), ctx.may_use)
+    if why or not child.overrides.harness:
+        return why
+    others = [agent for agent in child.agents if executor_of(agent, ctx.agent) != ctx.agent]
+    return f"a harness works for {ctx.agent}, not for {others[0]}; write `agent: self`" if others else None
 
 
 @dataclass(slots=True)
@@ -116,7 +135,8 @@ class _Births:
         self, parent: Task, planned: PlannedChild, task_id: str, coordinates: bool
     ) -> tuple[Task, tuple[str, ...]]:
         ctx = self.ctx
-        spec, derived = derive(child_spec(planned))
+        policy = inherit(parent.policy, planned.overrides)
+        spec, derived = derive(child_spec(planned), policy.weak)
         task = Task(
             id=task_id,
             local_id=self._name(child_local_id(parent.local_id, planned.key)),
@@ -130,10 +150,10 @@ class _Births:
             title=child_title(planned),
             mode=Mode.COORDINATING if coordinates else Mode.DIRECT,
             executor=ctx.agent if len(planned.agents) > 1 else executor_of(planned.agents[0], ctx.agent),
-            runtime=planned.runtime,
+            runtime=policy.runtime,
             phase=Phase.SPEC_DRAFT,
             spec=spec,
-            policy=inherit(parent.policy, planned.overrides),
+            policy=policy,
             created_at=ctx.now,
             updated_at=ctx.now,
             broadcast=len(planned.agents) > 1,
@@ -154,7 +174,10 @@ class _Births:
 def _broadcast(child: PlannedChild) -> tuple[PlannedChild, ...]:
     """One copy of the work per agent, each under that agent's name."""
     plain = replace(child.overrides, join=None)
-    return tuple(replace(child, key=agent, agents=(agent,), depends_on=(), overrides=plain) for agent in child.agents)
+    return tuple(
+        replace(child, key=agent, agents=(agent,), depends_on=(), planned_actions=(), overrides=plain)
+        for agent in child.agents
+    )
 
 
 def _lookup(name: str, scopes: Sequence[Mapping[str, str]]) -> str:

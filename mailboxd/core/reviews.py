@@ -1,41 +1,148 @@
-"""Review turns: verdicts are recorded here; what they add up to is a row of `lifecycle.SETTLED`."""
+"""Review turns: who is asked, and what came of it. What the verdicts add up to is `core.gates`'.
+
+A turn that brings no verdict is no verdict. One that failed is tried again after a pause; one whose answer cannot be
+read is asked for once more and then counts as `blocked`: a reviewer that cannot say yes has not said yes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mailboxd.core.draft import Draft
+from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.events import Kind
-from mailboxd.core.inputs import Reviewed, Succeeded, TurnEnded
+from mailboxd.core.gates import eligible, own_work
+from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.late import late, say
 from mailboxd.core.lifecycle import review_round
-from mailboxd.core.settle import ask_reviewer, may_ask_again
-from mailboxd.core.terms import Gate, Verdict, same_agent
+from mailboxd.core.outcomes import Failed, Permanence, Reviewed, Succeeded, Unknown
+from mailboxd.core.retry import backoff
+from mailboxd.core.session import review_key
+from mailboxd.core.terms import Gate, Lost, Turn, Verdict, same_agent
+from mailboxd.core.text import attributed
+from mailboxd.core.times import plus
+from mailboxd.core.view import Asked, Review, View
 from mailboxd.core.wire import to_json
 from mailboxd.errors import Refused
 
+_UNREADABLE_AT_MOST = 2
+
+
+# ---------------------------------------------------------------- asking
+
+
+def ask_reviewers(draft: Draft, gate: Gate) -> None:
+    """Ask every reviewer who has not been asked; nobody reviews what he made (protocol section 5)."""
+    task = draft.task
+    reason = _nobody_to_ask(draft, gate)
+    if reason:
+        if task.reason != reason:
+            draft.amend(reason, reason=reason)
+        return
+    asked = {asked.reviewer for asked in draft.view.asked_reviewers}
+    given = {review.reviewer for review in draft.view.reviews}
+    fresh = [reviewer for reviewer in eligible(draft.view) if reviewer not in asked | given]
+    for reviewer in fresh:
+        _ask(draft, gate, reviewer)
+    if fresh and (authors := own_work(draft.view)):
+        draft.amend(f"{gate}: {', '.join(authors)} does not review it, for the work is theirs")
+
+
+def silent(view: View) -> tuple[str, ...]:
+    """Reviewers that were asked at the present gate and have given no verdict."""
+    given = {review.reviewer for review in view.reviews}
+    return tuple(asked.reviewer for asked in view.asked_reviewers if asked.reviewer not in given)
+
+
+def _nobody_to_ask(draft: Draft, gate: Gate) -> str:
+    """Why the gate cannot be decided by the reviewers that are named; empty when it can."""
+    judges, ctx = eligible(draft.view), draft.ctx
+    if not judges:
+        return f"{gate} is on, but no reviewer other than the executor is named"
+    for name in judges:
+        if not same_agent(name, ctx.agent) and (why := ctx.may_reach(name)) is not None:
+            return f"{gate}: the reviewer {name} cannot be asked: {why}"
+    return ""
+
+
+def _ask(draft: Draft, gate: Gate, reviewer: str, not_before: str | None = None) -> None:
+    draft.record(Kind.REVIEW_REQUESTED, gate=gate, round=review_round(draft.task), reviewer=reviewer)
+    turn_id, attempt_id = draft.ctx.new_id("trn"), draft.attempt.id if draft.attempt else ""
+    key = _key(draft, gate, reviewer)
+    draft.order(RunTurn(turn_id, Turn.REVIEW, reviewer, attempt_id, key, gate=gate, not_before=not_before))
+
+
+def _key(draft: Draft, gate: Gate, reviewer: str) -> str:
+    return review_key(reviewer, draft.task.local_id, draft.ctx.agent, gate, review_round(draft.task))
+
+
+def said_by(reviews: Iterable[Review]) -> str:
+    """What reviewers said, as a text for whoever has to mend it, or check that it is mended."""
+    lines = []
+    for review in reviews:
+        found = [f"- {finding.severity}: {finding.message}" for finding in review.findings]
+        said = "\n".join(filter(None, [review.summary, *found]))
+        lines.append(attributed(f"The review of {review.reviewer} ({review.verdict})", said))
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- what came of it
+
 
 def review_ended(draft: Draft, ended: TurnEnded) -> None:
+    """Take what a reviewer's turn brought; what nobody waits for is recorded and changes nothing."""
     task, gate = draft.task, ended.gate
     attempt_id = draft.attempt.id if draft.attempt else ""
-    asked = any(reviewer == ended.agent for reviewer, _ in draft.view.asked_reviewers)
+    asked = next((asked for asked in draft.view.asked_reviewers if asked.reviewer == ended.agent), None)
     spoken = any(review.reviewer == ended.agent for review in draft.view.reviews)
     wanted = gate is not None and task.phase.value == gate.value and ended.attempt_id == attempt_id
-    if gate is None or not wanted or not asked or spoken or same_agent(ended.agent, task.executor):
+    if gate is None or not wanted or asked is None or spoken or ended.agent not in eligible(draft.view):
         late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
         return
-    reviewed = ended.answer if isinstance(ended.outcome, Succeeded) else None
-    if isinstance(reviewed, Reviewed):
-        reviewed_by(draft, gate, ended.agent, reviewed)
-    elif may_ask_again(draft.view, ended.agent):
-        ask_reviewer(draft, gate, ended.agent)
+    match ended.outcome, ended.answer:
+        case Succeeded(), Reviewed() as reviewed:
+            reviewed_by(draft, gate, ended.agent, reviewed)
+        case Succeeded(), _:
+            _unreadable(draft, gate, asked)
+        case Unknown(_, run_id, False), _:
+            key = _key(draft, gate, ended.agent)
+            draft.order(LookUp(draft.ctx.new_id("trn"), Turn.REVIEW, ended.agent, attempt_id, key, run_id, gate))
+        case _:
+            _failed(draft, gate, asked, ended)
+
+
+def _unreadable(draft: Draft, gate: Gate, asked: Asked) -> None:
+    _lost(draft, gate, asked.reviewer, Lost.UNREADABLE, "the review could not be read")
+    if asked.unreadable + 1 < _UNREADABLE_AT_MOST:
+        _ask(draft, gate, asked.reviewer)
     else:
-        why = say(ended.outcome) if reviewed is None else "the review could not be read"
-        reviewed_by(draft, gate, ended.agent, Reviewed(Verdict.BLOCKED, f"no usable review: {why}"))
+        why = "no usable review: it could not be read, twice"
+        reviewed_by(draft, gate, asked.reviewer, Reviewed(Verdict.BLOCKED, why))
+
+
+def _failed(draft: Draft, gate: Gate, asked: Asked, ended: TurnEnded) -> None:
+    """No verdict: after a pause it is tried again. What never reached its reviewer costs nothing but time."""
+    failed, policy, ctx = ended.outcome, draft.task.policy, draft.ctx
+    stalled = isinstance(failed, Failed) and not failed.started and failed.permanence is Permanence.TRANSIENT
+    _lost(draft, gate, asked.reviewer, Lost.STALLED if stalled else Lost.FAILED, say(failed))
+    if not stalled and asked.failures + 1 >= policy.max_attempts:
+        return  # what follows from that is the gate's
+    pause = backoff(policy, asked.failures + asked.stalls + 1, ctx.jitter, ctx.jitter_share)
+    if isinstance(failed, Failed):
+        pause = max(pause, failed.retry_after)
+    _ask(draft, gate, asked.reviewer, plus(ctx.now, pause))
+
+
+def _lost(draft: Draft, gate: Gate, reviewer: str, why: Lost, said: str) -> None:
+    round_ = review_round(draft.task)
+    draft.record(Kind.REVIEW_LOST, gate=gate, round=round_, reviewer=reviewer, why=why, said=said)
 
 
 def reviewed_by(draft: Draft, gate: Gate, reviewer: str, review: Reviewed) -> None:
+    """Record a verdict. Raises Refused for one of the executor, or of somebody who is not named as a reviewer."""
     if same_agent(reviewer, draft.task.executor):
         raise Refused("own-work", f"{reviewer} executed {draft.task.local_id} and may not review it")
-    if reviewer not in draft.task.policy.reviewers:
+    if reviewer not in eligible(draft.view):
         raise Refused("not-a-reviewer", f"{reviewer} is not a reviewer of {draft.task.local_id}")
     draft.record(
         Kind.REVIEW_APPENDED,

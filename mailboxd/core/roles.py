@@ -1,18 +1,47 @@
 """The permission matrix of the protocol (section 5), as a table. What is not in it is refused.
 
 Only the orchestrator moves phases; everyone else adds evidence or gives commands. The engine asks `require` before
-every input, whatever entrance it came through, so that no entrance can go around it.
+every input, whatever entrance it came through, so that no entrance can go around it. What is *whose* ("own attempt",
+"assigned") is asked where the input meets the task: `require_read` here, `core.evidence`, `core.replies`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
+from mailboxd.core.approvals import (
+    ActionDeclared,
+    ActionEnded,
+    ActionImpossible,
+    ActionNotBegun,
+    ActionPrepared,
+    ActionStarted,
+    ApprovalExpired,
+    PermissionAsked,
+    RequestUndo,
+    Resolve,
+)
+from mailboxd.core.bytool import Checkpoint, FileMade, OpenCircuit, ReviewGiven, ReviewKind
 from mailboxd.core.events import Role
+from mailboxd.core.inputs import (
+    Cancel,
+    Clarification,
+    Input,
+    NewTask,
+    Retry,
+    SpecWritten,
+    Start,
+    Steer,
+    Unblock,
+)
+from mailboxd.core.terms import same_agent
+from mailboxd.core.types import Task
 from mailboxd.errors import Refused
 
 
 class Verb(StrEnum):
+    CREATE = "create"  # a root task; children come of plans alone
     READ = "read"
     START_ATTEMPT = "start_attempt"
     CHECKPOINT = "checkpoint"
@@ -26,14 +55,41 @@ class Verb(StrEnum):
     COMMAND = "command"  # cancel, retry, unblock, edit: what a person may order
 
 
-MATRIX: dict[Role, frozenset[Verb]] = {
+MATRIX: Mapping[Role, frozenset[Verb]] = {
     Role.ORCHESTRATOR: frozenset(Verb) - {Verb.REVIEW_SPEC, Verb.REVIEW_QUALITY, Verb.COMMAND},
     Role.EXECUTOR: frozenset({Verb.READ, Verb.CHECKPOINT, Verb.ARTIFACT}),
     Role.SPEC_REVIEWER: frozenset({Verb.READ, Verb.CHECKPOINT, Verb.ARTIFACT, Verb.REVIEW_SPEC}),
     Role.QUALITY_REVIEWER: frozenset({Verb.READ, Verb.CHECKPOINT, Verb.ARTIFACT, Verb.REVIEW_QUALITY}),
     Role.LOBSTER: frozenset({Verb.READ, Verb.CHECKPOINT, Verb.ARTIFACT, Verb.REQUEST_APPROVAL, Verb.RESOLVE_APPROVAL}),
-    Role.OPERATOR: frozenset({Verb.READ, Verb.RESOLVE_APPROVAL, Verb.COMMAND}),
+    Role.OPERATOR: frozenset({Verb.CREATE, Verb.READ, Verb.RESOLVE_APPROVAL, Verb.COMMAND}),
 }
+
+REVIEWERS = frozenset({Role.SPEC_REVIEWER, Role.QUALITY_REVIEWER})
+
+_ORDERS = (Cancel, Clarification, Retry, SpecWritten, Steer, Unblock)
+"""A person's commands; from anybody else these are what a message or the clock asks of the orchestrator."""
+_VERBS: Mapping[type, Verb] = {
+    NewTask: Verb.CREATE,
+    Start: Verb.START_ATTEMPT,
+    Checkpoint: Verb.CHECKPOINT,
+    FileMade: Verb.ARTIFACT,
+    OpenCircuit: Verb.OPEN_CIRCUIT,
+    ActionDeclared: Verb.REQUEST_APPROVAL,
+    ActionPrepared: Verb.REQUEST_APPROVAL,
+    PermissionAsked: Verb.REQUEST_APPROVAL,
+    Resolve: Verb.RESOLVE_APPROVAL,
+    **dict.fromkeys((ActionImpossible, ActionStarted, ActionNotBegun, ActionEnded, ApprovalExpired), Verb.TRANSITION),
+    RequestUndo: Verb.COMMAND,
+}
+
+
+def verb_of(heard: Input, role: Role) -> Verb:
+    """What a caller in `role` wants who brings this input."""
+    if isinstance(heard, ReviewGiven):
+        return Verb.REVIEW_SPEC if heard.kind is ReviewKind.SPEC else Verb.REVIEW_QUALITY
+    if role is Role.OPERATOR and isinstance(heard, _ORDERS):
+        return Verb.COMMAND
+    return _VERBS.get(type(heard), Verb.TRANSITION)
 
 
 def may(role: Role, verb: Verb) -> bool:
@@ -45,3 +101,25 @@ def require(role: Role, verb: Verb) -> None:
     if not may(role, verb):
         allowed = ", ".join(sorted(MATRIX[role]))
         raise Refused("permission-denied", f"the role {role} may not {verb}", f"It may: {allowed}.")
+
+
+def require_read(role: Role, actor: str, task: Task) -> None:
+    """Raise Refused unless `actor` may read this task: an executor its own, a reviewer what it is named for."""
+    require(role, Verb.READ)
+    if role is Role.EXECUTOR:
+        require_executor(actor, task.executor, task)
+    elif role in REVIEWERS:
+        require_reviewer(actor, task)
+
+
+def require_executor(actor: str, executor: str, task: Task) -> None:
+    if not same_agent(actor, executor):
+        raise Refused("wrong-agent", f"{task.local_id} was given to {executor}, not to {actor}")
+
+
+def require_reviewer(actor: str, task: Task) -> None:
+    """Raise Refused for whoever is not named as a reviewer of the task, or has executed it."""
+    if same_agent(actor, task.executor):
+        raise Refused("own-work", f"{actor} executed {task.local_id} and may not review it")
+    if not any(same_agent(actor, name) for name in task.policy.reviewers):
+        raise Refused("not-a-reviewer", f"{actor} is not a reviewer of {task.local_id}")

@@ -32,6 +32,11 @@ def review_key(reviewer: str, local_id: str, own_agent: str, gate: Gate, round_:
     return f"{session_key(reviewer, local_id, own_agent, round_ + 1)}-{gate.replace('_', '-')}"
 
 
+def draft_key(agent: str, local_id: str, own_agent: str, round_: int) -> str:
+    """The session in which a weak spec is mended, between two reviews of it."""
+    return f"{session_key(agent, local_id, own_agent, round_ + 1)}-draft"
+
+
 def message_key(receiver: str, local_id: str, own_agent: str, order_id: str) -> str:
     """The session in which one message of ours is handed over; ids of orders are unique."""
     return f"{session_key(receiver, local_id, own_agent, 1)}-{order_id.lower()}"

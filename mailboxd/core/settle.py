@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mailboxd.core import lifecycle
+from mailboxd.core import checks, lifecycle, mending, performing, reviews
+from mailboxd.core.approvals import ApprovalStatus
+from mailboxd.core.budget import over
 from mailboxd.core.draft import Decision, Draft
 from mailboxd.core.effects import Compose, RunTurn, Send, StopTurns
 from mailboxd.core.events import Kind
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.session import review_key
-from mailboxd.core.terms import AttemptStatus, Gate, Phase, Synthesis, Turn, Waiting, same_agent
+from mailboxd.core.terms import AttemptStatus, Gate, Phase, Synthesis, Turn, Waiting
 from mailboxd.core.times import plus
-from mailboxd.core.view import Context, Review, View
+from mailboxd.core.view import Context, View
 
 _GATES = {Phase(gate.value): gate for gate in Gate}
-_ASKED_AT_MOST = 2
 
 
 def settle(view: View, ctx: Context) -> Decision:
@@ -30,9 +30,24 @@ def settle(view: View, ctx: Context) -> Decision:
 
 
 def settle_draft(draft: Draft) -> None:
-    while (follows := lifecycle.due(draft.view)) is not None:
+    while (follows := lifecycle.due(_looked_at(draft))) is not None:
         _take(draft, *follows)
     _rest(draft)
+    if draft.view.approvals or draft.task.planned_actions:
+        performing.rest(draft)
+        if lifecycle.due(draft.view) is not None:  # what a person did by hand needs nobody else
+            settle_draft(draft)
+            return
+    _hold(draft)
+
+
+def _looked_at(draft: Draft) -> View:
+    """The view, with what only the configuration can say of the spec's checks."""
+    task, ctx = draft.task, draft.ctx
+    if task.spec.checks or task.spec.planned_actions:
+        refused = checks.refused(task, task.spec, ctx)
+        draft.view = replace(draft.view, refused_checks=refused, checks=checks.due_here(draft.view, ctx))
+    return draft.view
 
 
 def _take(draft: Draft, trigger: Trigger, reason: str) -> None:
@@ -45,28 +60,47 @@ def _take(draft: Draft, trigger: Trigger, reason: str) -> None:
             draft.move(trigger, reason, error=task.error or reason)
             announce_end(draft)
         case Trigger.CHANGES_REQUESTED:
-            draft.move(trigger, reason, rework=task.rework + 1, findings=_findings(draft.view.reviews) or reason)
-        case Trigger.BLOCKED:
+            findings = _findings(draft.view) or reason
+            draft.move(trigger, reason, rework=task.rework + 1, findings=findings, mending=mending.after(task, trigger))
+        case Trigger.SPEC_COMPLETE:
+            if task.mending.waiting_for is not Waiting.NOTHING:
+                stop_turns(draft)  # a draft that is no longer needed
+            draft.move(trigger, reason, mending=mending.after(task, trigger))
+        case Trigger.BLOCKED | Trigger.ACTION_UNCERTAIN:
             open_circuit(draft, trigger, reason)
+        case Trigger.PERSON_ASKED_CHANGES:
+            draft.move(trigger, reason, findings=_asked_changes(draft.view))
+        case Trigger.PERSON_REJECTED:
+            draft.move(trigger, reason, error=reason)
+            announce_end(draft)
         case _:
+            if reviews.silent(draft.view):
+                stop_turns(draft)  # the quorum does not need their word any more
             draft.move(trigger, reason)
             announce_end(draft)
-    draft.view = replace(draft.view, reviews=(), asked_reviewers=())
+    draft.view = replace(draft.view, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
 
 
-def _findings(reviews: tuple[Review, ...]) -> str:
-    lines = []
-    for review in reviews:
-        lines.append(f"{review.reviewer}: {review.verdict}. {review.summary}".rstrip())
-        lines += [f"- {finding.severity}: {finding.message}" for finding in review.findings]
-    return "\n".join(lines)
+def _findings(view: View) -> str:
+    lines = [f"- {finding.severity}: {finding.message}" for finding in checks.findings(view.check_runs)]
+    return "\n".join(filter(None, [*lines, reviews.said_by(view.reviews)]))
+
+
+def _asked_changes(view: View) -> str:
+    """What people want changed, as the next attempt is told."""
+    rows = (row for row in view.live_approvals if row.status is ApprovalStatus.REQUEST_CHANGES)
+    return "\n".join(f"- major: {row.requested_action}: {row.note or 'changes are requested'}" for row in rows)
 
 
 def _rest(draft: Draft) -> None:
     """Order what the phase the task rests in calls for."""
     view = draft.view
-    if view.task.phase in _GATES and _GATES[view.task.phase] in view.task.policy.gates:
-        _ask_reviewers(draft, _GATES[view.task.phase])
+    if view.task.phase is Phase.SPEC_DRAFT:
+        mending.rest(draft)
+    elif len(view.check_runs) < len(view.checks):
+        checks.order_missing(draft)
+    elif view.task.phase in _GATES and _GATES[view.task.phase] in view.task.policy.gates:
+        reviews.ask_reviewers(draft, _GATES[view.task.phase])
     elif (
         view.task.phase is Phase.EXECUTING
         and view.attempt is not None
@@ -76,45 +110,11 @@ def _rest(draft: Draft) -> None:
         synthesise(draft)
 
 
-def _ask_reviewers(draft: Draft, gate: Gate) -> None:
-    """Ask every reviewer who has not been asked; nobody reviews what he made (protocol section 5)."""
+def _hold(draft: Draft) -> None:
+    """Over its budget it gets no further turn until the operator says so."""
     task = draft.task
-    reason = _nobody_to_ask(draft, gate)
-    if reason:
-        if task.reason != reason:
-            draft.amend(reason, reason=reason)
-        return
-    asked = dict(draft.view.asked_reviewers)
-    given = {review.reviewer for review in draft.view.reviews}
-    for reviewer in task.policy.reviewers:
-        if reviewer not in asked and reviewer not in given:
-            ask_reviewer(draft, gate, reviewer)
-
-
-def _nobody_to_ask(draft: Draft, gate: Gate) -> str:
-    """Why the gate cannot be decided by the reviewers that are named; empty when it can."""
-    task, ctx = draft.task, draft.ctx
-    if all(same_agent(name, task.executor) for name in task.policy.reviewers):
-        return f"{gate} is on, but no reviewer other than the executor is named"
-    for name in task.policy.reviewers:
-        if same_agent(name, task.executor):
-            return f"{gate}: the executor {task.executor} is named as its own reviewer"
-        if not same_agent(name, ctx.agent) and (why := ctx.may_reach(name)) is not None:
-            return f"{gate}: the reviewer {name} cannot be asked: {why}"
-    return ""
-
-
-def ask_reviewer(draft: Draft, gate: Gate, reviewer: str) -> None:
-    task, ctx = draft.task, draft.ctx
-    draft.record(Kind.REVIEW_REQUESTED, gate=gate, round=lifecycle.review_round(task), reviewer=reviewer)
-    key = review_key(reviewer, task.local_id, ctx.agent, gate, lifecycle.review_round(task))
-    attempt_id = draft.attempt.id if draft.attempt else ""
-    draft.order(RunTurn(ctx.new_id("trn"), Turn.REVIEW, reviewer, attempt_id, key, gate=gate))
-
-
-def may_ask_again(view: View, reviewer: str) -> bool:
-    """An unreadable review is asked for once more, then counts as blocked."""
-    return dict(view.asked_reviewers).get(reviewer, 0) < _ASKED_AT_MOST
+    if not task.phase.is_terminal and not task.held and (why := over(task.policy, draft.view.spent)):
+        draft.amend(why, held=why)
 
 
 def synthesise(draft: Draft) -> None:
@@ -126,28 +126,38 @@ def synthesise(draft: Draft) -> None:
     else:
         draft.checkpoint("the children are completed: synthesis", waiting_for=Waiting.TURN)
         turn_id = draft.ctx.new_id("trn")
-        draft.order(RunTurn(turn_id, Turn.SYNTHESIS, task.executor, attempt.id, attempt.session_key))
+        key, model = attempt.session_key, attempt.model
+        effect = RunTurn(turn_id, Turn.SYNTHESIS, attempt.executor, attempt.id, key, model=model)
+        draft.order(replace(effect, harness=attempt.worker_ref))
 
 
 def cancel(draft: Draft, reason: str, *, by: str = "", with_parent: bool = False) -> None:
     """End the task as cancelled; running work is stopped, a peer that has it is told, the sender gets a reply."""
-    attempt = draft.attempt
-    told = attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.acknowledged
-    peer = attempt.executor if attempt and told else ""
-    end_attempt(draft, AttemptStatus.ABORTED, reason)
+    take_back(draft, AttemptStatus.ABORTED, reason)
     draft.move(Trigger.CANCELLED, reason, cancelled_with_parent=with_parent, error=reason)
-    if peer:
-        draft.order(Send(draft.ctx.new_id("msg"), "cancel", peer, reason))
     if by != draft.task.sender:
         announce_end(draft)
 
 
+def take_back(draft: Draft, status: AttemptStatus, reason: str) -> None:
+    """End the live attempt, and tell a peer that has it."""
+    attempt = draft.attempt
+    if attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.acknowledged:
+        draft.order(Send(draft.ctx.new_id("msg"), "cancel", attempt.executor, reason))
+    end_attempt(draft, status, reason)
+
+
 def end_attempt(draft: Draft, status: AttemptStatus, reason: str) -> None:
     """A task that ends takes its live attempt and its running turns with it."""
-    if draft.view.turns:
-        draft.order(StopTurns())
+    stop_turns(draft)
     if draft.attempt is not None and draft.attempt.status is AttemptStatus.RUNNING:
         draft.finish_attempt(status, reason)
+
+
+def stop_turns(draft: Draft) -> None:
+    if draft.view.turns:
+        draft.order(StopTurns())
+        draft.view = replace(draft.view, turns=0)
 
 
 def open_circuit(draft: Draft, trigger: Trigger, reason: str, **changes: object) -> None:

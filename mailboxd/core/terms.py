@@ -11,6 +11,9 @@ OPERATORS = frozenset({"operator", "human"})
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
+LOOKUP_SECONDS = 120
+"""How long a lost turn is asked about, past the timeout of a turn: then its outcome counts as unknown."""
+
 
 def is_id(text: str) -> bool:
     """Whether `text` may name a task, child, agent or message (protocol section 2, "Ids")."""
@@ -90,6 +93,8 @@ class Turn(StrEnum):
     DISPATCH = "dispatch"
     SYNTHESIS = "synthesis"
     REVIEW = "review"
+    DRAFT = "draft"
+    ANSWER = "answer"
 
 
 class AttemptStatus(StrEnum):
@@ -112,3 +117,35 @@ class Verdict(StrEnum):
     APPROVED = "approved"
     CHANGES_REQUESTED = "changes_requested"
     BLOCKED = "blocked"
+
+
+class Quorum(StrEnum):
+    """How many of the reviewers must approve: each of them, more than half, or one."""
+
+    ALL = "all"
+    MAJORITY = "majority"
+    ANY = "any"
+
+
+class Weak(StrEnum):
+    """What is done about a weak spec: a criterion is derived, the own agent drafts it, or its sender is asked."""
+
+    DERIVE = "derive"
+    DRAFT = "draft"
+    ASK = "ask"
+
+
+class Lost(StrEnum):
+    """Why a turn of a reviewer brought no verdict: what it said, that it failed, or that it never reached him."""
+
+    UNREADABLE = "unreadable"
+    FAILED = "failed"
+    STALLED = "stalled"
+
+
+class CheckVerdict(StrEnum):
+    """What a check of a spec said. IMPOSSIBLE: it could not be run at all, so nobody knows."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    IMPOSSIBLE = "impossible"

@@ -7,9 +7,30 @@ Durations are seconds. The words they are made of are in `core.terms`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
-from mailboxd.core.terms import AttemptStatus, Gate, Join, Mode, Phase, Runtime, Synthesis, Waiting
+from mailboxd.core.actions import Action
+from mailboxd.core.allowance import Stronger
+from mailboxd.core.terms import AttemptStatus, Gate, Join, Mode, Phase, Quorum, Runtime, Synthesis, Waiting, Weak
+from mailboxd.core.usage import NO_USAGE, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Evidence that a spec declares (section `## Checks`): exactly one of a command, a file, a JSON schema.
+
+    Paths are relative to the workspace. `timeout` is in seconds, 0 = as long as the configuration allows.
+    `schema_text` is an inline schema as JSON, else `schema_file` names one; `of` is what it is for, empty = the result.
+    """
+
+    id: str
+    command: tuple[str, ...] = ()
+    timeout: int = 0
+    cwd: str = ""
+    file: str = ""
+    min_bytes: int = 0
+    schema_file: str = ""
+    schema_text: str = ""
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +51,26 @@ class Spec:
     outputs: str = ""
     acceptance_criteria: tuple[str, ...] = ()
     risks: str = ""
-    planned_actions: str = ""
+    planned_actions: tuple[Action, ...] = ()
+    checks: tuple[Check, ...] = ()
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """What a complete spec still lacks: a goal, and a criterion or an expected output."""
-        gaps = []
-        if not self.goal.strip():
-            gaps.append("goal")
-        if not self.acceptance_criteria and not self.expected_output.strip():
-            gaps.append("acceptance_criteria")
-        return tuple(gaps)
+
+@dataclass(frozen=True, slots=True)
+class Mending:
+    """How far a weak spec is: who is at it, and what was tried. Counters of one task, kept with it.
+
+    `drafts` counts the drafting turns that were ordered and is a fence, as `rounds` is for reviews of the spec.
+    `failures` and `stalls` are of the present draft; `drafted` says that it was made or given up.
+    """
+
+    waiting_for: Waiting = Waiting.NOTHING
+    """TURN or LOOKUP: a drafting turn. ANSWER: the sender was asked. NOTHING: nobody is at it."""
+    drafts: int = 0
+    rounds: int = 0
+    failures: int = 0
+    stalls: int = 0
+    drafted: bool = False
+    questions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +92,20 @@ class Policy:
     gates: frozenset[Gate] = frozenset()
     """The review gates that are on; written in sorted order."""
     reviewers: tuple[str, ...] = ()
+    quorum: Quorum = Quorum.ALL
+    weak: Weak = Weak.DERIVE
+    """What is done about a weak spec."""
     synthesis: Synthesis = Synthesis.AGENT
     join: Join = Join.ALL
     priority: int = 0
     deadline: str | None = None
     budget_usd: float | None = None
+    budget_tokens: int | None = None
+    max_turns: int = 0
+    """Turns of the task itself after which the operator is asked; 0 = no limit."""
+    runtime: Runtime = Runtime.OPENCLAW
+    harness: str = ""
+    """Who does the work for this agent, by its name in the configuration; empty = the agent itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +122,9 @@ class Overrides:
     priority: int | None = None
     deadline: str | None = None
     budget_usd: float | None = None
+    budget_tokens: int | None = None
+    runtime: Runtime | None = None
+    harness: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +137,8 @@ class PlannedChild:
     depends_on: tuple[str, ...] = ()
     instructions: str = ""
     expected_output: str = ""
-    runtime: Runtime = Runtime.OPENCLAW
+    checks: tuple[Check, ...] = ()
+    planned_actions: tuple[Action, ...] = ()
     overrides: Overrides = Overrides()
     children: tuple[PlannedChild, ...] = ()
     """A plan inside the plan (`subtasks:` of the node): the node is then a coordinating task itself."""
@@ -116,30 +159,6 @@ class Finding:
     file: str | None = None
     line: int | None = None
     artifact_uri: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens and money one turn cost, as the agent's runtime reported them. None = not reported."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cost_usd: float | None = None
-
-    def plus(self, more: Usage) -> Usage:
-        """Both together; what neither reported stays unknown."""
-        return Usage(
-            _sum(self.input_tokens, more.input_tokens),
-            _sum(self.output_tokens, more.output_tokens),
-            _sum(self.cost_usd, more.cost_usd),
-        )
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _sum(one: _Number | None, more: _Number | None) -> _Number | None:
-    return more if one is None else one if more is None else one + more
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +223,7 @@ class Task:
     """Cancelled because the parent ended; a retry of the parent reopens it."""
     draft_result: str = ""
     """What the agent wrote under Results of its own task.md during the live attempt."""
-    planned_actions: str = ""
+    planned_actions: tuple[Action, ...] = ()
     """Side effects the spec or the result declares; they need approval before anything runs."""
     dispatched_at: str | None = None
     completed_at: str | None = None
@@ -215,6 +234,12 @@ class Task:
     """Unknown keys or headers, preserved (value as YAML text)."""
     sections: tuple[tuple[str, str], ...] = ()
     """Unknown sections of its task.md, preserved."""
+    mending: Mending = Mending()
+    held: str = ""
+    """Why neither it nor anything below it gets another turn until the operator says so; empty = it does."""
+    heartbeat: str | None = None
+    """When its sender is told that it is alive or, given away, when its peer counts as silent."""
+    stronger: Stronger = Stronger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +260,20 @@ class Attempt:
     error_summary: str = ""
     run_id: str | None = None
     session_ref: str | None = None
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     token_echoed: bool = False
     """The executor has echoed the reply token once: from then on it must."""
     question_turns: int = 0
     acknowledged: bool = False
     """The executor's own daemon has the work: it is spoken to by messages, not by turns."""
+    model: str = ""
+    escalated: str = ""
+    """What was escalated for this attempt, and why; empty = nothing."""
+    question: str = ""
+    """What is asked while it waits for an answer."""
+    steered: str = ""
+    """New instructions that came during its turn: the next turn of the same session brings them."""
+    silent: bool = False
+    """The peer that has the work has missed its heartbeat, and that was reported."""
+    worker_ref: str = ""
+    """The harness that does the work for its executor; empty = the executor itself."""

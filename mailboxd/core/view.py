@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mailboxd.core.terms import Gate, Phase, Verdict
-from mailboxd.core.types import Attempt, Finding, Task
+from mailboxd.core.actions import Action
+from mailboxd.core.allowance import Escalation, Spent
+from mailboxd.core.approvals import Approval, Purpose
+from mailboxd.core.terms import CheckVerdict, Gate, Phase, Verdict
+from mailboxd.core.types import Attempt, Check, Finding, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,26 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A reviewer who was asked at the present gate: how often, and what became of it other than a verdict."""
+
+    reviewer: str
+    times: int = 1
+    unreadable: int = 0
+    failures: int = 0
+    stalls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRun:
+    """What a check of the spec said of the current attempt."""
+
+    id: str
+    verdict: CheckVerdict
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
 class Level:
     """The children that stand at one level of a tree: key -> the keys it needs, as named in its scope.
 
@@ -52,6 +75,8 @@ class Family:
 
     existing: Level
     outer: tuple[Level, ...] = ()
+    tree: int = 0
+    """Tasks in the whole tree, below its root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +97,41 @@ class View:
     """For a majority broadcast: each declared answer with its count, most frequent first."""
     reviews: tuple[Review, ...] = ()
     """Verdicts over the current attempt at the task's present gate."""
-    asked_reviewers: tuple[tuple[str, int], ...] = ()
-    """Reviewers asked at the present gate, each with how often."""
+    asked_reviewers: tuple[Asked, ...] = ()
+    """Reviewers asked at the present gate."""
+    check_runs: tuple[CheckRun, ...] = ()
+    """Checks of the current attempt that have ended, at the spec gate."""
+    ordered_checks: tuple[str, ...] = ()
+    """Checks that are ordered or running, by their ids."""
+    checks: tuple[Check, ...] = ()
+    """The checks that the current attempt has to pass here; filled in by `settle`, which knows who we are."""
     turns: int = 0
-    """Turns of this task that are ordered or running."""
+    """Turns and checks of this task that are ordered or running."""
+    refused_checks: tuple[str, ...] = ()
+    """Why checks of the spec may not run here; filled in by `settle`, which knows the configuration."""
+    spent: Spent = Spent()
+    approvals: tuple[Approval, ...] = ()
+    """What was asked about the task, oldest first: where it executes, awaits an approval or acts on one, and for an
+    input about approvals."""
+    ordered_acts: frozenset[str] = frozenset()
+    """What is ordered about its actions: `prepare:<action>`, `perform:<approval>`."""
+    same_key: tuple[Approval, ...] = ()
+    """Actions of any task that were performed under the idempotency key that an input is about."""
     family: Family | None = None
     """Loaded only for an input that can bring a plan."""
+
+    @property
+    def live_approvals(self) -> tuple[Approval, ...]:
+        """The requests that count for the planned actions of the present attempt, in the order of these."""
+        attempt = self.attempt.id if self.attempt else ""
+        rows = {
+            row.action.id: row
+            for row in self.approvals
+            if row.purpose is Purpose.ACTION and not row.void and row.attempt == attempt
+        }
+        return tuple(
+            row for action in self.task.planned_actions if (row := rows.get(action.id)) and row.action == action
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +142,10 @@ class Limits:
     children: int = 10_000
     edges: int = 50_000
     question_turns: int = 5
+    tree: int = 100_000
+    """Tasks below one root."""
+    turns: int = 0
+    """Turns a task is granted at a time; 0 = no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +164,22 @@ class Context:
     jitter: float = 0.0
     jitter_share: float = 0.2
     limits: Limits = Limits()
+    escalation: Escalation = Escalation()
+    heartbeat: float = 0.0
+    """Seconds between two signs of life to a mailboxd peer; 0 = none are sent or missed."""
     is_free: Callable[[str], bool] = lambda _local_id: True
     """Whether no task has this local id yet."""
     may_reach: Callable[[str], str | None] = lambda _agent: None
     """Why this agent may not be given work; None = it may (protocol section 5)."""
+    may_use: Callable[[str], str | None] = lambda _harness: None
+    """Why a harness may not be given work; None = it may."""
+    may_check: Callable[[Check], str | None] = lambda _check: None
+    """Why a check may not be run here; None = it may."""
+    may_perform: Callable[[Action], str | None] = lambda _action: None
+    """Why an action cannot be performed here, as far as the configuration says; None = it can."""
+    approval_seconds: float = 86_400.0
+    """How long a person has to decide."""
+    notifies: bool = False
+    """People are told that something waits for them."""
+    approvers: tuple[str, ...] = ()
+    """The only ones who may decide; none = every person."""

@@ -9,25 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mailboxd.core.picture import Picture, Sign, Standing, Try
-from mailboxd.core.terms import AttemptStatus, Phase, Waiting
-from mailboxd.core.text import first_line
-from mailboxd.core.times import plus
+from mailboxd.core.hindrance import hindrance
+from mailboxd.core.picture import Cause, Picture, Sign, Standing, Try
+from mailboxd.core.terms import LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
+from mailboxd.core.text import first_line, money
+from mailboxd.core.times import plus, to_epoch
 
 _NAMED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One line of an explanation. `then` happens by itself at `at` (None: as soon as it can); empty: nothing does."""
-
-    task: str
-    kind: str
-    text: str
-    depth: int = 0
-    at: str | None = None
-    then: str = ""
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +43,7 @@ def first_to_happen(causes: Sequence[Cause], now: str) -> Cause | None:
 
 def cause_of(task: Standing, picture: Picture) -> Cause:
     """What the task itself waits for, without its neighbours."""
-    return _CAUSES[task.phase](task, picture)
+    return hindrance(task, picture) or _CAUSES[task.phase](task, picture)
 
 
 def _tell(picture: Picture, first: Standing) -> Iterator[Cause]:
@@ -106,11 +94,21 @@ def _waiting(task: Standing) -> Waiting:
 
 def _attempt(task: Standing, tried: Try, depth: int) -> Cause:
     said = first_line(tried.error)
-    text = f"attempt {tried.ordinal} by {tried.executor}: {tried.status}" + (f": {said}" if said else "")
+    with_ = f" with {tried.model}" if tried.model else ""
+    text = f"attempt {tried.ordinal} by {tried.executor}{with_}: {tried.status}{_took(tried)}"
+    text += f": {said}" if said else ""
     if tried.status is not AttemptStatus.UNKNOWN:
         return Cause(task.local_id, "attempt", text, depth)
     run = f"run {tried.run_id}, " if tried.run_id else ""
     return Cause(task.local_id, "attempt", f"{text} ({run}session {tried.session_key})", depth, hint=_check(tried))
+
+
+def _took(tried: Try) -> str:
+    """How long it took and what it cost, as far as that is known."""
+    took = [f"{to_epoch(tried.finished_at) - to_epoch(tried.started_at):.1f} s"] if tried.finished_at else []
+    took += [f"{tried.tokens} tokens"] if tried.tokens else []
+    took += [money(tried.usd)] if tried.usd else []
+    return f" after {', '.join(took)}" if took else ""
 
 
 def _check(tried: Try) -> str:
@@ -120,18 +118,30 @@ def _check(tried: Try) -> str:
 # ---------------------------------------------------------------- one function per phase
 
 
-def _spec_draft(task: Standing, _: Picture) -> Cause:
-    if not task.missing:
-        return Cause(task.local_id, "spec", task.reason or "its spec is being checked", then="its spec is checked")
-    hint = "say it in its task.md, or cancel it and send it again with an expected output"
-    return Cause(task.local_id, "spec", f"its spec lacks: {', '.join(task.missing)}", hint=hint)
+def _spec_draft(task: Standing, picture: Picture) -> Cause:
+    text = task.reason or "its spec is being checked"
+    draft = next((order for order in task.pending if order.kind in ("run_turn", "look_up")), None)
+    if draft is not None:
+        again = draft.not_before is not None and draft.not_before > picture.now
+        at = draft.not_before if again else plus(draft.at, task.timeout)
+        then = f"{draft.agent} drafts it again" if again else "the draft is over, at the latest"
+        return Cause(task.local_id, "draft", f"{text}; {draft.agent} drafts it", at=at, then=then)
+    hint = f"mailboxd spec {task.local_id} --edit  (or write its sections in task.md)"
+    return Cause(task.local_id, "spec", text, hint=hint)
 
 
-def _gate(task: Standing, _: Picture) -> Cause:
+def _gate(task: Standing, picture: Picture) -> Cause:
     gate = str(task.phase)
+    running = sum(order.kind == "run_check" for order in task.pending)
+    if running:
+        text = f"{running} of its checks {'is' if running == 1 else 'are'} to be run"
+        return Cause(task.local_id, "check", text, then="its checks have ended")
     asked = [order for order in task.pending if order.kind in ("run_turn", "look_up")]
     if task.silent:
         text = f"the {gate} waits for {_some(task.silent)}"
+        if asked and asked[0].not_before is not None and asked[0].not_before > picture.now:
+            text, then = f"{text}, after a turn that failed", f"{asked[0].agent} is asked again"
+            return Cause(task.local_id, "review", text, at=asked[0].not_before, then=then)
         at = plus(asked[0].at, task.timeout) if asked else None
         return Cause(task.local_id, "review", text, at=at, then="the review is over" if asked else "")
     hint = "name another reviewer (`gates.reviewers` counts for new tasks): cancel it and send it again"
@@ -153,14 +163,27 @@ def _ready(task: Standing, picture: Picture) -> Cause:
         text = f"pauses after a failure: {first_line(task.error or task.reason)}"
         hint = f"mailboxd retry {task.local_id}  (does not wait)"
         return Cause(task.local_id, "backoff", text, at=task.not_before, then=start, hint=hint)
-    if task.coordinates or not picture.calls:
+    if task.coordinates or not (picture.calls or (picture.room is not None and picture.room.is_short)):
         return Cause(task.local_id, "ready", "is about to start", then=start)
-    own = [call for call in picture.calls if call.agent == task.executor]
-    calls = "; ".join(f"{c.agent} with {c.task} since {c.at}" for c in (own or picture.calls)[:_NAMED])
-    return Cause(task.local_id, "slot", f"waits for a slot; busy: {calls}", then=f"{start} when a call has ended")
+    kind, text = _no_room(picture, task.executor)
+    return Cause(task.local_id, kind, text, then=f"{start} when a call has ended")
 
 
-def _executing(task: Standing, _: Picture) -> Cause:
+def _no_room(picture: Picture, agent: str) -> tuple[str, str]:
+    """What keeps a turn of `agent` from starting: its kind, and in words."""
+    room = picture.room
+    running = [c for c in picture.calls if room is None or not c.id or c.id in room.running]
+    own = [call for call in running if call.agent == agent]
+    calls = "; ".join(f"{c.agent} with {c.task} since {c.at}" for c in (own or running)[:_NAMED])
+    busy = f"; busy: {calls}" if calls else ""
+    if room is not None and room.is_short:
+        free, call = ((number or 0) >> 20 for number in (room.free_bytes, room.call_bytes))
+        return "memory", f"waits for memory: {free} MiB are free, a call takes {call} MiB{busy}"
+    taken = f" ({len(room.running)} of {room.most} are taken)" if room is not None and not own else ""
+    return "slot", f"waits for a slot{taken}{busy}"
+
+
+def _executing(task: Standing, picture: Picture) -> Cause:
     waiting = _waiting(task)
     if waiting is Waiting.CHILDREN:
         text = f"waits for {task.open_children} {'child' if task.open_children == 1 else 'children'}"
@@ -168,25 +191,33 @@ def _executing(task: Standing, _: Picture) -> Cause:
     if waiting is Waiting.NOTHING:
         return Cause(task.local_id, "executing", task.reason or "executes")
     tried = task.attempts[-1]
+    if task.asks:
+        return _approval(task, picture)
     match waiting:
         case Waiting.TURN:
-            return _turn(task, tried)
+            return _turn(task, tried, picture)
         case Waiting.LOOKUP:
             return _lookup(task, tried)
         case Waiting.REPLY:
             text = f"{tried.executor} has taken it (attempt {tried.ordinal}, {tried.started_at}) and has not replied"
+            text += ", and is silent: it has missed its heartbeat" if tried.silent else ""
             then = "without a reply its outcome counts as unknown"
             return Cause(task.local_id, "reply", text, at=task.due, then=then if task.due else "")
         case _:
             to, text = task.question or ("", task.reason)
             hint = f'mailboxd answer {task.local_id} "..."'
-            return Cause(task.local_id, "question", f"asks {to or 'somebody'}: {first_line(text)}", hint=hint)
+            said = f"asks {to or 'somebody'}: {first_line(text)}"
+            then = "the operator is asked" if task.due else ""
+            return Cause(task.local_id, "question", said, at=task.due, then=then, hint=hint)
 
 
-def _turn(task: Standing, tried: Try) -> Cause:
+def _turn(task: Standing, tried: Try, picture: Picture) -> Cause:
     order = next((order for order in task.pending if order.kind in ("run_turn", "compose")), None)
     if order is None or order.kind == "compose":
         return Cause(task.local_id, "turn", "its result is being put together", then="its result is put together")
+    if picture.room is not None and order.id and order.id not in picture.room.running:
+        kind, text = _no_room(picture, order.agent)
+        return Cause(task.local_id, kind, f"its turn {text}", then=f"{order.agent} is asked when a call has ended")
     text = f"{order.agent} works on it (attempt {tried.ordinal}) since {order.at}"
     over = plus(order.at, task.timeout)
     return Cause(task.local_id, "turn", text, at=over, then="the turn is over, at the latest")
@@ -196,13 +227,20 @@ def _lookup(task: Standing, tried: Try) -> Cause:
     order = next((order for order in task.pending if order.kind == "look_up"), None)
     run = f" (run {tried.run_id})" if tried.run_id else ""
     text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}; OpenClaw is being asked"
-    at = order.not_before if order else None
-    return Cause(task.local_id, "lookup", text, at=at, then="OpenClaw's ledger is asked", hint=_check(tried))
+    if order is None:
+        return Cause(task.local_id, "lookup", text, then="OpenClaw's ledger is asked", hint=_check(tried))
+    over = plus(order.at, task.timeout + LOOKUP_SECONDS)
+    again = f", next at {order.not_before}" if order.not_before else ""
+    then = "without an answer its outcome counts as unknown"
+    return Cause(task.local_id, "lookup", f"{text}{again}", at=over, then=then, hint=_check(tried))
 
 
 def _approval(task: Standing, _: Picture) -> Cause:
-    text = f"a person has to approve: {first_line(task.planned_actions) or 'its planned actions'}"
-    return Cause(task.local_id, "approval", text, at=task.due, then="the approval expires" if task.due else "")
+    if not task.asks:
+        return Cause(task.local_id, "approval", "its planned actions are prepared", then="a person is asked")
+    name, what, until = task.asks[0]
+    text = f"a person has to approve {name}{f', and {len(task.asks) - 1} more' * (len(task.asks) > 1)}: {what}"
+    return Cause(task.local_id, "approval", text, at=until, then="it expires", hint=f"mailboxd approvals {name}")
 
 
 def _resuming(task: Standing, _: Picture) -> Cause:

@@ -71,8 +71,14 @@ def _reader(hint: Any) -> _Reader:
     if isinstance(hint, type) and is_dataclass(hint):
         return lambda value: from_json(hint, value)
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return hint
+        return _enum_reader(hint)
     return None
+
+
+def _enum_reader(kind: type[Enum]) -> Callable[[Any], Any]:
+    """`kind(value)`, by a plain look-up: every row of a task has six of them."""
+    members = {member.value: member for member in kind}
+    return lambda value: members[value] if value in members else kind(value)
 
 
 def _sequence_reader(make: Callable[[Any], Any], items: tuple[Any, ...]) -> _Reader:

@@ -9,10 +9,23 @@ from __future__ import annotations
 
 import re
 
-from mailboxd.core.inputs import Acknowledged, Answer, Failure, Planned, Question, Results, Reviewed, Unreadable
-from mailboxd.core.types import Plan
+from mailboxd.core.actions import merged
+from mailboxd.core.outcomes import (
+    Acknowledged,
+    Answer,
+    Drafted,
+    Failure,
+    Planned,
+    Question,
+    Results,
+    Reviewed,
+    Silence,
+    Unreadable,
+)
+from mailboxd.core.types import Plan, Spec
 from mailboxd.errors import MessageError
 from mailboxd.messages import codec
+from mailboxd.messages.actions import claims
 from mailboxd.messages.models import (
     AckMessage,
     AnyMessage,
@@ -23,10 +36,13 @@ from mailboxd.messages.models import (
 )
 from mailboxd.messages.plan import parse_plan
 from mailboxd.messages.sections import Section, split_body
+from mailboxd.messages.spec import actions_in, rewritten
 from mailboxd.messages.text import clean, one_line
 
 SILENCE = frozenset({"REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_OK", "NO_REPLY"})
 """What OpenClaw's agents say when they say nothing."""
+_NO_SUMMARY = "The tool run finished, but no final summary was produced."
+"""What OpenClaw says in place of an agent that ran a tool and then said nothing."""
 
 _PATH = "answer"
 _TYPES = frozenset({"reply", "plan", "question", "ack", "review"})
@@ -44,8 +60,8 @@ def read_answer(text: str) -> Answer:
     (`text.clean`), without blank space around it.
     """
     text = clean(text).strip()
-    if not text or text in SILENCE:
-        return Failure(f"the agent gave no answer ({text or 'empty text'})")
+    if not text or text in SILENCE or text.startswith(_NO_SUMMARY):
+        return Silence(text)
     said = _unwrapped(text)
     added = 0
     try:
@@ -53,11 +69,23 @@ def read_answer(text: str) -> Answer:
             said, added = _with_identity(said)
             return _meaning(codec.parse(said.encode(), _PATH).message)
         dag = _claimed_dag(said)
-        return Planned(_plan(dag.text, dag.line)) if dag else Results(text)
+        return Planned(_plan(dag.text, dag.line)) if dag else _plain(text, said)
     except MessageError as error:
         if added and error.line is not None and error.line > len(_header_lines(said)[0]):
             error.line -= added
         return Unreadable(one_line(str(error)), text)
+
+
+def _plain(text: str, said: str) -> Results:
+    """A result without front matter. Actions in it count where it means to be a list of them; prose is part of it."""
+    if not re.search(r"^ {0,3}##[ \t]+Planned Actions\b", said, re.MULTILINE | re.IGNORECASE):
+        return Results(text)
+    try:
+        sections = split_body(said, path=_PATH).sections
+    except MessageError:
+        return Results(text)  # too many headings: a long result
+    declared = [section for section in sections if section.is_called("Planned Actions") and claims(section.text)]
+    return Results(text, planned_actions=actions_in(tuple(declared)))
 
 
 def answer_of(message: AnyMessage) -> Answer:
@@ -74,7 +102,7 @@ def _meaning(message: AnyMessage) -> Answer:
             results = message.results or _without(message, "Planned Actions")
             if not results:
                 return Unreadable("the reply is done, but has no results", message.text)
-            return Results(results, message.answer, message.section("Planned Actions"))
+            return Results(results, message.answer, merged(message.planned_actions, actions_in(message.sections)))
         case ReplyMessage():
             partial = message.section("Partial Results")
             error = message.section("Error") or _without(message, "Partial Results")
@@ -95,6 +123,15 @@ def _meaning(message: AnyMessage) -> Answer:
 
 def _plan(yaml_text: str, first_line: int) -> Plan:
     return parse_plan(yaml_text, path=_PATH, first_line=first_line)
+
+
+def read_draft(text: str) -> Drafted | Unreadable:
+    """What `text`, the answer of a drafting turn (`draft.md.j2`), says of a spec."""
+    try:
+        said = rewritten(Spec(""), _unwrapped(clean(text).strip()))
+    except MessageError as error:
+        return Unreadable(one_line(str(error)), text)
+    return Drafted(said) if said is not None else Unreadable("there is no section of a spec in it", text)
 
 
 def _unwrapped(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, TypeVar
@@ -19,7 +19,9 @@ from pydantic import ValidationError
 from mailboxd.core.terms import is_id
 from mailboxd.core.types import Finding
 from mailboxd.errors import MessageError
-from mailboxd.messages.envelope import Envelope, join, split
+from mailboxd.messages.actions import action_header, actions_of
+from mailboxd.messages.envelope import MAX_FILE, Envelope, join, split
+from mailboxd.messages.fields import Source
 from mailboxd.messages.headers import CONVERTERS, PROTOCOL, findings
 from mailboxd.messages.message import Message, shadow
 from mailboxd.messages.models import MESSAGE_TYPES, AnyMessage, ReviewMessage, TaskMessage
@@ -34,6 +36,8 @@ _MAX_NEAR = 20
 _MAX_NEAR_LENGTH = 40
 _MAX_PLAIN_TITLE = 200
 _MAX_FIRST_LINE = 2000
+_UNDER_EVERY_LIMIT = 4000
+"""Bytes: a shorter file has neither 2,000 YAML events nor 5,000 marks, for each takes two bytes."""
 _YAML_OPENS = re.compile(r"^(?:```|~~~)[ \t]*+(?:ya?ml)?[ \t]*+\n", re.MULTILINE)
 _YAML_CLOSES = re.compile(r"^(?:```|~~~)[ \t]*+$", re.MULTILINE)
 
@@ -50,13 +54,13 @@ class Parsed:
     plain: bool = False
 
 
-def parse(raw: bytes, path: str) -> Parsed:
-    """Reads the bytes of the message file `path` (protocol section 2).
+def parse(raw: bytes, path: str, *, max_bytes: int = MAX_FILE) -> Parsed:
+    """Reads the bytes of the message file `path` (protocol section 2), of which there may be `max_bytes`.
 
     A file without front matter is a task from the operator. Raises MessageError: the rules of `envelope.split`,
     `sections.split_body` and `headers`, and `newer-protocol`, `unknown-type`, `unknown-field`, `missing-field`.
     """
-    envelope = split(raw, path)
+    envelope = split(raw, path, max_bytes=max_bytes)
     digest = hashlib.sha256(raw).hexdigest()
     if not envelope.has_header:
         return Parsed(_plain_task(envelope.body, path, digest), (), digest, plain=True)
@@ -72,11 +76,15 @@ def render(message: Message) -> bytes:
         value = getattr(message, field)
         if field == "findings":
             value = None if value == _section_findings(message.sections) else [_finding_header(item) for item in value]
+        elif field == "planned_actions":
+            value = [action_header(action) for action in value] or None
         if value not in (None, ""):
             header[name] = value
     header |= message.unknown_headers()
     title = f"Task: {message.title}" if isinstance(message, TaskMessage) and message.title else message.title
     raw = join(header, join_body(title, message.preamble, message.sections))
+    if len(raw) < _UNDER_EVERY_LIMIT:
+        return raw
     # What a receiver would refuse for its size must not be sent.
     path = f"{message.type} to {message.to or 'its receiver'}"
     split_body(split(raw, path).body, path=path)
@@ -141,7 +149,7 @@ class _Reader:
                 raise self._error("unknown-field", "a message cannot approve itself", hint, key)
         return kind
 
-    def _near_misses(self, header: dict[str, Yaml], known: dict[str, str], said: set[str]) -> dict[str, str]:
+    def _near_misses(self, header: dict[str, Yaml], known: Mapping[str, str], said: set[str]) -> dict[str, str]:
         """The headers that are probably misspelt: known header -> what stands there. Each is a warning."""
         absent = [name for name in known if name not in said]
         # Bounded: difflib takes some 50 us for a pair of words, and a header may have a thousand keys.
@@ -167,6 +175,8 @@ class _Reader:
         if name == "type":
             return value
         try:
+            if name == "planned_actions":
+                return actions_of(Source(self._path, 1, self._envelope.lines), value, (name,))
             return CONVERTERS[name](value, lambda text: self._warn(f"{name}: {text}"))
         except MessageError as error:
             raise self._error(error.rule, error.problem, error.hint, name) from None

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mailboxd.messages.quoting import quote_fence
+
+_OURS = re.compile(r"^(?=[ \t]*\\*###[^\n]*\(from agent )", re.MULTILINE)
+_ESCAPED = r"\\"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,17 @@ def carry(sources: Sequence[Upstream], budget_bytes: int, keep_path: Callable[[U
             cuts.append(cut)
             parts.append(_marker(cut))
     return Carried("\n\n".join(parts), tuple(cuts))
+
+
+def concatenate(sources: Sequence[Upstream]) -> str:
+    """The results one below the other, each under a heading that names its source, and none that could forge one.
+
+    For a result that people read: it is not marked as data here, but whoever passes it on marks it as a whole.
+    """
+    parts = [
+        f"### {source.key} (from agent {source.agent})\n\n{_OURS.sub(_ESCAPED, source.text)}" for source in sources
+    ]
+    return "\n\n".join(parts)
 
 
 def _shares(sizes: Sequence[int], budget: int) -> list[int]:

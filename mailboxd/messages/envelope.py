@@ -22,9 +22,11 @@ from mailboxd.messages.yaml_events import Loaded, Path, Yaml, load
 from mailboxd.messages.yaml_text import flow, scalar
 
 MAX_FILE = 1 << 20
-"""Bytes a message file may have."""
+"""Bytes a message file may have unless the configuration says otherwise; what is sent has no more."""
 MAX_HEADER = 64 << 10
 """Bytes its front matter may have."""
+BOM = b"\xef\xbb\xbf"
+"""What some editors put before UTF-8. It is no part of a message."""
 
 _FENCE = re.compile(rb"^---[ \t]*+\r?(?:\n|\Z)", re.MULTILINE)
 _JSON = re.compile(rb"\{[ \t\r\n]*+(?:[\"}]|\Z)")
@@ -100,7 +102,7 @@ def split(raw: bytes, path: str, *, max_bytes: int = MAX_FILE) -> Envelope:
         hint = "Put the matter into a file and name the file."
         raise MessageError("too-large", f"the file has {len(raw)} bytes, {max_bytes} are allowed", hint, path)
     _check_utf8(raw, path)
-    raw = raw.removeprefix(b"\xef\xbb\xbf")
+    raw = raw.removeprefix(BOM)
     fences = _fences(raw, path)
     if fences is None:
         _refuse_foreign(raw, path)
@@ -126,6 +128,14 @@ def join(header: Mapping[str, object], body: str) -> bytes:
     # Assigned, because Post(**metadata) cannot take headers named `content` or `handler`.
     post.metadata = dict(header)
     return frontmatter.dumps(post).encode()
+
+
+def fences(raw: bytes, path: str) -> tuple[re.Match[bytes], re.Match[bytes]]:
+    """The two fences of a file that `split` finds front matter in; their positions are those in `raw`."""
+    found = _fences(raw, path)
+    if found is None:
+        raise MessageError("no-frontmatter", "there is no front matter", "", path, 1)
+    return found
 
 
 def _fences(raw: bytes, path: str) -> tuple[re.Match[bytes], re.Match[bytes]] | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from mailboxd.core.terms import Gate, Join, Synthesis, Verdict, is_id
+from mailboxd.core.terms import Gate, Join, Runtime, Synthesis, Verdict, is_id
 from mailboxd.core.times import to_text
 from mailboxd.core.types import Finding
 from mailboxd.errors import MessageError
@@ -29,6 +29,8 @@ RANGES = {
     "priority": (-100, 100),
     "max_attempts": (1, 100),
     "timeout": (1, 604_800),
+    "budget_tokens": (0, 1_000_000_000),
+    "usage_tokens": (0, 1_000_000_000),
 }
 """Lowest and highest value of each whole number; `timeout` is in seconds."""
 MAX_BUDGET = 1_000_000_000.0
@@ -39,6 +41,8 @@ SEVERITIES = ("critical", "major", "minor")
 TOKEN = re.compile(r"[\x21-\x7e]{1,256}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PROTOCOL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+SIGNATURE = re.compile(r"ed25519:[0-9a-f]{32}:[A-Za-z0-9_-]{86}")
+"""The key's fingerprint, and the signature in base64url without padding."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MONEY = re.compile(r"[0-9]+(?:\.[0-9]+)?")
@@ -204,13 +208,16 @@ CONVERTERS: dict[str, Convert] = {
     "gates": names(choice(Gate, Gate)),
     "reviewers": names(identifier),
     "idempotent": boolean,
-    "budget_usd": money,
+    **dict.fromkeys(("budget_usd", "cost_usd"), money),
     "synthesis": choice(Synthesis, Synthesis),
     "join": choice(Join, Join),
+    "runtime": choice(Runtime, Runtime),
+    "harness": identifier,
     "status": choice(str, ("done", "failed")),
     "answer": answer,
     "verdict": choice(Verdict, Verdict),
     "decision": choice(str, ("approved", "rejected", "request_changes")),
     "findings": findings,
+    "signature": pattern(SIGNATURE, "ed25519:<fingerprint>:<signature>, as `mailboxd keys sign` writes it"),
 }
 """How each header of the protocol is read, by its name in the file."""

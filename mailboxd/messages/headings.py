@@ -17,6 +17,8 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mailboxd.messages.text import one_line
+
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
 _STRUCTURE = re.compile(r"^( {0,3})(\\*(?:#|```|~~~))")
 _ESCAPED = re.compile(r"^( {0,3})\\(\\*(?:#|```|~~~))")
@@ -24,7 +26,10 @@ _ESCAPED = re.compile(r"^( {0,3})\\(\\*(?:#|```|~~~))")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and the text up to the next one, as it stands (still escaped); `line` is the first of the text."""
+    """A heading on one line (`text.one_line`), and the text up to the next one, as it stands (still escaped).
+
+    `line` is the first of the text.
+    """
 
     heading: str
     text: str
@@ -87,7 +92,7 @@ def outline(body: str, first_line: int = 1) -> Outline:
     for index, line in enumerate(lines):
         if not line.startswith("#") or inside[index]:
             continue
-        if line.startswith("## ") and line[3:].strip():
+        if line.startswith("## ") and one_line(line[3:]):
             starts.append(index)
         elif title is None and not starts and (line == "#" or line.startswith("# ")):
             title = index
@@ -105,7 +110,7 @@ def entries(section: Section) -> tuple[str, tuple[Section, ...]]:
     """The text of `section` before its first level-3 heading, and what stands under each of them."""
     lines = section.text.split("\n")
     inside, _ = fenced(lines)
-    starts = [i for i, line in enumerate(lines) if line.startswith("### ") and line[4:].strip() and not inside[i]]
+    starts = [i for i, line in enumerate(lines) if line.startswith("### ") and one_line(line[4:]) and not inside[i]]
     before = lines[: starts[0] if starts else len(lines)]
     return "\n".join(before).strip("\n"), _below(lines, starts, "### ", section.line)
 
@@ -114,7 +119,7 @@ def _below(lines: list[str], starts: list[int], mark: str, first_line: int) -> t
     """The headings at `starts`, which begin with `mark`, each with the lines up to the next one."""
     return tuple(
         Section(
-            lines[start][len(mark) :].strip(), "\n".join(lines[start + 1 : stop]).strip("\n"), first_line + start + 1
+            one_line(lines[start][len(mark) :]), "\n".join(lines[start + 1 : stop]).strip("\n"), first_line + start + 1
         )
         for start, stop in pairwise([*starts, len(lines)])
     )

@@ -10,6 +10,9 @@ part of the body (`title: ...` is a header too) is kept under that name and a co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -52,7 +55,8 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _whole(name: str) -> Any:
+def whole(name: str) -> Any:
+    """A field for a whole number within the range that `headers.RANGES` has for it."""
     low, high = headers.RANGES[name]
     return Field(default=None, ge=low, le=high)
 
@@ -70,6 +74,7 @@ Id = Annotated[str, AfterValidator(_id)]
 Time = Annotated[str, AfterValidator(_time)]
 Text = Annotated[str, BeforeValidator(_text)]
 Line = Annotated[str, BeforeValidator(_line)]
+Money = Annotated[float, Field(ge=0, le=headers.MAX_BUDGET), AfterValidator(lambda x: round(x, 6))]
 
 
 class Message(BaseModel):
@@ -94,24 +99,24 @@ class Message(BaseModel):
     to: Id | None = None
     message_id: Id | None = None
     in_reply_to: Id | None = None
-    attempt: int | None = _whole("attempt")
+    attempt: int | None = whole("attempt")
     attempt_id: Id | None = None
     root_task_id: Id | None = None
-    depth: int | None = _whole("depth")
+    depth: int | None = whole("depth")
     deadline: Time | None = None
-    priority: int | None = _whole("priority")
+    priority: int | None = whole("priority")
     reply_token: Annotated[str, _matching(headers.TOKEN)] | None = None
     gates: Annotated[tuple[Gate, ...], AfterValidator(_distinct)] | None = None
     reviewers: Annotated[tuple[Id, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(_distinct)] | None = None
-    max_attempts: int | None = _whole("max_attempts")
-    timeout: int | None = _whole("timeout")
+    max_attempts: int | None = whole("max_attempts")
+    timeout: int | None = whole("timeout")
     idempotent: bool | None = None
-    budget_usd: Annotated[float, Field(ge=0, le=headers.MAX_BUDGET), AfterValidator(lambda x: round(x, 6))] | None = (
-        None
-    )
+    budget_usd: Money | None = None
+    budget_tokens: int | None = whole("budget_tokens")
     traceparent: Annotated[str, _matching(headers.TRACEPARENT)] | None = None
     sent_at: Time | None = None
     completed_at: Time | None = None
+    signature: Annotated[str, _matching(headers.SIGNATURE)] | None = None
 
     title: Annotated[Line, Field(max_length=MAX_TITLE)] = ""
     """The H1 on one line; of a task without the word `Task:`."""
@@ -133,11 +138,9 @@ class Message(BaseModel):
         return self
 
     @classmethod
-    def header_fields(cls) -> dict[str, str]:
+    def header_fields(cls) -> Mapping[str, str]:
         """The headers this type knows, by their name in the file, in the order of writing -> the model's field."""
-        names = {field: field.removesuffix("_") for field in cls.model_fields if field not in _BODY or field == "from_"}
-        first = ("type", "protocol", "task_id", "subtask_id", "from_", "to")
-        return {names[field]: field for field in (*first, *(n for n in names if n not in first))}
+        return _header_fields(cls)
 
     def unknown_headers(self) -> dict[str, Yaml]:
         """The headers that this type does not know, under the names they have in the file."""
@@ -184,3 +187,10 @@ def _check_extra(header: str, value: Yaml, depth: int) -> None:
             _check_extra(header, item, depth - 1)
     else:
         refuse("wrong-type", "an unknown header is text, a list or a mapping")
+
+
+@cache
+def _header_fields(kind: type[Message]) -> Mapping[str, str]:
+    names = {field: field.removesuffix("_") for field in kind.model_fields if field not in _BODY or field == "from_"}
+    first = ("type", "protocol", "task_id", "subtask_id", "from_", "to")
+    return MappingProxyType({names[field]: field for field in (*first, *(name for name in names if name not in first))})

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from mailboxd.core.terms import Join, Synthesis, Verdict
+from mailboxd.core.actions import Action, merged
+from mailboxd.core.terms import Join, Runtime, Synthesis, Verdict
 from mailboxd.core.types import Finding, Overrides, Spec
 from mailboxd.messages import headers
-from mailboxd.messages.message import MAX_TITLE, Id, Message
+from mailboxd.messages.message import MAX_TITLE, Id, Message, Money, whole
 from mailboxd.messages.spec import derive_spec
 from mailboxd.messages.text import clean, one_line
 
@@ -45,10 +47,14 @@ class TaskMessage(Message):
     title: Annotated[str, BeforeValidator(_task_title), Field(max_length=MAX_TITLE)] = ""
     synthesis: Synthesis | None = None
     join: Join | None = None
+    runtime: Runtime | None = None
+    harness: Id | None = None
+    planned_actions: tuple[Action, ...] = ()
 
     def spec(self) -> Spec:
         """What the task must achieve: its spec sections, the missing ones derived."""
-        return derive_spec(self.title, self.preamble, self.sections, self.section)
+        spec = derive_spec(self.title, self.preamble, self.sections, self.section)
+        return replace(spec, planned_actions=merged(self.planned_actions, spec.planned_actions))
 
     def overrides(self) -> Overrides:
         """What the headers say of the task's own policy."""
@@ -63,6 +69,9 @@ class TaskMessage(Message):
             priority=self.priority,
             deadline=self.deadline,
             budget_usd=self.budget_usd,
+            budget_tokens=self.budget_tokens,
+            runtime=self.runtime,
+            harness=self.harness,
         )
 
 
@@ -75,6 +84,9 @@ class ReplyMessage(Message):
     type: Literal["reply"] = "reply"
     status: Literal["done", "failed"]
     answer: Annotated[str, BeforeValidator(_answer), Field(max_length=headers.MAX_ANSWER)] = ""
+    usage_tokens: int | None = whole("usage_tokens")
+    cost_usd: Money | None = None
+    planned_actions: tuple[Action, ...] = ()
 
     @property
     def results(self) -> str:

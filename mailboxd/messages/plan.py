@@ -5,7 +5,7 @@
         agent: scout                  # or [a, b, c]: a broadcast; self: this agent
         description: Find the sources
         depends_on: []                # or "a, b"
-        instructions: ...             # optional, as are expected_output, runtime, join, the optional headers of
+        instructions: ...             # optional, as are expected_output, checks, join, the optional headers of
                                       # protocol section 2, and `subtasks:`, a plan inside the plan
     synthesis: agent
 
@@ -20,10 +20,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mailboxd.core.terms import SELF, Runtime, Synthesis, is_id
+from mailboxd.core.terms import SELF, Synthesis, is_id
 from mailboxd.core.types import Plan, PlannedChild
 from mailboxd.errors import MessageError
 from mailboxd.messages import yaml_events
+from mailboxd.messages.actions import action_lines, actions_of
+from mailboxd.messages.checks import checks_of, render_checks
 from mailboxd.messages.fields import ID_RULE, OVERRIDES, Source, override_items
 from mailboxd.messages.headings import fenced
 from mailboxd.messages.quoting import excerpt
@@ -38,9 +40,17 @@ MAX_DEPTH = 64
 """YAML levels; a plan inside a plan costs two."""
 
 STATE = ("status", "dispatched_at", "completed_at", "result_summary")
-_OWN = ("agent", "description", "depends_on", "instructions", "expected_output", "runtime", "subtasks")
+_OWN = (
+    "agent",
+    "description",
+    "depends_on",
+    "instructions",
+    "expected_output",
+    "checks",
+    "planned_actions",
+    "subtasks",
+)
 _TOP = ("subtasks", "synthesis")
-_RUNTIMES = f"Expected: {' or '.join(Runtime)}."
 _START = re.compile(r"(?:subtasks|synthesis) *:|\{")
 
 
@@ -102,7 +112,7 @@ def parse_dag(yaml_text: str, *, path: str, first_line: int = 1) -> Dag:
         raise MessageError("too-large", f"the plan is larger than {MAX_BYTES} bytes", path=path, line=first_line)
     text, first_line = _bare(yaml_text, path, first_line)
     loaded = yaml_events.load(text, path=path, first_line=first_line, max_events=MAX_EVENTS, max_depth=MAX_DEPTH)
-    source = Source(path, first_line, loaded.lines)
+    source = Source(path, first_line, loaded.lines, loaded.plain)
     top = source.mapping(loaded.value, ())
     for key in top:
         if key not in _TOP:
@@ -167,9 +177,6 @@ def _child(source: Source, key: str, node: Mapping[str, Yaml], where: Path) -> P
     missing = [name for name, given in (("agent", agents), ("description", description)) if not given]
     if missing:
         source.fail("missing-field", f"child {key} lacks {', '.join(missing)}", where)
-    runtime = text("runtime") or Runtime.OPENCLAW
-    if runtime not in tuple(Runtime):
-        source.fail("wrong-type", f"{excerpt(runtime)} is no runtime", (*where, "runtime"), _RUNTIMES)
     return PlannedChild(
         key=key,
         agents=agents,
@@ -177,7 +184,8 @@ def _child(source: Source, key: str, node: Mapping[str, Yaml], where: Path) -> P
         depends_on=tuple(dict.fromkeys(source.names(node.get("depends_on", ""), (*where, "depends_on")))),
         instructions=text("instructions"),
         expected_output=text("expected_output"),
-        runtime=Runtime(runtime),
+        checks=checks_of(source, node.get("checks", ""), (*where, "checks")),
+        planned_actions=actions_of(source, node.get("planned_actions", ""), (*where, "planned_actions")),
         overrides=source.overrides(node, where),
         children=children,
         extra=_extra(source, node, where),
@@ -225,8 +233,12 @@ def _add_child(lines: list[str], child: PlannedChild, indent: str) -> None:
         lines.append(f"{inner}instructions: {block(child.instructions, inner + '  ')}")
     if child.expected_output:
         lines.append(f"{inner}expected_output: {block(child.expected_output, inner + '  ')}")
-    if child.runtime is not Runtime.OPENCLAW:
-        lines.append(f"{inner}runtime: {child.runtime}")
+    if child.checks:
+        lines.append(f"{inner}checks:")
+        lines += [f"{inner}  {line}" for line in render_checks(child.checks).split("\n")]
+    if child.planned_actions:
+        lines.append(f"{inner}planned_actions:")
+        lines += [f"{inner}  {line}" for line in action_lines(child.planned_actions).split("\n")]
     lines += [f"{inner}{name}: {said}" for name, said in override_items(child.overrides)]
     lines += [f"{inner}{scalar(key)}: {value}" for key, value in child.extra]
     if child.children:

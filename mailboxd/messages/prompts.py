@@ -25,9 +25,9 @@ class Peer:
 class WorkPrompt:
     """A turn in which this agent works on a task itself, or decides to plan it or to ask.
 
-    `attempt` counts from 1. `findings` is why the attempt before was not accepted. `note` are words for this turn
-    only (the answer to a question, new instructions). `depth_left` is how many levels of children may still hang
-    below this task: 0 = it cannot be planned. `may_ask` = the sender can be asked.
+    `attempt` counts from 1. `findings` is why the attempt before was not accepted, `previous` its result. `note` are
+    words for this turn only (the answer to a question, new instructions). `depth_left` is how many levels of children
+    may still hang below this task: 0 = it cannot be planned. `may_ask` = the sender can be asked.
     """
 
     local_id: str
@@ -43,23 +43,25 @@ class WorkPrompt:
     children_left: int = 0
     may_ask: bool = False
     deadline: str | None = None
+    previous: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchBody:
-    """The body of a `type: task` message. `findings` of the attempt before go below the instructions."""
+    """The body of a `type: task` message. Findings of the attempt before, and its result, stand below the rest."""
 
     title: str
     spec: Spec
     findings: str = ""
+    attempt: int = 1
+    previous: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyBody:
-    """The body of a `type: reply`: `results` (and `planned_actions`), or `error` (and `partial`) when it failed."""
+    """The body of a `type: reply`: `results`, or `error` (and `partial`) when it failed."""
 
     results: str = ""
-    planned_actions: str = ""
     error: str = ""
     partial: str = ""
 
@@ -77,6 +79,7 @@ class SynthesisPrompt:
     results: str
     findings: str = ""
     note: str = ""
+    previous: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +97,40 @@ class ReviewPrompt:
     executor: str
     result: str = ""
     earlier: str = ""
+    evidence: str = ""
+    """What the checks of the spec said of the result."""
 
 
-_Values = WorkPrompt | DispatchBody | ReplyBody | SynthesisPrompt | ReviewPrompt
+@dataclass(frozen=True, slots=True)
+class DraftPrompt:
+    """A turn that mends a weak spec. `attempt` counts drafts; `lacks` and `findings` say what is wrong with it."""
+
+    local_id: str
+    attempt: int
+    agent: str
+    sender: str
+    title: str
+    spec: Spec
+    lacks: str = ""
+    findings: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPrompt:
+    """A turn that answers the question of whoever has a child. `parent` is the task that the child is a part of."""
+
+    local_id: str
+    attempt: int
+    agent: str
+    executor: str
+    title: str
+    spec: Spec
+    parent_title: str
+    parent: Spec
+    question: str
+
+
+_Values = AnswerPrompt | WorkPrompt | DispatchBody | ReplyBody | SynthesisPrompt | ReviewPrompt | DraftPrompt
 
 
 def render_work(templates: Templates, prompt: WorkPrompt) -> str:
@@ -112,6 +146,16 @@ def render_synthesis(templates: Templates, prompt: SynthesisPrompt) -> str:
 def render_review(templates: Templates, prompt: ReviewPrompt) -> str:
     """The prompt of a review turn at one gate."""
     return _header("review", prompt.local_id, prompt.attempt) + _render(templates, "review.md.j2", prompt)
+
+
+def render_answer(templates: Templates, prompt: AnswerPrompt) -> str:
+    """The prompt of a turn that answers a question."""
+    return _header("answer", prompt.local_id, prompt.attempt) + _render(templates, "answer.md.j2", prompt)
+
+
+def render_draft(templates: Templates, prompt: DraftPrompt) -> str:
+    """The prompt of a drafting turn; `answer.read_draft` reads what comes back."""
+    return _header("draft", prompt.local_id, prompt.attempt) + _render(templates, "draft.md.j2", prompt)
 
 
 def render_dispatch_body(templates: Templates, body: DispatchBody) -> str:

@@ -36,6 +36,9 @@ _MARK = re.compile(
     re.MULTILINE,
 )
 _BLANK_START = re.compile(r"(?:[ \t]*+\n)++")
+_WHITE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
+"""What JavaScript's `trim` removes: OpenClaw trims the message that it is given, and a text must not end in what is
+lost on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Body:
 
 def trim(text: str) -> str:
     """`text` as it can stand in a message (`text.clean`), without blank lines before and white space after it."""
-    text = clean(text).rstrip(" \t\n")
+    text = clean(text).rstrip(_WHITE)
     blank = _BLANK_START.match(text)
     return text[blank.end() :] if blank else text
 

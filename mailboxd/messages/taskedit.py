@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from mailboxd.core.types import PlannedChild
 from mailboxd.messages.plan import STATE, DagNode
+from mailboxd.messages.spec import Sections, is_spec_section
 from mailboxd.messages.taskfile import TaskFile
 
 _PENDING = ("", "pending")
@@ -120,3 +121,23 @@ def _rewritten(before: DagNode, after: DagNode | None) -> list[str]:
         for name in STATE
         if (said := getattr(after, name)) and said != getattr(before, name)
     ]
+
+
+def of_spec(edited: Sections | None, shown: Sections) -> list[str]:
+    """The headings of the spec under which an edit says something else than `shown`."""
+    said = {heading.casefold(): text for heading, text in shown}
+    return [name for name, text in edited or () if is_spec_section(name, text) and said.get(name.casefold()) != text]
+
+
+def divide(edited: Sections | None, shown: Sections, *, writable: bool) -> tuple[Sections, Sections | None]:
+    """What an edit of the extra sections says anew of the spec, and the other sections (None: not edited).
+
+    `shown` is what the file showed of the spec, `writable` whether that may still change; where it may not, what was
+    written into it does not count.
+    """
+    if edited is None:
+        return (), None
+    headings = {heading for heading, _ in shown}
+    own = tuple(item for item in edited if item[0] in headings or (writable and is_spec_section(*item)))
+    said = tuple(item for item in own if item not in shown) if writable else ()
+    return said, tuple(item for item in edited if item not in own)

@@ -202,6 +202,10 @@ def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
     for name in ("task_id", "from"):
         if header.get(name, "") != "":
             source.header(name, header[name], (name,))
+    for name in header:
+        if name.strip().casefold() == "approved":
+            hint = "`mailboxd approve` is for a person."
+            source.fail("unknown-field", "a task cannot approve itself", (name,), hint)
     if values["status"] not in ("", *STATUSES[Mode.DIRECT], *STATUSES[Mode.COORDINATING]):
         source.fail("wrong-type", f"{excerpt(values['status'])} is no status", ("status",), _STATUS_RULE)
     if values["mode"] not in ("", *Mode):

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mailboxd.errors import ConfigError
+from mailboxd.messages.actions import render_actions
+from mailboxd.messages.checks import render_checks
 from mailboxd.messages.quoting import quote_fence
 from mailboxd.messages.sections import escape
 from mailboxd.messages.text import one_line
@@ -41,7 +43,7 @@ class Templates:
 
     def __init__(self, overrides: Path | None) -> None:
         self._overrides = overrides
-        self._packaged = _packaged()
+        self._packaged = packaged()
 
     def render(self, name: str, **values: object) -> str:
         """The text of template `name` (`work.md.j2`) with `values`.
@@ -85,6 +87,8 @@ class Templates:
         environment.filters["quoted"] = quote_fence
         environment.filters["one_line"] = one_line
         environment.filters["section"] = _section
+        environment.filters["checks"] = render_checks
+        environment.filters["actions"] = render_actions
         return environment
 
     def _load(self, name: str) -> tuple[str, str, Callable[[], bool]] | None:
@@ -107,7 +111,7 @@ def _section(text: str) -> str:
     return escape(text, title=True)
 
 
-def _packaged() -> Path:
+def packaged() -> Path:
     """The templates of this installation: inside the package in a wheel, beside it in a source checkout."""
     package = Path(str(files("mailboxd")))
     inside = package / "templates"

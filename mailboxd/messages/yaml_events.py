@@ -20,6 +20,7 @@ import yaml
 
 from mailboxd.errors import MessageError
 from mailboxd.messages.quoting import excerpt
+from mailboxd.messages.text import one_line
 
 Yaml = str | list["Yaml"] | dict[str, "Yaml"]
 Path = tuple[str | int, ...]
@@ -37,12 +38,14 @@ class Loaded:
 
     `value` holds scalars exactly as they stand. `lines` gives for every path of keys and list positions its line in
     the file; `()` is the root. `nulls` are the paths whose scalar is plain and empty, `~` or `null`: their value is
-    `""`, as is that of a quoted empty string, which is not among them.
+    `""`, as is that of a quoted empty string, which is not among them. `plain` are the paths of scalars that stand
+    there without quotes.
     """
 
     value: Yaml
     lines: dict[Path, int]
     nulls: frozenset[Path]
+    plain: frozenset[Path] = frozenset()
 
 
 @dataclass(slots=True)
@@ -64,6 +67,7 @@ class _Builder:
     stack: list[_Open] = field(default_factory=list)
     lines: dict[Path, int] = field(default_factory=dict)
     nulls: set[Path] = field(default_factory=lambda: {()})
+    plain: set[Path] = field(default_factory=set)
 
     def take(self, event: yaml.Event) -> None:
         """Adds one event to the tree."""
@@ -102,6 +106,8 @@ class _Builder:
         path = self._place("" if null else text, event)
         if null:
             self.nulls.add(path)
+        if not event.style:
+            self.plain.add(path)
 
     def _start(self, event: yaml.CollectionStartEvent) -> None:
         if self.stack and isinstance(self.stack[-1].node, dict) and self.stack[-1].key is None:
@@ -155,7 +161,7 @@ class _Builder:
 
     def _refuse(self, event: yaml.Event, rule: str, problem: str, hint: str, key: str | None = None) -> NoReturn:
         line = self._line(event)
-        raise MessageError(rule, problem, hint, self.path, line, None if key is None else key[:80])
+        raise MessageError(rule, problem, hint, self.path, line, None if key is None else one_line(key[:80]))
 
 
 _ONE_DOCUMENT = "There is one YAML document and nothing beside it."
@@ -179,7 +185,7 @@ def load(text: str, *, path: str, first_line: int = 1, max_events: int = 2000, m
             builder.take(event)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: the Python parser's chr() of "\U00110000"
         raise _syntax_error(error, text, path, first_line) from None
-    return Loaded(builder.root, builder.lines, frozenset(builder.nulls))
+    return Loaded(builder.root, builder.lines, frozenset(builder.nulls), frozenset(builder.plain))
 
 
 def _check_characters(text: str, path: str, first_line: int) -> None:

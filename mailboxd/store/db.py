@@ -6,13 +6,18 @@ Mark-first means nothing if the mark can be lost, so FULL is not negotiable; com
 from __future__ import annotations
 
 import sqlite3
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mailboxd.errors import StoreError, WorldError
+from mailboxd import disk
+from mailboxd.errors import BusyError, DamagedError, NoRoomError, StoreError, WorldError
+from mailboxd.store.holders import who_locks
 
 BUSY_MS = 5_000
+_STATEMENTS = 512
+"""Statements that are kept compiled; Python keeps 128, and one round of the daemon has more."""
 
 
 class Connected:
@@ -26,13 +31,16 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
 
     Raises WorldError when the file cannot be opened.
     """
+    if path is not None:
+        require_file(path)
     try:
         if path is None:
-            db = sqlite3.connect(":memory:", isolation_level=None)
+            db = sqlite3.connect(":memory:", isolation_level=None, cached_statements=_STATEMENTS)
         elif read_only:
-            db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+            uri = f"{path.resolve().as_uri()}?mode=ro"
+            db = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=_STATEMENTS)
         else:
-            db = sqlite3.connect(path, isolation_level=None)
+            db = sqlite3.connect(path, isolation_level=None, cached_statements=_STATEMENTS)
             path.chmod(0o600)
         db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         db.execute("PRAGMA foreign_keys = ON")
@@ -42,28 +50,69 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
     except sqlite3.Error as error:
-        raise StoreError(f"{path}: the database cannot be opened: {error}") from error
+        raise store_error(error, "cannot be opened", path) from error
     return db
+
+
+def require_file(path: Path) -> None:
+    """Raises StoreError if something else than a file lies there.
+
+    SQLite waits for ever for a pipe, and follows a link: the -wal then lies where nobody looks for it.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return  # SQLite says it, or makes the file
+    if not stat.S_ISREG(mode):
+        raise StoreError(f"{path}: the database cannot be opened: it is no regular file; put the file itself there")
 
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
     """BEGIN IMMEDIATE ... COMMIT; a failure rolls back. Raises WorldError: the disk fails, or a lock stays."""
-    try:
+    with worlds_errors(db):
         db.execute("BEGIN IMMEDIATE")
-    except sqlite3.Error as error:
-        raise StoreError(f"the database cannot be written: {error}") from error
+        try:
+            yield
+            db.execute("COMMIT")
+        except BaseException:
+            _roll_back(db)
+            raise
+
+
+@contextmanager
+def worlds_errors(db: sqlite3.Connection) -> Iterator[None]:
+    """Turns what SQLite says of the disk, of a lock or of a damaged file into a StoreError. Bugs of ours stay bugs."""
     try:
         yield
-        db.execute("COMMIT")
     except sqlite3.Error as error:
-        _roll_back(db)
-        if is_the_worlds(error):
-            raise StoreError(f"the database could not be written: {error}") from error
-        raise
-    except BaseException:
-        _roll_back(db)
-        raise
+        if not is_the_worlds(error):
+            raise
+        raise store_error(error, "could not be read or written", path_of(db)) from error
+
+
+def store_error(error: sqlite3.Error, what: str, path: Path | None) -> StoreError:
+    """What SQLite said of the world, named by who has to do something about it."""
+    text = f"{path or 'the database'}: the database {what}: {error}"
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return DamagedError(text)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return BusyError(f"{text}; {who_locks(path)}")
+    # A limit or a quota is an I/O error for SQLite, and so is a full disk where it maps shared memory.
+    full = disk.why_full(path.parent, path, Path(f"{path}-wal")) if path is not None else ""
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and full):
+        return NoRoomError(f"{text}; {full}" if full else text)
+    return StoreError(text)
+
+
+def path_of(db: sqlite3.Connection) -> Path | None:
+    """The file of the database that is open; None for one in memory, or one that cannot even say that."""
+    try:
+        name = db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
+    except sqlite3.Error:
+        return None
+    return Path(name) if name else None
 
 
 def is_the_worlds(error: sqlite3.Error) -> bool:
@@ -72,26 +121,33 @@ def is_the_worlds(error: sqlite3.Error) -> bool:
 
 
 def _roll_back(db: sqlite3.Connection) -> None:
-    if db.in_transaction:
-        db.execute("ROLLBACK")
+    with suppress(sqlite3.Error):  # the disk that refused the commit may refuse this too: what counts was not written
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def schema_version(db: sqlite3.Connection) -> int:
+    """How many migrations the database has seen; 0 = it is empty. Raises StoreError."""
+    with worlds_errors(db):
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(db: sqlite3.Connection, now: str) -> None:
-    """Bring the schema up to this program's. Each step and its record are one transaction; running it again is safe.
+    """Bring the schema up to this program's, all steps in one transaction; running it again is safe.
 
     Raises WorldError for a database that is newer than the program.
     """
     steps = migrations()
-    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    version = schema_version(db)
     if version > len(steps):
         raise WorldError(
             f"the database has schema version {version}, this mailboxd knows {len(steps)}: install a newer mailboxd"
         )
-    for number in range(version + 1, len(steps) + 1):
-        name, script = steps[number - 1]
-        with transaction(db):
-            if db.execute("SELECT user_version >= ? FROM pragma_user_version", (number,)).fetchone()[0]:
-                continue  # another process was faster
+    if version == len(steps):
+        return
+    with transaction(db):
+        for number in range(schema_version(db) + 1, len(steps) + 1):  # another process may have been faster
+            name, script = steps[number - 1]
             for statement in _statements(script):
                 db.execute(statement)
             db.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, now))

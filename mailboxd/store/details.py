@@ -7,27 +7,32 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+from mailboxd.core.allowance import Stronger
 from mailboxd.core.status import child_status, task_status
 from mailboxd.core.terms import Mode, Phase
-from mailboxd.core.types import Policy, Spec, Usage
+from mailboxd.core.times import to_epoch
+from mailboxd.core.types import Policy, Spec
+from mailboxd.core.usage import Usage
 from mailboxd.core.wire import from_json, to_json
 from mailboxd.store.report import Report, Row
 
 _TASK = (
     "t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, t.sender, t.executor, t.runtime, t.key,"
     " t.depth, t.reason, t.error, t.findings, t.notes, t.answer, t.result, t.result_summary, t.planned_actions,"
-    " t.spec, t.policy, t.attempt, t.failures, t.rework, t.stalls, t.circuit_open, t.not_before, t.due, t.broadcast,"
+    " t.spec, t.policy, t.attempt, t.held, t.spent_tokens, t.spent_usd, t.turns, t.stronger, t.failures,"
+    " t.rework, t.stalls, t.circuit_open, t.not_before, t.due, t.broadcast,"
     " t.created_at, t.updated_at, t.dispatched_at, t.completed_at, p.local_id AS parent, r.local_id AS root"
 )
 _AS_IT_IS = (
     "id", "local_id", "task_id", "subtask_id", "title", "mode", "phase", "key", "depth", "parent", "root", "runtime",
-    "reason", "error", "findings", "notes", "answer", "result_summary", "planned_actions", "not_before", "due",
+    "reason", "error", "findings", "notes", "answer", "result_summary", "not_before", "due",
     "created_at", "updated_at", "dispatched_at", "completed_at",
 )  # fmt: skip
 
 
-def details(report: Report, task_id: str) -> Row:
-    """The task with this id, its attempts, children, dependencies, reviews, artifacts and messages.
+def details(report: Report, task_id: str, *, children: bool = True) -> Row:
+    """The task with this id, its attempts, children (of which there may be many), dependencies, reviews, artifacts and
+    messages.
 
     Secrets (reply tokens) are left out. Raises KeyError for an unknown id.
     """
@@ -42,9 +47,10 @@ def details(report: Report, task_id: str) -> Row:
         return _task(found[0]) | {
             "attempts": _attempts(report, task_id),
             "dependencies": _dependencies(report, task_id),
-            "children": _children(report, task_id),
+            "children": _children(report, task_id) if children else [],
             "reviews": _reviews(report, task_id),
             "artifacts": _artifacts(report, task_id),
+            "approvals": approvals(report, " WHERE a.task = ?", task_id),
             "messages": _messages(report, task_id),
         }
 
@@ -59,6 +65,16 @@ def _task(row: Row) -> Row:
         "spec": _whole(Spec, row["spec"]),
         "policy": policy,
         "results": row["result"],
+        "planned_actions": json.loads(row["planned_actions"]),
+        "held": row["held"] or None,
+        "spent": {
+            "usd": row["spent_usd"],
+            "tokens": row["spent_tokens"],
+            "turns": row["turns"],
+            "budget_usd": policy["budget_usd"],
+            "budget_tokens": policy["budget_tokens"],
+        },
+        "escalated": _whole(Stronger, row["stronger"]),
         "circuit": {
             "open": bool(row["circuit_open"]),
             "held_until": row["due"] if row["circuit_open"] else None,
@@ -78,11 +94,25 @@ def _whole(kind: Callable[..., Any], text: str) -> Row:
 
 def _attempts(report: Report, task_id: str) -> list[Row]:
     rows = report.rows(
-        "SELECT id, ordinal, executor, runtime, status, waiting_for, session_key, session_ref, run_id, error_summary,"
-        " usage, question_turns, started_at, finished_at FROM attempts WHERE task = ? ORDER BY ordinal",
+        "SELECT id, ordinal, executor, runtime, worker_ref, status, waiting_for, session_key, session_ref, run_id,"
+        " error_summary, usage, question_turns, model, escalated, silent, started_at, finished_at FROM attempts"
+        " WHERE task = ? ORDER BY ordinal",
         task_id,
     )
-    return [row | {"usage": _whole(Usage, row["usage"])} for row in rows]
+    return [
+        row
+        | {
+            "usage": _whole(Usage, row["usage"]),
+            "silent": bool(row["silent"]),
+            "seconds": _seconds(row["started_at"], row["finished_at"]),
+        }
+        for row in rows
+    ]
+
+
+def _seconds(started_at: str, finished_at: str | None) -> float | None:
+    """How long it took; None while it runs."""
+    return None if finished_at is None else round(to_epoch(finished_at) - to_epoch(started_at), 3)
 
 
 def _dependencies(report: Report, task_id: str) -> list[Row]:
@@ -130,9 +160,22 @@ def _artifacts(report: Report, task_id: str) -> list[Row]:
     )
 
 
+def approvals(report: Report, where: str = "", *values: str) -> list[Row]:
+    """Approvals, oldest first; `where` narrows the rows of `approvals a JOIN tasks t`."""
+    rows = report.rows(
+        "SELECT a.id, lower(substr(a.id, -6)) AS short_id, t.local_id AS task, a.attempt, a.purpose, a.status, a.state,"
+        " a.requested_action, a.side_effect_kind, a.risk, a.digest, a.idempotency_key, a.gate, a.requested_by, a.at,"
+        " a.expires_at, a.resolved_by, a.resolved_at, a.note, a.started_at, a.finished_at, a.summary, a.artifact,"
+        f" a.void, a.origin, a.action, a.preview FROM approvals a JOIN tasks t ON t.id = a.task{where}"
+        " ORDER BY a.rowid",
+        *values,
+    )
+    return [row | {"action": json.loads(row["action"]), "void": bool(row["void"])} for row in rows]
+
+
 def _messages(report: Report, task_id: str) -> list[Row]:
     return report.rows(
-        'SELECT id, message_id, direction, type, sender AS "from", receiver AS "to", verdict, name, path, at'
+        'SELECT id, message_id, direction, type, sender AS "from", receiver AS "to", verdict, verified, name, path, at'
         " FROM messages WHERE task = ? ORDER BY id",
         task_id,
     )

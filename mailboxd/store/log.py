@@ -10,11 +10,15 @@ from dataclasses import dataclass
 
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.errors import WorldError
+from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.store.db import connect, migrate, transaction
 from mailboxd.store.projection import project
 
 GENESIS = "0" * 64
-REPLAYED = ("tasks", "dependencies", "attempts", "review_requests", "reviews", "artifacts", "approvals", "messages")
+REPLAYED = (
+    "tasks", "dependencies", "attempts", "breakers", "review_requests", "reviews", "check_runs", "artifacts",
+    "approvals", "messages",
+)  # fmt: skip
 """The tables that the events add up to."""
 
 
@@ -36,8 +40,12 @@ class Tip:
     hash: str
 
 
+_data = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+_chained = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def tip(db: sqlite3.Connection) -> Tip:
-    row = db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+    row = db.execute("SELECT seq, hash FROM events WHERE seq = (SELECT max(seq) FROM events)").fetchone()
     return Tip(*row) if row else Tip(0, GENESIS)
 
 
@@ -45,7 +53,7 @@ def append(db: sqlite3.Connection, event: Event, now: str, last: Tip) -> Tip:
     """Add one event to the log and to the tables; inside the caller's transaction. Returns the new end of the chain."""
     seq = last.seq + 1
     at = event.data.get("at", now)
-    data = json.dumps(event.data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    data = _data(event.data)
     row = (seq, at, event.kind, event.task, event.role, event.actor, data)
     digest = chain(last.hash, row)
     db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, digest))
@@ -55,7 +63,7 @@ def append(db: sqlite3.Connection, event: Event, now: str, last: Tip) -> Tip:
 
 def chain(before: str, row: Sequence[object]) -> str:
     """The hash of a row of the log: over the hash before it and the row's own columns."""
-    return hashlib.sha256(json.dumps([before, *row], ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(_chained([before, *row]).encode()).hexdigest()
 
 
 def read(db: sqlite3.Connection, task: str | None = None, after: int = 0) -> Iterator[Recorded]:
@@ -69,10 +77,11 @@ def read(db: sqlite3.Connection, task: str | None = None, after: int = 0) -> Ite
         yield Recorded(seq, at, Event(Kind(kind), task_id, json.loads(data), Role(role), actor), digest)
 
 
-def verify_chain(db: sqlite3.Connection) -> str | None:
+def verify_chain(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> str | None:
     """What is wrong with the chain, naming the first event concerned; None when it holds."""
     before, expected = GENESIS, 1
-    for row in db.execute("SELECT seq, at, kind, task, role, actor, data, hash FROM events ORDER BY seq"):
+    rows = db.execute("SELECT seq, at, kind, task, role, actor, data, hash FROM events ORDER BY seq")
+    for row in stepwise(rows, "events", total, progress):
         if row[0] != expected:
             return f"event {expected} is missing"
         if chain(before, row[:7]) != row[7]:
@@ -81,19 +90,27 @@ def verify_chain(db: sqlite3.Connection) -> str | None:
     return None
 
 
-def replay(db: sqlite3.Connection) -> sqlite3.Connection:
-    """The tables made again, in memory, from the events alone."""
-    fresh = connect(None)
+def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> sqlite3.Connection:
+    """The tables made again, in memory, from the events alone. Raises WorldError for an event that means nothing."""
+    fresh, last = connect(None), 0
     migrate(fresh, "")
-    with transaction(fresh):
-        for recorded in read(db):
-            project(fresh, recorded.seq, recorded.event)
+    try:
+        with transaction(fresh):
+            for recorded in stepwise(read(db), "tables", total, progress):
+                project(fresh, recorded.seq, recorded.event)
+                last = recorded.seq
+    except (ValueError, KeyError, TypeError, AttributeError, sqlite3.IntegrityError) as error:
+        fresh.close()
+        raise WorldError(f"events: number {last + 1} cannot be replayed: {type(error).__name__}: {error}") from error
     return fresh
 
 
-def differences(db: sqlite3.Connection) -> list[str]:
+def differences(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> list[str]:
     """Every table whose content is not what the events add up to, with the first row that differs."""
-    fresh = replay(db)
+    try:
+        fresh = replay(db, progress, total)
+    except WorldError as error:
+        return [str(error)]
     found = []
     for table in REPLAYED:
         stored, replayed = _rows(db, table), _rows(fresh, table)
@@ -104,9 +121,11 @@ def differences(db: sqlite3.Connection) -> list[str]:
     return found
 
 
-def check(db: sqlite3.Connection) -> None:
+def check(db: sqlite3.Connection, progress: Progress = silent) -> None:
     """Raise WorldError unless the chain holds and the events add up to the tables."""
-    problems = [problem] if (problem := verify_chain(db)) else differences(db)
+    total = tip(db).seq
+    problem = verify_chain(db, progress, total)
+    problems = [problem] if problem else differences(db, progress, total)
     if problems:
         raise WorldError("the audit trail does not hold: " + "; ".join(problems))
 

@@ -9,18 +9,13 @@ import json
 
 from mailboxd.core.describe import describe
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.types import Policy, Spec
+from mailboxd.core.types import Policy
 from mailboxd.core.wire import from_json
 
 
 def sentence(kind: str, task: str | None, data: str, role: str, actor: str, name: str) -> str:
     """What `history` says of an event; `name` is the local id of its task."""
     return describe(Event(Kind(kind), task, json.loads(data), Role(role), actor), name)
-
-
-def missing(spec: str) -> tuple[str, ...]:
-    """What the spec lacks."""
-    return from_json(Spec, json.loads(spec)).missing
 
 
 def timeout(policy: str) -> int:

@@ -9,6 +9,15 @@ from typing import Any
 
 from mailboxd.store.db import Connected
 
+SYNCED = "outbox_synced"
+"""Under this name `meta` has the number of an event: what was sent up to it lies in outbox/ for good."""
+UNSYNCED = (
+    "FROM events e JOIN messages m ON m.id = json_extract(e.data, '$.message.id')"
+    " JOIN bodies b ON b.sha256 = m.sha256 WHERE e.kind = 'message.sent'"
+    f" AND e.seq > coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE name = '{SYNCED}'), 0)"
+)
+"""What was sent later, and the database has as well: messages as m, their bytes as b."""
+
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
@@ -31,6 +40,16 @@ class Unfiled:
     at: str
 
 
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """A file in archive/ or rejected/; `path` is below mailbox/. `sha256` is None for what was never read."""
+
+    id: str
+    path: str
+    sha256: str | None
+    size: int
+
+
 class MessageQueries(Connected):
     def keep_body(self, sha256: str, raw: bytes) -> None:
         """Keep the bytes that were judged: what is filed later is these, whatever happened to the file since."""
@@ -49,12 +68,35 @@ class MessageQueries(Connected):
         ).fetchone()
         return None if row is None else Earlier(*row)
 
+    def was_rejected(self, sha256: str | None) -> bool:
+        """Whether a file of these bytes has been rejected before."""
+        found = "SELECT 1 FROM messages WHERE sha256 = ? AND direction = 'in' AND verdict = 'rejected' LIMIT 1"
+        return self.db.execute(found, (sha256,)).fetchone() is not None
+
+    def imported_work(self, sender: str, task_id: str) -> tuple[str | None, str | None] | None:
+        """Subtask id and message id of the imported dispatch of this work; None if there is not exactly one."""
+        rows = self.db.execute(
+            "SELECT DISTINCT subtask_id, message_id FROM messages WHERE task_id = ? AND sender = ? AND type = 'task'"
+            " AND verdict = 'imported' LIMIT 2",
+            (task_id, sender),
+        ).fetchall()
+        return rows[0] if len(rows) == 1 else None
+
     def cancelled_before(self, sender: str, task_id: str, subtask_id: str | None) -> bool:
         """Whether a cancel for this work lies in the archive as an orphan: it came before the work."""
         row = self.db.execute(
             "SELECT 1 FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND sender = ?1"
             " AND type = 'cancel' AND verdict = 'orphan' LIMIT 1",
             (sender, task_id, subtask_id),
+        ).fetchone()
+        return row is not None
+
+    def has_open(self, sender: str, count: int) -> bool:
+        """Whether this sender has at least `count` (1 or more) root tasks here that have not ended."""
+        row = self.db.execute(
+            "SELECT 1 FROM tasks WHERE sender = ? COLLATE NOCASE AND parent IS NULL"
+            " AND phase NOT IN ('completed', 'failed', 'cancelled') LIMIT 1 OFFSET ?",
+            (sender, count - 1),
         ).fetchone()
         return row is not None
 
@@ -69,6 +111,24 @@ class MessageQueries(Connected):
             Unfiled(row[0], row[1], bool(row[2]), row[3], json.loads(row[4]), json.loads(row[5] or "null"), row[6])
             for row in rows
         ]
+
+    def filed(self, after: str, limit: int) -> list[Filed]:
+        """What was moved to archive/ and rejected/, in the order of the ids, after that one."""
+        rows = self.db.execute(
+            "SELECT id, path, sha256, coalesce(size, 0) FROM messages"
+            " WHERE id > ? AND direction = 'in' AND path IS NOT NULL ORDER BY id LIMIT ?",
+            (after, limit),
+        )
+        return [Filed(*row) for row in rows]
+
+    def message_after(self, seq: int) -> str:
+        """The id of the message that came in with the events after that number."""
+        row = self.db.execute(
+            "SELECT json_extract(data, '$.message.id') FROM events WHERE seq > ? AND kind IN"
+            " ('message.received', 'message.rejected') ORDER BY seq DESC LIMIT 1",
+            (seq,),
+        ).fetchone()
+        return str(row[0])
 
     def awaits_filing(self, name: str, stamp: Mapping[str, Any]) -> bool:
         """Whether this very file has been judged and only has not been moved out of the inbox yet."""
@@ -92,3 +152,20 @@ class MessageQueries(Connected):
             "SELECT path FROM messages WHERE message_id = ? AND direction = 'out'", (message_id,)
         ).fetchone()
         return None if row is None else row[0]
+
+    # -------------------------------------------------------------- ours, as they are kept until their files are safe
+
+    def kept_message(self, message_id: str) -> tuple[str, bytes]:
+        """Name in outbox/ and bytes of a message of ours that is kept. Raises KeyError when it is not."""
+        row = self.db.execute(
+            "SELECT m.name, b.raw FROM messages m JOIN bodies b ON b.sha256 = m.sha256"
+            " WHERE m.message_id = ? AND m.direction = 'out'",
+            (message_id,),
+        ).fetchone()
+        if row is None:
+            raise KeyError(message_id)
+        return row[0], row[1]
+
+    def unsynced_messages(self) -> list[tuple[str, bytes]]:
+        """Name in outbox/ and bytes of what was sent since it was noted that everything there is durable."""
+        return self.db.execute(f"SELECT m.name, b.raw {UNSYNCED} ORDER BY e.seq").fetchall()

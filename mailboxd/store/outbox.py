@@ -7,7 +7,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mailboxd.core.effects import Bounce, Compose, Effect, LookUp, Resend, RunTurn, Send, StopTurns
+from mailboxd.core.effects import (
+    AnswerPermission,
+    Bounce,
+    Compose,
+    Effect,
+    LookUp,
+    Notify,
+    Perform,
+    Prepare,
+    Resend,
+    RunCheck,
+    RunTurn,
+    Send,
+    StopTurns,
+    Verify,
+)
+from mailboxd.core.times import plus
 from mailboxd.core.wire import from_json, to_json
 from mailboxd.store.db import Connected
 
@@ -19,8 +35,15 @@ EFFECTS: dict[str, type[Any]] = {
     "send": Send,
     "resend": Resend,
     "bounce": Bounce,
+    "run_check": RunCheck,
+    "prepare": Prepare,
+    "perform": Perform,
+    "verify": Verify,
+    "notify": Notify,
+    "answer_permission": AnswerPermission,
 }
 _KIND_OF = {kind: name for name, kind in EFFECTS.items()}
+_ORDER = "id, kind, task, agent, data, tries, at, begun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +57,8 @@ class Order:
     effect: Effect
     tries: int
     at: str
+    begun: str | None = None
+    """The boot of the machine in which the call of a turn may have been made; None = it was not."""
 
 
 class OutboxQueries(Connected):
@@ -42,8 +67,9 @@ class OutboxQueries(Connected):
         agent = getattr(effect, "agent", "")
         data = json.dumps(to_json(effect), ensure_ascii=False)
         self.db.execute(
-            "INSERT INTO outbox (id, kind, task, agent, data, state, at) VALUES (?, ?, ?, ?, ?, 'pending', ?)",
-            (effect_id, _KIND_OF[type(effect)], task, agent, data, now),
+            "INSERT INTO outbox (id, kind, task, agent, data, state, not_before, at)"
+            " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?)",
+            (effect_id, _KIND_OF[type(effect)], task, agent, data, getattr(effect, "not_before", None), now),
         )
 
     def mark_for_rendering(self, touched: Iterable[str]) -> None:
@@ -59,28 +85,52 @@ class OutboxQueries(Connected):
     def pending(self, now: str, limit: int) -> list[Order]:
         """Effects that are not done and whose time has come, in the order they were given."""
         rows = self.db.execute(
-            "SELECT id, kind, task, agent, data, tries, at FROM outbox"
+            f"SELECT {_ORDER} FROM outbox"
             " WHERE state = 'pending' AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ?",
             (now, limit),
         )
         return [_order(row) for row in rows]
 
+    def turns_to_begin(self, now: str, limit: int) -> list[Order]:
+        """Turns that are ordered and not begun, and whose time has come, in the order they were given."""
+        rows = self.db.execute(
+            f"SELECT {_ORDER} FROM outbox INDEXED BY outbox_open WHERE state = 'pending' AND kind = 'run_turn'"
+            " AND begun IS NULL AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ?",
+            (now, limit),
+        )
+        return [_order(row) for row in rows]
+
+    def begin(self, order_id: str, boot: str) -> None:
+        """Mark a turn as begun: from the commit on, its call may have been made in this boot of the machine."""
+        self.db.execute("UPDATE outbox SET begun = ? WHERE id = ?", (boot, order_id))
+
     def finish(self, order_id: str, state: str = "done") -> None:
         """The effect has been performed (`done`) or given up (`failed`)."""
         self.db.execute("UPDATE outbox SET state = ? WHERE id = ?", (state, order_id))
 
-    def is_done(self, order_id: str) -> bool:
-        row = self.db.execute("SELECT state FROM outbox WHERE id = ?", (order_id,)).fetchone()
-        return row is not None and row[0] == "done"
+    def is_over(self, order_id: str) -> bool:
+        """Whether nobody asks any more what a call of this effect brought: it went well, or its task has ended."""
+        row = self.db.execute(
+            "SELECT o.state, t.phase IN ('completed', 'failed', 'cancelled') FROM outbox o"
+            " LEFT JOIN tasks t ON t.id = o.task WHERE o.id = ?",
+            (order_id,),
+        ).fetchone()
+        return row is not None and (row[0] == "done" or (row[0] == "failed" and row[1] != 0))
 
     def postpone(self, order_id: str, not_before: str) -> None:
         self.db.execute("UPDATE outbox SET tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
 
+    def move_pauses(self, now: str, seconds: float) -> None:
+        """Let what is not to be performed before a moment after `now` wait until `seconds` after that moment."""
+        rows = self.db.execute(
+            "SELECT id, not_before FROM outbox WHERE state = 'pending' AND not_before > ?", (now,)
+        ).fetchall()
+        moved = [(plus(not_before, seconds), order_id) for order_id, not_before in rows]
+        self.db.executemany("UPDATE outbox SET not_before = ? WHERE id = ?", moved)
+
     def order_of(self, order_id: str) -> Order:
         """The effect with this id. Raises KeyError when there is none."""
-        row = self.db.execute(
-            "SELECT id, kind, task, agent, data, tries, at FROM outbox WHERE id = ?", (order_id,)
-        ).fetchone()
+        row = self.db.execute(f"SELECT {_ORDER} FROM outbox WHERE id = ?", (order_id,)).fetchone()
         if row is None:
             raise KeyError(order_id)
         return _order(row)
@@ -95,5 +145,5 @@ class OutboxQueries(Connected):
 
 
 def _order(row: Sequence[Any]) -> Order:
-    order_id, kind, task, agent, data, tries, at = row
-    return Order(order_id, kind, task, agent, from_json(EFFECTS[kind], json.loads(data)), tries, at)
+    order_id, kind, task, agent, data, tries, at, begun = row
+    return Order(order_id, kind, task, agent, from_json(EFFECTS[kind], json.loads(data)), tries, at, begun)

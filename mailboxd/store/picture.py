@@ -10,8 +10,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mailboxd.core.picture import Occupied, Pending, Picture, Sign, Standing, Try
+from mailboxd.core.picture import Occupied, Pending, Picture, Shut, Sign, Standing, Try
+from mailboxd.core.schedule import Room
 from mailboxd.core.terms import TERMINAL, AttemptStatus, Phase, Waiting
+from mailboxd.store.trees import ABOVE
 
 NEIGHBOURS = 10
 TASKS = 1000
@@ -22,8 +24,10 @@ _CALLS = ("run_turn", "look_up")
 _GATES = {Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE}
 _ENDED = "('completed', 'failed', 'cancelled')"
 _COLUMNS = (
-    "id, local_id, phase, executor, reason, error, parent, parent_live, due, not_before, result <> '', planned_actions,"
-    " kids, kids - kids_completed - kids_failed - kids_cancelled, unmet, attempt, rework, spec, policy"
+    "id, local_id, phase, executor, reason, error, parent, parent_live, due, not_before, result <> '',"
+    " kids, kids - kids_completed - kids_failed - kids_cancelled, unmet, attempt,"
+    " coalesce(json_extract(mending, '$.rounds'), 0), policy,"
+    " held"
 )
 _TELLING_FIRST = "t.phase IN ('circuit_open', 'awaiting_approval', 'failed') DESC, t.unmet = 0 DESC, t.seq"
 
@@ -43,7 +47,37 @@ def load(
             if not standing.parent_live and standing.parent is not None:
                 stack.append(standing.parent)
             stack += [*standing.children[::-1], *standing.needs[::-1]]
-    return Picture(now, daemon, found, _calls(db), latest_sign(db, list(found)) if neighbours else None)
+    sign = latest_sign(db, list(found)) if neighbours else None
+    return Picture(now, daemon, found, _calls(db), sign, room(db), breakers(db), paced(db, now), gone(db))
+
+
+def breakers(db: sqlite3.Connection) -> dict[str, Shut]:
+    """The breakers that are not closed, by agent."""
+    rows = db.execute("SELECT agent, until, reason FROM breakers WHERE state <> 'closed' ORDER BY agent")
+    return {agent: Shut(until, reason) for agent, until, reason in rows}
+
+
+def paced(db: sqlite3.Connection, now: str) -> dict[str, str]:
+    """What the daemon noted: agents that have had all their turns of an hour, and until when."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'paced'").fetchone()
+    noted: dict[str, str] = {} if row is None else json.loads(row[0])
+    return {agent: until for agent, until in noted.items() if until > now}
+
+
+def gone(db: sqlite3.Connection) -> dict[str, str]:
+    """What the daemon noted: agents that work waits for although there is none of that name, and why."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'gone'").fetchone()
+    return {} if row is None else dict(json.loads(row[0]))
+
+
+def room(db: sqlite3.Connection) -> Room | None:
+    """What the daemon noted of its calls; None where no daemon has run yet."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'room'").fetchone()
+    if row is None:
+        return None
+    noted = json.loads(row[0])
+    free, call = noted["memory"] or (None, 1)
+    return Room(noted["most"], tuple(noted["running"]), free, call)
 
 
 def latest_sign(db: sqlite3.Connection, tasks: Sequence[str]) -> Sign | None:
@@ -69,8 +103,8 @@ def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM tasks WHERE id = ?", (task_id,)).fetchone()
     if row is None:
         return None
-    _, local_id, word, executor, reason, error, parent, parent_live, due, not_before, has_result, actions = row[:12]
-    kids, open_children, unmet, attempt, rework, spec, policy = row[12:]
+    _, local_id, word, executor, reason, error, parent, parent_live, due, not_before, has_result = row[:11]
+    kids, open_children, unmet, attempt, spec_round, policy, held = row[11:]
     phase = Phase(word)
     attempts, pending = _attempts(db, task_id), _pending(db, task_id)
     waiting = attempts[-1].waiting_for if attempts else Waiting.NOTHING
@@ -83,28 +117,36 @@ def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
         error=error,
         parent=parent,
         parent_live=bool(parent_live),
-        missing=_missing(spec) if phase is Phase.SPEC_DRAFT else (),
         timeout=_timeout(policy) if any(order.kind in _CALLS for order in pending) else 0,
         due=due,
         not_before=not_before,
         has_result=bool(has_result),
-        planned_actions=actions,
+        asks=_asks(db, task_id) if phase in (Phase.EXECUTING, Phase.AWAITING_APPROVAL) else (),
         coordinates=kids > 0,
         attempts=attempts,
         pending=pending,
-        silent=_silent(db, task_id, phase, attempt or rework) if phase in _GATES else (),  # lifecycle.review_round
+        silent=_silent(db, task_id, phase, spec_round if phase is Phase.SPEC_REVIEW else attempt)
+        if phase in _GATES
+        else (),  # lifecycle.review_round
         question=_question(db, task_id) if waiting is Waiting.ANSWER else None,
         unmet=unmet,
         needs=_needs(db, task_id) if unmet and phase not in TERMINAL else (),
         open_children=open_children,
         children=_children(db, task_id) if waiting is Waiting.CHILDREN else (),
+        held=held,
+        held_by=_held_by(db, task_id) if parent is not None and phase not in TERMINAL else "",
     )
 
 
-def _missing(spec: str) -> tuple[str, ...]:
-    from mailboxd.store.meaning import missing
-
-    return missing(spec)
+def _asks(db: sqlite3.Connection, task_id: str) -> tuple[tuple[str, str, str], ...]:
+    """What a person has to decide about it: id, what it is, until when."""
+    return tuple(
+        db.execute(
+            "SELECT lower(substr(id, -6)), requested_action, expires_at FROM approvals"
+            " WHERE task = ? AND status = 'pending' ORDER BY rowid",
+            (task_id,),
+        )
+    )
 
 
 def _timeout(policy: str) -> int:
@@ -115,7 +157,9 @@ def _timeout(policy: str) -> int:
 
 def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[Try, ...]:
     rows = db.execute(
-        "SELECT ordinal, executor, status, waiting_for, started_at, error_summary, run_id, session_key"
+        "SELECT ordinal, executor, status, waiting_for, started_at, error_summary, run_id, session_key, finished_at,"
+        " model, escalated, silent, coalesce(json_extract(usage, '$.input_tokens'), 0)"
+        " + coalesce(json_extract(usage, '$.output_tokens'), 0), coalesce(json_extract(usage, '$.cost_usd'), 0)"
         " FROM attempts WHERE task = ? ORDER BY ordinal DESC LIMIT ?",
         (task_id, ATTEMPTS),
     ).fetchall()
@@ -127,7 +171,8 @@ def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[Try, ...]:
 
 def _pending(db: sqlite3.Connection, task_id: str) -> tuple[Pending, ...]:
     rows = db.execute(
-        "SELECT kind, agent, at, not_before FROM outbox WHERE task = ? AND state = 'pending' ORDER BY seq", (task_id,)
+        "SELECT kind, agent, at, not_before, id FROM outbox WHERE task = ? AND state = 'pending' ORDER BY seq",
+        (task_id,),
     )
     return tuple(Pending(*row) for row in rows)
 
@@ -152,6 +197,15 @@ def _question(db: sqlite3.Connection, task_id: str) -> tuple[str, str] | None:
     return data["to"], data["text"]
 
 
+def _held_by(db: sqlite3.Connection, task_id: str) -> str:
+    row = db.execute(
+        f"{ABOVE} SELECT t.local_id FROM above a JOIN tasks t ON t.id = a.id"
+        " WHERE t.held <> '' AND t.id <> ? ORDER BY t.depth DESC LIMIT 1",
+        (task_id, task_id),
+    ).fetchone()
+    return "" if row is None else row[0]
+
+
 def _needs(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
     rows = db.execute(
         f"SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? AND t.phase <> 'completed'"
@@ -171,7 +225,7 @@ def _children(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
 
 def _calls(db: sqlite3.Connection) -> tuple[Occupied, ...]:
     rows = db.execute(
-        "SELECT o.agent, coalesce(t.local_id, ''), o.at FROM outbox o LEFT JOIN tasks t ON t.id = o.task"
+        "SELECT o.agent, coalesce(t.local_id, ''), o.at, o.id FROM outbox o LEFT JOIN tasks t ON t.id = o.task"
         " WHERE o.state = 'pending' AND o.kind = 'run_turn' ORDER BY o.seq LIMIT ?",
         (CALLS,),
     )

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
-from dataclasses import fields
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
 from typing import Any
 
-from mailboxd.core.draft import created_task
+from mailboxd.core.approvals import Approval
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.terms import TERMINAL, Phase
-from mailboxd.core.types import Attempt, Origin, Overrides, Policy, Task, Usage
-from mailboxd.core.wire import from_json, to_json
+from mailboxd.core.terms import TERMINAL, Lost, Phase
+from mailboxd.core.types import Attempt, Task
+from mailboxd.core.wire import to_json
+from mailboxd.store import spending
 
 TASK_COLUMNS = tuple(field.name for field in fields(Task))
 ATTEMPT_COLUMNS = tuple(field.name for field in fields(Attempt))
+APPROVAL_COLUMNS = tuple(field.name for field in fields(Approval))
+_LOST = {Lost.UNREADABLE: "unreadable", Lost.FAILED: "failures", Lost.STALLED: "stalls"}
 _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.CANCELLED: "kids_cancelled"}
 
 
@@ -27,50 +30,69 @@ def project(db: sqlite3.Connection, seq: int, event: Event) -> None:
         writer(db, seq, event)
 
 
-def column(value: Any) -> Any:
-    """A value of the core as SQLite keeps it: scalars as they are, structures as JSON."""
-    if type(value) in _STRUCTURES:
-        return _structure(value)
-    return _column(to_json(value))
+_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
 
 
 def _column(plain: Any) -> Any:
-    if isinstance(plain, bool):
+    """A plain value, as an event carries it, as SQLite keeps it: scalars as they are, structures as JSON."""
+    kind = type(plain)
+    if kind is bool:
         return int(plain)
-    return json.dumps(plain, ensure_ascii=False, sort_keys=True) if isinstance(plain, dict | list) else plain
+    return _json(plain) if kind is dict or kind is list else plain
 
 
-_STRUCTURES = frozenset({Policy, Overrides, Origin, Usage})
+def _row(kind: type, plain: Mapping[str, Any]) -> Iterator[Any]:
+    """The columns of a record that an event carries, in the order of its fields. Raises KeyError for others.
+
+    The record itself is not made: `to_json` has left out what is as by default, and so the defaults are columns too.
+    """
+    defaults = _defaults(kind)
+    if unknown := plain.keys() - defaults.keys():
+        raise KeyError(f"{kind.__name__} has no {sorted(unknown)}")
+    for name, default in defaults.items():
+        if name in plain:
+            yield _column(plain[name])
+        elif default is MISSING:
+            raise KeyError(f"{kind.__name__} needs {name}")
+        else:
+            yield default
 
 
-@lru_cache(maxsize=4096)
-def _structure(value: Any) -> Any:
-    """Many rows share these; being frozen, each is written out once."""
-    return _column(to_json(value))
+@cache
+def _defaults(kind: type) -> dict[str, Any]:
+    """The columns of a record of which nothing is said; MISSING where something has to be."""
+    return {
+        field.name: MISSING if field.default is MISSING else _column(to_json(field.default)) for field in fields(kind)
+    }
 
 
+@cache
 def _insert(table: str, columns: tuple[str, ...]) -> str:
+    if not all(name.isidentifier() for name in columns):
+        raise ValueError(f"bad column names for {table}: {columns}")
     marks = ", ".join("?" * len(columns))
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
 
 
-_INSERT_TASK = _insert("tasks", (*TASK_COLUMNS, "seq", "unmet", "parent_live", "priority"))
+_INSERT_TASK = _insert("tasks", (*TASK_COLUMNS, "seq", "unmet", "parent_live", "priority", "deadline"))
+_INSERT_APPROVAL = _insert("approvals", APPROVAL_COLUMNS)
 _INSERT_ATTEMPT = _insert("attempts", ATTEMPT_COLUMNS)
 
 
 def _task_created(db: sqlite3.Connection, seq: int, event: Event) -> None:
-    task = created_task(event)
-    needs = event.data["needs"]
+    task: Mapping[str, Any] = event.data["task"]
+    needs, parent = event.data["needs"], task.get("parent")
     unmet, parent_live = 0, 1
     if needs:
-        db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task.id, need) for need in needs])
-        unmet = _unmet(db, task.id)
-    if task.parent is not None:
-        db.execute("UPDATE tasks SET kids = kids + 1 WHERE id = ?", (task.parent,))
-        row = db.execute("SELECT phase = 'executing' FROM tasks WHERE id = ?", (task.parent,)).fetchone()
+        db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], need) for need in needs])
+        unmet = _unmet(db, task["id"])
+    if parent is not None:
+        db.execute("UPDATE tasks SET kids = kids + 1 WHERE id = ?", (parent,))
+        row = db.execute("SELECT phase = 'executing' FROM tasks WHERE id = ?", (parent,)).fetchone()
         parent_live = row[0]
-    values = (column(getattr(task, name)) for name in TASK_COLUMNS)
-    db.execute(_INSERT_TASK, (*values, seq, unmet, parent_live, task.policy.priority))
+    policy: Mapping[str, Any] = task.get("policy", {})
+    ranks = policy.get("priority", 0), policy.get("deadline")
+    db.execute(_INSERT_TASK, (*_row(Task, task), seq, unmet, parent_live, *ranks))
 
 
 def _unmet(db: sqlite3.Connection, task: str) -> int:
@@ -85,12 +107,12 @@ def _unmet(db: sqlite3.Connection, task: str) -> int:
 
 def _task_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
     changes: Mapping[str, Any] = event.data["changes"]
-    unknown = set(changes) - set(TASK_COLUMNS)
-    if unknown:
+    if unknown := changes.keys() - _defaults(Task).keys():
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
     columns = {name: _column(value) for name, value in changes.items()}
     if "policy" in changes:
         columns["priority"] = changes["policy"].get("priority", 0)
+        columns["deadline"] = changes["policy"].get("deadline")
     assignments = "".join(f", {name} = ?" for name in columns)
     values = list(columns.values())
     db.execute(f"UPDATE tasks SET updated_at = ?{assignments} WHERE id = ?", (event.data["at"], *values, event.task))
@@ -123,25 +145,47 @@ def _needs_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
 
 
 def _attempt_started(db: sqlite3.Connection, _seq: int, event: Event) -> None:
-    attempt = from_json(Attempt, event.data["attempt"])
-    db.execute(_INSERT_ATTEMPT, tuple(column(getattr(attempt, name)) for name in ATTEMPT_COLUMNS))
+    db.execute(_INSERT_ATTEMPT, tuple(_row(Attempt, event.data["attempt"])))
 
 
 def _attempt_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
+    _change(db, "attempts", ATTEMPT_COLUMNS, event.data["attempt"], event)
+
+
+def _approval_requested(db: sqlite3.Connection, _seq: int, event: Event) -> None:
+    db.execute(_INSERT_APPROVAL, tuple(_row(Approval, event.data["approval"])))
+
+
+def _approval_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
+    _change(db, "approvals", APPROVAL_COLUMNS, event.data["approval"], event)
+
+
+def _change(db: sqlite3.Connection, table: str, columns: tuple[str, ...], row_id: str, event: Event) -> None:
+    """Apply the changes that the event carries to one row. Raises ValueError for columns that there are none of."""
     changes: Mapping[str, Any] = event.data.get("changes", {})
-    if set(changes) - set(ATTEMPT_COLUMNS):
-        raise ValueError(f"{event.kind} changes unknown columns {sorted(set(changes) - set(ATTEMPT_COLUMNS))}")
+    if unknown := set(changes) - set(columns):
+        raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
     if changes:
         assignments = ", ".join(f"{name} = ?" for name in changes)
         values = [_column(value) for value in changes.values()]
-        db.execute(f"UPDATE attempts SET {assignments} WHERE id = ?", (*values, event.data["attempt"]))
+        db.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*values, row_id))
 
 
 def _review_requested(db: sqlite3.Connection, _seq: int, event: Event) -> None:
     data = event.data
     db.execute(
-        "INSERT INTO review_requests VALUES (?, ?, ?, ?, 1)"
+        "INSERT INTO review_requests VALUES (?, ?, ?, ?, 1, 0, 0, 0)"
         " ON CONFLICT (task, gate, round, reviewer) DO UPDATE SET times = times + 1",
+        (event.task, data["gate"], data["round"], data["reviewer"]),
+    )
+
+
+def _review_lost(db: sqlite3.Connection, _seq: int, event: Event) -> None:
+    data = event.data
+    column_ = _LOST[Lost(data["why"])]
+    db.execute(
+        f"UPDATE review_requests SET {column_} = {column_} + 1"
+        " WHERE task = ? AND gate = ? AND round = ? AND reviewer = ?",
         (event.task, data["gate"], data["round"], data["reviewer"]),
     )
 
@@ -149,6 +193,10 @@ def _review_requested(db: sqlite3.Connection, _seq: int, event: Event) -> None:
 def _review_appended(db: sqlite3.Connection, _seq: int, event: Event) -> None:
     review = {**event.data["review"], "task": event.task, "at": event.data["at"]}
     _insert_named(db, "reviews", review)
+
+
+def _check_ended(db: sqlite3.Connection, _seq: int, event: Event) -> None:
+    _insert_named(db, "check_runs", {**event.data["check"], "task": event.task, "at": event.data["at"]})
 
 
 def _artifact_recorded(db: sqlite3.Connection, _seq: int, event: Event) -> None:
@@ -168,10 +216,7 @@ def _message_undelivered(db: sqlite3.Connection, _seq: int, event: Event) -> Non
 
 
 def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
-    names = tuple(row)
-    if not all(name.isidentifier() for name in names):
-        raise ValueError(f"bad column names for {table}: {names}")
-    db.execute(_insert(table, names), tuple(_column(value) for value in row.values()))
+    db.execute(_insert(table, tuple(row)), tuple(_column(value) for value in row.values()))
 
 
 _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, int, Event], None]] = {
@@ -182,8 +227,20 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, int, Event], None]] = {
     Kind.ATTEMPT_STARTED: _attempt_started,
     Kind.ATTEMPT_CHECKPOINT: _attempt_changed,
     Kind.ATTEMPT_FINISHED: _attempt_changed,
+    Kind.TURN_ENDED: spending.usage_recorded,
+    Kind.USAGE_REPORTED: spending.usage_recorded,
+    Kind.BREAKER_OPENED: spending.breaker_moved,
+    Kind.BREAKER_HALF_OPEN: spending.breaker_moved,
+    Kind.BREAKER_CLOSED: spending.breaker_moved,
     Kind.REVIEW_REQUESTED: _review_requested,
+    Kind.REVIEW_LOST: _review_lost,
     Kind.REVIEW_APPENDED: _review_appended,
+    Kind.CHECK_ENDED: _check_ended,
+    Kind.APPROVAL_REQUESTED: _approval_requested,
+    Kind.APPROVAL_RESOLVED: _approval_changed,
+    Kind.ACTION_STARTED: _approval_changed,
+    Kind.ACTION_DELAYED: _approval_changed,
+    Kind.ACTION_ENDED: _approval_changed,
     Kind.ARTIFACT_RECORDED: _artifact_recorded,
     Kind.MESSAGE_RECEIVED: _message_recorded,
     Kind.MESSAGE_REJECTED: _message_recorded,

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 
+from mailboxd.core.schedule import Room
+from mailboxd.core.types import Task
 from mailboxd.store.db import Connected
+from mailboxd.store.rows import TASK, read_task
+from mailboxd.store.trees import HELD
 
 _RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
+_OPEN = "phase NOT IN ('completed', 'failed', 'cancelled')"
+_FREE = f"id NOT IN {HELD}"
+_PARKED = (
+    "(SELECT substr(origin, 1, instr(origin, '.') - 1) FROM approvals"
+    " WHERE status = 'pending' AND purpose = 'permission')"
+)
 _RESTED = "(not_before IS NULL OR not_before <= ?1)"
 _NEXT = f"SELECT min(executor) FROM tasks WHERE {_RUNNABLE} AND kids = 0"
 # One step of the index for each executor, not for each task: SQLite does not skip through an index by itself.
@@ -20,31 +31,95 @@ _EXECUTORS = (
 
 
 class ReadyQueries(Connected):
+    _noted: dict[str, str]
+
     def ready(self, now: str, per_executor: int) -> Iterator[tuple[str, str, bool]]:
         """Tasks that may start: id, executor, and whether children (not a turn) do the work.
 
         Of those that need a turn at most `per_executor` of each executor, by priority and then in order of creation.
         """
-        by_children = f"SELECT id, executor, 1 FROM tasks WHERE {_RUNNABLE} AND kids > 0 AND {_RESTED} ORDER BY seq"
+        by_children = (
+            f"SELECT id, executor, 1 FROM tasks WHERE {_RUNNABLE} AND kids > 0 AND {_RESTED} AND {_FREE} ORDER BY seq"
+        )
         yield from ((task, executor, True) for task, executor, _ in self.db.execute(by_children, (now,)).fetchall())
         turns = (
-            f"SELECT id FROM tasks WHERE {_RUNNABLE} AND kids = 0 AND {_RESTED} AND executor = ?2"
+            f"SELECT id FROM tasks WHERE {_RUNNABLE} AND kids = 0 AND {_RESTED} AND {_FREE} AND executor = ?2"
             " ORDER BY priority DESC, seq LIMIT ?3"
         )
         for (executor,) in self.db.execute(_EXECUTORS).fetchall():
             for (task,) in self.db.execute(turns, (now, executor, per_executor)).fetchall():
                 yield task, executor, False
 
-    def busy(self) -> dict[str, int]:
-        """How many calls each agent has, ordered or running."""
+    def busy(self, now: str) -> dict[str, int]:
+        """How many calls each agent has, ordered or running.
+
+        Without those that pause until later, those that the operator has to let go on, and those that wait in the
+        middle of their turn until a person has decided.
+        """
         return dict(
-            self.db.execute(
-                "SELECT agent, count(*) FROM outbox WHERE state = 'pending' AND kind = 'run_turn' GROUP BY agent"
+            self.db.execute(  # left to itself, SQLite goes through all turns that there ever were, by their agents
+                "SELECT agent, count(*) FROM outbox INDEXED BY outbox_open"
+                " WHERE state = 'pending' AND kind = 'run_turn'"
+                f" AND (not_before IS NULL OR not_before <= ?) AND task NOT IN {HELD} AND id NOT IN {_PARKED}"
+                " GROUP BY agent",
+                (now,),
             )
         )
 
+    def note_room(self, room: Room) -> None:
+        """Keep what calls there is room for, for whoever looks from another process. Written only when it changes."""
+        free = (room.free_bytes or 0) >> 24 << 24  # in steps of 16 MiB: else every look would be a write
+        memory = [free, room.call_bytes] if room.is_short else None
+        self._note("room", json.dumps({"most": room.most, "running": room.running, "memory": memory}))
+
+    def note_paced(self, paced: Mapping[str, str]) -> None:
+        """Keep which agents have had all their turns of an hour, and until when. Written only when it changes."""
+        self._note("paced", json.dumps(paced, sort_keys=True))
+
+    def note_gone(self, gone: Mapping[str, str]) -> bool:
+        """Keep which agents work waits for although there is none of that name, and why; whether that is news."""
+        return self._note("gone", json.dumps(gone, sort_keys=True))
+
+    def _note(self, name: str, text: str) -> bool:
+        if self._noted.get(name) == text:
+            return False
+        self._noted[name] = text
+        noted = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2 WHERE value <> ?2"
+        return self.db.execute(noted, (name, text)).rowcount > 0
+
+    def forget_notes(self) -> None:
+        """What was noted last may not have been kept."""
+        self._noted.clear()
+
     def due(self, now: str) -> list[str]:
-        return [row[0] for row in self.db.execute("SELECT id FROM tasks WHERE due <= ? ORDER BY due, seq", (now,))]
+        """Tasks for which a moment has come: a lease or a hold ends, a deadline passes, a heartbeat is due.
+
+        Those above first: what a deadline ends takes what is below with it.
+        """
+        rows = self.db.execute(
+            "SELECT id FROM (SELECT id, depth, seq FROM tasks WHERE due <= ?1 UNION"
+            f" SELECT id, depth, seq FROM tasks WHERE deadline <= ?1 AND {_OPEN} UNION"
+            f" SELECT id, depth, seq FROM tasks WHERE heartbeat <= ?1 AND {_OPEN}) ORDER BY depth, seq",
+            (now,),
+        )
+        return [row[0] for row in rows]
+
+    def waiting_for_the_clock(self, now: str) -> list[Task]:
+        """The tasks with a pause, a lease, a hold or a sign of life that is over, or due, after `now`."""
+        rows = self.db.execute(
+            f"SELECT {TASK} FROM tasks t WHERE {_OPEN} AND (due > ?1 OR not_before > ?1 OR heartbeat > ?1)"
+            " ORDER BY seq",
+            (now,),
+        )
+        return [read_task(row) for row in rows]
+
+    def count_tasks(self) -> int:
+        return int(self.db.execute("SELECT count(*) FROM tasks").fetchone()[0])
+
+    def open_tasks(self) -> list[str]:
+        """Ids of the tasks that have not ended, in the order they came."""
+        rows = self.db.execute(f"SELECT id FROM tasks WHERE {_OPEN} ORDER BY seq")
+        return [row[0] for row in rows]
 
     def open_shown(self) -> list[tuple[str, str]]:
         """Id and local id of the open tasks that have a task.md of their own."""
@@ -53,21 +128,45 @@ class ReadyQueries(Connected):
             " AND (parent IS NULL OR mode = 'coordinating')"
         ).fetchall()
 
+    def ended_at(self, local_id: str) -> str | None:
+        """When the whole tree of a task ended; None while it is open, or its file does not show the end yet."""
+        row = self.db.execute(
+            "SELECT r.completed_at FROM tasks t JOIN tasks r ON r.id = t.root WHERE t.local_id = ?"
+            " AND r.phase IN ('completed', 'failed', 'cancelled')"
+            " AND NOT EXISTS (SELECT 1 FROM stale_files s WHERE s.task = t.id)",
+            (local_id,),
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def drafts(self) -> list[str]:
+        """Tasks whose spec is not complete."""
+        rows = self.db.execute(f"SELECT id FROM tasks WHERE phase = 'spec_draft' AND {_OPEN} ORDER BY seq")
+        return [row[0] for row in rows]
+
     def last_event(self) -> int:
         return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
     def has_pending(self) -> bool:
-        return self.db.execute("SELECT 1 FROM outbox WHERE state = 'pending' LIMIT 1").fetchone() is not None
+        """Whether something is ordered and does not wait for the operator."""
+        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND (kind <> 'run_turn' OR task NOT IN {HELD}) LIMIT 1"
+        return self.db.execute(sql).fetchone() is not None
 
     def has_backoff(self) -> bool:
         """Whether a task waits for nothing but its backoff, or for a slot."""
-        row = self.db.execute(f"SELECT 1 FROM tasks WHERE {_RUNNABLE} LIMIT 1").fetchone()
-        return row is not None
+        some = " UNION ALL ".join(
+            f"SELECT 1 FROM tasks WHERE {_RUNNABLE} AND kids {how} 0 AND {_FREE}" for how in ("=", ">")
+        )
+        return self.db.execute(f"{some} LIMIT 1").fetchone() is not None
 
     def next_due(self, now: str) -> str | None:
         """The next moment after `now` at which something happens by itself; None = nothing waits for the clock."""
         row = self.db.execute(
             "SELECT min(at) FROM (SELECT min(due) AS at FROM tasks WHERE due > ?1 UNION ALL"
+            f" SELECT min(deadline) FROM tasks WHERE deadline > ?1 AND {_OPEN} UNION ALL"
+            f" SELECT min(heartbeat) FROM tasks WHERE heartbeat > ?1 AND {_OPEN} UNION ALL"
+            " SELECT min(expires_at) FROM approvals WHERE status = 'pending' AND expires_at > ?1 UNION ALL"
+            " SELECT min(until) FROM breakers WHERE state = 'open' AND until > ?1 UNION ALL"
+            " SELECT min(j.value) FROM meta m, json_each(m.value) j WHERE m.name = 'paced' AND j.value > ?1 UNION ALL"
             " SELECT min(not_before) FROM tasks WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
             " AND not_before > ?1"
             " UNION ALL SELECT min(not_before) FROM outbox WHERE state = 'pending' AND not_before > ?1)",

@@ -34,7 +34,16 @@ _LIST = (
     " t.result <> '' AS has_result, t.kids AS children_total, t.kids_completed AS children_completed,"
     " t.kids_failed AS children_failed, t.reason, t.created_at, t.updated_at"
 )
-_BELOW = "WITH RECURSIVE below (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
+STUCK = (
+    "FROM tasks t LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
+    " WHERE t.phase NOT IN ('completed', 'failed', 'cancelled')"
+    " AND (t.phase IN ('awaiting_approval', 'circuit_open') OR t.held <> ''"
+    "  OR (a.status = 'running' AND a.waiting_for = 'answer')"
+    "  OR (t.phase IN ('spec_draft', 'spec_review', 'spec_gate', 'quality_gate') AND NOT EXISTS"
+    "      (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.state = 'pending')))"
+)
+"""Tasks (`t`) that go on only when somebody does something. It costs O(open tasks)."""
+BELOW = "WITH RECURSIVE below (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
 
 
 @contextmanager
@@ -130,15 +139,20 @@ class Report:
         return [_listed(row) for row in self.rows(f"SELECT {_LIST} FROM tasks t WHERE {kept} ORDER BY t.seq", *args)]
 
     def tree(self, task_id: str) -> Row:
-        """The task with all that is below it: `children` in each, `depends_on` by key."""
+        """The task with all that is below it: `children` in each, `depends_on` by key.
+
+        `running_since`: when its attempt started, if one is under way.
+        """
         with self.snapshot():
             rows = self.rows(
-                f"{_BELOW} SELECT {_LIST}, t.parent, t.result_summary, t.error"
-                " FROM tasks t JOIN below b ON b.id = t.id ORDER BY t.depth, t.seq",
+                f"{BELOW} SELECT {_LIST}, t.parent, t.result_summary, t.error, a.started_at AS running_since"
+                " FROM below b JOIN tasks t ON t.id = b.id"
+                " LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt AND a.status = 'running'"
+                " ORDER BY t.depth, t.seq",
                 task_id,
             )
             needs = self.db.execute(
-                f"{_BELOW} SELECT d.task, CASE WHEN n.parent IS t.parent THEN n.key ELSE n.local_id END"
+                f"{BELOW} SELECT d.task, CASE WHEN n.parent IS t.parent THEN n.key ELSE n.local_id END"
                 " FROM below b JOIN dependencies d ON d.task = b.id JOIN tasks t ON t.id = d.task"
                 " JOIN tasks n ON n.id = d.needs ORDER BY n.seq",
                 (task_id,),
@@ -162,7 +176,7 @@ class Report:
 
         scope = "" if task_id is None else " AND e.task = ?2"
         if task_id is not None and tree:
-            scope = f" AND e.task IN ({_BELOW.replace('?1', '?2')} SELECT id FROM below)"
+            scope = f" AND e.task IN ({BELOW.replace('?1', '?2')} SELECT id FROM below)"
         cursor = self.db.execute(
             "SELECT e.seq, e.at, e.kind, e.task, t.local_id, e.role, e.actor, e.data, e.hash FROM events e"
             f" LEFT JOIN tasks t ON t.id = e.task WHERE e.seq > ?1{scope} ORDER BY e.seq",
@@ -174,6 +188,12 @@ class Report:
                 "seq": seq, "at": at, "kind": kind, "task": name, "task_id": task, "role": role, "actor": actor,
                 "text": text, "data": _without_tokens(json.loads(data)), "hash": digest,
             }  # fmt: skip
+
+    def local_id(self, task_id: str) -> str:
+        return str(self.db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
+
+    def phase(self, task_id: str) -> str:
+        return str(self.db.execute("SELECT phase FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
 
     def last_event(self) -> int:
         return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
@@ -198,19 +218,21 @@ class Report:
         """Names of judged files that have not been moved out of the inbox yet."""
         return {row[0] for row in self.db.execute("SELECT name FROM messages WHERE path IS NULL")}
 
+    def asked(self) -> int:
+        """How many requests wait for a person."""
+        return int(self.db.execute("SELECT count(*) FROM approvals WHERE status = 'pending'").fetchone()[0])
+
     def blocked(self) -> list[str]:
         """Ids of tasks that go on only when somebody does something, at most 50."""
         rows = self.db.execute(
-            "SELECT t.id FROM tasks t LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
-            " WHERE t.phase NOT IN ('completed', 'failed', 'cancelled')"
-            " AND (t.phase IN ('spec_draft', 'awaiting_approval', 'circuit_open')"
-            "  OR (a.status = 'running' AND a.waiting_for = 'answer')"
-            "  OR (t.phase IN ('spec_review', 'spec_gate', 'quality_gate') AND NOT EXISTS"
-            "      (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.state = 'pending')))"
-            " ORDER BY t.seq LIMIT ?",
+            f"SELECT t.id {STUCK} ORDER BY t.seq LIMIT ?",
             (BLOCKED,),
         )
         return [row[0] for row in rows]
+
+    def blocked_count(self) -> int:
+        """How many tasks go on only when somebody does something, however many there are. Costs O(open tasks)."""
+        return int(self.db.execute(f"SELECT count(*) {STUCK}").fetchone()[0])
 
     def moving(self) -> list[str]:
         """Ids of the tasks of which one is the next that something happens to by itself."""
@@ -228,6 +250,14 @@ class Report:
         """These tasks as they stand at `now`, for `core.why`."""
         with self.snapshot():
             return picture.load(self.db, tasks, now, daemon, neighbours=neighbours)
+
+    def room(self) -> Row | None:
+        """How many calls run, of how many; `memory` if that keeps more from starting. None = no daemon yet."""
+        noted = picture.room(self.db)
+        if noted is None:
+            return None
+        memory = {"free": noted.free_bytes, "call": noted.call_bytes} if noted.is_short else None
+        return {"running": len(noted.running), "most": noted.most, "memory": memory}
 
     # -------------------------------------------------------------- what was sent
 

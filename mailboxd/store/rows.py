@@ -4,45 +4,92 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
 
+from mailboxd.core.approvals import Approval
 from mailboxd.core.types import Attempt, Task
 from mailboxd.core.wire import read_field
-from mailboxd.store.projection import ATTEMPT_COLUMNS, TASK_COLUMNS
+from mailboxd.store.projection import APPROVAL_COLUMNS, ATTEMPT_COLUMNS, TASK_COLUMNS
 
 T = TypeVar("T")
 
 TASK = ", ".join(f"t.{name}" for name in TASK_COLUMNS)
 """The columns of a task, of a table aliased as t."""
 ATTEMPT = ", ".join(ATTEMPT_COLUMNS)
-_JSON_TASK = {"spec", "policy", "origin", "said", "extra", "sections"}
+APPROVAL = ", ".join(APPROVAL_COLUMNS)
+TASK_WIDTH = len(TASK_COLUMNS)
+_OF_VIEW = (
+    "t.unmet", "t.kids", "t.kids_completed", "t.kids_failed", "t.kids_cancelled", "p.phase",
+    "(SELECT count(*) FROM outbox o WHERE o.task = t.id AND o.kind IN ('run_turn', 'look_up', 'run_check')"
+    " AND o.state = 'pending')",
+    "EXISTS (SELECT 1 FROM approvals WHERE approvals.task = t.id)",
+    "t.spent_tokens", "t.spent_usd", "t.turns",
+)  # fmt: skip
+ATTEMPT_AT = TASK_WIDTH + len(_OF_VIEW)
+VIEW = (
+    f"SELECT {TASK}, {', '.join(_OF_VIEW)}, {', '.join(f'a.{name}' for name in ATTEMPT_COLUMNS)}"
+    " FROM tasks t LEFT JOIN tasks p ON p.id = t.parent"
+    " LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt WHERE t.id = ?"
+)
+"""All that nearly every decision needs, in one statement: asking costs more than answering."""
+_JSON_TASK = {"stronger", "spec", "policy", "origin", "said", "extra", "sections", "mending", "planned_actions"}
+_JSON_APPROVAL = {"action"}
 _JSON_ATTEMPT = {"usage"}
-_BOOL = {"circuit_open", "broadcast", "cancelled_with_parent", "token_echoed", "acknowledged"}
-_ENUMS = {"mode", "runtime", "phase", "status", "waiting_for"}
+_BOOL = {
+    "circuit_open",
+    "broadcast",
+    "cancelled_with_parent",
+    "token_echoed",
+    "acknowledged",
+    "silent",
+    "checked",
+    "void",
+}
+_ENUMS = {"mode", "runtime", "phase", "status", "waiting_for", "purpose", "side_effect_kind", "state"}
 
 
-_SHARED = frozenset({"policy", "said", "origin", "extra", "sections", "usage"})
+_SHARED = frozenset(
+    {"stronger", "policy", "said", "origin", "extra", "sections", "usage", "mending", "planned_actions"}
+)
 """Structures that many rows have in common: read once and, being frozen, used by all of them."""
 
 
 def read_task(row: Sequence[Any]) -> Task:
-    return _read(Task, TASK_COLUMNS, _JSON_TASK, row)
+    return _read(Task, row)
 
 
 def read_attempt(row: Sequence[Any]) -> Attempt:
-    return _read(Attempt, ATTEMPT_COLUMNS, _JSON_ATTEMPT, row)
+    return _read(Attempt, row)
 
 
-def _read(kind: Callable[..., T], names: Sequence[str], structured: set[str], row: Sequence[Any]) -> T:
-    values = dict(zip(names, row, strict=True))
-    for name in structured:
-        values[name] = _shared(kind, name, values[name]) if name in _SHARED else _parse(kind, name, values[name])
-    for name in _ENUMS & values.keys():
-        values[name] = read_field(kind, name, values[name])
-    for name in _BOOL & values.keys():
-        values[name] = bool(values[name])
-    return kind(**values)
+def read_approval(row: Sequence[Any]) -> Approval:
+    return _read(Approval, row)
+
+
+def _read(kind: Callable[..., T], row: Sequence[Any]) -> T:
+    values = list(row)
+    for place, reader in _readers(kind):
+        values[place] = reader(values[place])
+    return kind(*values)
+
+
+_Reader = Callable[[Any], Any]
+
+
+@cache
+def _readers(kind: Callable[..., Any]) -> tuple[tuple[int, _Reader], ...]:
+    """The columns that SQLite does not keep as they are: which of them, and how each is read."""
+    names, structured = _COLUMNS[kind]
+    found: list[tuple[int, _Reader]] = []
+    for place, name in enumerate(names):
+        if name in structured:
+            found.append((place, partial(_shared if name in _SHARED else _recent, kind, name)))
+        elif name in _ENUMS:
+            found.append((place, partial(read_field, kind, name)))
+        elif name in _BOOL:
+            found.append((place, bool))
+    return tuple(found)
 
 
 def _parse(kind: Callable[..., Any], name: str, text: str) -> Any:
@@ -50,3 +97,10 @@ def _parse(kind: Callable[..., Any], name: str, text: str) -> Any:
 
 
 _shared = lru_cache(maxsize=4096)(_parse)
+_recent = lru_cache(maxsize=64)(_parse)
+"""For what rows do not have in common: the same few tasks are read several times in one round."""
+_COLUMNS: dict[Callable[..., Any], tuple[Sequence[str], set[str]]] = {
+    Task: (TASK_COLUMNS, _JSON_TASK),
+    Attempt: (ATTEMPT_COLUMNS, _JSON_ATTEMPT),
+    Approval: (APPROVAL_COLUMNS, _JSON_APPROVAL),
+}

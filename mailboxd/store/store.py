@@ -7,16 +7,19 @@ modules beside this one, by what they ask about.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from mailboxd.core.events import Event
 from mailboxd.errors import StoreError
 from mailboxd.store import log
-from mailboxd.store.db import connect, is_the_worlds, migrate, transaction
+from mailboxd.store.accounts import AccountQueries
+from mailboxd.store.db import connect, is_the_worlds, migrate, path_of, store_error, transaction
 from mailboxd.store.messages import MessageQueries
 from mailboxd.store.outbox import EFFECTS, Order, OutboxQueries
+from mailboxd.store.place import Place
 from mailboxd.store.ready import ReadyQueries
 from mailboxd.store.rows import read_task
 from mailboxd.store.tasks import TaskQueries
@@ -24,18 +27,25 @@ from mailboxd.store.tasks import TaskQueries
 __all__ = ["EFFECTS", "Order", "Store", "read_task"]
 
 
-class Store(TaskQueries, MessageQueries, OutboxQueries, ReadyQueries):
+class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQueries):
     """The database of one workspace."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
         self._tip = log.Tip(0, log.GENESIS)
+        self._own: list[tuple[int, Event]] | None = None
+        self._noted = {}
+        self.place: Place | None = None
 
     @classmethod
-    def open(cls, path: Path | None, now: str) -> Store:
+    def open(cls, path: Path | None, now: str) -> Self:
         """Open (and migrate) the database at `path`; None is one in memory. Raises WorldError."""
         db = connect(path)
-        migrate(db, now)
+        try:
+            migrate(db, now)
+        except BaseException:
+            db.close()
+            raise
         return cls(db)
 
     def close(self) -> None:
@@ -44,9 +54,15 @@ class Store(TaskQueries, MessageQueries, OutboxQueries, ReadyQueries):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """One transaction, and in it the only right to write. Raises WorldError."""
-        with transaction(self.db):
-            self._tip = log.tip(self.db)  # a command may have written since
-            yield
+        if self.place is not None:
+            self.place.require(self.db)
+        try:
+            with transaction(self.db):
+                self._tip = log.tip(self.db)  # a command may have written since
+                yield
+        except BaseException:
+            self._undone()
+            raise
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -57,18 +73,40 @@ class Store(TaskQueries, MessageQueries, OutboxQueries, ReadyQueries):
         except BaseException as error:
             # A full disk makes SQLite undo the whole transaction: then nothing may go on as if it were still there.
             if not self.db.in_transaction or (isinstance(error, sqlite3.Error) and is_the_worlds(error)):
+                if isinstance(error, sqlite3.Error):
+                    raise store_error(error, "cannot be written", path_of(self.db)) from error
                 raise StoreError(f"the database could not be written: {error}") from error
             self.db.execute("ROLLBACK TO part")
             self.db.execute("RELEASE part")
             self._tip = log.tip(self.db)
+            self._undone()
             raise
         self.db.execute("RELEASE part")
+
+    def _undone(self) -> None:
+        """Forget what was remembered of what has not happened after all."""
+        self.forget_notes()
+        if self._own is not None:
+            self._own.clear()  # `recorded_since` reads the log where something is missing
 
     def append(self, event: Event, now: str) -> int:
         if not self.db.in_transaction:
             raise AssertionError("an event is only ever recorded inside a transaction")
         self._tip = log.append(self.db, event, now, self._tip)
+        if self._own is not None:
+            self._own.append((self._tip.seq, event))
         return self._tip.seq
+
+    def follow(self) -> None:
+        """Remember what is recorded here from now on, for `recorded_since`."""
+        self._own = []
+
+    def recorded_since(self, seq: int) -> Iterable[tuple[int, Event]]:
+        """The events after that number, with theirs; what this process recorded itself is not read back."""
+        own, self._own = self._own or [], [] if self._own is not None else None
+        if own and own[0][0] == seq + 1 and own[-1][0] == seq + len(own):
+            return own
+        return ((recorded.seq, recorded.event) for recorded in log.read(self.db, after=seq))
 
     def meta(self, name: str) -> str | None:
         row = self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()

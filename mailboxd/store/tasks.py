@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from mailboxd.core import broadcast
+from mailboxd.core.allowance import Spent
 from mailboxd.core.lifecycle import review_round
-from mailboxd.core.terms import Gate, Join, Phase, Verdict
+from mailboxd.core.terms import CheckVerdict, Gate, Join, Phase, Verdict
 from mailboxd.core.types import Attempt, Finding, Task
-from mailboxd.core.view import Family, Level, Review, Tally, View
-from mailboxd.store.db import Connected
-from mailboxd.store.projection import TASK_COLUMNS
-from mailboxd.store.rows import ATTEMPT, TASK, read_attempt, read_task
+from mailboxd.core.view import Asked, CheckRun, Family, Level, Review, Tally, View
+from mailboxd.store.approvals import ASKING, ApprovalQueries
+from mailboxd.store.rows import ATTEMPT, ATTEMPT_AT, TASK, TASK_WIDTH, VIEW, read_attempt, read_task
 
 _GATES = {Phase(gate.value) for gate in Gate}
 
 
-class TaskQueries(Connected):
+class TaskQueries(ApprovalQueries):
     def task(self, task_id: str) -> Task | None:
         row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
         return None if row is None else read_task(row)
@@ -31,6 +32,15 @@ class TaskQueries(Connected):
     def local_id(self, task_id: str) -> str:
         row = self.db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()
         return "" if row is None else row[0]
+
+    def named(self, task_id: str) -> tuple[str, str, str | None]:
+        """A task's local id, the id of its root and the trace that the root came with; empty for an unknown id."""
+        row = self.db.execute(
+            "SELECT t.local_id, r.id, json_extract(r.origin, '$.traceparent') FROM tasks t"
+            " JOIN tasks r ON r.id = t.root WHERE t.id = ?",
+            (task_id,),
+        ).fetchone()
+        return ("", "", None) if row is None else row
 
     def work(self, sender: str, task_id: str, subtask_id: str | None) -> Task | None:
         """The root task that is this work (protocol section 2: its identity is sender, task and subtask)."""
@@ -48,6 +58,15 @@ class TaskQueries(Connected):
         ).fetchone()
         return None if row is None else read_task(row)
 
+    def given_root(self, task_id: str, subtask_id: str, agent: str) -> Task | None:
+        """The root task that another agent has instead of ours (an escalation), by the ids it was dispatched with."""
+        row = self.db.execute(
+            f"SELECT {TASK} FROM tasks t JOIN attempts a ON a.task = t.id AND lower(a.executor) = lower(?3)"
+            " WHERE t.task_id = ?1 AND coalesce(t.subtask_id, t.local_id) = ?2 AND t.parent IS NULL LIMIT 1",
+            (task_id, subtask_id, agent),
+        ).fetchone()
+        return None if row is None else read_task(row)
+
     def attempt(self, task_id: str, ordinal: int) -> Attempt | None:
         row = self.db.execute(
             f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?",
@@ -55,32 +74,42 @@ class TaskQueries(Connected):
         ).fetchone()
         return None if row is None else read_attempt(row)
 
-    def knows_attempt(self, task_id: str, attempt_id: str) -> bool:
-        row = self.db.execute("SELECT 1 FROM attempts WHERE id = ? AND task = ?", (attempt_id, task_id)).fetchone()
+    def had_attempt(self, task_id: str, attempt_id: str | None, agent: str) -> bool:
+        """Whether this attempt of the task was given to that agent."""
+        row = self.db.execute(
+            "SELECT 1 FROM attempts WHERE id = ? AND task = ? AND lower(executor) = lower(?)",
+            (attempt_id, task_id, agent),
+        ).fetchone()
         return row is not None
 
-    def view(self, task_id: str, *, family: bool = False) -> View:
-        """The task and how its neighbours stand. With `family` also what admitting a plan needs to know."""
-        row = self.db.execute(
-            f"SELECT {TASK}, t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled, p.phase"
-            " FROM tasks t LEFT JOIN tasks p ON p.id = t.parent WHERE t.id = ?",
-            (task_id,),
-        ).fetchone()
-        task = read_task(row[: len(TASK_COLUMNS)])
-        unmet, kids, completed, failed, cancelled, parent_phase = row[len(TASK_COLUMNS) :]
+    def view(self, task_id: str, *, family: bool = False, approvals: bool = False) -> View:
+        """The task and how its neighbours stand.
+
+        With `family` also what admitting a plan needs to know, with `approvals` what was asked about it in any phase.
+        """
+        row = self.db.execute(VIEW, (task_id,)).fetchone()
+        task = read_task(row[:TASK_WIDTH])
+        unmet, kids, completed, failed, cancelled, parent_phase, turns, asked, *spent = row[TASK_WIDTH:ATTEMPT_AT]
         in_gate = task.phase in _GATES
+        asking = bool(asked) and (approvals or task.phase in ASKING)
+        acting = task.planned_actions and (approvals or task.phase in ASKING)
         return View(
             task=task,
-            attempt=self.attempt(task_id, task.attempt) if task.attempt else None,
+            attempt=read_attempt(row[ATTEMPT_AT:]) if task.attempt else None,
             parent_phase=None if parent_phase is None else Phase(parent_phase),
             unmet=unmet,
             cancelled_need=self.cancelled_need(task_id) if unmet else "",
             children=Tally(kids, completed, failed, cancelled),
             failed_child=self._failed_child(task_id) if failed else "",
             answers=self._answers(task_id) if task.broadcast and task.policy.join is Join.MAJORITY else (),
-            reviews=self._reviews(task) if in_gate else (),
+            reviews=self._reviews(task, review_round(task)) if in_gate else (),
             asked_reviewers=self._asked(task) if in_gate else (),
-            turns=self._turns(task_id),
+            check_runs=self.check_runs(task) if in_gate and task.spec.checks else (),
+            ordered_checks=self._ordered_checks(task_id) if in_gate and task.spec.checks else (),
+            turns=turns,
+            spent=Spent(*spent),
+            approvals=self.approvals_of(task_id) if asking else (),
+            ordered_acts=self.ordered_acts(task_id) if acting else frozenset(),
             family=self.family(task) if family else None,
         )
 
@@ -110,18 +139,22 @@ class TaskQueries(Connected):
         return f"child {row[0]} failed: {row[1]}"
 
     def _answers(self, task_id: str) -> tuple[tuple[str, int], ...]:
-        rows = self.db.execute(
-            "SELECT coalesce(nullif(answer, ''), trim(result)) AS vote, count(*) AS votes FROM tasks"
-            " WHERE parent = ? AND phase = 'completed' GROUP BY vote ORDER BY votes DESC, vote",
-            (task_id,),
-        )
-        return tuple(rows)
+        completed = "SELECT answer, result FROM tasks WHERE parent = ? AND phase = 'completed'"
+        return broadcast.count(self.db.execute(completed, (task_id,)))
 
-    def _reviews(self, task: Task) -> tuple[Review, ...]:
+    def earlier_reviews(self, task: Task) -> tuple[Review, ...]:
+        """What the reviewers said at the gate where the task stands, the last time that it was there."""
+        row = self.db.execute(
+            "SELECT max(round) FROM reviews WHERE task = ? AND gate = ? AND round < ?",
+            (task.id, task.phase, review_round(task)),
+        ).fetchone()
+        return () if row[0] is None else self._reviews(task, row[0])
+
+    def _reviews(self, task: Task, round_: int) -> tuple[Review, ...]:
         rows = self.db.execute(
             "SELECT gate, reviewer, verdict, summary, findings FROM reviews"
             " WHERE task = ? AND gate = ? AND round = ? ORDER BY id",
-            (task.id, task.phase, review_round(task)),
+            (task.id, task.phase, round_),
         )
         return tuple(
             Review(
@@ -130,19 +163,31 @@ class TaskQueries(Connected):
             for gate, reviewer, verdict, summary, findings in rows
         )
 
-    def _asked(self, task: Task) -> tuple[tuple[str, int], ...]:
+    def _asked(self, task: Task) -> tuple[Asked, ...]:
         rows = self.db.execute(
-            "SELECT reviewer, times FROM review_requests WHERE task = ? AND gate = ? AND round = ?",
+            "SELECT reviewer, times, unreadable, failures, stalls FROM review_requests"
+            " WHERE task = ? AND gate = ? AND round = ? ORDER BY reviewer",
             (task.id, task.phase, review_round(task)),
         )
-        return tuple(rows)
+        return tuple(Asked(*row) for row in rows)
 
-    def _turns(self, task_id: str) -> int:
-        row = self.db.execute(
-            "SELECT count(*) FROM outbox WHERE task = ? AND kind IN ('run_turn', 'look_up') AND state = 'pending'",
+    def check_runs(self, task: Task) -> tuple[CheckRun, ...]:
+        """What the checks of the spec said of the latest attempt, in the order of the spec."""
+        rows = self.db.execute(
+            "SELECT c.id, c.verdict, c.summary FROM check_runs c JOIN attempts a ON a.id = c.attempt"
+            " WHERE c.task = ? AND a.ordinal = ?",
+            (task.id, task.attempt),
+        )
+        found = {name: CheckRun(name, CheckVerdict(verdict), summary) for name, verdict, summary in rows}
+        return tuple(found[check.id] for check in task.spec.checks if check.id in found)
+
+    def _ordered_checks(self, task_id: str) -> tuple[str, ...]:
+        rows = self.db.execute(
+            "SELECT json_extract(data, '$.check.id') FROM outbox WHERE task = ? AND kind = 'run_check'"
+            " AND state = 'pending'",
             (task_id,),
-        ).fetchone()
-        return int(row[0])
+        )
+        return tuple(row[0] for row in rows)
 
     # -------------------------------------------------------------- neighbours
 
@@ -153,7 +198,9 @@ class TaskQueries(Connected):
         while here is not None and here.parent is not None:
             outer.append(self._level_as_waiting(here.parent, here.key))
             here = self.task(here.parent)
-        return Family(self._level_as_waiting(task.id, ""), tuple(outer))
+        below = "SELECT count(*) FROM tasks WHERE root = ? AND parent IS NOT NULL"
+        tree = self.db.execute(below, (task.root,)).fetchone()[0]
+        return Family(self._level_as_waiting(task.id, ""), tuple(outer), tree)
 
     def _level_as_waiting(self, parent: str, node: str) -> Level:
         """The level with what its tasks wait for through those below them, who may need a task of this level."""
@@ -207,11 +254,11 @@ class TaskQueries(Connected):
         row = self.db.execute("SELECT parent FROM tasks WHERE id = ?", (task_id,)).fetchone()
         return None if row is None else row[0]
 
-    def fallen_below(self, task_id: str, also: str) -> list[str]:
+    def fallen_below(self, task_id: str, also: str, *, open_circuits: bool = False) -> list[str]:
         """Every task below that failed or was cancelled with its parent, parents first.
 
         Nothing below work that is done or was cancelled for its own sake. Open circuits of other branches wait for
-        their own decision: only `also` is taken of them.
+        their own decision: only `also` is taken of them, unless `open_circuits` asks for all.
         """
         rows = self.db.execute(
             "WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE parent = ?"
@@ -220,10 +267,18 @@ class TaskQueries(Connected):
             " AND (p.phase <> 'cancelled' OR p.cancelled_with_parent))"
             " SELECT t.id FROM tasks t JOIN below b ON b.id = t.id"
             " WHERE t.phase = 'failed' OR (t.phase = 'cancelled' AND t.cancelled_with_parent) OR t.id = ?"
-            " ORDER BY t.depth, t.seq",
-            (task_id, also),
+            " OR (? AND t.phase = 'circuit_open') ORDER BY t.depth, t.seq",
+            (task_id, also, open_circuits),
         )
         return [row[0] for row in rows]
+
+    def dependants(self, task_id: str) -> list[Task]:
+        """The tasks that need this one directly."""
+        rows = self.db.execute(
+            f"SELECT {TASK} FROM dependencies d JOIN tasks t ON t.id = d.task WHERE d.needs = ? ORDER BY t.seq",
+            (task_id,),
+        )
+        return [read_task(row) for row in rows]
 
     def children(self, task_id: str) -> list[Task]:
         rows = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.parent = ? ORDER BY t.seq", (task_id,))

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd.errors import WorldError
+from mailboxd.errors import WorldError, world_error
 
 _RENAME_NOREPLACE = 1
 _NO_NOREPLACE = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
@@ -59,7 +59,7 @@ def world_errors(doing: str) -> Iterator[None]:
         text = f"cannot {doing}: {error.strerror}"
         if error.errno in {errno.EACCES, errno.EPERM}:
             text += f" (mailboxd runs as uid {os.geteuid()}; make it owner and run `chmod u+rwx` on the directory)"
-        raise WorldError(text) from error
+        raise world_error(text, error) from error
 
 
 @contextmanager
@@ -167,11 +167,11 @@ def move_by_link(source_fd: int, source: str, target_fd: int, target: str) -> No
     os.unlink(source, dir_fd=source_fd)
 
 
-def publish(dir_fd: int, name: str, raw: bytes) -> None:
-    """Makes a new file (0600) that appears complete and durable, or not at all. Raises FileExistsError on a clash.
+def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> None:
+    """Makes a new file (0600) that appears complete, or not at all. Raises FileExistsError on a clash.
 
-    Its entry is durable only once the caller has fsynced the directory. A crash leaves nothing behind, where the file
-    system has unnamed files.
+    Its bytes are durable, unless the caller syncs them; its entry only once the caller has fsynced the directory. A
+    crash leaves nothing behind, where the file system has unnamed files.
     """
     try:
         fd = os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o600, dir_fd=dir_fd)
@@ -181,7 +181,7 @@ def publish(dir_fd: int, name: str, raw: bytes) -> None:
         publish_by_name(dir_fd, name, raw)
         return
     try:
-        _write(fd, raw)
+        _write(fd, raw, durable=durable)
         os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=dir_fd, follow_symlinks=True)
     except FileNotFoundError:  # no /proc here, through which an unnamed file gets its name
         publish_by_name(dir_fd, name, raw)
@@ -218,6 +218,22 @@ def replace(dir_fd: int, name: str, raw: bytes, unchanged: Callable[[], bool]) -
     return stamp
 
 
+def append_line(dir_fd: int, name: str, line: bytes) -> None:
+    """Adds a line to a file (0600) durably; half a line that a crash left at its end is cut off. Raises OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(name, flags, 0o600, dir_fd=dir_fd)
+    try:
+        end = os.fstat(fd).st_size
+        while end and os.pread(fd, 1, end - 1) != b"\n":
+            end -= 1
+        os.ftruncate(fd, end)
+        os.lseek(fd, end, os.SEEK_SET)
+        _write(fd, line)
+        os.fsync(dir_fd)
+    finally:
+        os.close(fd)
+
+
 def hidden_name(name: str) -> str:
     """The name under which `replace` prepares a file."""
     return f".{name}.mailboxd.tmp"
@@ -235,8 +251,9 @@ def _write_anew(dir_fd: int, name: str, raw: bytes) -> Stamp:
         os.close(fd)
 
 
-def _write(fd: int, raw: bytes) -> None:
+def _write(fd: int, raw: bytes, *, durable: bool = True) -> None:
     rest = memoryview(raw)
     while rest:
         rest = rest[os.write(fd, rest) :]
-    os.fsync(fd)
+    if durable:
+        os.fsync(fd)

@@ -100,12 +100,20 @@ class Move:
                 self._where = _claim(inbox, target, filing)
             except ObstructedError as stuck:
                 self._stuck = stuck
-        if self._where is not None:
-            _begin_writing(self._where, filing)
 
-    def check(self) -> None:
-        """Gives back what is not the file that was judged; makes durable what is."""
-        if self._where is not None and not _is_judged(self._where, self._filing):
+    @property
+    def place(self) -> int | None:
+        """The directory in which the claimed file lies now; None if there is none."""
+        return self._where
+
+    def begin_writing(self) -> None:
+        """Has the disk begin with what `check` waits for: then a group waits about once."""
+        if self._where is not None:
+            _begin_writing(self._where, self._filing)
+
+    def check(self, *, durable: bool = True) -> None:
+        """Gives back what is not the file that was judged; makes durable what is, unless the caller does so."""
+        if self._where is not None and not _is_judged(self._where, self._filing, durable=durable):
             _put_back(self._where, self._inbox, self._filing)
             self._where = None
 
@@ -182,7 +190,6 @@ def _is_locked_directory(inbox: int, name: str, error: OSError) -> bool:
 
 
 def _begin_writing(where: int, filing: Filing) -> None:
-    """Has the disk begin with what `_is_judged` waits for: then a group waits about once."""
     with suppress(OSError):  # this is advice
         fd = None if filing.item.raw is None else open_regular(where, filing.claim)
         if fd is not None:
@@ -190,8 +197,8 @@ def _begin_writing(where: int, filing: Filing) -> None:
             os.close(fd)
 
 
-def _is_judged(where: int, filing: Filing) -> bool:
-    """Whether the claimed file is the one that was judged and nobody can change it; its bytes are durable then."""
+def _is_judged(where: int, filing: Filing, *, durable: bool) -> bool:
+    """Whether the claimed file is the one that was judged and nobody can change it; made `durable` then."""
     item = filing.item
     if item.raw is None:
         status = look(where, filing.claim)
@@ -210,7 +217,8 @@ def _is_judged(where: int, filing: Filing) -> bool:
             return False
         if read_up_to(fd, len(item.raw) + 1) != item.raw:
             return False
-        os.fdatasync(fd)
+        if durable:
+            os.fdatasync(fd)
         return True
     finally:
         os.close(fd)

@@ -71,6 +71,11 @@ class Workspace:
         return self.state / "turns"
 
     @property
+    def gates(self) -> Path:
+        """One directory for each side effect that waits for a person, or happens (`gates.place`)."""
+        return self.state / "gates"
+
+    @property
     def templates(self) -> Path:
         """The operator's own templates; those that are missing here come with mailboxd."""
         return self.state / "templates"

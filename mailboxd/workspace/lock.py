@@ -9,6 +9,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -19,6 +21,9 @@ from mailboxd.workspace.layout import STATE, Workspace
 
 _PROBES = 1000
 """How often a lock is tried that only `holder` of another process can be holding, for microseconds each time."""
+
+_PAUSE, _PATIENCE = 0.05, 100
+"""Seconds between two tries for the lock of a daemon that is dead, and how many there are."""
 
 
 @dataclass(slots=True)
@@ -48,7 +53,7 @@ def acquire(ws: Workspace, started_at: str) -> DaemonLock:
     with world_errors(f"lock the workspace {ws.root}"):
         fd = os.open(ws.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            if not _lock(fd):
+            if not _lock(fd) and not _outlive(ws, fd):
                 raise LockedError(_sentence(ws))
             _sign(ws, started_at)
         except BaseException:
@@ -78,6 +83,35 @@ def _lock(fd: int) -> bool:
         # nobody has it for himself: somebody asks who holds it, and is gone in a moment
         fcntl.flock(fd, fcntl.LOCK_UN)
         os.sched_yield()
+    return False
+
+
+def _outlive(ws: Workspace, fd: int) -> bool:
+    """Take the lock of a daemon that is dead already, as soon as its last child lets go of it.
+
+    A daemon that is killed while it starts a program leaves a child that holds all its descriptors until it executes
+    that program: milliseconds, on a crowded machine more.
+    """
+    for _ in range(_PATIENCE):
+        if not _is_dead(_signature(ws)):
+            return False
+        select.select((), (), (), _PAUSE)
+        if _lock(fd):
+            return True
+    return False
+
+
+def _is_dead(who: Mapping[str, object]) -> bool:
+    """Whether the process that has signed is gone, as far as that can be seen from here."""
+    pid = who.get("pid")
+    if not isinstance(pid, int) or pid <= 0 or who.get("host") != os.uname().nodename:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
     return False
 
 

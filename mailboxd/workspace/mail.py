@@ -7,36 +7,45 @@ a name or a day that is none; our bug.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from mailboxd.workspace.files import ObstructedError, Stamp, directory, world_errors
+from mailboxd.workspace import syncing
+from mailboxd.workspace.files import ObstructedError, Stamp, directory, open_regular, read_up_to, world_errors
 from mailboxd.workspace.filing import Filing, Judged, Move, Taken, publish_once
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import is_file_name
 
+_LARGEST = 8 << 20
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+
+_MANY = 32
+"""Files from which on the file system is synced as a whole: that also waits for what others have written to it, so it
+is not done for a few."""
 
 Answers = list[str | ObstructedError]
 """For each file its path relative to mailbox/, or why it could not be moved."""
 
 
-def deliver(target: Path, name: str, raw: bytes) -> str:
+def deliver(target: Path, name: str, raw: bytes, *, below: Path | None = None) -> str:
     """Writes a message into a directory so that it appears there complete and durable, or not at all; its final name.
 
     A name that is used gets a suffix, unless the file there has the same bytes: then it is this message, delivered
-    before a crash. Raises WorldError; ValueError if `name` is hidden or no file name.
+    before a crash. No link is followed below the directory `below`, which is the parent of `target` unless it is said.
+    Raises WorldError; ValueError if `name` is hidden or no file name.
     """
-    return deliver_many(target, [(name, raw)])[0]
+    return deliver_many(target, [(name, raw)], below=below)[0]
 
 
-def deliver_many(target: Path, messages: Iterable[tuple[str, bytes]]) -> list[str]:
+def deliver_many(target: Path, messages: Iterable[tuple[str, bytes]], *, below: Path | None = None) -> list[str]:
     """`deliver` for many, with one fsync of the directory."""
-    with world_errors(f"write to {target}"), directory(target.parent, target.name) as fd:
+    root = below or target.parent
+    with world_errors(f"write to {target}"), directory(root, *target.relative_to(root).parts) as fd:
         names = [_deliver(fd, name, raw) for name, raw in messages]
         os.fsync(fd)
     return names
@@ -91,6 +100,20 @@ def reject_many(ws: Workspace, items: Sequence[tuple[Judged, Mapping[str, object
     return _file_all(ws, filings, taken)
 
 
+def require_places(ws: Workspace) -> None:
+    """Raises WorldError unless mail can be taken out of the inbox and put where it belongs: ask before judging any.
+
+    So a message is not accepted, and the work that it asks for not begun, while its file has nowhere to go.
+    """
+    for name in ("inbox", "archive", "rejected", "outbox"):
+        path = ws.mailbox / name
+        with world_errors(f"take mail, because of {path}"), directory(ws.root, "mailbox", name) as fd:
+            # also no on a read-only mount, and for root in a directory that was made immutable
+            if not os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
+                code = errno.EROFS if os.fstatvfs(fd).f_flag & os.ST_RDONLY else errno.EACCES
+                raise OSError(code, os.strerror(code))
+
+
 def _only(answers: Answers) -> str:
     answer = answers[0]
     if isinstance(answer, ObstructedError):
@@ -112,13 +135,25 @@ def _file_all(ws: Workspace, filings: Sequence[Filing], taken: Taken) -> Answers
             # each step for all before the next: so the disk works for all of them at once
             for move in moves:
                 move.claim(lambda path: path in given or taken(path))
-            for move in moves:
-                move.check()
+            _check(moves)
             answers += [_finish(move) for move in moves]
             given.update(answer for answer in answers[-len(wave) :] if isinstance(answer, str))
         for fd in (*targets.values(), inbox):
             os.fsync(fd)
     return answers
+
+
+def _check(moves: Sequence[Move]) -> None:
+    """Sorts out what is not what was judged, and makes the others durable: one by one, or many in one go."""
+    together = len(moves) > _MANY and syncing.sync_reports_errors()
+    if not together:
+        for move in moves:
+            move.begin_writing()
+    for move in moves:
+        move.check(durable=not together)
+    if together:
+        for place in {os.fstat(move.place).st_dev: move.place for move in moves if move.place is not None}.values():
+            syncing.sync_file_system(place)
 
 
 def _finish(move: Move) -> str | ObstructedError:
@@ -150,3 +185,21 @@ def _target(ws: Workspace, place: str) -> Iterator[int]:
                 os.fsync(fd)
     with directory(ws.root, "mailbox", *place.split("/")) as fd:
         yield fd
+
+
+def read_message(ws: Workspace, path: str, most: int = _LARGEST) -> bytes | None:
+    """A message by its path below mailbox/, at most `most` bytes of it; None when it is not there. Raises nothing."""
+    place = PurePosixPath(path)
+    if place.is_absolute() or ".." in place.parts:
+        return None
+    try:
+        with directory(ws.mailbox, *place.parent.parts) as fd:
+            file = open_regular(fd, place.name)
+            if file is None:
+                return None
+            try:
+                return read_up_to(file, most)
+            finally:
+                os.close(file)
+    except OSError:
+        return None

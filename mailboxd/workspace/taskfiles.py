@@ -33,6 +33,7 @@ from mailboxd.workspace.names import clash_name, first_free
 from mailboxd.workspace.settled import Unsettled, read_settled
 
 TASK_FILE = "task.md"
+ARCHIVE = ".archive"
 
 _MAX_BYTES = 16 << 20
 _READ_AT_ONCE = 32 << 20
@@ -113,10 +114,10 @@ class TaskFiles:
             self._waiting = {local_id: waits for local_id, waits in self._waiting.items() if local_id in present}
         return found
 
-    def exists(self, local_id: str) -> bool:
-        """Whether something stands in the place of this task.md. Raises WorldError."""
+    def missing(self, among: Iterable[str]) -> set[str]:
+        """Those of these local ids in the place of whose task.md nothing stands. Raises WorldError."""
         with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
-            return is_id(local_id) and _status(tasks, local_id) is not None
+            return {local_id for local_id in among if not is_id(local_id) or _status(tasks, local_id) is None}
 
     def remember(self, local_id: str, stamp: Stamp) -> None:
         """This is how the file was when it was last rendered or dealt with: only another stamp is a change."""
@@ -161,6 +162,31 @@ class TaskFiles:
         if raw is None:
             self.forget(local_id)
         return f"tasks/{local_id}/{kept}"
+
+    def directories(self) -> list[str]:
+        """The local ids that have a directory below tasks/. Raises WorldError."""
+        with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
+            return sorted(_directories(tasks))
+
+    def put_away(self, local_id: str) -> str | None:
+        """Moves the whole directory of a task to tasks/.archive/; its new path relative to the root.
+
+        None if it cannot be moved now: it is gone, or somebody has put something else in its place. Raises WorldError.
+        """
+        with world_errors(f"write to {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
+            with suppress(FileExistsError):
+                os.mkdir(ARCHIVE, 0o700, dir_fd=tasks)
+            with directory(self._ws.root, "tasks", ARCHIVE) as archive:
+                free = first_free(lambda number: look(archive, clash_name(local_id, "0", number)) is not None)
+                name = clash_name(local_id, "0", free)
+                try:
+                    move(tasks, local_id, archive, name)
+                except (FileNotFoundError, FileExistsError):
+                    return None
+                os.fsync(archive)
+            os.fsync(tasks)
+        self.forget(local_id)
+        return f"tasks/{ARCHIVE}/{name}"
 
     @contextmanager
     def _directory(self, local_id: str, *, make: bool) -> Iterator[int]:

@@ -40,6 +40,8 @@ PROBE_NAME = ".mailboxd-probe"
 _PROBE_EVERY = 30.0
 """Seconds between two proofs that we hear, and between two attempts to hear again."""
 
+_STOP_PATIENCE = 2.0
+"""Seconds for an observer to end. One that stumbled waits for ever for an event, hears nothing, and harms nobody."""
 _PROBE_PATIENCE = 5.0
 """Seconds until an unheard probe means that we are deaf."""
 
@@ -67,13 +69,17 @@ class Watcher:
     """Calls `poke` (from another thread) whenever an inbox or a task file may have changed.
 
     `poke` must only set a flag or write a byte. Nothing here raises because of what the directories look like: what
-    cannot be watched has to be scanned on a timer, and `reason` says why.
+    cannot be watched has to be scanned on a timer, and `reason` says why. `polls`: why it is no use to listen at all.
+    `mail` is called in place of `poke` where it was the inbox: tasks/ may hold a lot that need not be looked at then.
     """
 
-    def __init__(self, ws: Workspace, poke: Callable[[], None]) -> None:
-        mail = _Tree(ws.mailbox, ws.inbox, lambda event: _concerns_inbox(event, ws.inbox))
-        tasks = _Tree(ws.tasks, ws.tasks, lambda event: _concerns_tasks(event, ws.tasks))
-        self._ears = (_Ear(mail, poke), _Ear(tasks, poke))
+    def __init__(
+        self, ws: Workspace, poke: Callable[[], None], polls: str = "", mail: Callable[[], None] | None = None
+    ) -> None:
+        inbox = _Tree(ws.root, ws.mailbox, ws.inbox, lambda event: _concerns_inbox(event, ws.inbox))
+        tasks = _Tree(ws.root, ws.tasks, ws.tasks, lambda event: _concerns_tasks(event, ws.tasks))
+        self._ears: tuple[_Ear, ...] = () if polls else (_Ear(inbox, mail or poke), _Ear(tasks, poke))
+        self._polls = polls
 
     def start(self, now: float) -> None:
         """Begins to listen. `now` is seconds, of any clock that is used for `check` too."""
@@ -89,10 +95,14 @@ class Watcher:
         missed = [ear.check(now) for ear in self._ears]
         return any(missed)
 
+    def inbox_was_replaced(self) -> bool:
+        """Whether the inbox is another directory than at the last time of asking, and is listened to anew."""
+        return any(ear.was_replaced() for ear in self._ears[:1])
+
     @property
     def reason(self) -> str:
         """Why we are deaf, in a sentence for the operator; empty if we are not."""
-        return "; ".join(ear.reason for ear in self._ears if ear.reason)
+        return self._polls or "; ".join(ear.reason for ear in self._ears if ear.reason)
 
     @property
     def healthy(self) -> bool:
@@ -109,8 +119,9 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """What one ear listens to: the tree below `top`, proven by a file in `probed`."""
+    """What one ear listens to: the tree below `top`, proven by a file in `probed`, both below the workspace `root`."""
 
+    root: Path
     top: Path
     probed: Path
     concerns: Callable[[FileSystemEvent], bool]
@@ -122,6 +133,7 @@ class _Ear(FileSystemEventHandler):
         self._poke = poke
         self._observer: InotifyObserver | None = None
         self._listens_to: _Identity = None
+        self._known: _Identity = None
         self._disturbed = False
         self._tried_at = 0.0
         self._probed_at = 0.0
@@ -162,15 +174,22 @@ class _Ear(FileSystemEventHandler):
             self._deaf = f"{self._tree.top} is not watched: {_LIMITS.get(error.errno or 0, error.strerror)}"
         else:
             self._probe(now)
+        self._known = self._known or self._listens_to
+
+    def was_replaced(self) -> bool:
+        before, self._known = self._known, self._listens_to or self._known
+        return before != self._known
 
     def disarm(self) -> None:
         observer, self._observer = self._observer, None
         if observer is None:
             return
-        with suppress(OSError, RuntimeError):  # its parts may have died before, or have never lived
+        # its parts may have died before, or have never lived; and its books are wrong (KeyError) when a directory was
+        # exchanged for another while it read them (measured with watchdog 6 and 7)
+        with suppress(OSError, RuntimeError, KeyError):
             observer.stop()
         if observer.is_alive():
-            observer.join()
+            observer.join(_STOP_PATIENCE)
 
     def check(self, now: float) -> bool:
         replaced = self._disturbed or self._identity() != self._listens_to
@@ -198,7 +217,7 @@ class _Ear(FileSystemEventHandler):
         self._probed_at = now
         self._heard.clear()
         try:
-            with directory(self._tree.probed.parent, self._tree.probed.name) as fd:
+            with directory(self._tree.root, *self._tree.probed.relative_to(self._tree.root).parts) as fd:
                 with suppress(FileNotFoundError):  # a crash left it
                     os.unlink(PROBE_NAME, dir_fd=fd)
                 os.close(os.open(PROBE_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=fd))

@@ -14,7 +14,9 @@ from mailboxd.agents.discovery import (
     Peer,
     parse_agents,
     parse_allowed,
+    parse_config_file,
     parse_messaging,
+    parse_rules,
     parse_version,
 )
 from tests.agents.recorded import printed, recorded
@@ -128,6 +130,40 @@ def test_messaging_patterns(rule: dict[str, object], permitted: bool) -> None:
     assert messaging is not None
     assert messaging.permits("one", "two") is permitted
     assert messaging.permits("self", "Self")
+
+
+def test_rules_say_what_agents_are_for_and_how_many_turns_the_gateway_runs() -> None:
+    rules = parse_rules(recorded("config-get-agents"), "beta")
+    assert rules is not None
+    assert rules.allowed.agents == frozenset({"alpha", "gamma"})
+    assert rules.lane == 8
+    config = {
+        "entries": {
+            "A": {"description": "finds sources", "identity": {"theme": "a heron"}},
+            "b": {"identity": {"theme": "writes"}},
+            "c": {"identity": {"theme": 7}, "description": " "},
+        }
+    }
+    found = parse_rules(printed(config), "a")
+    assert found is not None
+    assert (dict(found.roles), found.lane) == ({"a": "finds sources; a heron", "b": "writes"}, None)
+    older = parse_rules(printed({"list": [{"id": "A", "identity": {"theme": "x"}}]}), "a")
+    assert older is not None
+    assert dict(older.roles) == {"a": "x"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "path"),
+    [
+        (printed({"path": "/srv/openclaw.json"}), "/srv/openclaw.json"),
+        (printed({"path": "relative"}), ""),
+        (printed({"path": 7}), ""),
+        (printed({"path": "/x"}, rc=1), ""),
+        (recorded("err-gateway-down"), ""),
+    ],
+)
+def test_where_the_configuration_lies(answer: Exit, path: str) -> None:
+    assert parse_config_file(answer) == path
 
 
 @given(st.sampled_from([0, 1, None]), st.binary(max_size=100))

@@ -22,7 +22,7 @@ from mailboxd.agents.ledger import (
     resolve,
 )
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.core.inputs import Aborted, Failed, Permanence, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Failed, Permanence, Succeeded, Unknown
 from tests.agents.recorded import printed, recorded
 
 OPENCLAW = OpenClaw(("openclaw",))
@@ -46,6 +46,7 @@ def answer(status: LedgerStatus, **fields: object) -> LedgerAnswer:
         ("tasks-show-failed", LedgerStatus.FAILED),
         ("tasks-show-cancelled", LedgerStatus.ABORTED),
         ("tasks-show-after-crash", LedgerStatus.INTERRUPTED),
+        ("tasks-show-gateway-down", LedgerStatus.INTERRUPTED),
         ("tasks-show-timed-out", LedgerStatus.TIMED_OUT),
         ("err-gateway-down", LedgerStatus.UNAVAILABLE),
         ("version", LedgerStatus.UNAVAILABLE),
@@ -158,11 +159,40 @@ def test_a_running_turn_is_waited_for_as_long_as_patience_lasts() -> None:
 
 @pytest.mark.parametrize("status", [LedgerStatus.INTERRUPTED, LedgerStatus.LOST])
 def test_after_a_crash_of_the_gateway_its_own_rerun_is_waited_for(status: LedgerStatus) -> None:
-    assert resolve(OPENCLAW, replace(LOST, waited=5), answer(status)) == AskAgain(40)
-    outcome = resolve(OPENCLAW, SETTLED, answer(status, tool_use_count=2))
+    """45 s from when the gateway answers again: one that is down for an hour runs the turn again after the hour."""
+    gone = answer(status, tool_use_count=2)
+    assert resolve(OPENCLAW, SETTLED, gone) == FetchReply(
+        OPENCLAW.history_argv(LOST.session_key), ReplySource.HISTORY, "r1"
+    )
+    assert resolve(OPENCLAW, SETTLED, gone, Fetched(ReplySource.HISTORY, answered=False)) == AskAgain(30)
+    back = replace(SETTLED, ready_for=5)
+    assert resolve(OPENCLAW, back, gone) == AskAgain(40)
+    assert resolve(OPENCLAW, back, answer(LedgerStatus.RUNNING)) == AskAgain(15)  # it does run it again
+    outcome = resolve(OPENCLAW, replace(back, ready_for=46), gone)
     assert isinstance(outcome, Unknown)
     assert outcome.looked_up
     assert "2 tool calls" in outcome.error
+
+
+def test_a_gateway_that_does_not_come_back_is_given_up_with_the_patience() -> None:
+    silent = Fetched(ReplySource.HISTORY, answered=False)
+    outcome = resolve(OPENCLAW, replace(LOST, waited=580), answer(LedgerStatus.INTERRUPTED), silent)
+    assert outcome == Unknown("the gateway went away during the turn and is not back", "r1", looked_up=True)
+
+
+def test_the_row_of_a_turn_that_was_heard_before_says_nothing_of_the_lost_one() -> None:
+    """A synthesis runs in the session of the plan: if it never arrived, the latest row there is the plan's."""
+    lost = replace(SETTLED, heard="r1")
+    row = answer(LedgerStatus.SUCCEEDED)
+    asked = resolve(OPENCLAW, lost, row)
+    assert isinstance(asked, FetchReply)
+    outcome = resolve(OPENCLAW, lost, row, Fetched(ReplySource.HISTORY, answered=True, text="the plan"))
+    assert isinstance(outcome, Failed)
+    assert not outcome.started
+    again = resolve(OPENCLAW, lost, answer(LedgerStatus.SUCCEEDED, run_id="r2"))
+    assert again == FetchReply(OPENCLAW.history_argv(LOST.session_key), ReplySource.HISTORY, "r2")
+    accepted = resolve(OPENCLAW, replace(lost, run_id="r2"), row)
+    assert isinstance(accepted, Unknown)
 
 
 def test_a_turn_without_a_row_never_started_once_the_gateway_says_that_its_session_is_empty() -> None:
@@ -218,15 +248,24 @@ fetches = st.none() | st.builds(
     st.floats(0, 2000),
     st.floats(0, 1000),
     fetches,
+    st.none() | st.floats(0, 100),
+    st.booleans(),
 )
 def test_a_lookup_comes_to_an_end_and_invents_nothing(
-    status: LedgerStatus, row: str | None, run: str | None, waited: float, patience: float, fetched: Fetched | None
+    status: LedgerStatus,
+    row: str | None,
+    run: str | None,
+    waited: float,
+    patience: float,
+    fetched: Fetched | None,
+    ready: float | None,
+    heard: bool,
 ) -> None:
-    lost = Lost("k", run, waited, patience)
+    lost = Lost("k", run, waited, patience, "r1" if heard else None, ready)
     result = resolve(OPENCLAW, lost, LedgerAnswer(status, row), fetched)
     if isinstance(result, AskAgain):
         assert 0 < result.after_seconds <= 45
-        assert waited < max(patience, 45)
+        assert waited < max(patience, 45) or (ready is not None and ready < 45)
     elif isinstance(result, FetchReply):
         assert fetched is None or fetched.source is ReplySource.HISTORY
     elif isinstance(result, Unknown):
@@ -234,7 +273,7 @@ def test_a_lookup_comes_to_an_end_and_invents_nothing(
     elif isinstance(result, Succeeded):
         assert status is LedgerStatus.SUCCEEDED
     elif isinstance(result, Failed) and not result.started:
-        assert status is LedgerStatus.NOT_FOUND
+        assert status is LedgerStatus.NOT_FOUND or (heard and row == "r1")
         assert run is None
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
+from mailboxd.agents.inside import inside_agent, marked
 from mailboxd.agents.openclaw import (
     MAX_MESSAGE_BYTES,
     OpenClaw,
     child_environment,
-    inside_agent,
     refuse_message,
 )
-from mailboxd.core.inputs import Permanence
+from mailboxd.core.outcomes import Permanence
 from mailboxd.core.terms import is_id
 
 OPENCLAW = OpenClaw(("openclaw",))
@@ -100,5 +100,7 @@ def test_the_mark_of_an_agents_shell_is_never_stripped() -> None:
     assert inside_agent(environ)
     assert inside_agent(child_environment(environ))
     assert inside_agent({"OPENCLAW_SUBAGENT_EXEC": "1"})
-    assert not inside_agent({"OPENCLAW_SHELL": "acp-client"})
+    assert all(inside_agent({"OPENCLAW_SHELL": shell}) for shell in ("acp", "acp-client", "whatever comes"))
+    assert not inside_agent({"OPENCLAW_SHELL": "tui-local"})
+    assert inside_agent(marked({}))
     assert not inside_agent({})

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.outcome import classify
-from mailboxd.core.inputs import Aborted, Failed, Permanence, Succeeded, Unknown
-from mailboxd.core.types import Usage
+from mailboxd.core.outcomes import Aborted, Failed, Permanence, Succeeded, Unknown
+from mailboxd.core.usage import Usage
 from tests.agents.recorded import printed, recorded
 
 OK: dict[str, Any] = json.loads(recorded("ok").stdout)
@@ -96,6 +96,20 @@ def test_a_timeout_while_a_tool_runs_is_a_failure_although_openclaw_says_ok() ->
     assert "timed out" in outcome.error
 
 
+@pytest.mark.parametrize("case", ["err-empty", "ok-no-payloads"])
+def test_an_agent_that_gave_no_answer_has_heard_all_the_same(case: str) -> None:
+    """Empty or NO_REPLY twice: an error since 2026.9, `payloads: []` with exit status 0 on 2026.8.2."""
+    outcome = classify(recorded(case) if case == "err-empty" else with_payloads(finalAssistantVisibleText=""))
+    assert isinstance(outcome, Failed)
+    assert outcome.silent
+
+
+def test_a_failure_of_another_kind_is_not_silence() -> None:
+    assert not any(
+        failed(case).silent for case in ("err-500", "err-timeout", "ok-but-tool-timeout", "err-gateway-down")
+    )
+
+
 @pytest.mark.parametrize("payloads", [[], [{"text": "x", "isError": True}], [{"text": " "}], ["x"], [None]])
 def test_no_answer_is_a_failure(payloads: list[object]) -> None:
     outcome = classify(with_payloads(*payloads, finalAssistantVisibleText=""))
@@ -112,6 +126,8 @@ def test_no_answer_is_a_failure(payloads: list[object]) -> None:
         ("err-429", Permanence.TRANSIENT, 30, "rate limit"),
         ("err-500", Permanence.TRANSIENT, 0, "HTTP 500"),
         ("err-cooldown", Permanence.TRANSIENT, 75, "Retry after about 1 minute"),
+        ("err-connection", Permanence.TRANSIENT, 0, "network connection error"),
+        ("err-context-overflow", Permanence.PERMANENT, 0, "context_overflow: 400 This model's maximum"),
         ("err-empty", Permanence.TRANSIENT, 0, "incomplete_turn"),
         ("err-timeout", Permanence.TRANSIENT, 0, "timed out; no tool had run"),
     ],
@@ -202,7 +218,7 @@ def test_an_abort_that_the_gateway_did_not_confirm_is_unknown() -> None:
 
 def test_an_unconfirmed_abort_of_the_other_wording_is_unknown_too() -> None:
     outcome = classify(Exit(143, b"", b"Interrupted by SIGTERM; Gateway run r-1 was not confirmed aborted.\n"))
-    assert outcome == Unknown("stopped, but the gateway did not confirm that the turn was aborted", run_id="r-1")
+    assert outcome == Unknown("stopped, but it was not confirmed that the turn was aborted", run_id="r-1")
 
 
 @pytest.mark.parametrize("rc", [-9, -15, 137, 1, 2, 127, 0, None])

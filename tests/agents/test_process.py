@@ -18,7 +18,7 @@ from mailboxd.agents import liveness
 from mailboxd.agents.callfiles import Exit, output_size, read_exit, write_prompt
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, NotStarted, State, adopt, spawn, state
-from mailboxd.core.inputs import Permanence, Unknown
+from mailboxd.core.outcomes import Permanence, Unknown
 from mailboxd.errors import WorldError
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "LC_ALL": "C"}

@@ -28,7 +28,7 @@ from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.scripted.ledger import Ledger, runs
 from mailboxd.agents.scripted.message import Message
-from mailboxd.core.inputs import Aborted, Failed, Permanence, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Failed, Permanence, Succeeded, Unknown
 
 REPOSITORY = Path(__file__).parents[2]
 STAND_IN = (sys.executable, "-m", "mailboxd.agents.scripted")

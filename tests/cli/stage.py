@@ -16,7 +16,8 @@ from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import RunTurn
-from mailboxd.core.inputs import NewTask, Outcome, Succeeded, TurnEnded
+from mailboxd.core.inputs import NewTask, TurnEnded
+from mailboxd.core.outcomes import Outcome, Succeeded
 from mailboxd.core.types import Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.engine import Engine
 from mailboxd.messages.answer import read_answer

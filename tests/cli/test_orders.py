@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.inputs import Failed, Permanence, Unknown
+from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.types import Policy
 from mailboxd.wake import NAME
 from tests.cli.stage import Stage, child
@@ -69,7 +69,7 @@ def test_an_order_wakes_the_daemon(stage: Stage, monkeypatch: pytest.MonkeyPatch
 def test_retry_carries_instructions_into_the_next_attempt(stage: Stage, tmp_path: Path) -> None:
     failed(stage)
     (tmp_path / "notes.md").write_text("They are on page 12.")
-    assert stage.run("retry", "job", "--instructions", "Mind:", "--file", str(tmp_path / "notes.md")).exit_code == 0
+    assert stage.run("retry", "job", "--note", "Mind:", "--instructions", str(tmp_path / "notes.md")).exit_code == 0
     assert stage.json("show", "job")["findings"].endswith("Mind:\n\nThey are on page 12.")
 
 
@@ -98,6 +98,46 @@ def test_unblock_wants_to_know_how(stage: Stage) -> None:
     result = stage.run("unblock", "job")
     assert result.exit_code == 2
     assert "--retry, --accept or --fail" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("order", "says"),
+    [
+        (["--retry"], "name a task"),
+        (["job", "--agent", "beta"], "about no task"),
+        (["--agent", "beta", "--budget-usd", "3"], "about no task"),
+        (["--agent", "no such", "--retry"], "is not an id"),
+        (["job", "--accept", "--budget-usd", "3"], "together with --retry"),
+        (["job", "--retry", "--budget-usd", "much"], "not an amount"),
+        (["job", "--retry", "--budget-tokens", "-5"], "out of range"),
+    ],
+)
+def test_unblock_refuses_what_makes_no_sense(stage: Stage, order: list[str], says: str) -> None:
+    stage.create("job")
+    result = stage.run("unblock", *order)
+    assert result.exit_code == 2
+    assert says in result.stderr
+
+
+def test_a_held_task_goes_on_with_a_larger_budget_and_only_with_one(stage: Stage) -> None:
+    stage.create("job", policy=Policy(budget_usd=0.0))
+    assert stage.json("show", "job")["held"].startswith("over budget")
+    assert stage.json("status")["blocked"][0]["kind"] == "budget"
+    refused = stage.run("unblock", "job", "--retry")
+    assert (refused.exit_code, "(over-budget)" in refused.stderr) == (1, True)
+    assert stage.run("unblock", "job", "--retry", "--budget-usd", "2.50").exit_code == 0
+    shown = stage.json("show", "job")
+    assert (shown["held"], shown["spent"]["budget_usd"]) == (None, 2.5)
+
+
+def test_new_instructions_say_which_way_they_take(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    told = stage.run("steer", "job", "Leave out", "the forecasts.")
+    assert told.exit_code == 0
+    assert "another turn of the same session" in told.stdout
+    assert "Leave out the forecasts." in stage.json("show", "job")["spec"]["instructions"]
+    assert stage.run("steer", "job").exit_code == 2
 
 
 def test_an_answer_lets_the_task_go_on(stage: Stage) -> None:
@@ -149,6 +189,7 @@ def test_retry_of_what_goes_well_is_refused_with_a_hint(stage: Stage) -> None:
     "order",
     [
         ["cancel", "job"], ["retry", "job"], ["unblock", "job", "--fail"], ["answer", "job", "x"],
+        ["steer", "job", "x"], ["unblock", "--agent", "beta"],
         ["send", "do it"], ["send", "--from", "human", "do it"],
     ],
 )  # fmt: skip

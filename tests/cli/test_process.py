@@ -50,7 +50,7 @@ def call(stage: Stage, *arguments: str, **options: str) -> subprocess.CompletedP
     environment = {**os.environ, **options}
     argv = [PROGRAM, *arguments]
     return subprocess.run(
-        argv, cwd=stage.ws.root, env=environment, capture_output=True, text=True, check=False, timeout=60
+        argv, cwd=stage.ws.root, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
 
 
@@ -126,7 +126,7 @@ def test_there_is_one_daemon_and_commands_work_beside_it(company: Stage) -> None
         cancelled = call(company, "cancel", "hang", "--json")
         assert json.loads(cancelled.stdout)["daemon"] == {"running": True}
         daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(timeout=30) == 0
+        assert daemon.wait(timeout=300) == 0
     assert company.phase("hang") == "cancelled"
 
 
@@ -150,7 +150,7 @@ def test_following_the_log_sees_another_process_and_ends_well_with_ctrl_c(stage:
         stage.create("new")
         lines_until(output, "new: created")
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=300) == 0
 
 
 def test_a_reader_that_goes_away_is_no_error(stage: Stage) -> None:
@@ -161,7 +161,7 @@ def test_a_reader_that_goes_away_is_no_error(stage: Stage) -> None:
         os.close(read)
         process = subprocess.Popen([PROGRAM, *verb.split()], cwd=stage.ws.root, stdout=write, stderr=subprocess.PIPE)
         os.close(write)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=300)
         assert errors == b"", verb
         assert process.returncode == 1
 
@@ -179,7 +179,7 @@ def test_colour_is_for_terminals_that_want_it(stage: Stage, variable: dict[str, 
     stage.start()
     master, terminal = os.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | variable
-    done = subprocess.run([PROGRAM, "ls"], cwd=stage.ws.root, env=environment, stdout=terminal, check=True, timeout=30)
+    done = subprocess.run([PROGRAM, "ls"], cwd=stage.ws.root, env=environment, stdout=terminal, check=True, timeout=300)
     os.close(terminal)
     shown = os.read(master, 65_536)
     os.close(master)

@@ -84,7 +84,7 @@ def test_verbs_options_and_tasks_are_completed(stage: Stage) -> None:
         completer = ShellComplete(program, session, "mailboxd", "_MAILBOXD_COMPLETE")
         return [item.value for item in completer.get_completions(list(words), incomplete)]
 
-    assert completed(incomplete="st") == ["status"]
+    assert completed(incomplete="sta") == ["status"]
     assert completed("show", incomplete="jo") == ["job", "job.a"]
     assert completed("show", "-w", "/nowhere", incomplete="jo") == []
     assert completed("show", incomplete="--js") == ["--json"]

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.inputs import Failed, Permanence, Unknown
+from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.terms import Gate
 from mailboxd.core.types import Policy
+from mailboxd.core.usage import Usage
+from mailboxd.pulse import Health
+from mailboxd.sdnotify import Notifier
 from mailboxd.workspace import lock
 from tests.cli.stage import NOW, Stage, child, task_of
 
@@ -58,7 +61,7 @@ def test_status_counts_what_is_open_and_says_what_happens_next(plan: Stage) -> N
 
 
 def test_status_names_the_daemon_that_runs(stage: Stage) -> None:
-    with lock.acquire(stage.ws, NOW):
+    with lock.acquire(stage.ws, NOW), Health(stage.ws, stage.clock, Notifier({}), "alpha"):
         found = stage.json("status")["daemon"]
         text = stage.run("status").stdout
     assert found["running"]
@@ -321,6 +324,19 @@ def test_why_a_task_waits_for_a_slot(stage: Stage) -> None:
     stage.start()
     line = stage.json("why", "two")["because"][-1]
     assert (line["kind"], line["text"]) == ("slot", f"waits for a slot; busy: alpha with one since {NOW}")
+
+
+def test_show_names_openclaws_own_records_and_what_an_attempt_used(stage: Stage) -> None:
+    stage.create("job")
+    stage.start()
+    used = Usage(10, 5, 0.25)
+    stage.end_turn("job", Failed("overloaded", usage=used, run_id="run_9", session_ref="ses_9"))
+    (attempt,) = stage.json("show", "job")["attempts"]
+    assert (attempt["run_id"], attempt["session_ref"]) == ("run_9", "ses_9")
+    assert attempt["usage"] == {"input_tokens": 10, "output_tokens": 5, "cost_usd": 0.25}
+    shown = stage.run("show", "job").output
+    assert "In OpenClaw" in shown
+    assert "run_9" in shown
 
 
 def test_why_an_outcome_is_unknown(stage: Stage) -> None:

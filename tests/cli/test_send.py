@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.cli.sending import Draft, compose, slug
-from mailboxd.core.inputs import Failed, Permanence
+from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.terms import is_id
 from mailboxd.errors import MessageError
 from mailboxd.intake import Intake

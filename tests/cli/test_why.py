@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.picture import Occupied, Pending, Picture, Sign, Standing, Try
+from mailboxd.core.picture import Cause, Occupied, Pending, Picture, Sign, Standing, Try
+from mailboxd.core.schedule import Room
 from mailboxd.core.terms import AttemptStatus, Phase, Waiting
-from mailboxd.core.why import Cause, cause_of, explain
+from mailboxd.core.times import plus
+from mailboxd.core.why import cause_of, explain
 
 NOW = "2026-11-21T12:00:00.000Z"
 LATER = "2026-11-21T12:30:00.000Z"
@@ -39,9 +41,27 @@ def told(first: Standing, *others: Standing) -> list[tuple[int, str, str]]:
 
 
 def test_a_weak_spec_says_what_it_lacks() -> None:
-    cause = alone(standing("a", Phase.SPEC_DRAFT, missing=("goal", "acceptance_criteria")))
-    assert (cause.kind, cause.text) == ("spec", "its spec lacks: goal, acceptance_criteria")
+    cause = alone(standing("a", Phase.SPEC_DRAFT, reason="its spec is weak: it has no goal; boss was asked"))
+    assert (cause.kind, cause.text) == ("spec", "its spec is weak: it has no goal; boss was asked")
+    assert "mailboxd spec a --edit" in cause.hint
     assert not cause.then
+
+
+def test_a_spec_that_is_drafted_says_by_whom_and_until_when() -> None:
+    order = Pending("run_turn", "main", NOW)
+    cause = alone(standing("a", Phase.SPEC_DRAFT, reason="its spec is weak", pending=(order,), timeout=600))
+    assert (cause.kind, cause.text, cause.at) == ("draft", "its spec is weak; main drafts it", plus(NOW, 600))
+    paused = replace(order, not_before=plus(NOW, 60))
+    cause = alone(standing("a", Phase.SPEC_DRAFT, reason="its spec is weak", pending=(paused,), timeout=600))
+    assert (cause.at, cause.then) == (plus(NOW, 60), "main drafts it again")
+
+
+def test_a_gate_says_that_checks_run_and_that_a_reviewer_is_asked_again() -> None:
+    cause = alone(standing("a", Phase.SPEC_GATE, pending=(Pending("run_check", "", NOW),)))
+    assert (cause.kind, cause.text) == ("check", "1 of its checks is to be run")
+    paused = Pending("run_turn", "critic", NOW, plus(NOW, 60))
+    cause = alone(standing("a", Phase.QUALITY_GATE, silent=("critic",), pending=(paused,), timeout=600))
+    assert (cause.at, cause.then) == (plus(NOW, 60), "critic is asked again")
 
 
 def test_a_gate_names_the_reviewers_that_have_not_spoken() -> None:
@@ -107,6 +127,28 @@ def test_a_slot_names_the_calls_that_occupy_the_agent() -> None:
     assert (cause.kind, cause.text) == ("slot", f"waits for a slot; busy: alpha with mine since {EARLIER}")
 
 
+def test_a_slot_says_how_many_are_taken_and_a_turn_that_was_ordered_but_not_started_waits_for_one_too() -> None:
+    calls = (Occupied("gamma", "other", EARLIER, "trn_1"), Occupied("alpha", "mine", NOW, "trn_2"))
+    room = Room(1, ("trn_1",))
+    ready = cause_of(standing("b"), replace(picture(calls=calls), room=room))
+    words = f"waits for a slot (1 of 1 are taken); busy: gamma with other since {EARLIER}"
+    assert (ready.kind, ready.text) == ("slot", words)
+    pending = (Pending("run_turn", "alpha", NOW, id="trn_2"),)
+    mine = standing("mine", Phase.EXECUTING, attempts=(tried(Waiting.TURN),), pending=pending, timeout=60)
+    ordered = cause_of(mine, replace(picture(mine, calls=calls), room=room))
+    assert (ordered.kind, ordered.text) == ("slot", f"its turn {words}")
+    started = cause_of(mine, replace(picture(mine, calls=calls), room=Room(2, ("trn_1", "trn_2"))))
+    assert started.kind == "turn"
+
+
+def test_memory_is_named_with_numbers_when_it_is_what_a_task_waits_for() -> None:
+    room = Room(4, ("trn_1",), free_bytes=100 << 20, call_bytes=215 << 20)
+    calls = (Occupied("gamma", "other", EARLIER, "trn_1"),)
+    cause = cause_of(standing("b"), replace(picture(calls=calls), room=room))
+    words = f"waits for memory: 100 MiB are free, a call takes 215 MiB; busy: gamma with other since {EARLIER}"
+    assert (cause.kind, cause.text) == ("memory", words)
+
+
 def test_a_task_whose_children_do_the_work_needs_no_slot() -> None:
     assert alone(standing("a", coordinates=True), (Occupied("alpha", "mine", EARLIER),)).kind == "ready"
 
@@ -132,9 +174,11 @@ def test_a_peer_that_owes_a_reply_has_a_lease() -> None:
 
 def test_an_unknown_outcome_says_how_to_check() -> None:
     pending = (Pending("look_up", "beta", NOW, LATER),)
-    cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.LOOKUP),), pending=pending))
-    assert (cause.kind, cause.at) == ("lookup", LATER)
+    cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.LOOKUP),), pending=pending, timeout=600))
+    assert (cause.kind, cause.at) == ("lookup", "2026-11-21T12:12:00.000Z")
+    assert cause.then == "without an answer its outcome counts as unknown"
     assert "run run_7" in cause.text
+    assert f"next at {LATER}" in cause.text
     assert cause.hint == "openclaw tasks show agent:beta:mailboxd:x-1-0 --json"
 
 

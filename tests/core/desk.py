@@ -12,33 +12,23 @@ from typing import Any
 import pytest
 
 from mailboxd.clock import ManualClock
+from mailboxd.core.actions import Action, ActionKind
 from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn
 from mailboxd.core.events import Event, Role
-from mailboxd.core.inputs import (
-    Answer,
-    Cancel,
-    Input,
-    NewTask,
-    Outcome,
-    Planned,
-    Redispatch,
-    Results,
-    Retry,
-    Reviewed,
-    Succeeded,
-    TurnEnded,
-    Unblock,
-)
+from mailboxd.core.inputs import Cancel, Input, NewTask, Redispatch, Retry, TurnEnded, Unblock
+from mailboxd.core.outcomes import Answer, Outcome, Planned, Results, Reviewed, Succeeded
 from mailboxd.core.terms import Phase, Turn, Verdict
 from mailboxd.core.types import Attempt, Origin, Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.view import Limits
-from mailboxd.engine import Engine, Settings
+from mailboxd.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.ids import Ids
+from mailboxd.settings import Settings
 from mailboxd.store import log
 from mailboxd.store.store import Order, Store
 
 DONE = Results("done")
+PUBLISH = Action("publish", ActionKind.COMMAND, argv=("make", "publish"))
 
 
 def child(key: str, agent: str | Sequence[str] = "self", *needs: str, **fields: Any) -> PlannedChild:

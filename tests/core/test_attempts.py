@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mailboxd.core.effects import LookUp, RunTurn, Send
+from mailboxd.core.events import Kind
 from mailboxd.core.inputs import (
+    Cancel,
+    Clarification,
+    Progress,
+    Remedy,
+    Reply,
+    Retry,
+    Start,
+    TurnEnded,
+    Unblock,
+)
+from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
     Answer,
-    Cancel,
-    Clarification,
     Failed,
     Failure,
     Outcome,
     Planned,
-    Progress,
     Question,
-    Remedy,
-    Reply,
     Results,
-    Retry,
-    Start,
     Succeeded,
-    TurnEnded,
-    Unblock,
     Unknown,
     Unreadable,
 )
 from mailboxd.core.terms import AttemptStatus, Gate, Phase, Turn, Verdict, Waiting
-from mailboxd.core.types import Policy
-from tests.core.desk import DONE, Desk, again, child, plan, refused, with_policy
+from mailboxd.core.types import Policy, Spec
+from tests.core.desk import DONE, PUBLISH, Desk, again, child, plan, refused, with_policy
 
 
 def given_to_bob(policy: Policy | None = None) -> Desk:
@@ -147,7 +152,7 @@ def test_a_turn_of_an_older_attempt_is_recorded_and_changes_nothing() -> None:
     desk.ends("t", Failed("overloaded"))
     desk.wait(100)
     events = desk.hear("t", TurnEnded(Turn.WORK, old, "main", Succeeded("late"), Results("late")))
-    assert [event.kind.value for event in events] == ["reply.late"]
+    assert [event.kind.value for event in events] == ["turn.ended", "reply.late"]
     assert (desk.phase(), desk.task("t").result, desk.attempt().ordinal) == (Phase.EXECUTING, "", 2)
 
 
@@ -178,7 +183,7 @@ def test_once_a_peer_has_acknowledged_by_message_the_end_of_the_call_does_not_gi
     desk.give(plan=plan(child("a", "bob")))
     desk.hear("t.a", reply(desk, Acknowledged()))
     events = desk.ends("t.a", outcome)
-    assert [event.kind.value for event in events] == ["reply.late"]
+    assert [event.kind.value for event in events if event.kind is not Kind.TURN_ENDED] == ["reply.late"]
     assert (desk.phase("t.a"), desk.attempt("t.a").waiting_for) == (Phase.EXECUTING, Waiting.REPLY)
     assert desk.orders(RunTurn) == []
 
@@ -286,7 +291,8 @@ def test_a_question_goes_to_the_sender_and_its_answer_into_the_same_session() ->
     assert desk.task("t").reason == "asked boss: Which colour?"
     desk.hear("t", Clarification("boss", "Red."))
     (turn,) = desk.orders(RunTurn)
-    assert (turn.session_key, turn.note, turn.attempt_id) == (session, "Red.", desk.attempt().id)
+    said = "The answer of boss to your question:\n> Red."
+    assert (turn.session_key, turn.note, turn.attempt_id) == (session, said, desk.attempt().id)
 
 
 def test_an_answer_counts_only_from_whoever_was_asked() -> None:
@@ -434,15 +440,16 @@ def test_cancelled_work_that_is_dispatched_again_stays_cancelled() -> None:
 
 def test_planned_actions_are_those_of_the_spec_and_of_the_latest_result() -> None:
     desk = Desk()
-    desk.give(planned_actions="- archive")
-    desk.ends("t", Results("done", planned_actions="- publish"))
-    assert (desk.phase(), desk.task("t").planned_actions) == (Phase.AWAITING_APPROVAL, "- archive\n- publish")
+    archive = replace(PUBLISH, id="archive", argv=("make", "archive"))
+    desk.give(spec=Spec("t", "Do it.", expected_output="It.", planned_actions=(archive,)))
+    desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
+    assert (desk.phase(), desk.task("t").planned_actions) == (Phase.AWAITING_APPROVAL, (archive, PUBLISH))
 
 
 def test_what_rework_no_longer_plans_is_no_longer_asked_for() -> None:
     desk = Desk(with_policy(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("rex",)))
     desk.give()
-    desk.ends("t", Results("done", planned_actions="- publish"))
+    desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
     desk.reviews("t", "rex", Verdict.CHANGES_REQUESTED)
     desk.done("t")
     desk.reviews("t", "rex", Verdict.APPROVED)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mailboxd.core.effects import RunTurn
-from mailboxd.core.inputs import Failed, Remedy, Results, Reviewed, Steer, Succeeded, TurnEnded, Unblock, Unreadable
-from mailboxd.core.terms import Gate, Phase, Turn, Verdict
+from mailboxd.core.effects import LookUp, RunTurn, StopTurns
+from mailboxd.core.inputs import Remedy, Steer, TurnEnded, Unblock
+from mailboxd.core.outcomes import Aborted, Failed, Results, Reviewed, Succeeded, Unknown, Unreadable
+from mailboxd.core.terms import Gate, Phase, Quorum, Turn, Verdict
+from mailboxd.store import log
 from tests.core.desk import DONE, Desk, again, child, plan, with_policy
 
 APPROVED, CHANGES, BLOCKED = Verdict.APPROVED, Verdict.CHANGES_REQUESTED, Verdict.BLOCKED
@@ -98,8 +100,8 @@ def test_an_approval_of_an_earlier_attempt_does_not_pass_the_next_one() -> None:
     assert desk.phase() is Phase.CIRCUIT_OPEN
 
 
-@pytest.mark.parametrize("said", [Unreadable("no verdict", "hm"), Results("looks fine"), Failed("overloaded")])
-def test_a_review_that_cannot_be_read_is_asked_for_once_more_and_then_blocks(said: Unreadable | Failed) -> None:
+@pytest.mark.parametrize("said", [Unreadable("no verdict", "hm"), Results("looks fine")])
+def test_a_review_that_cannot_be_read_is_asked_for_once_more_and_then_blocks(said: Unreadable | Results) -> None:
     desk = at_gate(Gate.QUALITY_GATE, "rex")
     desk.ends("t", said)
     assert desk.phase() is Phase.QUALITY_GATE
@@ -117,15 +119,15 @@ def review_by(desk: Desk, agent: str, verdict: Verdict = APPROVED) -> list[str]:
 
 def test_a_review_that_nobody_asked_for_changes_nothing() -> None:
     desk = at_gate(Gate.SPEC_GATE, "rex")
-    assert review_by(desk, "eve") == ["reply.late"]
-    assert review_by(desk, "main") == ["reply.late"]
+    assert review_by(desk, "eve") == ["turn.ended", "reply.late"]
+    assert review_by(desk, "main") == ["turn.ended", "reply.late"]
     assert desk.phase() is Phase.SPEC_GATE
 
 
 def test_a_reviewer_speaks_once_per_attempt() -> None:
     desk = at_gate(Gate.SPEC_GATE, "rex", "uma")
     desk.reviews("t", "rex", BLOCKED)
-    assert review_by(desk, "rex", APPROVED) == ["reply.late"]
+    assert review_by(desk, "rex", APPROVED) == ["turn.ended", "reply.late"]
     desk.reviews("t", "uma", APPROVED)
     assert desk.phase() is Phase.CIRCUIT_OPEN
 
@@ -135,13 +137,98 @@ def test_a_reviewer_speaks_once_per_attempt() -> None:
     [
         ((), "no reviewer other than the executor is named"),
         (("main",), "no reviewer other than the executor is named"),
-        (("MAIN", "rex"), "the executor main is named as its own reviewer"),
+        (("MAIN", "Main"), "no reviewer other than the executor is named"),
     ],
 )
 def test_nobody_reviews_what_he_made(reviewers: tuple[str, ...], reason: str) -> None:
     desk = at_gate(Gate.QUALITY_GATE, *reviewers)
     assert (desk.phase(), desk.orders(RunTurn)) == (Phase.QUALITY_GATE, [])
     assert reason in desk.task("t").reason
+
+
+def test_of_several_reviewers_those_who_did_the_work_are_left_out_on_record() -> None:
+    desk = at_gate(Gate.QUALITY_GATE, "MAIN", "rex", "REX")
+    assert [turn.agent for turn in desk.orders(RunTurn)] == ["rex"]
+    notes = [r.event.data["note"] for r in log.read(desk.store.db, desk.task("t").id) if "note" in r.event.data]
+    assert "quality_gate: MAIN does not review it, for the work is theirs" in notes
+    desk.reviews("t", "rex", APPROVED)
+    assert desk.phase() is Phase.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("quorum", "verdicts", "phase"),
+    [
+        (Quorum.ALL, "aa", None),
+        (Quorum.ALL, "aaa", Phase.COMPLETED),
+        (Quorum.ALL, "aac", Phase.EXECUTING),
+        (Quorum.MAJORITY, "a", None),
+        (Quorum.MAJORITY, "aa", Phase.COMPLETED),
+        (Quorum.MAJORITY, "baa", Phase.COMPLETED),
+        (Quorum.MAJORITY, "cc", None),
+        (Quorum.MAJORITY, "cca", Phase.EXECUTING),
+        (Quorum.MAJORITY, "cba", Phase.CIRCUIT_OPEN),
+        (Quorum.ANY, "a", Phase.COMPLETED),
+        (Quorum.ANY, "ca", Phase.COMPLETED),
+        (Quorum.ANY, "cb", None),
+        (Quorum.ANY, "ccc", Phase.EXECUTING),
+        (Quorum.ANY, "bcc", Phase.CIRCUIT_OPEN),
+    ],
+)
+def test_the_quorum_says_how_many_must_approve(quorum: Quorum, verdicts: str, phase: Phase | None) -> None:
+    """Approved as soon as enough approve; else the hardest word, once all have spoken. None: not decided yet."""
+    desk = at_gate(Gate.QUALITY_GATE, "rex", "uma", "zoe", quorum=quorum)
+    words = {"a": APPROVED, "c": CHANGES, "b": BLOCKED}
+    for reviewer, word in zip(("rex", "uma", "zoe"), verdicts, strict=False):
+        desk.reviews("t", reviewer, words[word])
+    assert desk.phase() is (phase or Phase.QUALITY_GATE)
+
+
+def test_what_the_quorum_does_not_need_is_stopped_and_comes_too_late() -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex", "uma", quorum=Quorum.ANY)
+    desk.reviews("t", "rex", APPROVED)
+    assert desk.phase() is Phase.COMPLETED
+    assert desk.orders(StopTurns)
+    assert review_by(desk, "uma", BLOCKED) == ["turn.ended", "reply.late"]
+    assert desk.phase() is Phase.COMPLETED
+
+
+def test_a_reviewer_whose_turn_fails_is_asked_again_after_a_pause_and_has_not_spoken() -> None:
+    desk = at_gate(Gate.QUALITY_GATE, "rex", max_attempts=3)
+    ends: tuple[Failed | Aborted, ...] = (Failed("overloaded"), Failed("no gateway", started=False), Aborted("late"))
+    for number, end in enumerate(ends, 1):
+        desk.ends("t", end)
+        assert (desk.phase(), desk.orders(RunTurn)) == (Phase.QUALITY_GATE, []), f"no pause after failure {number}"
+        desk.wait(1000)
+    desk.reviews("t", "rex", APPROVED)
+    assert desk.phase() is Phase.COMPLETED
+
+
+def test_a_reviewer_whose_turns_all_fail_opens_the_circuit_without_a_verdict() -> None:
+    desk = at_gate(Gate.QUALITY_GATE, "rex", max_attempts=2)
+    for _ in range(2):
+        desk.ends("t", Failed("overloaded"))
+        desk.wait(1000)
+    assert desk.phase() is Phase.CIRCUIT_OPEN
+    assert "rex could not review it" in desk.task("t").reason
+    assert "review.appended" not in desk.kinds()
+    assert desk.task("t").result == "done"
+
+
+def test_a_reviewer_that_failed_for_good_is_not_missed_where_the_quorum_is_met() -> None:
+    desk = at_gate(Gate.QUALITY_GATE, "rex", "uma", quorum=Quorum.MAJORITY, max_attempts=1)
+    desk.ends("t", Failed("overloaded"), agent="rex")
+    assert desk.phase() is Phase.QUALITY_GATE
+    desk.reviews("t", "uma", APPROVED)
+    assert desk.phase() is Phase.CIRCUIT_OPEN, "two of two are more than half"
+
+
+def test_a_review_whose_outcome_is_unknown_is_looked_up_before_it_is_repeated() -> None:
+    desk = at_gate(Gate.QUALITY_GATE, "rex")
+    desk.ends("t", Unknown("the gateway went away"))
+    (lookup,) = desk.orders(LookUp)
+    assert (lookup.turn, lookup.agent, lookup.gate) == (Turn.REVIEW, "rex", Gate.QUALITY_GATE)
+    desk.ends("t", Reviewed(APPROVED, "found in the ledger"))
+    assert desk.phase() is Phase.COMPLETED
 
 
 def test_a_reviewer_whom_this_agent_may_not_call_is_not_called() -> None:

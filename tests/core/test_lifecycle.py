@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from mailboxd.core.inputs import Cancel, Failed, Failure, Permanence, Remedy, Results, Retry, Unblock, Unknown
+from mailboxd.core.inputs import Cancel, Remedy, Retry, Unblock
 from mailboxd.core.lifecycle import SETTLED, TRANSITIONS, Trigger, move
+from mailboxd.core.outcomes import Failed, Failure, Permanence, Results, Unknown
 from mailboxd.core.terms import TERMINAL, Gate, Phase, Verdict
 from mailboxd.core.types import Spec, Task
 from mailboxd.errors import Refused
-from tests.core.desk import DONE, Desk, child, plan, refused, with_policy
+from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
 
 ALL_GATES = with_policy(gates=frozenset(Gate), reviewers=("rex",), max_rework=1, max_attempts=2)
 
@@ -75,7 +76,7 @@ def incomplete() -> Desk:
 
 
 def with_planned_actions() -> Desk:
-    return worked(Results("done", planned_actions="- publish"))
+    return worked(Results("done", planned_actions=(PUBLISH,)))
 
 
 SCENES: dict[str, tuple[Callable[[], Desk], str]] = {
@@ -147,12 +148,12 @@ execution_ready -> executing
 executing -> execution_ready spec_gate failed circuit_open
 spec_gate -> quality_gate execution_ready circuit_open
 quality_gate -> completed execution_ready awaiting_approval circuit_open
-awaiting_approval -> ready_to_resume execution_ready failed
+awaiting_approval -> ready_to_resume execution_ready failed circuit_open
 ready_to_resume -> completed circuit_open
 circuit_open -> execution_ready completed failed
-failed -> execution_ready
+failed -> execution_ready spec_draft
 completed -> execution_ready
-cancelled -> execution_ready
+cancelled -> execution_ready spec_draft
 """
 
 
@@ -164,12 +165,16 @@ def test_the_table_has_the_rows_of_the_protocol_and_no_other() -> None:
         for target in targets.split()
     }
     expected |= {(phase.value, "cancelled") for phase in Phase if phase not in TERMINAL}
+    expected |= {(phase.value, "failed") for phase in Phase if phase not in {*TERMINAL, Phase.READY_TO_RESUME}}
+    expected |= {
+        (phase, "completed") for phase in ("spec_draft", "spec_review", "execution_ready", "spec_gate")
+    }  # taken over
     assert {(source.value, target.value) for (source, _), target in TRANSITIONS.items()} == expected
 
 
 def test_ended_work_is_left_only_by_an_explicit_order() -> None:
     triggers = {trigger for (phase, trigger) in TRANSITIONS if phase in TERMINAL}
-    assert triggers == {Trigger.OPERATOR_RETRY, Trigger.REDISPATCHED}
+    assert triggers == {Trigger.OPERATOR_RETRY, Trigger.REOPENED, Trigger.REDISPATCHED}
 
 
 def task_in(phase: Phase) -> Task:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.effects import RunTurn
-from mailboxd.core.inputs import Results, Retry
+from mailboxd.core.inputs import Retry
+from mailboxd.core.outcomes import Results
 from mailboxd.core.retry import backoff, is_exhausted
 from mailboxd.core.schedule import Ready, pick
 from mailboxd.core.terms import Join
@@ -114,9 +115,10 @@ def test_an_agent_has_one_call_at_a_time_by_default_and_the_next_follows_it() ->
 
 def test_priority_goes_before_age() -> None:
     desk = Desk(slots_per_agent=1)
-    low, high = Overrides(priority=1), Overrides(priority=9)
+    first, low = Overrides(priority=0), Overrides(priority=1)
     desk.give(
-        plan=plan(child("first", "bob"), child("low", "bob", overrides=low), child("high", "bob", overrides=high))
+        plan=plan(child("first", "bob", overrides=first), child("low", "bob", overrides=low), child("high", "bob")),
+        policy=with_policy(priority=9),
     )
     assert desk.phases("t.first", "t.low", "t.high") == ["execution_ready", "execution_ready", "executing"]
 

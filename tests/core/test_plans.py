@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from mailboxd.core.dag import admit
 from mailboxd.core.effects import Compose, RunTurn, Send
-from mailboxd.core.inputs import Cancel, ChildEdited, Edited, Failed, Failure, Planned, Remedy, Results, Retry, Unblock
+from mailboxd.core.inputs import Cancel, ChildEdited, Edited, Remedy, Retry, Unblock
+from mailboxd.core.outcomes import Failed, Failure, Planned, Results
 from mailboxd.core.terms import Join, Mode, Phase, Synthesis, Turn
 from mailboxd.core.types import Overrides, Plan, PlannedChild
 from mailboxd.core.view import Level, Limits
 from mailboxd.errors import PlanError
-from tests.core.desk import DONE, Desk, child, plan, refused, with_policy
+from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
 
 
 def refusal(*children: PlannedChild, limits: Limits | None = None, depth: int = 0, **levels: object) -> PlanError:
@@ -409,7 +410,7 @@ def test_the_copies_of_a_broadcast_are_not_edited() -> None:
 def test_a_task_whose_result_is_there_takes_no_more_children() -> None:
     desk = Desk()
     desk.give()
-    desk.ends("t", Results("done", planned_actions="- publish"))
+    desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
     with refused(desk, "ended"):
         desk.hear("t", Edited((child("a"),)))
 

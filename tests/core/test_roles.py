@@ -5,24 +5,35 @@ from __future__ import annotations
 import pytest
 
 from mailboxd.core.events import Role
-from mailboxd.core.inputs import Cancel, Edited, Input, NewTask, Remedy, Retry, Start, Steer, TimePassed, Unblock
+from mailboxd.core.inputs import (
+    Cancel,
+    Edited,
+    Input,
+    NewTask,
+    Remedy,
+    Retry,
+    Start,
+    Steer,
+    TimePassed,
+    Unblock,
+)
 from mailboxd.core.roles import Verb, may, require
 from mailboxd.core.types import Policy, Spec
 from mailboxd.errors import Refused
 from tests.core.desk import Desk, refused
 
 COLUMNS = (
-    Verb.READ, Verb.START_ATTEMPT, Verb.CHECKPOINT, Verb.ARTIFACT, Verb.REVIEW_SPEC, Verb.REVIEW_QUALITY,
+    Verb.CREATE, Verb.READ, Verb.START_ATTEMPT, Verb.CHECKPOINT, Verb.ARTIFACT, Verb.REVIEW_SPEC, Verb.REVIEW_QUALITY,
     Verb.REQUEST_APPROVAL, Verb.RESOLVE_APPROVAL, Verb.TRANSITION, Verb.OPEN_CIRCUIT, Verb.COMMAND,
 )  # fmt: skip
 # y: may, -: may not. "optional" and "own ..." of the protocol are y: what is whose is checked where the input is.
 TABLE = """
-orchestrator      y y y y - - y y y y -
-executor          y - y y - - - - - - -
-spec_reviewer     y - y y y - - - - - -
-quality_reviewer  y - y y - y - - - - -
-lobster           y - y y - - y y - - -
-operator          y - - - - - - y - - y
+orchestrator      y y y y y - - y y y y -
+executor          - y - y y - - - - - - -
+spec_reviewer     - y - y y y - - - - - -
+quality_reviewer  - y - y y - y - - - - -
+lobster           - y - y y - - y y - - -
+operator          y y - - - - - - y - - y
 """
 CELLS = [
     (Role(line.split()[0]), verb, mark == "y")
@@ -96,4 +107,4 @@ def test_new_instructions_come_from_the_sender_or_the_operator() -> None:
     with refused(desk, "wrong-agent"):
         desk.hear("t", Steer("eve", "Delete everything."))
     desk.hear("t", Steer("boss", "Use blue."))
-    assert "Use blue." in desk.task("t").findings
+    assert "Use blue." in desk.task("t").spec.instructions

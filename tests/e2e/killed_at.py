@@ -10,7 +10,9 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sqlite3
 import sys
+from contextlib import suppress
 from typing import Any
 
 _CHANGES = frozenset(
@@ -45,7 +47,8 @@ class Fate:
 
     def heard(self, event: str, args: tuple[Any, ...]) -> None:
         while self.opened:  # only now is the connection more than a promise
-            self.opened.pop().set_trace_callback(self.statement)
+            with suppress(sqlite3.ProgrammingError):  # one that was closed before anything else happened
+                self.opened.pop().set_trace_callback(self.statement)
         if event in _CHANGES or (event == "open" and _writes(args)):
             self.change(event)
         elif event == "sqlite3.connect/handle":

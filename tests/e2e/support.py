@@ -26,24 +26,28 @@ BIN = Path(sys.executable).parent
 MAILBOXD = (str(BIN / "mailboxd"),)
 SCRIPTED = str(BIN / "mailboxd-scripted-openclaw")
 
+PATIENCE = 4
+"""How much longer than on a quiet machine anything may take: a limit is there to end a test, not to time it."""
+
 T = TypeVar("T")
 Settings = dict[str, Any]
 
 _FAST: Settings = {
-    "openclaw": {"discovery": "false", "turn_timeout_seconds": 20},
+    "openclaw": {"discovery": "false", "turn_timeout_seconds": 300},
     "retry": {"backoff_seconds": 0.05, "backoff_max_seconds": 0.2},
     "inbox": {"settle_seconds": 0.05, "incomplete_seconds": 1},
     "tasks": {"render_seconds": 0.05},
+    "breaker": {"open_seconds": 0.2, "open_max_seconds": 1},
     "shutdown": {"drain_seconds": 10, "grace_seconds": 1},
 }
 
 
 def eventually(condition: Callable[[], T], seconds: float = 20.0, why: Callable[[], str] | None = None) -> T:
-    """What `condition` returns as soon as that is true, asked again and again for at most `seconds`."""
-    end = time.monotonic() + seconds
+    """What `condition` returns as soon as that is true, asked again and again for `seconds` of a quiet machine."""
+    end = time.monotonic() + seconds * PATIENCE
     pause = threading.Event()
     while not (value := condition()):
-        assert time.monotonic() < end, f"not within {seconds} s: {why() if why else condition}"
+        assert time.monotonic() < end, f"not within {PATIENCE} times {seconds} s: {why() if why else condition}"
         pause.wait(0.03)
     return value
 
@@ -152,22 +156,29 @@ class Agent:
         rows = self.query("SELECT * FROM events WHERE kind = ? ORDER BY seq", kind)
         return [{**row, "data": json.loads(row["data"])} for row in rows]
 
-    def until(self, local_id: str, phase: str = "completed", seconds: float = 30.0) -> dict[str, Any]:
+    def until(self, local_id: str, phase: str = "completed", seconds: float | None = None) -> dict[str, Any]:
         """Wait until a task is in a phase; it must not end in another one."""
 
         def reached() -> bool:
             now = self.phase(local_id)
             ended = now in ("completed", "failed", "cancelled", "circuit_open") and now != phase
             assert not ended, f"{local_id} is {now}: {self.task(local_id)['reason']}\n{self.last_words()}"
+            died = self.process is not None and self.process.poll() is not None
+            assert not died, f"{self.name}'s daemon has ended; {local_id} is {now}\n{self.last_words()}"
             return now == phase
 
-        eventually(reached, seconds, lambda: f"{local_id} is not {phase}, but {self.phases()}\n{self.last_words()}")
+        limit = seconds or self.company.patience
+        eventually(reached, limit, lambda: f"{local_id} is not {phase}, but {self.phases()}\n{self.last_words()}")
         return self.task(local_id)
 
     def has_nothing_to_do(self) -> bool:
         """Nothing is ordered, to be filed or to be rendered: what is left waits for somebody else."""
         pending = "SELECT 1 FROM outbox WHERE state = 'pending' UNION ALL SELECT 1 FROM stale_files"
         return not self.query(f"{pending} UNION ALL SELECT 1 FROM messages WHERE path IS NULL")
+
+    def unread(self) -> list[Path]:
+        """The messages in the inbox. What begins with a dot is no message yet."""
+        return [path for path in self.inbox.glob("*.md") if not path.name.startswith(".")]
 
     # ------------------------------------------------------------ the daemon
 
@@ -176,7 +187,7 @@ class Agent:
         with self.log.open("ab") as log:
             self._said_before = log.tell()
             self.process = subprocess.Popen(
-                [*MAILBOXD, "run"], cwd=self.root, stderr=log, stdout=log, env=environment(env), start_new_session=True
+                [*MAILBOXD, "run"], cwd=self.root, stderr=log, stdout=log, env=self._env(env), start_new_session=True
             )
         if wait:
             self.until_ready()
@@ -189,7 +200,7 @@ class Agent:
             said = self.log.read_bytes()[self._said_before :]
             return b"ready" in said or self.process is None or self.process.poll() is not None
 
-        eventually(is_ready, 30, self.last_words)
+        eventually(is_ready, self.company.patience, self.last_words)
 
     def stop(self) -> int:
         """SIGTERM, and the exit status."""
@@ -211,7 +222,7 @@ class Agent:
         self.process = None
         return status
 
-    def run(self, *, seconds: float = 60.0, env: Mapping[str, str] | None = None) -> None:
+    def run(self, *, seconds: float = 180.0, env: Mapping[str, str] | None = None) -> None:
         """`mailboxd run --until-idle`, to its end."""
         done = self.call("run", "--until-idle", seconds=seconds, env=env)
         with self.log.open("a") as log:
@@ -219,18 +230,21 @@ class Agent:
         assert done.returncode == 0, done.stderr[-4000:]
 
     def call(
-        self, *words: str, seconds: float = 60.0, env: Mapping[str, str] | None = None
+        self, *words: str, seconds: float = 180.0, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """One command of the installed program in this workspace."""
         return subprocess.run(
             [*MAILBOXD, *words],
             cwd=self.root,
-            env=environment(env),
+            env=self._env(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=seconds,
         )
+
+    def _env(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        return environment({**self.company.env, **(more or {})})
 
     def json(self, *words: str) -> Any:
         """What a command with `--json` prints."""
@@ -245,8 +259,12 @@ class Agent:
 class Company:
     """Several agents under one script, below one directory."""
 
-    def __init__(self, root: Path, agents: Mapping[str, Settings]) -> None:
+    patience = 30.0
+    """How long a task may take, in seconds."""
+
+    def __init__(self, root: Path, agents: Mapping[str, Settings], env: Mapping[str, str] | None = None) -> None:
         self.root = root
+        self.env = dict(env or {})
         self.script = root / "script.yaml"
         self.ledger = root / "ledger.jsonl"
         self.agents = {name: Agent(self, name) for name in agents}
@@ -276,11 +294,22 @@ class Company:
         roots = [agent.root for agent in self.agents.values()]
         return [root for root in roots if (root / ".mailboxd" / "mailboxd.db").exists()]
 
+    def is_quiet(self) -> bool:
+        """No daemon that runs has anything to do or to read: asked of all together, since they write to each other."""
+        running = [agent for agent in self.agents.values() if agent.process is not None]
+
+        def look() -> list[Any]:
+            return [agent.query("SELECT max(seq) FROM events") for agent in running]
+
+        before = look()
+        quiet = all(agent.has_nothing_to_do() and not agent.unread() for agent in running)
+        return quiet and look() == before
+
     def at_rest(self) -> None:
         """End the daemons that run, and have the witness look at everything."""
+        eventually(self.is_quiet, 15, lambda: "\n".join(agent.last_words() for agent in self.agents.values()))
         for agent in self.agents.values():
             if agent.process is not None:
-                eventually(agent.has_nothing_to_do, 15, agent.last_words)
                 status = agent.stop()
                 assert status == 0, f"{agent.name} ended with {status}\n{agent.last_words()}"
         complaints = witness.complaints(self.homes(), self.ledger)

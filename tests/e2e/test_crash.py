@@ -16,6 +16,8 @@ from tests.e2e import witness
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, Company, environment, eventually, task
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("MAILBOXD_KILLS", "8"))
 SEED = int(os.environ.get("MAILBOXD_SEED", "7"))
 MOMENTS = 92
@@ -36,7 +38,7 @@ def killed_at(agent: Agent, point: int | str) -> subprocess.CompletedProcess[str
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

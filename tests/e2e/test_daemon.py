@@ -8,6 +8,8 @@ import subprocess
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Found
 from tests.e2e.support import MAILBOXD, SCRIPTED, cpu_ticks, environment, eventually, message, task
 
@@ -38,6 +40,7 @@ def test_a_lock_file_that_is_deleted_lets_nobody_in(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_an_idle_daemon_uses_no_measurable_cpu(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -53,6 +56,7 @@ def test_an_idle_daemon_uses_no_measurable_cpu(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_a_daemon_that_only_waits_for_people_and_peers_is_as_idle(found: Found) -> None:
     """An open question, an acknowledged dispatch, an open circuit, an edited file that cannot be read."""
     company = found(

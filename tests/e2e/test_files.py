@@ -8,6 +8,8 @@ import socket
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, reply, task
 
@@ -88,6 +90,17 @@ def test_plain_markdown_is_a_task_from_the_operator(found: Found) -> None:
     company.at_rest()
 
 
+def test_how_large_a_message_may_be_is_what_the_configuration_says(found: Found) -> None:
+    company = found({"alpha": WORK}, limits={"message_bytes": 3_000_000})
+    alpha = company["alpha"]
+    alpha.drop("more.md", task("more").replace("Do more.", "x" * 2_500_000))
+    alpha.drop("most.md", task("most").replace("Do most.", "x" * 3_000_000))
+    alpha.run()
+    assert alpha.phases() == {"more": "completed"}
+    assert alpha.rejections() == {"most.md": "too-large"}
+    company.at_rest()
+
+
 def test_temporary_and_hidden_names_are_left_alone(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -97,6 +110,26 @@ def test_temporary_and_hidden_names_are_left_alone(found: Found) -> None:
     alpha.run()
     assert sorted(os.listdir(alpha.inbox)) == sorted(names)
     assert alpha.mail() == []
+
+
+def test_what_tools_that_synchronise_leave_is_no_message_and_their_copies_are_told_apart(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    unfinished = (".syncthing.go.md.tmp", "~syncthing~go.md.tmp", ".go.md.Xy12Zz", "go.md.crdownload")
+    for name in unfinished:
+        (alpha.inbox / name).write_text(task("unfinished"))
+    (alpha.inbox / ".~tmp~").mkdir()  # rsync --delay-updates
+    (alpha.inbox / ".~tmp~" / "go.md").write_text(task("unfinished"))
+    alpha.drop("go.md", task("job", message_id="m-1"))
+    alpha.run()
+    alpha.drop("go.sync-conflict-20261122-093000-ABCDEFG.md", task("job", "Other", message_id="m-1"))
+    alpha.drop("go (ann's conflicted copy 2026-11-22).md", task("job", message_id="m-1"))
+    alpha.run()
+    assert alpha.rejections() == {"go.sync-conflict-20261122-093000-ABCDEFG.md": "id-conflict"}
+    assert sorted(row["verdict"] for row in alpha.mail()) == ["accepted", "duplicate", "rejected"]
+    assert alpha.phases() == {"job": "completed"}
+    assert sorted(os.listdir(alpha.inbox)) == sorted([*unfinished, ".~tmp~"])
+    assert len(company.executions()) == 1
 
 
 def test_what_is_no_regular_file_is_refused_without_being_opened(found: Found, tmp_path: Path) -> None:
@@ -201,6 +234,7 @@ def test_names_that_are_hard_to_handle_are_filed_all_the_same(found: Found) -> N
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_names_that_are_taken_in_the_archive_are_never_overwritten(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -214,6 +248,7 @@ def test_names_that_are_taken_in_the_archive_are_never_overwritten(found: Found)
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_a_thousand_files_at_once_are_all_archived_and_none_twice(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -245,6 +280,7 @@ def test_an_inbox_that_is_renamed_and_replaced_is_watched_again(found: Found) ->
     fresh.rename(alpha.inbox)
     alpha.drop("2.md", task("after"))
     alpha.until("after", seconds=8)
+    assert [event["data"]["path"] for event in alpha.events("inbox.rearmed")] == ["mailbox/inbox"]
     (alpha.inbox.parent / "inbox.old" / "3.md").write_text(task("never"))
     company.at_rest()
     assert alpha.phase("never") == ""
@@ -275,8 +311,10 @@ def test_an_archive_that_is_gone_for_a_while_loses_nothing(found: Found) -> None
     archive = alpha.root / "mailbox" / "archive"
     archive.rename(archive.parent / "away")
     alpha.drop("1.md", task("job"))
-    alpha.until("job")
+    eventually(lambda: "mailbox/archive" in alpha.last_words())
     assert (alpha.inbox / "1.md").exists()
+    assert alpha.mail() == []  # not accepted, so not worked on
     (archive.parent / "away").rename(archive)
+    alpha.until("job")
     filed(alpha, "1.md")
     company.at_rest()

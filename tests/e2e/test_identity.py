@@ -57,6 +57,33 @@ def test_the_same_message_twice_has_one_effect(found: Found) -> None:
     company.at_rest()
 
 
+def test_a_file_that_is_dropped_again_and_again_says_nothing_to_anybody(found: Found) -> None:
+    """Each file has its row and its place in the archive; nobody is told anything, and nothing is done."""
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    text = task("once")
+    alpha.drop("a.md", text)
+    alpha.until("once")
+    eventually(alpha.has_nothing_to_do)
+    letters = len(alpha.mail(direction="out"))
+    kinds = {row["kind"] for row in alpha.query("SELECT DISTINCT kind FROM events")}
+    count = 300
+    for number in range(count):
+        alpha.drop("a.md" if number % 2 else f"{number}.md", text)
+        if number % 100 == 0:
+            eventually(lambda: not alpha.unread())
+    eventually(lambda: not alpha.unread() and alpha.has_nothing_to_do())
+    again = len(alpha.mail("duplicate"))
+    assert count // 2 <= again <= count  # one that was replaced before it was seen was never there
+    assert sum(1 for _ in (alpha.root / "mailbox" / "archive").rglob("*.md")) == again + 1
+    assert len(alpha.mail(direction="out")) == letters
+    assert {row["kind"] for row in alpha.query("SELECT DISTINCT kind FROM events")} == kinds
+    assert alpha.json("status")["health"]["grade"] == "green"
+    assert len(company.executions()) == 1
+    company.at_rest()
+
+
 def test_copies_that_come_together_with_the_original_have_no_effect_either(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]

@@ -8,10 +8,12 @@ from contextlib import closing
 import pytest
 
 from mailboxd.core.effects import Compose, RunTurn
-from mailboxd.core.inputs import NewTask, Results, Succeeded, TurnEnded
+from mailboxd.core.inputs import NewTask, TurnEnded
+from mailboxd.core.outcomes import Results, Succeeded
 from mailboxd.core.terms import Synthesis, Turn
 from mailboxd.core.types import Plan, PlannedChild, Policy, Spec
-from mailboxd.engine import Engine, Settings
+from mailboxd.engine import Engine
+from mailboxd.settings import Settings
 from mailboxd.store import log
 from mailboxd.store.store import Store
 from tests.e2e.conftest import Found

@@ -210,6 +210,21 @@ def test_an_edit_that_is_half_legal_changes_nothing_at_all(found: Found) -> None
     company.at_rest()
 
 
+def test_what_is_said_of_the_spec_while_it_is_executed_is_kept_beside_and_the_rest_is_taken(found: Found) -> None:
+    company = found({"alpha": {"default": {"delay": 3, "reply": "Result."}}})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job") + "\n## Risks\n\nFew.\n")
+    eventually(company.executions)
+    shows(alpha, "job", "Few.", "status: in-progress")
+    edit(alpha, "job", ("Few.", "Many."), ("## Working Notes\n", "## Working Notes\n\nA note.\n"))
+    shows(alpha, "job", "Few.", "A note.")
+    assert ["the rest is taken (spec-fixed)" in why for why in refused(alpha)] == [True]
+    assert ["Many." in path.read_text() for path in kept(alpha, "job")] == [True]
+    assert alpha.until("job")["result"] == "Result."
+    company.at_rest()
+
+
 def test_a_child_that_is_edited_into_a_cycle_is_refused(found: Found) -> None:
     company = found({"alpha": WORK, "beta": SLOW}, synthesis="concat")
     alpha = company["alpha"]

@@ -19,7 +19,9 @@ from typing import Any
 Row = dict[str, Any]
 
 _ENDED = frozenset({"completed", "failed", "cancelled"})
-_REOPENS = frozenset({"operator: retry", "dispatched again", "the sender dispatched it again"})
+_REOPENS = frozenset(
+    {"operator: retry", "operator: retry, it had not started", "dispatched again", "the sender dispatched it again"}
+)
 _WAITS_FOR_SOMEBODY = frozenset({"answer", "reply", "children"})
 
 
@@ -63,14 +65,13 @@ class Case:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
             db.row_factory = sqlite3.Row
             db.execute("BEGIN")
-            names = ("tasks", "attempts", "dependencies", "messages", "outbox")
+            names = ("tasks", "attempts", "dependencies", "messages", "outbox", "breakers", "meta")
+            keyed = ("dependencies", "breakers")
             tables = {
                 name: [
                     dict(row)
                     for row in db.execute(
-                        f"SELECT * FROM {name} ORDER BY rowid"
-                        if name != "dependencies"
-                        else "SELECT * FROM dependencies"
+                        f"SELECT * FROM {name} ORDER BY rowid" if name not in keyed else f"SELECT * FROM {name}"
                     )
                 ]
                 for name in names
@@ -256,13 +257,33 @@ def _sha256(path: Path) -> str:
 # ---------------------------------------------------------------- 5 and 7: rest
 
 
+def _held_by(case: Case, task: str | None) -> bool:
+    """Whether the operator has to let this task, or one above it, go on."""
+    rows = {row["id"]: row for row in case.rows("tasks")}
+    while task is not None:
+        if rows[task]["held"]:
+            return True
+        task = rows[task]["parent"]
+    return False
+
+
+def _is_kept_back(case: Case, task: Mapping[str, Any]) -> bool:
+    """Whether it rests by right: a hold, a breaker that is open, all turns of the hour taken, an agent that is gone."""
+    agent = task["executor"].lower()
+    broken = any(row["agent"] == agent and row["state"] == "open" for row in case.rows("breakers"))
+    paced = any(row["name"] == "paced" and f'"{agent}"' in row["value"] for row in case.rows("meta"))
+    gone = any(row["name"] == "gone" and f'"{agent}"' in row["value"] for row in case.rows("meta"))
+    return broken or paced or gone or _held_by(case, task["id"])
+
+
 def _liveness(case: Case) -> Iterator[str]:
     """Everything has ended, or waits with a date or for somebody who is named."""
     live = {row["task"]: row for row in case.rows("attempts") if row["status"] == "running"}
+    held = {row["id"] for row in case.rows("tasks") if _held_by(case, row["id"])}
     yield from (
         f"the effect {row['id']} ({row['kind']}) is still pending"
         for row in case.rows("outbox")
-        if row["state"] == "pending"
+        if row["state"] == "pending" and not (row["kind"] == "run_turn" and row["task"] in held)
     )
     phases = {row["id"]: row["phase"] for row in case.rows("tasks")}
     unfinished = {row["task"] for row in case.rows("dependencies") if phases.get(row["needs"]) != "completed"}
@@ -278,6 +299,7 @@ def _liveness(case: Case) -> Iterator[str]:
             phase == "execution_ready"
             and task["id"] not in unfinished
             and phases.get(task["parent"] or "", "executing") == "executing"
+            and not _is_kept_back(case, task)
         ):
             yield f"{name} could start, and nothing starts it"
         if phase == "circuit_open" and not task["due"]:

@@ -60,6 +60,8 @@ def overrides() -> st.SearchStrategy[Overrides]:
         priority=st.none() | st.integers(-100, 100),
         deadline=st.none() | st.just("2026-11-21T02:07:53.120Z"),
         budget_usd=st.none() | st.integers(0, 10**9).map(lambda micros: micros / 1_000_000),
+        runtime=st.none() | st.sampled_from(Runtime),
+        harness=st.none() | KEYS,
     )
 
 
@@ -80,7 +82,6 @@ def children(depth: int = 1) -> st.SearchStrategy[PlannedChild]:
         depends_on=st.lists(KEYS, unique=True, max_size=3).map(tuple),
         instructions=lines_of_text(),
         expected_output=lines_of_text(),
-        runtime=st.sampled_from(Runtime),
         overrides=overrides(),
         children=_distinct(children(depth - 1)) if depth else st.just(()),
         extra=extras(),

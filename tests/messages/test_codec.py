@@ -8,9 +8,13 @@ import time
 import pytest
 from pydantic import ValidationError
 
-from mailboxd.core.terms import Gate, Join, Synthesis, Verdict, is_id
+from mailboxd.core.actions import Action, ActionKind
+from mailboxd.core.outcomes import Results
+from mailboxd.core.terms import Gate, Join, Synthesis, Verdict, Weak, is_id
 from mailboxd.core.types import Finding, Overrides, Spec
+from mailboxd.core.weakness import fields, weaknesses
 from mailboxd.errors import MessageError
+from mailboxd.messages.answer import read_answer
 from mailboxd.messages.codec import Parsed, parse, render, with_body
 from mailboxd.messages.models import (
     MESSAGE_TYPES,
@@ -400,7 +404,22 @@ def test_explicit_spec_sections_win() -> None:
     body = "".join(f"## {name}\n\nthe {name}\n\n" for name in names)
     spec = read_task(body=f"# Task: T\n\n{body}## Instructions\nGo\n## Context\nC\n## Expected Output\nE\n").spec()
     assert (spec.scope_in, spec.scope_out, spec.inputs) == ("the Scope In", "the Scope Out", "the Inputs")
-    assert (spec.outputs, spec.risks, spec.planned_actions) == ("the Outputs", "the Risks", "the Planned Actions")
+    assert (spec.outputs, spec.risks) == ("the Outputs", "the Risks")
+    assert spec.planned_actions == (Action("manual", ActionKind.MANUAL, action="the Planned Actions"),)
+
+
+def test_actions_in_a_header_and_in_the_section_are_those_of_the_task_and_of_a_reply() -> None:
+    header = "planned_actions:\n  - {id: tell, kind: manual, action: Call them}\n"
+    section = "## Planned Actions\n\n- id: publish\n  kind: command\n  argv: [make, publish]\n"
+    tell = Action("tell", ActionKind.MANUAL, "Call them")
+    publish = Action("publish", ActionKind.COMMAND, argv=("make", "publish"))
+    raw = f"---\ntype: task\ntask_id: t\nfrom: boss\n{header}---\n# Task: T\n\n{section}".encode()
+    task = parse(raw, "a.md").message
+    assert isinstance(task, TaskMessage)
+    assert task.spec().planned_actions == (tell, publish)
+    assert parse(render(task), "a.md").message == task
+    said = f"---\ntype: reply\nstatus: done\n{header}---\n## Results\n\nx\n\n{section}"
+    assert read_answer(said) == Results("x", "", (tell, publish))
 
 
 @pytest.mark.parametrize(
@@ -420,7 +439,7 @@ def test_acceptance_criteria_are_the_items_of_their_list(section: str, criteria:
 
 
 def test_without_criteria_and_expected_output_the_spec_is_weak() -> None:
-    assert read_task().spec().missing == ("acceptance_criteria",)
+    assert fields(weaknesses(read_task().spec(), Weak.DERIVE)) == ("acceptance_criteria",)
 
 
 def test_what_stands_under_unknown_headings_is_part_of_the_instructions() -> None:

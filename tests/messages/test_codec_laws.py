@@ -55,7 +55,7 @@ findings = st.builds(
 values: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("subtask_id", "to", "message_id", "in_reply_to", "attempt_id", "root_task_id"), ids),
     **dict.fromkeys(("deadline", "sent_at", "completed_at"), times),
-    **{name: st.integers(low, high) for name, (low, high) in RANGES.items()},
+    **{name: st.integers(low, high) for name, (low, high) in RANGES.items() if name != "usage_tokens"},
     "protocol": st.sampled_from(["1", "2", "2.0", "1.9"]),
     "reply_token": st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=20),
     "gates": st.lists(st.sampled_from(Gate)).map(tuple),
@@ -69,7 +69,12 @@ values: dict[str, st.SearchStrategy[Any]] = {
 }
 by_type: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "task": {"synthesis": st.none() | st.sampled_from(Synthesis), "join": st.none() | st.sampled_from(Join)},
-    "reply": {"status": st.sampled_from(["done", "failed"]), "answer": storable},
+    "reply": {
+        "status": st.sampled_from(["done", "failed"]),
+        "answer": storable,
+        "usage_tokens": st.none() | st.integers(*RANGES["usage_tokens"]),
+        "cost_usd": st.none() | st.floats(0, MAX_BUDGET),
+    },
     "review": {"verdict": st.sampled_from(Verdict), "findings": st.lists(findings, max_size=3).map(tuple)},
     "approval": {"approval_id": ids, "decision": st.sampled_from(["approved", "rejected", "request_changes"])},
 }

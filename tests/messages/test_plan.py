@@ -35,6 +35,7 @@ subtasks:
     depends_on: research, 007
     join: majority
     runtime: acp
+    harness: coder
     instructions: |
       Two
       lines
@@ -74,7 +75,7 @@ def test_every_field_of_a_child_is_read() -> None:
     assert votes.agents == ("a", "b", "c")
     assert votes.depends_on == ("research", "007")
     assert votes.overrides.join is Join.MAJORITY
-    assert votes.runtime is Runtime.ACP
+    assert (votes.overrides.runtime, votes.overrides.harness) == (Runtime.ACP, "coder")
     assert votes.instructions == "Two\nlines\n"
     assert nested.key == "007"
     assert nested.agents == ("self",)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mailboxd.core.terms import Mode, Synthesis
+from mailboxd.core.terms import Mode, Synthesis, Weak
 from mailboxd.core.types import Overrides, PlannedChild
+from mailboxd.core.weakness import weaknesses
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.messages.headings import entries, escape, outline, unescape
 from mailboxd.messages.plan import DagNode
@@ -168,7 +169,7 @@ def test_a_direct_task_has_the_sections_of_the_protocol() -> None:
     )
 
 
-def test_a_task_of_ten_thousand_children_renders_in_one_second_and_reads_in_two() -> None:
+def test_a_task_of_ten_thousand_children_is_rendered_and_read_in_seconds() -> None:
     big = TaskFile(
         task_id="big",
         dag=tuple(
@@ -181,8 +182,8 @@ def test_a_task_of_ten_thousand_children_renders_in_one_second_and_reads_in_two(
     raw = render_task_file(big, PACKAGED)
     rendered = time.process_time()
     assert parse_task_file(raw, "p") == big
-    assert rendered - started < 1.0
-    assert time.process_time() - rendered < 2.0
+    assert rendered - started < 10  # measured: 0.5; this is about an order of growth, not about a machine
+    assert time.process_time() - rendered < 20  # measured: 1
 
 
 def test_an_override_arranges_the_body_but_cannot_lose_a_part(tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_a_dropped_task_states_its_spec_as_a_message_does() -> None:
     spec = task.spec()
     assert (spec.goal, spec.instructions, spec.expected_output) == ("T", "Do it", "A file")
     assert spec.acceptance_criteria == ("one", "two")
-    assert spec.missing == ()
+    assert weaknesses(spec, Weak.DERIVE) == ()
 
 
 def test_headings_in_code_and_below_level_two_stay_in_their_section() -> None:
@@ -256,6 +257,7 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read() -> None:
         ("---\ntask_id: ../x\n---\n", "bad-id", 2),
         ("---\nfrom: a b\n---\n", "bad-id", 2),
         ("---\nmode: maybe\n---\n", "wrong-type", 2),
+        ("---\nmode: direct\nApproved: true\n---\n", "unknown-field", 3),
         ("---\nmode: direct\nstatus: finished\n---\n", "wrong-type", 3),
         ("---\ncreated_at: yesterday\n---\n", "bad-time", 2),
         ("---\ntask_id: x\ntask_id: y\n---\n", "duplicate-key", 3),

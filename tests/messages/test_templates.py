@@ -8,22 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.inputs import Failure, Planned, Question, Results, Reviewed
+from mailboxd.core.actions import Action, ActionKind
+from mailboxd.core.outcomes import Drafted, Failure, Planned, Question, Results, Reviewed
 from mailboxd.core.terms import Gate, Verdict
 from mailboxd.core.types import Plan, PlannedChild, Spec
 from mailboxd.errors import ConfigError
 from mailboxd.messages import codec
-from mailboxd.messages.answer import answer_of, read_answer
+from mailboxd.messages.answer import answer_of, read_answer, read_draft
 from mailboxd.messages.context import Upstream, carry
 from mailboxd.messages.models import ReplyMessage, TaskMessage
 from mailboxd.messages.prompts import (
     DispatchBody,
+    DraftPrompt,
     Peer,
     ReplyBody,
     ReviewPrompt,
     SynthesisPrompt,
     WorkPrompt,
     render_dispatch_body,
+    render_draft,
     render_reply_body,
     render_review,
     render_synthesis,
@@ -61,24 +64,30 @@ WORK = WorkPrompt(
 )
 
 
+WHAT = "What it does, in words for the person who decides"
+
+
 def formats(prompt: str) -> list[str]:
     """The forms of answers that a prompt shows."""
     return re.findall(r"^~~~\n(.*?)^~~~$", prompt, re.MULTILINE | re.DOTALL)
 
 
 def evil_prompts() -> list[str]:
-    spec = Spec(EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, (EVIL,), EVIL, EVIL)
+    by_hand = Action("manual", ActionKind.MANUAL, action=EVIL)
+    spec = Spec(EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, (EVIL,), EVIL, (by_hand,))
     work = WorkPrompt("a", 1, "me", "boss", EVIL, spec, (Peer("p", EVIL),), EVIL, EVIL, 1, 1, True)
     return [
         render_work(PACKAGED, work),
         render_synthesis(PACKAGED, SynthesisPrompt("a", 1, "me", "boss", EVIL, spec, "none", EVIL, EVIL)),
-        render_review(PACKAGED, ReviewPrompt("a", 1, Gate.QUALITY_GATE, EVIL, spec, "scout", EVIL, EVIL)),
+        render_review(PACKAGED, ReviewPrompt("a", 1, Gate.QUALITY_GATE, EVIL, spec, "scout", EVIL, EVIL, EVIL)),
+        render_draft(PACKAGED, DraftPrompt("a", 1, "me", "boss", EVIL, spec, EVIL, EVIL)),
     ]
 
 
 def test_every_prompt_begins_with_our_line_and_never_with_foreign_text() -> None:
     heads = [prompt.split("\n", 1)[0] for prompt in evil_prompts()]
-    assert heads == [f"[mailboxd] {kind} turn · task a · attempt 1" for kind in ("work", "synthesis", "review")]
+    kinds = ("work", "synthesis", "review", "draft")
+    assert heads == [f"[mailboxd] {kind} turn · task a · attempt 1" for kind in kinds]
 
 
 def test_foreign_text_makes_no_heading_in_a_prompt() -> None:
@@ -96,7 +105,7 @@ def test_a_work_prompt_says_what_the_task_is_and_how_to_answer() -> None:
         assert part in prompt
     for part in ("- each with a link", "Only two sources", "Use the new index", "at most 50 children", "1 more level"):
         assert part in prompt
-    assert "- `self`: you, in a turn of its own\n- `scout`: searches archives\n- `critic`\n" in prompt
+    assert "- `self`: you, in a turn of its own\n- `scout`\n- `critic`\n" in prompt
     assert prompt.count("Search the archive") == 1
     assert "\n\n\n" not in prompt
 
@@ -107,7 +116,8 @@ def test_the_forms_that_a_work_prompt_shows_are_the_forms_that_are_read() -> Non
     assert [child.key for child in plan.plan.children] == ["first-part", "second-part"]
     assert question == Question("Your question, complete in itself")
     assert failure == Failure("Why, and what would be needed", "What was achieved")
-    assert done == Results("The finished work", "", "- What is to be done, exactly")
+    publish = Action("publish", ActionKind.COMMAND, WHAT, argv=("make", "publish"))
+    assert done == Results("The finished work", "", (publish,))
 
 
 def test_a_task_that_cannot_be_planned_or_asked_about_shows_neither_form() -> None:
@@ -137,6 +147,24 @@ def test_the_form_that_a_review_prompt_shows_is_the_form_that_is_read(gate: Gate
     assert isinstance(review, Reviewed)
     assert (review.verdict, review.summary) == (Verdict.CHANGES_REQUESTED, "One or two sentences")
     assert (review.findings[0].severity, review.findings[0].line) == ("major", 12)
+
+
+def test_the_form_that_a_draft_prompt_shows_completes_a_spec() -> None:
+    prompt = render_draft(PACKAGED, DraftPrompt("a", 1, "me", "boss", "", Spec(""), "it has no goal"))
+    assert "cannot start: it has no goal." in prompt
+    (form,) = formats(prompt)
+    draft = read_draft(form)
+    assert isinstance(draft, Drafted)
+    assert draft.spec.goal == "What is to be achieved, in one sentence"
+    assert draft.spec.acceptance_criteria == ("One condition that can be checked", "Another")
+
+
+def test_a_prompt_for_rework_shows_the_result_that_has_to_be_mended() -> None:
+    work = WorkPrompt("a", 2, "me", "boss", "T", SPEC, findings="too short", previous="## Heading of it")
+    assert "This was its result:" in render_work(PACKAGED, work)
+    dispatch = render_dispatch_body(PACKAGED, DispatchBody("T", SPEC, "too short", 2, "## Heading of it"))
+    assert "\n## Heading" not in dispatch
+    assert "Heading of it" in dispatch
 
 
 def test_a_dispatch_body_reads_back_as_the_spec() -> None:
@@ -245,7 +273,7 @@ def test_an_override_that_is_no_readable_file_is_refused(tmp_path: Path) -> None
 
 def test_every_packaged_template_says_what_it_is_given() -> None:
     packaged = sorted((Path(__file__).parents[2] / "templates").glob("*.md.j2"))
-    assert len(packaged) == 8
+    assert len(packaged) == 10
     for path in packaged:
         assert path.read_text("utf-8").startswith("{#-"), path.name
 

@@ -11,29 +11,56 @@ from dataclasses import dataclass
 
 import pytest
 
-from mailboxd.core.inputs import Failed
+from mailboxd.core.events import Role
+from mailboxd.core.outcomes import Failed
+from mailboxd.core.terms import Phase, Quorum
+from mailboxd.core.types import Overrides
 from mailboxd.errors import WorldError
-from tests.core import test_attempts, test_gates, test_pace, test_plans
+from tests.core import (
+    test_approvals,
+    test_attempts,
+    test_breaker,
+    test_budget,
+    test_conversation,
+    test_escalation,
+    test_gates,
+    test_mending,
+    test_pace,
+    test_plans,
+)
 from tests.properties.planting import Fault, planted
+from tests.simulation import test_power, townlife
 from tests.simulation.history import Broken, run
 
-MOST_SEEDS = 120
+MOST_SEEDS, MOST_TOWNS = 200, 60
 Law = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A named fault. Without a `law` it is for the simulation to find."""
+    """A named fault. Without a `law` it is for the simulation to find: of one workspace, or of a town of them."""
 
     name: str
     right: str
     wrong: str
     law: Law | None = None
+    in_town: bool = False
 
     def killer(self) -> str:
         """What noticed the fault; empty when nothing did."""
         with planted(Fault(self.right, self.wrong)):
-            return _notices(self.law) if self.law is not None else _broken_history()
+            if self.law is not None:
+                return _notices(self.law)
+            return _broken_town() if self.in_town else _broken_history()
+
+
+def _broken_town() -> str:
+    for seed in range(MOST_TOWNS):
+        try:
+            townlife.run(seed)
+        except townlife.Broken as broken:
+            return f"town {seed}: {broken.__cause__}"
+    return ""
 
 
 def _notices(law: Law) -> str:
@@ -63,8 +90,24 @@ def _a_stall_proves_nothing() -> None:
     what_never_reached_the_agent(Failed("connection refused", started=False))
 
 
+def _nobody_else_decides() -> None:
+    test_approvals.test_who_may_not_decide(Role.ORCHESTRATOR)
+
+
+def _an_edit_voids() -> None:
+    test_approvals.test_an_edit_voids_what_was_asked_and_asks_again(approved=True)
+
+
+def _a_child_only_tightens() -> None:
+    said, parents = Overrides(deadline="2026-07-01T00:00:00.000Z"), "2026-06-01T00:00:00.000Z"
+    test_budget.test_a_child_may_only_tighten_the_deadline_and_lower_the_priority(said, parents, 5)
+
+
 once_acknowledged = (
     test_attempts.test_once_a_peer_has_acknowledged_by_message_the_end_of_the_call_does_not_give_the_work_out_again
+)
+asked_before_acknowledged = (
+    test_conversation.test_a_peer_whose_question_comes_before_its_acknowledgement_gets_the_answer_as_a_message
 )
 what_never_reached_the_agent = (
     test_attempts.test_what_never_reached_the_agent_proves_nothing_about_the_unknown_attempt_before_it
@@ -72,7 +115,7 @@ what_never_reached_the_agent = (
 
 MUTANTS = (
     # ------------------------------------------------------------ dependencies and trees
-    Mutant("dependencies are not counted", "        unmet = _unmet(db, task.id)\n", "        unmet = 0\n"),
+    Mutant("dependencies are not counted", '        unmet = _unmet(db, task["id"])\n', "        unmet = 0\n"),
     Mutant(
         "a dependency that merely ended will do",
         "step = (target is Phase.COMPLETED) - (source is Phase.COMPLETED)",
@@ -93,14 +136,14 @@ MUTANTS = (
     ),
     Mutant(
         "one vote is a majority",
-        "view.answers[0][1] * 2 > view.children.total",
-        "view.answers[0][1] * 9 > view.children.total",
+        "votes[0][1] * 2 > copies",
+        "votes[0][1] * 9 > copies",
         test_plans.test_join_majority_needs_more_than_half_with_the_same_answer,
     ),
     Mutant(
         "half of the votes is a majority",
-        "view.answers[0][1] * 2 > view.children.total",
-        "view.answers[0][1] * 3 >= view.children.total",
+        "votes[0][1] * 2 > copies",
+        "votes[0][1] * 3 >= copies",
         test_plans.test_join_majority_fails_when_the_copies_disagree,
     ),
     Mutant(
@@ -116,9 +159,10 @@ MUTANTS = (
         "if attempt is None or attempt.status is not AttemptStatus.RUNNING:",
     ),
     Mutant(
-        "a reply to an older attempt is applied",
-        "if reply.attempt_id is not None and reply.attempt_id != attempt.id:",
-        "if reply.attempt_id is not None and not reply.older_attempt and reply.attempt_id != attempt.id:",
+        "a reply to an older attempt is not known as such",
+        "if attempt is not None and reply.older_attempt and reply.attempt_id != attempt.id:",
+        "if attempt is None and reply.older_attempt:",
+        test_attempts.test_a_reply_to_an_older_attempt_is_recorded_and_changes_nothing,
     ),
     Mutant(
         "what came back is applied to an attempt that waits for something else",
@@ -131,7 +175,12 @@ MUTANTS = (
         "        return ended is not None",
         _an_acknowledged_peer_keeps_the_work,
     ),
-    Mutant("an unknown outcome is repeated blindly", "    if draft.task.policy.idempotent:\n", "    if draft:\n"),
+    Mutant(
+        "an unknown outcome is repeated blindly",
+        "    if draft.task.policy.idempotent:\n",
+        "    if draft:\n",
+        test_attempts.test_work_that_is_not_idempotent_is_never_repeated_after_an_unknown_outcome,
+    ),
     Mutant(
         "an unknown outcome is taken for a failure",
         'failed_attempt(draft, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)',
@@ -161,8 +210,8 @@ MUTANTS = (
     ),
     Mutant(
         "rework is counted as a failure",
-        "rework=task.rework + 1,",
-        "rework=task.rework + 1, failures=task.failures + 1,",
+        "draft.move(trigger, reason, rework=task.rework + 1,",
+        "draft.move(trigger, reason, failures=task.failures + 1, rework=task.rework + 1,",
     ),
     Mutant(
         "no pause after a failure",
@@ -175,7 +224,7 @@ MUTANTS = (
         "max(policy.backoff_base * 2.0**exponent, policy.backoff_base)",
         test_pace.test_jitter_moves_the_pause_by_its_share_and_no_more,
     ),
-    Mutant("a start needs no slot", "slots_per_agent - busy.get(agent, 0)", "slots_per_agent + 0 * len(busy)"),
+    Mutant("a start needs no slot", "slots_per_agent) - busy.get(agent, 0)", "slots_per_agent) + 0 * len(busy)"),
     Mutant(
         "an open circuit is held for ever",
         "draft.move(trigger, reason, due=hold,",
@@ -194,19 +243,45 @@ MUTANTS = (
     ),
     Mutant(
         "an attempt that never was is believed",
-        "        if not reply.older_attempt:\n",
-        "        if not reply:\n",
+        "    if reply.attempt_id is not None and reply.attempt_id != attempt.id:\n",
+        "    if reply is None:\n",
     ),
-    Mutant("a gate is skipped", "    if gate not in policy.gates:\n", "    if policy is not None:\n"),
+    Mutant("a gate is skipped", "    if gate not in view.task.policy.gates:\n", "    if view is not None:\n"),
+    Mutant("one approval of several is enough", "Quorum.ALL: judges, ", "Quorum.ALL: 1, "),
+    Mutant("half of the reviewers are a majority", "judges // 2 + 1", "(judges + 1) // 2"),
     Mutant(
-        "one approval of several is enough",
+        "the softest word counts",
         "hardest = max(verdicts.values(), key=list(Verdict).index)",
         "hardest = min(verdicts.values(), key=list(Verdict).index)",
+        lambda: test_gates.test_the_quorum_says_how_many_must_approve(Quorum.ALL, "aac", Phase.EXECUTING),
+    ),
+    Mutant(
+        "a gate does not wait for the checks", "    if len(view.check_runs) < len(view.checks):\n", "    if not view:\n"
+    ),
+    Mutant(
+        "a failed check passes",
+        "(CheckVerdict.FAILED, Verdict.CHANGES_REQUESTED),\n",
+        "",
+        test_mending.test_a_failed_check_is_rework_and_is_run_again_on_the_next_attempt,
+    ),
+    Mutant(
+        "a weak spec is complete", '    return None if weak else "the spec is complete"', '    return "it is complete"'
+    ),
+    Mutant(
+        "a review of an earlier text of the spec counts",
+        "rounds=mending.rounds + 1",
+        "rounds=mending.rounds",
+        test_mending.test_a_spec_may_be_written_until_the_work_begins,
+    ),
+    Mutant(
+        "two drafts of one spec",
+        "    if task.mending.waiting_for is not Waiting.NOTHING:\n        return\n",
+        "",
     ),
     Mutant(
         "verdicts over an earlier attempt count",
-        "    return task.attempt or task.rework",
-        "    return task.rework",
+        "    return task.mending.rounds if task.phase is Phase.SPEC_REVIEW else task.attempt",
+        "    return task.mending.rounds",
         test_gates.test_an_approval_of_an_earlier_attempt_does_not_pass_the_next_one,
     ),
     Mutant(
@@ -214,13 +289,158 @@ MUTANTS = (
         "bool(view.task.planned_actions) is with_actions",
         "with_actions is (not view)",
     ),
+    # ------------------------------------------------------------ planned actions
+    Mutant(
+        "an action begins without approval",
+        "    if row.status is not ApprovalStatus.APPROVED or row.purpose",
+        "    if row.purpose",
+        test_approvals.test_taking_back_is_asked_for_approved_and_performed_like_any_other_and_moves_nothing,
+    ),
+    Mutant(
+        "a key may be used again",
+        "    elif others:\n",
+        "    elif others[1:]:\n",
+        test_approvals.test_a_declared_key_that_failed_is_never_begun_again,
+    ),
+    Mutant(
+        "an action is begun twice",
+        '    if row.state is not Performed.NOT:\n        raise Refused("begun-already"',
+        '    if row.state is Performed.DONE:\n        raise Refused("begun-already"',
+        test_approvals.test_nothing_begins_without_approval_or_with_another_content,
+    ),
+    Mutant(
+        "what was approved may be exchanged",
+        "    if digest != row.digest:",
+        "    if not digest:",
+        test_approvals.test_nothing_begins_without_approval_or_with_another_content,
+    ),
+    Mutant(
+        "an agent may approve",
+        "    if draft.role not in _DECIDERS:",
+        "    if draft.role not in Role:",
+        _nobody_else_decides,
+    ),
+    Mutant(
+        "an unknown end is taken for done",
+        "any(row.state is not Performed.DONE for row in rows)",
+        "any(row.state is Performed.NOT for row in rows)",
+    ),
+    Mutant(
+        "an edit leaves what was asked",
+        "    if before.phase is Phase.AWAITING_APPROVAL and draft.task.spec != before.spec:",
+        "    if before.phase is Phase.AWAITING_APPROVAL and draft.task.spec is None:",
+        _an_edit_voids,
+    ),
+    Mutant(
+        "a request never expires",
+        "if row.status is ApprovalStatus.PENDING and row.expires_at <= draft.ctx.now:\n        resolve(",
+        "if row.status is ApprovalStatus.PENDING and row.expires_at > draft.ctx.now:\n        resolve(",
+        test_approvals.test_a_request_expires_and_then_the_task_fails,
+    ),
+    Mutant(
+        "it goes on when one of several is approved",
+        "any(row.status is not ApprovalStatus.APPROVED for row in rows)",
+        "all(row.status is not ApprovalStatus.APPROVED for row in rows)",
+    ),
+    # ------------------------------------------------------------ breakers, budgets, deadlines
+    Mutant("an open breaker lets turns through", "State.OPEN: 0,", "State.OPEN: slots,"),
+    Mutant(
+        "a half-open breaker lets all turns through",
+        "State.HALF_OPEN: min(slots, 1)",
+        "State.HALF_OPEN: slots",
+        test_breaker.test_how_many_turns_it_lets_through,
+    ),
+    Mutant(
+        "a success does not close a breaker",
+        "return _move(breaker, Signal.SUCCESS,",
+        "return _move(breaker, Signal.PAUSE_OVER,",
+        test_breaker.test_an_open_one_starts_nothing_and_a_half_open_one_starts_one,
+    ),
+    Mutant("what is over budget goes on", "if not task.phase.is_terminal and not task.held and", "if task.held and"),
+    Mutant(
+        "what a child spends is not its parent's",
+        "spent_usd = spent_usd + ?3 WHERE id IN",
+        "spent_usd = spent_usd + ?3 WHERE id = ?1 AND id IN",
+    ),
+    Mutant("a deadline is judged too early", "deadline <= now and (task.phase", "deadline > now and (task.phase"),
+    Mutant(
+        "a child may loosen its deadline",
+        "deadline = min(filter(",
+        "deadline = max(filter(",
+        _a_child_only_tightens,
+    ),
+    Mutant(
+        "an escalated task is not given back",
+        '    given = {"executor": task.stronger.instead_of} if task.stronger.instead_of',
+        '    given = {"executor": task.stronger.instead_of} if not task.stronger.instead_of',
+        test_escalation.test_a_fresh_start_gives_it_back_to_whom_it_was_given,
+    ),
+    Mutant(
+        "new instructions that came during a turn are forgotten",
+        "    if not attempt.steered:\n",
+        "    if attempt.steered:\n",
+        test_conversation.test_while_a_turn_runs_its_results_are_followed_by_another_turn_and_only_one,
+    ),
+    Mutant(
+        "a silent peer is noticed again and again",
+        'draft.amend("nothing more is noticed until it is heard from", heartbeat=None)',
+        'draft.amend("nothing more is noticed until it is heard from")',
+        test_conversation.test_a_peer_is_silent_after_three_missed_beats_and_that_is_noticed_once,
+    ),
+    # ------------------------------------------------------------ between daemons
+    Mutant(
+        "a message that was judged before counts again",
+        "WHERE {where} AND direction = 'in' AND verdict <> 'rejected' LIMIT 1",
+        "WHERE {where} AND direction = 'out' AND verdict <> 'rejected' LIMIT 1",
+        in_town=True,
+    ),
+    Mutant(
+        "a turn that ended while nobody looked is begun again",
+        "        if found is State.ENDED:\n            exit_ = self.calls.left_behind(effect.turn_id)",
+        "        if found is State.ENDED and not effect:\n            exit_ = self.calls.left_behind(effect.turn_id)",
+        in_town=True,
+    ),
+    Mutant(
+        "a peer that asks before it acknowledges gets its work twice",
+        "token_echoed=True, acknowledged=True",
+        "token_echoed=True",
+        asked_before_acknowledged,
+    ),
+    Mutant(
+        "a message that a crash left is written anew",
+        'raw = self._read(f"outbox/{name}") or self.sign(raw)',
+        "raw = self.sign(raw)",
+        in_town=True,
+    ),
+    Mutant(
+        "a power cut proves that a call was never made",
+        "        if order.begun not in (None, self.boot):\n",
+        "        if order.begun is None and effect.harness:\n",
+        test_power.law,
+    ),
+    Mutant(
+        "a message that a power cut took is not written again",
+        "(outbox.restore if self._doubtful else outbox.put)(self.ws, name, raw)",
+        "assert name and raw",
+        in_town=True,
+    ),
+    Mutant(
+        "a reply is taken from anybody",
+        "if not same_agent(reply.sender, attempt.executor):",
+        "if not reply.sender:",
+        in_town=True,
+    ),
     # ------------------------------------------------------------ the store
     Mutant("the chain is not a chain", "digest = chain(last.hash, row)", "digest = chain(GENESIS, row)"),
-    Mutant("what was rolled back stays", 'db.execute("ROLLBACK")', 'db.execute("COMMIT")'),
+    Mutant(
+        "what was rolled back stays",
+        '        if db.in_transaction:\n            db.execute("ROLLBACK")\n',
+        '        if db.in_transaction:\n            db.execute("COMMIT")\n',
+    ),
     Mutant(
         "a checkpoint does not reach its table",
-        '    changes: Mapping[str, Any] = event.data.get("changes", {})\n    if set(changes) - set(ATTEMPT_COLUMNS):',
-        "    changes: Mapping[str, Any] = {}\n    if set(changes) - set(ATTEMPT_COLUMNS):",
+        'event.data.get("changes", {})\n    if unknown := set(changes) - set(columns):',
+        "{}\n    if unknown := set(changes) - set(columns):",
     ),
 )
 

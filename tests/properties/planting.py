@@ -11,11 +11,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import _lru_cache_wrapper
 from pathlib import Path
 from types import CodeType, FunctionType
 
 ROOT = Path(__file__).resolve().parents[2] / "mailboxd"
-PLACES = (ROOT / "engine.py", *sorted((ROOT / "core").glob("*.py")), *sorted((ROOT / "store").glob("*.py")))
+SHELL = ("archiving", "dispatches", "engine", "intake", "posting", "recovery", "relay", "starting")
+PLACES = (
+    *(ROOT / f"{name}.py" for name in SHELL),
+    *sorted((ROOT / "core").glob("*.py")),
+    *sorted((ROOT / "store").glob("*.py")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,7 @@ class Fault:
 
     def place(self) -> Path:
         found = [place for place in PLACES for _ in range(place.read_text(encoding="utf-8").count(self.right))]
-        assert len(found) == 1, f"{self.right!r} stands {len(found)} times in the core: mend the mutant"
+        assert len(found) == 1, f"{self.right!r} stands {len(found)} times in those places: mend the mutant"
         return found[0]
 
 
@@ -40,6 +46,7 @@ def planted(fault: Fault) -> Iterator[None]:
     after = _functions(compile(source.replace(fault.right, fault.wrong), str(place), "exec", dont_inherit=True))
     changed = {name for name, code in after.items() if code != before.get(name)}
     swapped: list[tuple[FunctionType, CodeType]] = []
+    _forget()
     try:
         for function in _alive(place, changed):
             swapped.append((function, function.__code__))
@@ -49,6 +56,14 @@ def planted(fault: Fault) -> Iterator[None]:
     finally:
         for function, code in swapped:
             function.__code__ = code
+        _forget()
+
+
+def _forget() -> None:
+    """Empty every cache of the program: what is in it was worked out by the other code."""
+    for cached in gc.get_objects():
+        if isinstance(cached, _lru_cache_wrapper) and cached.__module__.startswith("mailboxd"):
+            cached.cache_clear()
 
 
 def _functions(code: CodeType) -> dict[str, CodeType]:

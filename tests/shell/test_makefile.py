@@ -19,7 +19,7 @@ def make(directory: Path, *arguments: str, path: str = "/usr/bin:/bin") -> subpr
         env={"PATH": path, "HOME": str(directory)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from watchdog.utils import BaseThread
 
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.mail import archive, deliver, reject
@@ -218,6 +219,23 @@ def test_a_watcher_whose_threads_died_is_found_out_and_replaced(ears: Ears) -> N
     assert ears.hear(lambda: (ears.ws.inbox / "x.md").touch())
 
 
+def test_an_observer_that_stumbles_over_its_own_books_is_replaced(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen once in hours of exchanging directories: watchdog stops, and then raises KeyError for a path it forgot."""
+    stop = BaseThread.stop
+
+    def stumble(self: BaseThread) -> None:
+        stop(self)
+        raise KeyError(b"inbox")
+
+    inbox = ears.ws.inbox
+    with monkeypatch.context() as patched:
+        patched.setattr(BaseThread, "stop", stumble)
+        inbox.rename(inbox.with_name("away"))
+        inbox.mkdir()
+        ears.watcher.check(ears.now + 1)
+    assert ears.hear(lambda: deliver(inbox, "a.md", b"x"))
+
+
 def test_a_poke_that_fails_does_not_end_the_watching(ws: Workspace) -> None:
     heard = threading.Event()
 
@@ -313,6 +331,7 @@ def test_five_thousand_files_at_once_are_heard_at_least_once(ears: Ears) -> None
     assert ears.hear(flood)
 
 
+@pytest.mark.slow
 def test_an_idle_watcher_uses_no_processor_time(ears: Ears) -> None:
     assert ears.proven()
     before = resource.getrusage(resource.RUSAGE_SELF)

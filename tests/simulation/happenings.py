@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
+from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
     Cancel,
     ChildEdited,
@@ -13,15 +15,17 @@ from mailboxd.core.inputs import (
     Redispatch,
     Remedy,
     Reply,
-    Results,
     Retry,
+    SpecWritten,
     Steer,
     TurnEnded,
     Unblock,
 )
+from mailboxd.core.outcomes import Results
 from mailboxd.core.terms import Turn, Waiting
 from mailboxd.core.types import Origin, PlannedChild, Spec, Task
 from mailboxd.errors import Refused
+from tests.simulation.acting import act, decide
 from tests.simulation.script import PEERS
 from tests.simulation.world import MOST_TASKS, Crash, World, new_engine
 
@@ -67,7 +71,7 @@ def mischief(world: World) -> None:
     latest = task.attempt == attempt.ordinal
     if kind == "straggler":
         events = world.hear(task.id, Reply(attempt.executor, Results("late"), attempt.id, None, older_attempt=True))
-        assert events is None or [event.kind for event in events] == ["reply.late"], "a late reply was applied"
+        assert events is None or kinds(events) == ["reply.late"], "a late reply was applied"
     elif kind == "stranger":
         assert world.hear(task.id, Reply("mallory", Results("mine"), attempt.id)) is None, "a stranger was believed"
     elif kind == "forged" and latest:
@@ -84,12 +88,19 @@ def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
     attempt = world.store.attempt(task_id, task.attempt) if task.attempt else None
     waits = attempt is not None and attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
     older = attempt is not None and attempt.id != ended.attempt_id
-    if ended.turn is Turn.REVIEW:
+    if ended.turn in (Turn.REVIEW, Turn.DRAFT):
         world.hear(task_id, ended)
     elif older or not waits:
         events = world.hear(task_id, ended)
         reported = attempt is not None and not older and attempt.waiting_for is Waiting.REPLY
-        assert reported or [event.kind for event in events or ()] == ["reply.late"], "a turn counted twice"
+        assert reported or kinds(events or ()) == ["reply.late"], "a turn counted twice"
+
+
+def kinds(events: Sequence[Event]) -> list[str]:
+    """What happened, beside what a turn cost: that is on record whenever it ends."""
+    cost = {Kind.TURN_ENDED, Kind.BREAKER_OPENED, Kind.BREAKER_HALF_OPEN, Kind.BREAKER_CLOSED}
+    held = [event for event in events if set(event.data.get("changes", ())) == {"held"}]  # it is over budget by that
+    return [event.kind for event in events if event.kind not in cost and event not in held]
 
 
 # -------------------------------------------------------------- people
@@ -97,8 +108,10 @@ def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
 
 def operate(world: World) -> None:
     """A command, aimed where it can do something as a rule."""
-    command = world.script.one_of(retry=4, unblock=5, cancel=2, steer=1, redispatch=2)
+    command = world.script.one_of(retry=4, rerun=1, unblock=5, cancel=2, steer=1, redispatch=2)
     where = {"retry": "phase IN ('failed', 'cancelled')", "unblock": "phase = 'circuit_open'"}.get(command, "1")
+    if command == "unblock" and world.script.chance(0.4):
+        where = "held <> '' AND completed_at IS NULL"
     where = {"redispatch": "parent IS NULL", "cancel": "completed_at IS NULL"}.get(command, where)
     if command == "cancel" and world.script.chance(0.5):
         where += " AND id IN (SELECT needs FROM dependencies)"
@@ -117,9 +130,13 @@ def operate(world: World) -> None:
             world.hear(task.id, Steer(task.sender, "Use blue."))
         case "retry":
             _command(world, task, Retry("Try harder."))
+        case "rerun":
+            only_failed = world.script.chance(0.4)
+            _command(world, task, Retry("Once more.", only_failed, not only_failed and world.script.chance(0.5)))
         case "unblock":
-            remedies = [Remedy.ACCEPT] * 4 if task.result else []
-            _command(world, task, Unblock(world.script.random.choice([*Remedy, *remedies])))
+            remedies = [Remedy.ACCEPT] * 2 if task.result else []
+            remedy = world.script.random.choice([*Remedy, *remedies, *([Remedy.RETRY] * 4 if task.held else [])])
+            _command(world, task, Unblock(remedy, budget_usd=1000.0 if task.held else None))
         case _:
             _command(world, task, Cancel("operator", "not needed"))
 
@@ -165,6 +182,23 @@ def crash(world: World) -> None:
     world.engine = new_engine(world.store, world.clock, world.script.random)
 
 
+def mend(world: World) -> None:
+    """Somebody says something of a spec: an answer, a text of a person, nothing more."""
+    open_ = world.tasks_where("phase IN ('spec_draft', 'spec_review', 'execution_ready')")
+    if not open_:
+        return
+    task = world.script.random.choice(open_)
+    criteria = world.script.random.choice((("one page",), ("works well",), ()))
+    match world.script.one_of(answer=4, written=3, skip=1):
+        case "answer":
+            world.hear(task.id, Clarification(task.sender, world.script.random.choice(("- one page", "works well"))))
+        case "skip":
+            world.hear(task.id, Clarification("operator", "REPLY_SKIP", ends=True))
+        case _:
+            spec = replace(task.spec, goal=task.spec.goal or "Something", acceptance_criteria=criteria)
+            world.hear(task.id, SpecWritten(spec), Role.OPERATOR)
+
+
 HAPPENINGS: Mapping[str, tuple[float, Callable[[World], None]]] = {
     "arrive": (4, arrive),
     "land": (40, World.land),
@@ -174,6 +208,9 @@ HAPPENINGS: Mapping[str, tuple[float, Callable[[World], None]]] = {
     "mischief": (6, mischief),
     "operate": (9, operate),
     "edit": (4, edit),
+    "mend": (6, mend),
+    "act": (14, act),
+    "decide": (8, decide),
     "wait": (10, wait),
     "crash": (3, crash),
 }

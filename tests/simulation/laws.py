@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mailboxd.store.store import Store
+from tests.simulation.consents import Consents
+from tests.simulation.script import OWN
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
 PAST_JOIN = frozenset({"spec_gate", "quality_gate", "awaiting_approval", "ready_to_resume", "completed"})
@@ -36,6 +38,7 @@ TABLE = {
     ("awaiting_approval", "ready_to_resume"),
     ("awaiting_approval", "execution_ready"),
     ("awaiting_approval", "failed"),
+    ("awaiting_approval", "circuit_open"),
     ("ready_to_resume", "completed"),
     ("ready_to_resume", "circuit_open"),
     ("circuit_open", "execution_ready"),
@@ -43,7 +46,9 @@ TABLE = {
     ("circuit_open", "failed"),
 }
 """The protocol's table, typed off once more, without "any not terminal -> cancelled"."""
-REOPENED = {"operator: retry", "the sender dispatched it again"}
+ANEW = "operator: retry, it had not started"
+LATE = "its deadline passed"
+REOPENED = {"operator: retry", "the sender dispatched it again", ANEW}
 
 
 @dataclass(slots=True)
@@ -60,23 +65,35 @@ class Known:
     live: str = ""
     last: dict[str, Any] = field(default_factory=dict)
     """The latest attempt."""
-    lost: bool = False
-    """Its outcome is unknown, or was when this attempt took over without reaching the agent."""
+    lost: str = ""
+    """With whom its outcome is unknown, or was when this attempt took over without reaching that agent."""
     spent: int = 0
     """Failures since the work was last given out."""
     not_before: str = ""
     permitted: bool = True
     """Somebody asked for another execution since the outcome became unknown."""
     verdicts: dict[str, str] = field(default_factory=dict)
-    actions: str = ""
+    actions: list[dict[str, Any]] = field(default_factory=list)
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    broadcast: bool = False
+    passed: set[str] = field(default_factory=set)
+    """Checks of the latest attempt that have passed."""
+    held: str = ""
+    unreached: str = ""
+    """The attempt whose turn provably never ran."""
 
 
 @dataclass(slots=True)
 class Book:
     store: Store
+    own: str = OWN
+    """The agent whose workspace it is."""
     seen: int = 0
     tasks: dict[str, Known] = field(default_factory=dict)
     taken: set[tuple[str, str]] = field(default_factory=set)
+    consents: Consents = field(default_factory=Consents)
+    shut: dict[str, str] = field(default_factory=dict)
+    """Agents whose breaker is not closed, and whether it is open or half open."""
     """Rows of the transition table that were used."""
 
     def read(self) -> None:
@@ -86,7 +103,8 @@ class Book:
         ).fetchall()
         for seq, kind, task, role, data in rows:
             self.seen = seq
-            judge = getattr(self, "_" + kind.replace(".", "_"), None)
+            name = "_" + kind.replace(".", "_")
+            judge = getattr(self, name, None) or getattr(self.consents, name, None)
             if judge is not None:
                 judge(task, json.loads(data), role)
         live = "SELECT id, failures FROM tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled')"
@@ -97,10 +115,11 @@ class Book:
     def _task_created(self, task: str, data: dict[str, Any], _role: str) -> None:
         row = data["task"]
         assert row["phase"] == "spec_draft", "a task begins as a draft"
-        assert row["spec"]["goal"], "a task is recorded with its spec"
+        assert "spec" in row, "a task is recorded with its spec"
         self.tasks[task] = Known(
             row["local_id"], row.get("parent"), row["policy"], row["executor"], frozenset(data["needs"]),
-            actions=row.get("planned_actions", ""),
+            actions=row.get("planned_actions", []), spec=row["spec"],
+            broadcast=row.get("broadcast", False),
         )  # fmt: skip
 
     def _task_needs_changed(self, task: str, data: dict[str, Any], _role: str) -> None:
@@ -110,10 +129,31 @@ class Book:
         assert "phase" not in data["changes"], "only a transition moves a task"
         self._take(self.tasks[task], data["changes"])
 
+    def _breaker_opened(self, _task: str, data: dict[str, Any], _role: str) -> None:
+        assert self.shut.get(data["agent"]) != "open", "it was open already"
+        assert data["until"] > data["at"], "it is open for a time"
+        self.shut[data["agent"]] = "open"
+
+    def _breaker_half_open(self, _task: str, data: dict[str, Any], _role: str) -> None:
+        assert self.shut.get(data["agent"]) == "open", "only an open one is tried"
+        self.shut[data["agent"]] = "half_open"
+
+    def _breaker_closed(self, _task: str, data: dict[str, Any], _role: str) -> None:
+        assert self.shut.pop(data["agent"], None), "it was closed already"
+
+    def _is_held(self, task: str | None) -> bool:
+        while task is not None:
+            if self.tasks[task].held:
+                return True
+            task = self.tasks[task].parent
+        return False
+
     def _take(self, known: Known, changes: Mapping[str, Any]) -> None:
         known.policy = changes.get("policy", known.policy)
         known.executor = changes.get("executor", known.executor)
+        known.spec = changes.get("spec", known.spec)
         known.actions = changes.get("planned_actions", known.actions)
+        known.held = changes.get("held", known.held)
         if "not_before" in changes:
             known.not_before = changes["not_before"] or ""
 
@@ -123,11 +163,17 @@ class Book:
         assert role in ("orchestrator", "operator"), "only the orchestrator moves phases, on a person's order or not"
         if source in ENDED:
             assert data["trigger"] in REOPENED, f"{known.name} is {source} and stays so"
-            assert target == "execution_ready", "ended work is done again from execution_ready on"
+            anew = data["trigger"] == ANEW
+            assert target == ("spec_draft" if anew else "execution_ready"), "ended work is done again, not skipped"
+            assert not anew or not known.ordinal, "what had started needs no new spec"
+        elif data["trigger"] == LATE:
+            assert target == "failed", "what is too late fails"
+            assert known.policy["deadline"] <= data["at"], f"{known.name} is not late yet"
         elif target != "cancelled":
             assert (source, target) in TABLE, f"the protocol has no row {source} -> {target}"
         self.taken.add((source, data["trigger"]))
         self._gate_is_kept(known, source, target)
+        self.consents.moved(task, known.last.get("id", ""), known.actions, source, target)
         if data["trigger"] in REOPENED or target == "spec_gate":
             known.spent = 0
         known.permitted = known.permitted or data["trigger"] in REOPENED
@@ -144,10 +190,17 @@ class Book:
         forward = {"spec_review": "execution_ready", "spec_gate": "quality_gate", "quality_gate": "completed"}
         passes = forward.get(source) == target or (source, target) == ("quality_gate", "awaiting_approval")
         if passes and source in known.policy.get("gates", ()):
-            reviewers = known.policy.get("reviewers", [])
-            assert reviewers, "a gate that is on was passed without reviewers"
+            judges = {name for name in known.policy.get("reviewers", []) if name not in _authors(known)}
+            assert judges, "a gate that is on was passed without reviewers"
             approved = {name for name, verdict in known.verdicts.items() if verdict == "approved"}
-            assert set(reviewers) <= approved, f"{known.name} passed its {source} with {known.verdicts}"
+            needed = {"majority": len(judges) // 2 + 1, "any": 1}.get(known.policy.get("quorum", "all"), len(judges))
+            assert len(judges & approved) >= needed, f"{known.name} passed its {source} with {known.verdicts}"
+        here = not known.broadcast and known.last.get("executor") == self.own
+        if (source, target) == ("spec_gate", "quality_gate") and here:
+            declared = {check["id"] for check in known.spec.get("checks", [])}
+            assert declared <= known.passed, f"{known.name} passed with the checks {known.passed} of {declared}"
+        if (source, target) == ("spec_draft", "spec_review"):
+            assert _says_when_it_is_done(known), f"{known.name} has a weak spec: {known.spec}"
         if (source, target) == ("quality_gate", "completed"):
             assert not known.actions, "planned actions were skipped"
 
@@ -159,6 +212,13 @@ class Book:
         assert review["attempt"] == (known.last.get("id") if known.ordinal else None), "a review is of this attempt"
         known.verdicts[review["reviewer"]] = review["verdict"]
 
+    def _check_ended(self, task: str, data: dict[str, Any], _role: str) -> None:
+        known, check = self.tasks[task], data["check"]
+        assert known.phase == "spec_gate", "checks are run after an attempt and before its gates"
+        assert check["attempt"] == known.last["id"], "a check is of this attempt"
+        if check["verdict"] == "passed":
+            known.passed.add(check["id"])
+
     def _attempt_started(self, task: str, data: dict[str, Any], _role: str) -> None:
         known, attempt = self.tasks[task], data["attempt"]
         assert not known.live, f"{known.name} has two live attempts"
@@ -167,27 +227,51 @@ class Book:
         assert not unmet, f"{known.name} started before {unmet} was completed"
         if known.parent is not None:
             assert self.tasks[known.parent].phase == "executing", "a child runs while its parent executes"
+        if attempt["waiting_for"] == "turn":
+            assert self.shut.get(attempt["executor"]) != "open", f"{attempt['executor']} gets turns, and is broken"
+        assert not self._is_held(task), f"{known.name} started, and is held"
+        assert (known.policy.get("deadline") or "~") > data["at"], f"{known.name} started past its deadline"
         assert attempt["ordinal"] == known.ordinal + 1, "attempts are counted one by one"
         assert data["at"] >= known.not_before, "an attempt started during the backoff"
         assert known.spent < known.policy.get("max_attempts", 3), f"{known.name} is over its budget"
-        if known.lost and known.last["executor"] == attempt["executor"]:
+        if known.lost == known.last.get("executor") == attempt["executor"]:
             assert attempt["session_key"] == known.last["session_key"], "a new session after an unknown outcome"
             assert known.permitted or known.policy.get("idempotent"), f"{known.name} was repeated blindly"
         known.ordinal, known.live, known.last = attempt["ordinal"], attempt["id"], attempt
+        known.passed = set()
+        assert known.spec.get("goal"), "an attempt needs a goal"
 
     def _attempt_checkpoint(self, task: str, data: dict[str, Any], _role: str) -> None:
         assert data["attempt"] == self.tasks[task].live, "only a live attempt goes on"
+
+    def _turn_ended(self, task: str | None, data: dict[str, Any], _role: str) -> None:
+        if task is not None and data["outcome"] == "failed" and not data["ran"]:
+            self.tasks[task].unreached = data["attempt"]
 
     def _attempt_finished(self, task: str, data: dict[str, Any], _role: str) -> None:
         known, status = self.tasks[task], data["changes"]["status"]
         assert data["attempt"] == known.live, "only a live attempt ends"
         known.live = ""
-        never_reached = status == "aborted" and "refused" in data["changes"].get("error_summary", "")
+        never_reached = status == "aborted" and known.unreached == data["attempt"]
         if status != "succeeded" and not never_reached:
             known.spent += 1
-        known.lost = status == "unknown" or (known.lost and status == "aborted")
+        keeps = known.lost if status == "aborted" else ""
+        known.lost = known.last["executor"] if status == "unknown" else keeps
         if status == "unknown":
             known.permitted = False
+
+
+def _authors(known: Known) -> set[str]:
+    return {known.executor, known.last.get("executor", "")}
+
+
+def _says_when_it_is_done(known: Known) -> bool:
+    """Vague words do not occur here but as `works well`, which counts only where criteria are derived."""
+    spec = known.spec
+    criteria = [*spec.get("acceptance_criteria", []), spec.get("expected_output", "")]
+    strict = known.policy.get("weak", "derive") != "derive"
+    said = [text for text in criteria if text and not (strict and text == "works well")]
+    return bool(spec.get("goal")) and bool(said or spec.get("checks"))
 
 
 # ---------------------------------------------------------------- between steps
@@ -214,7 +298,18 @@ STANDING = {
     " JOIN tasks t ON t.id = a.task WHERE a.status = 'running' AND a.waiting_for IN ('turn', 'lookup')"
     " AND 1 <> (SELECT count(*) FROM outbox o WHERE o.task = a.task AND o.state = 'pending' AND"
     " o.kind IN ('run_turn', 'compose', 'look_up') AND json_extract(o.data, '$.attempt_id') = a.id"
-    " AND coalesce(json_extract(o.data, '$.turn'), '') <> 'review')",
+    " AND coalesce(json_extract(o.data, '$.turn'), '') NOT IN ('review', 'answer'))",
+    "a spec waits for a draft that nobody ordered, or for two": "SELECT t.local_id FROM tasks t WHERE"
+    " t.phase = 'spec_draft' AND json_extract(t.mending, '$.waiting_for') IN ('turn', 'lookup')"
+    " AND 1 <> (SELECT count(*) FROM outbox o WHERE o.task = t.id AND o.state = 'pending'"
+    " AND json_extract(o.data, '$.turn') = 'draft'"
+    " AND json_extract(o.data, '$.attempt_id') = 'draft-' || json_extract(t.mending, '$.drafts'))",
+    "a parent has spent less than its children": "SELECT p.local_id FROM tasks p WHERE p.spent_usd + 1e-9 <"
+    " (SELECT total(c.spent_usd) FROM tasks c WHERE c.parent = p.id) OR p.spent_tokens <"
+    " (SELECT total(c.spent_tokens) FROM tasks c WHERE c.parent = p.id)",
+    "a budget is used up and nobody is asked": "SELECT local_id FROM tasks WHERE completed_at IS NULL AND held = ''"
+    " AND phase NOT IN ('completed', 'failed', 'cancelled') AND spent_usd >= json_extract(policy, '$.budget_usd')",
+    "a breaker is open without a date": "SELECT agent FROM breakers WHERE (state = 'open') <> (until IS NOT NULL)",
     "a peer that has acknowledged has no lease": "SELECT t.local_id FROM attempts a JOIN tasks t ON t.id = a.task"
     " WHERE a.status = 'running' AND a.waiting_for = 'reply' AND t.due IS NULL",
     "an open circuit is not held for a time": "SELECT local_id FROM tasks WHERE phase = 'circuit_open' AND due IS NULL",
@@ -252,7 +347,7 @@ def resting(store: Store) -> None:
 def _for_a_person(row: tuple[str, ...]) -> bool:
     _, _, _, phase, reason, policy, executor = row
     reviewers = json.loads(policy).get("reviewers", [])
-    nobody_to_ask = phase in GATES and (not reviewers or executor in reviewers)
+    nobody_to_ask = phase in GATES and not set(reviewers) - {executor}
     return bool(reason) and (phase == "awaiting_approval" or nobody_to_ask)
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-from mailboxd.core.inputs import (
+from mailboxd.clock import ManualClock
+from mailboxd.core.actions import Action, ActionKind
+from mailboxd.core.inputs import NewTask, Progress
+from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
     Answer,
+    Drafted,
     Failed,
     Failure,
-    NewTask,
     Outcome,
     Permanence,
     Planned,
-    Progress,
     Question,
     Results,
     Reviewed,
@@ -23,14 +25,18 @@ from mailboxd.core.inputs import (
     Unknown,
     Unreadable,
 )
-from mailboxd.core.terms import SELF, Gate, Join, Synthesis, Turn, Verdict
-from mailboxd.core.types import Origin, Overrides, Plan, PlannedChild, Policy, Spec
+from mailboxd.core.terms import SELF, Gate, Join, Quorum, Synthesis, Turn, Verdict, Weak
+from mailboxd.core.times import plus
+from mailboxd.core.types import Check, Origin, Overrides, Plan, PlannedChild, Policy, Spec
+from mailboxd.core.usage import Usage
 
 OWN = "main"
 PEERS = ("ada", "bob", "eve")
 REVIEWERS = ("rex", "uma")
 SENDERS = ("operator", "boss")
 KEYS = ("a", "b", "c", "d", "e")
+MADE, MORE = Check("made", file="made.txt"), Check("more", command=("make", "test"))
+BEGIN = ManualClock().text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +61,22 @@ class Script:
             local_id=f"t{number}",
             sender=self.random.choice(SENDERS),
             title=f"Task {number}",
-            spec=Spec(goal=f"Task {number}", instructions="Do it."),
+            spec=self.spec(number),
             policy=self.policy(),
             origin=Origin(attempt=1, attempt_id=f"theirs-{number}-1"),
             plan=self.plan(0) if self.chance(0.3) else None,
             cancelled="cancelled before it came" if self.chance(0.03) else "",
         )
+
+    def spec(self, number: int) -> Spec:
+        """Now and then one that is weak, or has checks; one in which nothing stands at all."""
+        goal = f"Task {number}" if self.chance(0.97) else ""
+        criteria = self.random.choice(((), ("works well",), ("two pages",)))
+        spec = Spec(goal, "Do it." if goal else "", acceptance_criteria=criteria, checks=self.checks())
+        return replace(spec, planned_actions=self.actions()) if self.chance(0.1) else spec
+
+    def checks(self) -> tuple[Check, ...]:
+        return self.random.choice(((),) * 6 + ((MADE,), (MADE, MORE)))
 
     def policy(self) -> Policy:
         gates = frozenset(gate for gate in Gate if self.chance(0.25))
@@ -72,8 +88,14 @@ class Script:
             max_rework=self.random.choice((0, 1, 3)),
             reply_within=3600,
             circuit_hold=7200,
+            deadline=plus(BEGIN, self.random.uniform(0, 20_000)) if self.chance(0.12) else None,
+            budget_usd=self.random.choice((0.3, 0.6)) if self.chance(0.15) else None,
+            max_turns=4 if self.chance(0.05) else 0,
+            priority=self.random.choice((0, 0, 5)),
             backoff_max=60.0,
             synthesis=self.random.choice(list(Synthesis)),
+            quorum=self.random.choice((*[Quorum.ALL] * 3, *Quorum)),
+            weak=self.random.choice((*[Weak.DERIVE] * 3, *Weak)),
         )
 
     def reviewers(self) -> tuple[str, ...]:
@@ -110,7 +132,9 @@ class Script:
             below = self.children(depth + 1, (*around, *before))
         if self.chance(0.01):
             agents = ("ghost",)
-        return PlannedChild(key, agents, f"do {key}", tuple(needs), overrides=self.overrides(), children=below)
+        output = self.random.choice(("", "one line"))
+        said, checks = self.overrides(), self.checks()
+        return PlannedChild(key, agents, f"do {key}", tuple(needs), "", output, checks, overrides=said, children=below)
 
     # -------------------------------------------------------------- what agents say
 
@@ -118,7 +142,8 @@ class Script:
         """How a turn ends, and what it said if it ended well."""
         match self.one_of(succeeded=80, failed=7, stalled=4, hopeless=1, aborted=2, unknown=7):
             case "succeeded":
-                return Succeeded("said", run_id="run"), self.answer(turn, may_plan=may_plan)
+                said = Succeeded("said", Usage(10, 5, self.random.choice((None, 0.05, 0.1))), run_id="run")
+                return said, self.answer(turn, may_plan=may_plan)
             case "failed":
                 return Failed("the model is overloaded", retry_after=self.random.choice((0.0, 40.0))), None
             case "stalled":
@@ -133,6 +158,8 @@ class Script:
     def answer(self, turn: Turn, *, may_plan: bool) -> Answer:
         if turn is Turn.REVIEW:
             return self.review()
+        if turn is Turn.DRAFT:
+            return self.draft()
         acknowledges = 40.0 if turn is Turn.DISPATCH else 1.0
         plans = 0.0 if not may_plan else 25.0 if turn is Turn.WORK else 3.0
         match self.one_of(results=50, plan=plans, acknowledged=acknowledges, question=6, failure=8, noise=3, review=1):
@@ -152,8 +179,34 @@ class Script:
                 return self.review()
 
     def results(self) -> Results:
-        actions = "- publish it" if self.chance(0.03) else ""
-        return Results("done", answer=self.random.choice(("", "yes", "no")), planned_actions=actions)
+        answer = self.random.choice(("", "yes", "no"))
+        return Results("done", answer=answer, planned_actions=self.actions() if self.chance(0.08) else ())
+
+    def actions(self) -> tuple[Action, ...]:
+        """One or two; now and then one that only a person can do, or under a key that others use as well."""
+        names = ("publish", "tell")[: self.random.choice((1, 1, 2))]
+        return tuple(
+            Action(
+                name,
+                self.random.choice((*[ActionKind.COMMAND] * 5, ActionKind.MANUAL)),
+                idempotency_key=self.random.choice(("", "", "", "shared")),
+                argv=("make", name),
+                verify=self.random.choice(((), ("make", "check"))),
+                undo=self.random.choice(((), ("make", "undo"))),
+            )
+            for name in names
+        )
+
+    def draft(self) -> Answer:
+        match self.one_of(whole=60, vague=15, nothing=15, noise=10):
+            case "whole":
+                return Drafted(Spec("What is meant", acceptance_criteria=("three pages",)))
+            case "vague":
+                return Drafted(Spec("", acceptance_criteria=("works well",)))
+            case "nothing":
+                return Drafted(Spec(""))
+            case _:
+                return Unreadable("no section of a spec", "hm")
 
     def review(self) -> Answer:
         match self.one_of(approved=60, changes=26, blocked=4, unreadable=7, silent=3):

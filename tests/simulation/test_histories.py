@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
-from mailboxd.core.terms import Phase
 from tests.simulation.history import run
 
-SEEDS = int(os.environ.get("SEEDS", "200"))
+FEW = 40
+SEEDS = int(os.environ.get("SEEDS", "300"))
 ONE = os.environ.get("SEED")
-APPROVALS = {Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME}
-"""What leaves these phases is the gates' part; here they are a place to rest."""
+NOT_HERE = {Trigger.CANCELLED, Trigger.DEADLINE_PASSED, Trigger.IMPORTED_DONE, Trigger.IMPORTED_FAILED}
+"""Rows from every phase, and those of work that was begun without mailboxd: no history has any."""
 
 
+def test_every_law_holds_in_some_histories() -> None:
+    for seed in range(FEW):
+        run(seed)
+
+
+@pytest.mark.slow
 def test_every_law_holds_in_every_history_and_every_transition_is_taken() -> None:
     taken = set().union(*(run(seed) for seed in ([int(ONE)] if ONE else range(SEEDS))))
-    rows = {
-        (phase.value, trigger.value)
-        for phase, trigger in TRANSITIONS
-        if phase not in APPROVALS and trigger is not Trigger.CANCELLED
-    }
+    rows = {(phase.value, trigger.value) for phase, trigger in TRANSITIONS if trigger not in NOT_HERE}
     # a green simulation that never got there proves nothing
     assert ONE or rows <= taken, f"no history took {sorted(rows - taken)}"

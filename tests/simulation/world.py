@@ -7,26 +7,24 @@ takes the engine and every uncommitted statement, and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from mailboxd.clock import ManualClock
-from mailboxd.core.effects import Compose, LookUp, RunTurn, Send
+from mailboxd.core.allowance import BreakerRules, Escalation
+from mailboxd.core.checks import CheckRules
+from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Send, Verify
 from mailboxd.core.events import Event, Role
-from mailboxd.core.inputs import (
-    Answer,
-    Failed,
-    Input,
-    Results,
-    Succeeded,
-    TurnEnded,
-    Unknown,
-)
-from mailboxd.core.terms import Turn, Waiting
+from mailboxd.core.inputs import CheckEnded, Input, TurnEnded
+from mailboxd.core.mending import fence
+from mailboxd.core.outcomes import Answer, Failed, Results, Succeeded, Unknown
+from mailboxd.core.terms import CheckVerdict, Phase, Turn, Waiting
 from mailboxd.core.types import Attempt, Task
-from mailboxd.engine import Engine, Settings
+from mailboxd.engine import Engine
 from mailboxd.errors import PlanError, Refused
 from mailboxd.ids import Ids
+from mailboxd.settings import Settings
 from mailboxd.store.store import Order, Store
 from tests.simulation.script import OWN, Script
 
@@ -53,6 +51,10 @@ class World:
     ended: list[tuple[str, TurnEnded]] = field(default_factory=list)
     journal: list[str] = field(default_factory=list)
     tasks: int = 0
+    effects: Counter[str] = field(default_factory=Counter)
+    """What really happened outside, by idempotency key."""
+    begun: list[str] = field(default_factory=list)
+    """Approvals whose runner died in the middle, and nobody has noticed it yet."""
 
     @classmethod
     def begin(cls, seed: int) -> World:
@@ -88,6 +90,8 @@ class World:
         for order in self.store.pending(self.clock.now(), 500):
             effect = order.effect
             if isinstance(effect, RunTurn) and order.id not in self.launched and self._has_room(effect):
+                if self.store.is_held(order.task):
+                    continue
                 if self._is_wanted(order, effect):
                     self.flights[order.id] = order
                     self.launched.add(order.id)
@@ -95,25 +99,34 @@ class World:
                     self._finish(order)
 
     def _given_out(self) -> dict[str, int]:
-        """How many pieces of work each agent has. A synthesis or a review waits for its slot in the outbox."""
+        """How many pieces of work each agent has. A synthesis or a review waits for its slot in the outbox.
+
+        What is held occupies nobody.
+        """
         rows = self.store.db.execute(
-            "SELECT agent, count(*) FROM outbox WHERE state = 'pending' AND kind = 'run_turn'"
-            " AND json_extract(data, '$.turn') IN ('work', 'dispatch') GROUP BY agent"
-        )
-        return dict(rows)
+            "SELECT agent, task FROM outbox WHERE state = 'pending' AND kind = 'run_turn'"
+            " AND json_extract(data, '$.turn') IN ('work', 'dispatch')"
+        ).fetchall()
+        return Counter(agent for agent, task in rows if not self.store.is_held(task))
 
     def _has_room(self, effect: RunTurn) -> bool:
         running = [order.effect for order in self.flights.values()]
         keys = {turn.session_key for turn in running if isinstance(turn, RunTurn)}
         of_agent = sum(order.agent == effect.agent for order in self.flights.values())
-        return len(running) < SLOTS and of_agent < SLOTS_PER_AGENT and effect.session_key not in keys
+        allowed = self.engine.pacing.starts(effect.agent)
+        return len(running) < SLOTS and of_agent < allowed and effect.session_key not in keys
 
     def _is_wanted(self, order: Order, effect: RunTurn) -> bool:
         task = self.store.task(order.task)
         assert task is not None
         attempt = self.store.attempt(task.id, task.attempt)
         if effect.turn is Turn.REVIEW:
-            return effect.gate is not None and task.phase.value == effect.gate.value
+            at_gate = effect.gate is not None and task.phase.value == effect.gate.value
+            return at_gate and effect.attempt_id == (attempt.id if attempt else "")
+        if effect.turn is Turn.DRAFT:
+            return task.phase is Phase.SPEC_DRAFT and effect.attempt_id == fence(task.mending.drafts)
+        if effect.turn is Turn.ANSWER and (attempt is None or attempt.question != effect.note):
+            return False
         return attempt is not None and attempt.id == effect.attempt_id and attempt.status.value == "running"
 
     def land(self) -> None:
@@ -148,8 +161,9 @@ class World:
                     outcome = Failed("it had failed") if tells == "failed" else Failed("refused", started=False)
                 ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, outcome, answer, effect.gate)
                 live = self.store.attempt(order.task, self.task(order.task).attempt)
+                awaited = live is not None and (live.id, live.waiting_for) == (effect.attempt_id, Waiting.LOOKUP)
                 self._report(order, ended)
-                if tells == "unknown" and live is not None and live.waiting_for is Waiting.LOOKUP:
+                if tells == "unknown" and live is not None and awaited:
                     after = self.store.attempt(order.task, live.ordinal)
                     assert after is not None
                     assert after.status.value == "unknown", "an unknown outcome is stored as unknown, not guessed"
@@ -161,11 +175,20 @@ class World:
             match order.effect:
                 case Compose(attempt_id):
                     results = Results("composed", answer="yes")
-                    self._report(order, TurnEnded(Turn.SYNTHESIS, attempt_id, OWN, Succeeded("composed"), results))
-                case RunTurn() | LookUp():
+                    ended = TurnEnded(Turn.SYNTHESIS, attempt_id, OWN, Succeeded("composed"), results)
+                    self._report(order, replace(ended, called=False))
+                case RunTurn() | LookUp() | Prepare() | Perform() | Verify():
                     pass
+                case RunCheck(_, attempt_id, check):
+                    verdict = CheckVerdict(self.script.one_of(passed=70, failed=25, impossible=5))
+                    self.check(order, CheckEnded(check.id, attempt_id, verdict, f"it {verdict}", "output"))
                 case Send("question") | _:
                     self._finish(order)
+
+    def check(self, order: Order, ended: CheckEnded) -> None:
+        with self.engine.batch():
+            self.engine.hear(order.task, ended)
+            self.store.finish(order.id)
 
     def _report(self, order: Order, ended: TurnEnded) -> None:
         self.journal[-1:] = [f"{self.journal[-1]} {ended} -> {order.task}"[:300]]
@@ -196,7 +219,17 @@ class World:
 def new_engine(store: Store, clock: ManualClock, random: Random) -> Engine:
     return Engine(
         store,
-        Settings(agent=OWN, slots=SLOTS, slots_per_agent=SLOTS_PER_AGENT),
+        Settings(
+            agent=OWN,
+            slots=SLOTS,
+            slots_per_agent=SLOTS_PER_AGENT,
+            escalation=Escalation(2, "big", "eve"),
+            breaker=BreakerRules(3, 60.0, 300.0),
+            heartbeat=600.0,
+            checks=CheckRules((("make", "test"),)),
+            approval_seconds=3600.0,
+            notifies=True,
+        ),
         clock,
         Ids(random.getrandbits),
         Random(random.random()),

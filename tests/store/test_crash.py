@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.inputs import Failed, NewTask, Results, Succeeded, TurnEnded, Unknown
+from mailboxd.core.inputs import NewTask, TurnEnded
+from mailboxd.core.outcomes import Failed, Results, Succeeded, Unknown
 from mailboxd.core.types import Spec
 from mailboxd.errors import WorldError
 from mailboxd.ids import Ids
@@ -78,6 +79,7 @@ def dies_at(database: Path, statement: int) -> bool:
     return code == KILLED
 
 
+@pytest.mark.slow
 def test_a_kill_before_any_statement_of_a_batch_leaves_it_whole_or_undone(tmp_path: Path) -> None:
     before = tmp_path / "before.db"
     desk = prepared(before)

@@ -10,8 +10,9 @@ from mailboxd.clock import ManualClock
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.types import Policy, Spec
-from mailboxd.engine import Engine, Settings
+from mailboxd.engine import Engine
 from mailboxd.errors import StoreError
+from mailboxd.settings import Settings
 from mailboxd.store import log
 from mailboxd.store.store import Store
 

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from mailboxd.core.inputs import Failure
+from mailboxd.core.outcomes import Failure
 from mailboxd.errors import WorldError
 from mailboxd.store import log
 from mailboxd.store.log import GENESIS, REPLAYED

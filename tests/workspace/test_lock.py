@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import EXIT_LOCKED, LockedError
+from mailboxd.workspace import lock
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.lock import acquire, holder
 
@@ -26,6 +28,20 @@ from mailboxd.workspace.lock import acquire
 with acquire(Workspace(Path(sys.argv[1])), sys.argv[2]):
     print("held", flush=True)
     sys.stdin.read()
+"""
+
+
+KILLED_WHILE_IT_STARTS_SOMETHING = """
+import os, select, signal, sys
+from pathlib import Path
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.lock import acquire
+lock = acquire(Workspace(Path(sys.argv[1])), sys.argv[2])
+if os.fork() == 0:  # all descriptors are still open, as between fork and exec
+    os.close(1)
+    sys.stdin.read()
+    os._exit(0)
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -116,3 +132,27 @@ def test_nonsense_in_the_daemon_file_only_costs_the_pid(ws: Workspace) -> None:
         for nonsense in (b"", b"[1]", b'{"pid": "x"}', b"\xff"):
             ws.daemon_file.write_bytes(nonsense)
             assert holder(ws) == 0
+
+
+def test_the_lock_of_a_dead_daemon_is_waited_for_until_its_last_child_lets_go(ws: Workspace) -> None:
+    """`rebuild --replace` right after a kill -9 said now and then that the dead one was still there."""
+    arguments = [sys.executable, "-c", KILLED_WHILE_IT_STARTS_SOMETHING, str(ws.root), NOW]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, text=True) as killed:
+        assert killed.wait() == -signal.SIGKILL
+        assert holder(ws) == killed.pid, "its child has the lock"
+        assert killed.stdin is not None
+        timer = threading.Timer(0.3, killed.stdin.close)
+        timer.start()
+        acquire(ws, NOW).release()
+        timer.join()
+
+
+def test_a_dead_daemon_whose_child_never_lets_go_is_not_waited_for_for_ever(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_PATIENCE", 3)
+    arguments = [sys.executable, "-c", KILLED_WHILE_IT_STARTS_SOMETHING, str(ws.root), NOW]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, text=True) as killed:
+        assert killed.wait() == -signal.SIGKILL
+        with pytest.raises(LockedError):
+            acquire(ws, NOW)

@@ -84,6 +84,19 @@ def test_a_name_that_is_none_is_our_bug(ws: Workspace, name: str) -> None:
         deliver(ws.outbox, name, b"text")
 
 
+@pytest.mark.parametrize("linked", ["mailbox", "mailbox/outbox"])
+def test_nothing_is_delivered_through_a_link_anywhere_below_the_workspace(
+    ws: Workspace, tmp_path: Path, linked: str
+) -> None:
+    """Whoever may write in the workspace must not make us write elsewhere."""
+    elsewhere = tmp_path / "elsewhere"
+    (ws.root / linked).rename(elsewhere)
+    (ws.root / linked).symlink_to(elsewhere)
+    with pytest.raises(WorldError):
+        deliver(ws.outbox, "x.md", b"x", below=ws.root)
+    assert list(elsewhere.rglob("x.md")) == []
+
+
 def test_delivering_into_a_missing_directory_is_the_worlds_fault(ws: Workspace) -> None:
     with pytest.raises(WorldError, match="cannot write to"):
         deliver(ws.root / "nowhere", "x.md", b"text")

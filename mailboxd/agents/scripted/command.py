@@ -61,6 +61,8 @@ def _ask(script: Script, arguments: list[str]) -> object:
     match arguments:
         case ["agents", "list"]:
             return shapes.agents_list(script.agents)
+        case ["config", "file"]:
+            return {"path": str(script.path)}
         case ["config", "get", "agents"]:
             return shapes.agents_config(script.agents)
         case ["config", "get", name]:
@@ -110,7 +112,8 @@ def _agent(script: Script, arguments: list[str]) -> tuple[str, int]:
         key = f"agent:{agent.id.lower()}:{key}"
     elif key.split(":")[1] != agent.id.lower():
         raise Refused(f'Agent id "{name}" does not match session key agent "{key.split(":")[1]}".')
-    ended = Turn(script, agent, key, text, float(limit)).play()
+    model = options.get("--model", "")
+    ended = Turn(script, agent, key, text, float(limit), model).play()
     return ended.output, ended.rc
 
 

@@ -32,12 +32,13 @@ class Ended:
 class Turn:
     """A call of `agent` in session `key` with a message; `timeout` in seconds."""
 
-    def __init__(self, script: Script, agent: Agent, key: str, text: str, timeout: float) -> None:
+    def __init__(self, script: Script, agent: Agent, key: str, text: str, timeout: float, model: str = "") -> None:
         self.script = script
         self.agent = agent
         self.key = key
         self.message = Message(text)
         self.timeout = timeout
+        self.model = model
         self.run_id = str(uuid.uuid4())
         self.rule: dict[str, Any] = {}
         self.ledger = Ledger(script.ledger)
@@ -68,6 +69,7 @@ class Turn:
             "accepted": not (isinstance(failure, dict) and failure.get("kind") == "not_started"),
             "agent": self.agent.id,
             "session_key": self.key,
+            "model": self.model,
             "rule": number,
             "message_sha256": hashlib.sha256(message.text.encode()).hexdigest(),
             "kind": message.kind,
@@ -108,7 +110,8 @@ class Turn:
     def _answered(self, text: str) -> Ended:
         if self.rule.get("lose_reply") == "true":
             return Ended(shapes.dump(shapes.lost(self.run_id)), 1, "succeeded", reply=text)
-        answer = shapes.success(self.run_id, self.key, self.message.text, text)
+        cost = number(self.rule, "cost", "rule") if "cost" in self.rule else None
+        answer = shapes.success(self.run_id, self.key, self.message.text, text, cost)
         return Ended(shapes.dump(answer), 0, "succeeded", reply=text)
 
     def _failed(self, failure: object) -> Ended:

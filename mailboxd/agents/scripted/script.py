@@ -20,6 +20,7 @@ _RULE_KEYS = frozenset({"match", "delay", "hang", "times", "writes", "lose_reply
     "fail",
     "garbage",
     "late_reply",
+    "cost",
 }
 _MATCH_KEYS = frozenset({"kind", "task", "subtask", "attempt", "from", "text"})
 _DEFAULT = {"reply": "[scripted] {title}: done."}
@@ -77,7 +78,8 @@ class Script:
         if not isinstance(content, dict) or not isinstance(content.get("agents"), dict):
             raise ScriptError(f"{path}: must be a mapping with `agents:`")
         _known(content, _TOP_KEYS, str(path))
-        self.base = path.resolve().parent
+        self.path = path.resolve()
+        self.base = self.path.parent
         self.agents = [
             Agent(str(id_), settings or {}, self.base, first=n == 0)
             for n, (id_, settings) in enumerate(content["agents"].items())
@@ -102,7 +104,7 @@ def _rule(rule: object, where: str) -> dict[str, Any]:
     if not isinstance(rule, dict):
         raise ScriptError(f"{where}: must be a mapping")
     _known(rule, _RULE_KEYS, where)
-    for name in ("delay", "hang", "times"):
+    for name in ("delay", "hang", "times", "cost"):
         number(rule, name, where)
     for name in ("plan", "writes", "late_reply"):
         if not isinstance(rule.get(name, {}), dict):

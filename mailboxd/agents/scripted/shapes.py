@@ -28,6 +28,8 @@ _FAILURES = {
     "transient": "⚠️ scripted/stand-in request failed ({error}, HTTP 503). This is usually temporary.",
     "rate_limit": "⚠️ API rate limit reached. Please try again later. ({error})",
 }
+_LANE = 512
+"""A stand-in costs little: how many run at once is left to who calls."""
 FAILURE_KINDS = tuple(_FAILURES)
 
 
@@ -35,10 +37,13 @@ def dump(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def success(run_id: str, key: str, prompt: str, text: str) -> dict[str, Any]:
-    """The envelope of a turn that answered `text`. Tokens are a quarter of the characters, at a made-up price."""
+def success(run_id: str, key: str, prompt: str, text: str, cost: float | None = None) -> dict[str, Any]:
+    """The envelope of a turn that answered `text`. Tokens are a quarter of the characters, at a made-up price.
+
+    `cost` in dollars replaces the price.
+    """
     usage = {"input": len(prompt) // 4, "output": len(text) // 4, "cacheRead": 0, "cacheWrite": 0}
-    cost = round((usage["input"] + 4 * usage["output"]) / 1_000_000, 6)
+    cost = round((usage["input"] + 4 * usage["output"]) / 1_000_000, 6) if cost is None else cost
     meta = _meta(run_id, key) | {"finalAssistantVisibleText": text, "stopReason": "stop"}
     meta["agentMeta"] |= {"usage": {**usage, "total": usage["input"] + usage["output"], "cost": {"total": cost}}}
     meta["agentMeta"] |= {"costUsd": cost, "assistantTurns": 1}
@@ -124,7 +129,7 @@ def agents_config(agents: list[Agent]) -> dict[str, Any]:
     for agent in agents:
         entries[agent.id] = {} if agent.workspace is None else {"workspace": str(agent.workspace)}
         entries[agent.id]["subagents"] = {"allowAgents": ["*"] if agent.allow is None else agent.allow}
-    return {"ownership": "explicit", "defaults": {}, "entries": entries}
+    return {"ownership": "explicit", "defaults": {"maxConcurrent": _LANE}, "entries": entries}
 
 
 def _meta(run_id: str, key: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mailboxd.cli.acting import OPERATOR, carry_out, read_text
+from mailboxd.cli.acting import carry_out, read_text
 from mailboxd.cli.params import Words
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO
@@ -25,14 +25,13 @@ _MOST = 1 << 20
 def command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
     """Answer the open question of a task; it goes on in the same session.
 
-    REPLY_SKIP says that no answer will come: the agent goes on with what it has.
+    REPLY_SKIP says that no answer will come: the agent goes on with what it has. Where its spec is what is asked about,
+    the answer is sections of it (`## Acceptance Criteria`), or the criteria as a list.
     """
-    from mailboxd.core.attempts import SKIP
-    from mailboxd.core.events import Role
-    from mailboxd.core.inputs import Clarification
+    from mailboxd import byhand
 
     said = (" ".join(text) if file is None else read_text(file, _MOST)).strip()
     if not said or (file is not None and text):
         raise click.UsageError("give the answer as TEXT or with --file")
-    heard = Clarification(OPERATOR, said, ends=said == SKIP)
-    carry_out(session, task, lambda order: order.engine.hear(order.task.id, heard, Role.OPERATOR, order.user))
+
+    carry_out(session, task, lambda order: byhand.answer(order.engine, order.task, said, order.user))

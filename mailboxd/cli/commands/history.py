@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.following import follow
+from mailboxd.cli.following import follow, print_event
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import plain, say, to_json
 from mailboxd.errors import EXIT_NO, WorldError
@@ -39,18 +39,13 @@ def command(session: Session, task: str | None, tree: bool, since: int, followin
             return _verify(session, report)
         wanted = None if task is None else report.find(task)
         if following:
-            follow(session, report, _print, after=since, task=wanted, tree=tree)
+            follow(session, report, print_event, after=since, task=wanted, tree=tree)
         elif session.as_json:
             _print_list(report.events(wanted, tree=tree, after=since))
         else:
             for event in report.events(wanted, tree=tree, after=since):
-                _print(event)
+                print_event(event)
     return None
-
-
-def _print(event: dict[str, Any]) -> None:
-    by = "" if event["actor"] == "mailboxd" else f"  [{event['actor']}]"
-    say(f"{event['seq']:>6}  {event['at']}  {plain(event['text'] + by)}")
 
 
 def _print_list(events: Any) -> None:

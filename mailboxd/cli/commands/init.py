@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -25,44 +26,14 @@ def command(session: Session, directory: Path | None, agent: str) -> None:
 
     Directories are made for their owner only (0700); what is there already stays as it is. Running it again is safe.
     """
-    from mailboxd import config
-    from mailboxd.store.store import Store
+    from mailboxd.setup.home import make
     from mailboxd.workspace.layout import Workspace
 
-    text = config.default_text(agent)
     ws = Workspace((directory or session.path or Path.cwd()).resolve())
-    made = Workspace.create(ws.root)
-    if _write_config(ws.config, text):
-        made.append(".mailboxd/config.yaml")
-    _require_same_agent(ws.config, config.load(ws.config).agent, agent)
-    if not ws.database.exists():
-        made.append(".mailboxd/mailboxd.db")
-    Store.open(ws.database, session.clock.now()).close()
+    made = make(ws.root, agent, session.clock.now(), os.environ)
     if session.as_json:
         say(to_json({"workspace": str(ws.root), "agent": agent, "made": made}))
         return
     say(plain(f"{ws.root}: the workspace of agent {agent}"))
     say("made " + ", ".join(made) if made else "all of it was there already")
     say(f"next: look at {plain(str(ws.config))}, then `mailboxd run`, and drop a file into mailbox/inbox/")
-
-
-def _write_config(path: Path, text: str) -> bool:
-    """Write the file, whole or not at all; False if there is one already."""
-    from mailboxd.workspace.files import directory, publish, world_errors
-
-    with world_errors(f"write {path}"), directory(path.parent.parent, path.parent.name) as state:
-        try:
-            publish(state, path.name, text.encode())
-        except FileExistsError:
-            return False
-    return True
-
-
-def _require_same_agent(path: Path, said: str, agent: str) -> None:
-    from mailboxd.errors import ConfigError
-
-    if said != agent:
-        raise ConfigError(
-            f"{path}: this is the workspace of agent {said}, and stays so; "
-            f"edit the file if it is to be {agent}'s, or choose another directory"
-        )

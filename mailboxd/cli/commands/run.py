@@ -13,7 +13,10 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED
     "run",
     "run --until-idle",
     "run --log-format json --log-level debug",
-    exits={EXIT_LOCKED: "another daemon holds the workspace", EXIT_CONFIG: "the configuration is wrong"},
+    exits={
+        EXIT_LOCKED: "another daemon holds the workspace",
+        EXIT_CONFIG: "the configuration is wrong, or the workspace is on a network file system",
+    },
 )
 @click.option("--until-idle", is_flag=True, help="Do everything there is to do, then exit.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: `log.format` of the configuration.")
@@ -22,20 +25,28 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="Default: `log.level` of the configuration.",
 )
-def command(session: Session, until_idle: bool, log_format: str | None, log_level: str | None) -> None:
+@click.option(
+    "--allow-network-fs",
+    is_flag=True,
+    help="Serve a workspace on NFS, SMB, 9p, FUSE ..., by polling. Only where no other machine ever uses it.",
+)
+def command(
+    session: Session, until_idle: bool, log_format: str | None, log_level: str | None, allow_network_fs: bool
+) -> None:
     """Serve the workspace: take what arrives, schedule, call agents, answer.
 
     One daemon per workspace. The log goes to standard error (--json is --log-format json). SIGTERM and SIGINT end it
     once the running turns have ended; a second one ends it at once. Nothing is lost either way.
+
+    While the disk is full or another process keeps the database locked it stands still, says so (`mailboxd status`),
+    and goes on by itself. A database that is damaged or gone it does not replace: it refuses to start.
     """
     import sys
 
-    from mailboxd import assemble, config, log
-    from mailboxd.wake import signals
+    from mailboxd import config, log, serving
 
     ws = session.workspace()
     settings = config.load(ws.config)
     form = log_format or ("json" if session.as_json else settings.log.format)
     log.configure(log_level or settings.log.level, form, sys.stderr)
-    with assemble.daemon(ws, settings) as daemon, signals(daemon.stop, daemon.wake.poke):
-        daemon.run(until_idle=until_idle)
+    serving.serve(ws, settings, until_idle=until_idle, allow_network=allow_network_fs)

@@ -9,7 +9,7 @@ import click
 
 from mailboxd.cli.acting import read_text, require_person
 from mailboxd.cli.params import Header, Words
-from mailboxd.cli.sending import Draft, Wait, checked_plan, compose, receiver, slug
+from mailboxd.cli.sending import Draft, Wait, checked_plan, compose, receiver, signed_by, slug
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import plain, say, to_json
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN
@@ -21,6 +21,12 @@ _MOST_TEXT = 1 << 20
 _MOST_PLAN = 4 << 20
 _HEADERS = ("gates", "reviewers", "priority", "deadline", "max_attempts", "timeout", "idempotent")
 
+EXITS = {
+    EXIT_NO: "--wait: the task failed or was cancelled",
+    EXIT_BAD_MESSAGE: "the message or the plan cannot be accepted",
+    EXIT_TRY_AGAIN: "--wait: it has not ended in time; or the disk failed",
+}
+
 
 @verb(
     "send",
@@ -29,11 +35,7 @@ _HEADERS = ("gates", "reviewers", "priority", "deadline", "max_attempts", "timeo
     "send --title Release --plan plan.yaml --gates quality_gate --reviewers critic",
     'git log -20 | mailboxd send --title "Release notes" -',
     'send --to ~/agents/writer --wait --wait-timeout 600 "Write the report"',
-    exits={
-        EXIT_NO: "--wait: the task failed or was cancelled",
-        EXIT_BAD_MESSAGE: "the message or the plan cannot be accepted",
-        EXIT_TRY_AGAIN: "--wait: it has not ended in time; or the disk failed",
-    },
+    exits=EXITS,
 )
 @click.argument("instructions", nargs=-1, type=Words())
 @click.option("--title", type=Words(), default="", help="One line; default: the first line of the instructions.")
@@ -58,15 +60,20 @@ def command(session: Session, **said: Any) -> int | None:
 
     Writes a message into the inbox of the workspace, or of the one that --to names, whole or not at all.
     """
+    return send(session, said.pop("to"), said)
+
+
+def send(session: Session, to: Path | None, said: dict[str, Any]) -> int | None:
+    """Send what the options say into the workspace `to` (None: the session's); the exit status."""
     require_person(said["sender"])
     if said["wait_timeout"] is not None and not said["wait"]:
         raise click.UsageError("--wait-timeout goes with --wait; how long a turn may take is --timeout")
-    ws = receiver(said["to"]) if said["to"] is not None else session.workspace()
+    ws = receiver(to) if to is not None else session.workspace()
     draft = _draft(ws, said)
     message_id, task_id = _ids(session, draft.title, said["task_id"])
     headers = {name: said[name] for name in _HEADERS if said[name] is not None}
     identity = {"task_id": task_id, "from": said["sender"], "message_id": message_id}
-    raw = compose(draft, {**headers, **identity, "sent_at": session.clock.now()})
+    raw = signed_by(ws, said["sender"], compose(draft, {**headers, **identity, "sent_at": session.clock.now()}))
     name = _deliver(ws, task_id, raw)
     sent = {"task_id": task_id, "message_id": message_id, "file": str(ws.inbox / name)}
     if said["wait"]:
@@ -102,7 +109,7 @@ def _deliver(ws: Workspace, task_id: str, raw: bytes) -> str:
     from mailboxd.workspace.mail import deliver
 
     # as a file name the id must be neither hidden nor one of those that editors use for themselves
-    name = deliver(ws.inbox, f"task-{task_id}.md", raw)
+    name = deliver(ws.inbox, f"task-{task_id}.md", raw, below=ws.root)
     wake.poke(ws.state)
     return name
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from typing import TYPE_CHECKING, Any
 
+from mailboxd import health
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.text import columns, fit, pad, phase, plain, say, to_json
 from mailboxd.core import why
+from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
+from mailboxd.health import Grade, Trouble, Where
 from mailboxd.workspace import lock
 from mailboxd.workspace.files import directory, world_errors
 from mailboxd.workspace.names import is_temporary
 
 if TYPE_CHECKING:
+    from mailboxd.clock import Clock
     from mailboxd.core.picture import Picture
     from mailboxd.store.report import Report
     from mailboxd.workspace.layout import Workspace
@@ -20,16 +25,41 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-@verb("status", "status", "status --json", "-w ~/agents/analyst status")
-def command(session: Session) -> None:
-    """Show whether the daemon runs, what is open, what is blocked and why, and what happens next.
+@verb(
+    "status", "status", "status --json", "-w ~/agents/analyst status", exits={EXIT_NO: "health is red; it is said why"}
+)
+def command(session: Session) -> int:
+    """Show how the daemon is, what is open, what is blocked and why, and what happens next.
 
-    Every file that came in is accounted for: received = archived + rejected + pending.
+    Health is green, amber (all is done, but later, or not for much longer), red (something stands still), or off (no
+    daemon runs, and the last one ended well). Red also where a daemon says nothing: a loop that stands still is noticed
+    within 60 s. Every file that came in is accounted for: received = archived + rejected + pending.
     """
     ws = session.workspace()
-    with session.report() as report, report.snapshot():
-        found = _found(ws, report, session.clock.now())
+    well = _health(ws, session.clock)
+    try:
+        with session.report() as report, report.snapshot():
+            found = _found(ws, report, session.clock.now()) | {"health": well}
+        shut = [f"the breaker of {row['agent']} is open" for row in found["breakers"] if row["until"]]
+        if shut and well["grade"] == Grade.GREEN:
+            trouble = Trouble(Where.AGENTS, "; ".join(shut[:_SHOWN]), Grade.AMBER, "")
+            well |= {"grade": Grade.AMBER, "troubles": [_said(trouble)]}
+    except MailboxdError as error:
+        if well["grade"] != Grade.RED:
+            raise
+        found = {"workspace": str(ws.root), "health": well, "error": str(error)}
     say(to_json(found)) if session.as_json else _print(found)
+    return EXIT_NO if well["grade"] == Grade.RED else EXIT_OK
+
+
+def _health(ws: Workspace, clock: Clock) -> dict[str, Any]:
+    grade, troubles = health.read(ws, lock.holder(ws), clock.now(), clock.monotonic())
+    return {"grade": grade, "troubles": [_said(trouble) for trouble in troubles]}
+
+
+def _said(trouble: Trouble) -> dict[str, Any]:
+    what = {"slug": trouble.slug, "where": trouble.where, "why": trouble.why}
+    return {**what, "grade": trouble.grade, "since": trouble.since or None}
 
 
 def _found(ws: Workspace, report: Report, now: str) -> dict[str, Any]:
@@ -42,6 +72,7 @@ def _found(ws: Workspace, report: Report, now: str) -> dict[str, Any]:
         "workspace": str(ws.root),
         "agent": agent_of(ws),
         "daemon": {"running": pid is not None, "pid": pid or None},
+        "calls": report.room() if pid is not None else None,
         "tasks": tasks,
         "open": sum(count for word, count in tasks.items() if word not in ("completed", "failed", "cancelled")),
         "open_tasks": [
@@ -52,6 +83,12 @@ def _found(ws: Workspace, report: Report, now: str) -> dict[str, Any]:
         "blocked": [
             {"task": cause.task, "kind": cause.kind, "why": cause.text, "until": cause.at, "hint": cause.hint}
             for cause in blocked
+        ],
+        "blocked_count": report.blocked_count(),
+        "approvals": report.asked(),
+        "breakers": [
+            {"agent": agent, "state": "open" if shut.until else "half_open", "until": shut.until, "why": shut.reason}
+            for agent, shut in picture.breakers.items()
         ],
         "messages": messages,
         "next": _next(picture, unjudged),
@@ -85,29 +122,56 @@ def _next(picture: Picture, unjudged: int) -> dict[str, Any] | None:
 
 
 def _print(found: dict[str, Any]) -> None:
+    _entry("workspace", plain(found["workspace"]))
+    _entry("health", found["health"]["grade"])
+    for trouble in found["health"]["troubles"]:
+        _entry("", plain(f"{trouble['where']}: {trouble['why']}"))
+        _entry("", plain(f"  -> docs/operations.md#{trouble['slug']}"))
+    if "error" in found:
+        _entry("", plain(found["error"]))
+    else:
+        _print_all(found)
+
+
+def _print_all(found: dict[str, Any]) -> None:
     daemon = found["daemon"]
     runs = (
         f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else "not running: `mailboxd run` starts it"
     )
     counted = ", ".join(f"{count} {word}" for word, count in found["tasks"].items()) or "none yet"
     files = found["messages"]
-    _entry("workspace", plain(found["workspace"]))
     _entry("agent", found["agent"] or "no configuration: `mailboxd init` writes one")
     _entry("daemon", runs)
-    _entry("tasks", counted)
+    if found["calls"]:
+        _entry("calls", _calls(found["calls"]))
+    _wrapped("tasks", counted)
     _entry(
         "messages",
         f"{files['received']} received = {files['archived']} archived + {files['rejected']} rejected"
         f" + {files['pending']} pending; {files['sent']} sent",
     )
+    if found["approvals"]:
+        count = found["approvals"]
+        _entry("approvals", f"{count} wait{'s' * (count == 1)} for you: `mailboxd approvals`")
     _open(found["open_tasks"])
     for number, cause in enumerate(found["blocked"][:_SHOWN]):
         _entry("" if number else "blocked", fit(f"{cause['task']}: {cause['why']}", columns() - 11))
         if cause["hint"]:
             _entry("", f"  -> {cause['hint']}")
-    if len(found["blocked"]) > _SHOWN:
-        _entry("", f"and {len(found['blocked']) - _SHOWN} more")
-    _entry("next", _sentence(found["next"], daemon["running"]))
+    if found["blocked_count"] > _SHOWN:
+        _entry("", f"and {found['blocked_count'] - _SHOWN} more")
+    for number, shut in enumerate(found["breakers"][:_SHOWN]):
+        until = f"open until {shut['until']}" if shut["until"] else "half open"
+        _entry("" if number else "breakers", fit(f"{shut['agent']} is {until}: {shut['why']}", columns() - 11))
+    _wrapped("next", plain(_sentence(found["next"], daemon["running"])))
+
+
+def _calls(calls: dict[str, Any]) -> str:
+    text = f"{calls['running']} of {calls['most']} are running"
+    if calls["memory"]:
+        free, call = calls["memory"]["free"] >> 20, calls["memory"]["call"] >> 20
+        text += f"; no memory for another: {free} MiB are free, a call takes {call} MiB"
+    return text
 
 
 def _open(tasks: list[dict[str, Any]]) -> None:
@@ -125,6 +189,12 @@ def _sentence(coming: dict[str, Any] | None, running: bool) -> str:
     text = f"{coming['task']}: {coming['what']}" if coming["task"] else coming["what"]
     text += f" ({coming['at']})" if coming["at"] else ""
     return text if running else f"once a daemon runs: {text}"
+
+
+def _wrapped(name: str, text: str) -> None:
+    """An entry of as many lines as it needs on this screen."""
+    for number, line in enumerate(textwrap.wrap(text, columns() - 11, break_long_words=False, break_on_hyphens=False)):
+        _entry("" if number else name, line)
 
 
 def _entry(name: str, text: str) -> None:

@@ -11,7 +11,8 @@ from mailboxd.core.why import explain
 from mailboxd.workspace import lock
 
 if TYPE_CHECKING:
-    from mailboxd.core.why import Cause, Explanation
+    from mailboxd.core.picture import Cause
+    from mailboxd.core.why import Explanation
 
 _DEEPEST = 8
 _MOST = 40

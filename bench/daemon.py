@@ -1,0 +1,185 @@
+"""The real daemon in a workspace of its own, everything switched on. Only the agent's program is the bench's own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from bench import processes
+from bench.graphs import Graph
+from bench.processes import Broken
+from bench.workshop import MAILBOXD, Workshop, drop, say
+
+SETTINGS: dict[str, Any] = {
+    # one agent, eight turns of it at once: what the peers are given too
+    "limits": {"turns": 8, "turns_per_agent": 8, "call_bytes": 1 << 20, "message_bytes": 64 << 20, "children": 10_000},
+    "openclaw": {"discovery": False},
+    "synthesis": "none",
+}
+"""What is not as it is by default; `call_bytes` only says that the agent's program is small."""
+
+
+class Daemon:
+    """A workspace, and the daemon that serves it when there is one. As a context, both end with it."""
+
+    def __init__(
+        self,
+        shop: Workshop,
+        name: str,
+        *,
+        hang: bool = False,
+        limits: Mapping[str, Any] | None = None,
+        command: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """With `hang`, a turn goes on for as long as the daemon may; `command` is another program for turns."""
+        self.root = shop.place(name)
+        self.inbox = self.root / "mailbox" / "inbox"
+        self.database = self.root / ".mailboxd" / "mailboxd.db"
+        self.log = self.root / "daemon.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.env = env
+        self._alive = self.root / "alive"
+        self._alive.touch()
+        self.command("init", str(self.root), "--agent", "alpha")
+        words = [*command] or [str(shop.agent), *(["--while", str(self._alive)] if hang else [])]
+        config = {"agent": "alpha", **SETTINGS, "openclaw": {**SETTINGS["openclaw"], "command": words}}
+        config["limits"] = {**SETTINGS["limits"], **(limits or {})}
+        (self.root / ".mailboxd" / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+
+    def __enter__(self) -> Daemon:
+        self.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._alive.unlink(missing_ok=True)
+        self.kill()
+
+    # ------------------------------------------------------------ the process
+
+    def start(self) -> float:
+        """Start it and wait until it is ready; the seconds that took. Raises Broken."""
+        with self.log.open("ab") as log:
+            said, begun = log.tell(), time.perf_counter()
+            self.process = processes.start([MAILBOXD, "run"], self.root, log, self.env)
+        until(lambda: b"ready: agent" in self.log.read_bytes()[said:], 120, self, pause=0.002)
+        return time.perf_counter() - begun
+
+    def kill(self) -> None:
+        """SIGKILL: it dies where it stands."""
+        if self.process is not None:
+            processes.end(self.process)
+            self.process = None
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for its end."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(90)
+        finally:
+            self.kill()
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def command(self, *words: str) -> bytes:
+        """One command of the installed program in this workspace. Raises Broken."""
+        return processes.run([MAILBOXD, *words], self.root, 900)
+
+    # ------------------------------------------------------------ what it is asked, what it has done
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=30)
+
+    def query(self, sql: str, *values: object) -> list[Any]:
+        with closing(self.connect()) as db:
+            return db.execute(sql, values).fetchall()
+
+    def work(self, name: str, graph: Graph, seconds: float) -> tuple[float, float]:
+        """Drop a plan and wait for its end: seconds from the drop to the reply, and of its own CPU. Raises Broken.
+
+        The reply is the last thing that a task brings about: a file in outbox/, written after the commit.
+        """
+        cpu, begun = processes.cpu_seconds(self.pid), time.time()
+        drop(self.inbox, f"{name}.md", plan(name, graph))
+        reply = self.until_ended(name, seconds)
+        return reply.stat().st_mtime - begun, processes.cpu_seconds(self.pid) - cpu
+
+    def until_ended(self, name: str, seconds: float) -> Path:
+        """The reply of a task, as soon as there is one. Raises Broken unless it is completed in time."""
+        with closing(self.connect()) as db:
+            asked = "SELECT phase FROM tasks WHERE local_id = ?"
+            replied = (
+                "SELECT m.path FROM messages m JOIN tasks t ON t.id = m.task"
+                " WHERE t.local_id = ? AND m.direction = 'out' AND m.type = 'reply' AND m.path IS NOT NULL"
+            )
+            until(lambda: db.execute(asked, (name,)).fetchone() not in (None, *_OPEN), seconds, self)
+            until(lambda: db.execute(replied, (name,)).fetchone(), seconds, self)
+            (phase,), (path,) = (db.execute(sql, (name,)).fetchone() for sql in (asked, replied))
+        if phase != "completed":
+            raise Broken(f"mailboxd: {name} is {phase}: {self.last_words()}")
+        return self.root / "mailbox" / str(path)
+
+    def until_quiet(self, seconds: float = 60.0) -> None:
+        """Wait until nothing is ordered, to be filed or to be rendered. Turns that hang are not waited for."""
+        pending = (
+            "SELECT 1 FROM outbox WHERE state = 'pending' AND kind <> 'run_turn' UNION ALL SELECT 1 FROM stale_files"
+            " UNION ALL SELECT 1 FROM messages WHERE path IS NULL LIMIT 1"
+        )
+        with closing(self.connect()) as db:
+            until(lambda: db.execute(pending).fetchone() is None, seconds, self)
+
+    def started_at(self, local_ids: Sequence[str]) -> list[int]:
+        """When the agent's program ran for each task, as it says itself: nanoseconds of the wall clock."""
+        with closing(self.connect()) as db:
+            found = [
+                db.execute("SELECT result FROM tasks WHERE local_id = ?", (name,)).fetchone() for name in local_ids
+            ]
+        return [int(result.split()[1]) for (result,) in found]
+
+    def last_words(self) -> str:
+        return self.log.read_text(errors="replace")[-600:]
+
+
+_OPEN = tuple((phase,) for phase in ("spec_draft", "spec_review", "execution_ready", "executing"))
+
+
+def until(condition: Callable[[], object], seconds: float, daemon: Daemon, pause: float = 0.02) -> None:
+    """Ask until it is so. Raises Broken when it takes longer, or the daemon has ended."""
+    end, spoken = time.monotonic() + seconds, time.monotonic()
+    while not condition():
+        if time.monotonic() > end:
+            raise Broken(f"mailboxd: not within {seconds:.0f} s: {daemon.last_words()}")
+        if daemon.process is None or daemon.process.poll() is not None:
+            raise Broken(f"mailboxd: the daemon has ended: {daemon.last_words()}")
+        if time.monotonic() - spoken > 15:
+            spoken = time.monotonic()
+            say("  ... still working")
+        time.sleep(pause)
+
+
+def plan(name: str, graph: Graph) -> bytes:
+    """A task with a plan in it: each node is work for `beta`."""
+    children = "\n".join(
+        f"  n{node}: {{agent: beta, description: Node {node}, depends_on: [{', '.join(f'n{need}' for need in needs)}]}}"
+        for node, needs in enumerate(graph)
+    )
+    return task(name, f"\n## DAG\n\n```yaml\nsubtasks:\n{children}\n```\n")
+
+
+def task(name: str, more: str = "") -> bytes:
+    """A task message of about a kilobyte."""
+    words = "Do as it says, and say that it is done. " * 18
+    head = f"---\ntype: task\ntask_id: {name}\nfrom: operator\nmessage_id: bench-{name}\n---\n\n# Task: {name}\n\n"
+    return f"{head}## Instructions\n\n{words}\n\n## Expected Output\n\nOne line.\n{more}".encode()

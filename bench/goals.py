@@ -1,0 +1,87 @@
+"""What is wanted, and whether this run shows it. Ratios wherever the machine decides about absolute times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`measured` reads the parts of a run: a number that has to be at most (`at_least`: at least) the limit.
+
+    It raises KeyError where the run did not measure it.
+    """
+
+    part: str
+    what: str
+    limit: float
+    unit: str
+    measured: Callable[[Mapping[str, Any]], float | None]
+    at_least: bool = False
+
+
+def _in(*path: str) -> Callable[[Mapping[str, Any]], float | None]:
+    def read(parts: Mapping[str, Any]) -> float | None:
+        value: Any = parts
+        for key in path:
+            value = value[key]
+        return None if value is None else float(value)
+
+    return read
+
+
+_SHAPES = ("chain", "fan", "random", "layered", "large")
+_COMMITTED, _SPAWNED = ("latency", "drop -> row committed"), ("latency", "drop -> turn spawned")
+
+GOALS = (
+    Goal("latency", "drop to row committed, p50, over the floor of the same run", 3.0, "x",
+         _in("latency", "committed over floor, p50")),
+    Goal("latency", "drop to row committed, p99", 25.0, "ms", _in(*_COMMITTED, "p99")),
+    Goal("latency", "drop to turn spawned, p50", 10.0, "ms", _in(*_SPAWNED, "p50")),
+    Goal("latency", "drop to turn spawned, p99", 50.0, "ms", _in(*_SPAWNED, "p99")),
+    *(
+        Goal(shape, f"overhead per subtask, {shape} of {{n}}, over huey's", 1.0, "x",
+             _in(shape, "contestants", "mailboxd", "over huey"))
+        for shape in _SHAPES
+    ),
+    Goal("messages", "{n} messages at once, per second", 1000.0, "/s", _in("messages", "per second"), at_least=True),
+    Goal("messages", "{n} messages at once, missed", 0.0, "", _in("messages", "missed")),
+    Goal("messages", "restart with {n} open tasks until ready, p50", 2.0, "s",
+         _in("messages", "restart", "ready", "p50")),
+    Goal("growth", "cost per message, largest over smallest history", 1.2, "x", _in("growth", "messages", "ratio")),
+    Goal("growth", "cost per completion, {n} over 100 nodes", 1.2, "x", _in("growth", "completions", "ratio")),
+    Goal("rebuild", "rebuild, for 100,000 messages (measured with {n})", 30.0, "s",
+         _in("rebuild", "s for 100,000 messages")),
+    Goal("rebuild", "rebuild, a second time: differences", 0.0, "", _in("rebuild", "differs")),
+    Goal("idle", "idle, CPU", 0.05, "%", _in("idle", "CPU %")),
+    Goal("idle", "idle, resident memory", 60.0, "MB", _in("idle", "memory MB")),
+    Goal("idle", "idle, wake-ups of the loop in a minute", 4.0, "", _in("idle", "wake-ups of the loop per minute")),
+    Goal("status", "status, cold, over `python -c pass`", 150.0, "ms", _in("status", "difference", "p50")),
+    Goal("messages", "status, cold, with {n} open tasks, over `python -c pass`", 150.0, "ms",
+         _in("messages", "status", "difference", "p50")),
+    Goal("taskmd", "what is ready, asked at {n} nodes", 1.0, "ms", _in("taskmd", "ready query", "p50")),
+    Goal("openclaw", "rate of turns by the real openclaw, over its own best", 0.95, "x",
+         _in("openclaw", "rate over its own"), at_least=True),
+    Goal("openclaw", "our CPU over that of openclaw", 0.02, "x", _in("openclaw", "CPU over its own")),
+)  # fmt: skip
+
+
+def judge(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each goal with what was measured, and whether it is met; those of parts that were not run are left out."""
+    found = []
+    for goal in GOALS:
+        try:
+            value, size = goal.measured(parts), parts[goal.part].get("size", 0)
+        except (KeyError, TypeError):
+            continue
+        met = None if value is None else (value >= goal.limit if goal.at_least else value <= goal.limit)
+        sign = ">=" if goal.at_least else "<="
+        row = {
+            "part": goal.part,
+            "what": goal.what.format(n=f"{size:,}"),
+            "goal": f"{sign} {goal.limit:g} {goal.unit}".strip(),
+        }
+        found.append(row | {"measured": value, "met": met})
+    return found

@@ -1,0 +1,138 @@
+"""Does one message, or one completion, cost more after many? And the database of all of them, made again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from bench import contest, processes
+from bench.daemon import Daemon, task, until
+from bench.graphs import scattered
+from bench.measure import ratio
+from bench.processes import Broken
+from bench.workshop import Workshop, say
+
+BATCH = 200
+PROBES = 3
+
+
+def measure(shop: Workshop) -> dict[str, Any]:
+    """Messages with a longer and longer history, and graphs of more and more nodes. Raises Broken."""
+    messages, completions = _messages(shop), _completions(shop)
+    return {"size": completions["series"][-1]["at"], "messages": messages, "completions": completions}
+
+
+# ---------------------------------------------------------------- messages
+
+
+def _messages(shop: Workshop) -> dict[str, Any]:
+    """Half of them are tasks, the other half cancels them: each task ends, and is answered. One turn hangs meanwhile.
+
+    Leaves the workspace behind for `rebuild`.
+    """
+    series: list[dict[str, Any]] = []
+    names = count()
+    processed = 0
+    daemon = Daemon(shop, "growth", hang=True, limits={"turns": 1, "turns_per_agent": 1})
+    with daemon:
+        _batch(daemon, names, 1, cancel=False)  # this one hangs
+        for mark in (100, 1_000, 2_000) if shop.quick else (100, 1_000, 10_000, 100_000):
+            say(f"growth: {mark} messages processed")
+            while processed < mark:
+                size = min(mark - processed, 2 * BATCH)
+                _batch(daemon, names, size // 2)
+                processed += size // 2 * 2
+            probes = [_batch(daemon, names, BATCH // 2) for _ in range(PROBES)]
+            processed += PROBES * BATCH
+            wall, cpu = (min(probe[place] for probe in probes) * 1e6 for place in (0, 1))
+            series.append({"at": mark, "wall µs each": round(wall, 1), "CPU µs each": round(cpu, 1)})
+        daemon.until_quiet(600)
+        daemon.stop()
+    shop.history = daemon
+    return {"series": series} | _ratios(series)
+
+
+def _ratios(series: list[dict[str, Any]]) -> dict[str, Any]:
+    """By CPU, which neighbours disturb less; by the clock too."""
+    first, last = series[0], series[-1]
+    by = {"ratio": "CPU µs each", "ratio, wall": "wall µs each"}
+    return {name: ratio(last[column], first[column]) for name, column in by.items()}
+
+
+def _batch(daemon: Daemon, names: Iterator[int], tasks: int, *, cancel: bool = True) -> tuple[float, float]:
+    """Drop tasks, then what cancels them; seconds, and of CPU, for each message until all is written."""
+    made = [f"t{next(names)}" for _ in range(tasks)]
+    cpu, begun = processes.cpu_seconds(daemon.pid), time.perf_counter()
+    for drop in (_drop_task, _drop_cancel) if cancel else (_drop_task,):
+        for name in made:
+            drop(daemon.inbox, name)
+        until(lambda: not any(daemon.inbox.iterdir()), 300, daemon)
+    if cancel:
+        daemon.until_quiet(300)
+    messages = tasks * (2 if cancel else 1)
+    return (time.perf_counter() - begun) / messages, (processes.cpu_seconds(daemon.pid) - cpu) / messages
+
+
+def _drop_task(inbox: Path, name: str) -> None:
+    _rename_in(inbox, name, task(name))
+
+
+def _drop_cancel(inbox: Path, name: str) -> None:
+    head = f"---\ntype: cancel\ntask_id: {name}\nfrom: operator\nmessage_id: bench-cancel-{name}\n---\n\n"
+    _rename_in(inbox, f"{name}-cancel", f"{head}Not wanted any more.\n".encode())
+
+
+def _rename_in(inbox: Path, name: str, raw: bytes) -> None:
+    hidden = inbox / f".{name}.tmp"
+    hidden.write_bytes(raw)
+    hidden.rename(inbox / f"{name}.md")
+
+
+# ---------------------------------------------------------------- completions
+
+
+def _completions(shop: Workshop) -> dict[str, Any]:
+    """Random graphs with three edges a node, each in a workspace of its own."""
+    series = []
+    for nodes in (100, 250) if shop.quick else (100, 1_000, 10_000):
+        say(f"growth: a graph of {nodes} nodes")
+        repeats = range(PROBES if nodes == 100 else 1)
+        known = shop.graphs.get(nodes)
+        runs = [known] if known else [contest.mailboxd(shop, scattered(nodes, 3 * nodes), 8, 1800) for _ in repeats]
+        wall = min(run.wall for run in runs) / nodes * 1e6
+        cpu = min(run.cpu or 0.0 for run in runs) / nodes * 1e6
+        series.append({"at": nodes, "wall µs each": round(wall, 1), "CPU µs each": round(cpu, 1)})
+    return {"series": series} | _ratios(series)
+
+
+# ---------------------------------------------------------------- rebuild
+
+
+def rebuild(shop: Workshop) -> dict[str, Any]:
+    """Twice from the same files, those that the growth of messages has left. Raises Broken."""
+    if shop.history is None:
+        _messages(shop)
+    assert shop.history is not None
+    made, took = [], []
+    for number in (1, 2):
+        say(f"rebuild: for the {'first' if number == 1 else 'second'} time")
+        begun = time.perf_counter()
+        out = shop.history.command("rebuild", "--into", str(shop.history.root / f"again{number}.db"), "--json")
+        took.append(time.perf_counter() - begun)
+        made.append(json.loads(out))
+    if not made[0]["messages"]:
+        raise Broken("rebuild: there was nothing to rebuild from")
+    shutil.rmtree(shop.history.root, ignore_errors=True)
+    return {
+        "size": made[0]["messages"],
+        "tasks": made[0]["tasks"],
+        "first s": round(took[0], 2),
+        "second s": round(took[1], 2),
+        "s for 100,000 messages": round(min(took) / made[0]["messages"] * 100_000, 1),
+        "differs": int(made[0]["fingerprint"] != made[1]["fingerprint"]),
+    }

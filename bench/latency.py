@@ -1,0 +1,98 @@
+"""How soon: from the drop to the row, from the drop to the turn, from the end of a turn to the next one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sqlite3
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import processes
+from bench.daemon import Daemon, plan, until
+from bench.inotify import MODIFY, Inotify
+from bench.measure import Stats, ratio
+from bench.processes import Broken
+from bench.workshop import Workshop, say
+
+
+class Observer:
+    """Sees a row of somebody's database as soon as it is committed: woken by the write to the WAL, it asks until it is.
+
+    The same for whoever writes, so what the looking costs is in both sides of a comparison.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self.db = sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None)
+        self.inotify = Inotify()
+        self.inotify.watch(database.with_name(f"{database.name}-wal"), MODIFY)
+
+    def seen(self, inbox: Path, name: str, raw: bytes) -> float:
+        """Drop a file; milliseconds from its rename to its committed row. Raises Broken."""
+        hidden = inbox.parent / f"{name}.tmp"
+        hidden.write_bytes(raw)
+        while self.inotify.wait(0):
+            pass
+        begun = time.perf_counter()
+        hidden.rename(inbox / name)
+        self.inotify.wait(10)
+        while not self.db.execute("SELECT 1 FROM messages WHERE name = ?", (name,)).fetchone():
+            if time.perf_counter() - begun > 20:
+                raise Broken(f"{name} was not recorded within 20 s")
+        return (time.perf_counter() - begun) * 1e3
+
+    def close(self) -> None:
+        self.db.close()
+        self.inotify.close()
+
+
+def measure(shop: Workshop) -> dict[str, Any]:
+    """Drops one at a time, into the bare loop and into mailboxd in turn. Raises Broken."""
+    count = shop.pick(60, 300)
+    say(f"latency: {count} messages, one at a time")
+    place = shop.place("bare")
+    (place / "inbox").mkdir()
+    bare = processes.start(
+        [sys.executable, "-m", "bench.bare", place / "inbox", place / "bare.db"],
+        Path(__file__).parents[1],
+        (place / "log").open("wb"),
+    )
+    try:
+        with Daemon(shop, "latency") as daemon:
+            until(lambda: (place / "log").read_bytes(), 30, daemon)
+            return _compare(daemon, place, count)
+    finally:
+        processes.end(bare)
+
+
+def _compare(daemon: Daemon, place: Path, count: int) -> dict[str, Any]:
+    floor, ours = Observer(place / "bare.db"), Observer(daemon.database)
+    chance = random.Random(1)
+    floors, committed, spawned = [], [], []
+    try:
+        for number in range(count):
+            name = f"drop{number}"
+            floors.append(floor.seen(place / "inbox", f"{name}.md", b"x" * 1024))
+            before = time.time_ns()
+            committed.append(ours.seen(daemon.inbox, f"{name}.md", plan(name, [[]])))
+            daemon.until_ended(name, 30)
+            spawned.append((daemon.started_at([f"{name}.n0"])[0] - before) / 1e6)
+            daemon.until_quiet()
+            time.sleep(chance.uniform(0.01, 0.05))  # no beat of ours may meet a beat of its
+    finally:
+        floor.close()
+        ours.close()
+    return {
+        "drop -> row committed": Stats.of(committed, "ms").json(),
+        "drop -> turn spawned": Stats.of(spawned, "ms").json(),
+        "floor: raw inotify and one commit": Stats.of(floors, "ms").json(),
+        "committed over floor, p50": ratio(Stats.of(committed, "ms").p50, Stats.of(floors, "ms").p50),
+    }
+
+
+def between(starts: Sequence[int]) -> Stats:
+    """From one turn of a chain to the next: milliseconds between the starts of programs that end at once."""
+    return Stats.of([(after - before) / 1e6 for before, after in itertools.pairwise(starts)], "ms")

@@ -1,0 +1,97 @@
+"""Every process that the bench starts: none outlives it, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+class Broken(Exception):
+    """Something could not be measured, and why; the text is for the person who reads the results."""
+
+
+def start(
+    argv: Sequence[str | Path],
+    cwd: Path,
+    out: IO[bytes] | int,
+    env: Mapping[str, str] | None = None,
+    err: int | None = None,
+) -> subprocess.Popen[bytes]:
+    """A process in a group of its own; its errors go where its output goes unless `err` says where. Raises Broken."""
+    try:
+        process = subprocess.Popen(
+            [str(word) for word in argv],
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT if err is None else err,
+            start_new_session=True,
+        )
+    except OSError as problem:
+        raise Broken(f"{Path(str(argv[0])).name}: cannot be started: {problem.strerror}") from problem
+    _running.add(process)
+    return process
+
+
+def run(argv: Sequence[str | Path], cwd: Path, seconds: float, env: Mapping[str, str] | None = None) -> bytes:
+    """The output of a program that has to end well within `seconds`. Raises Broken."""
+    process = start(argv, cwd, subprocess.PIPE, env, subprocess.PIPE)
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise Broken(f"{Path(str(argv[0])).name}: stopped after {seconds:.0f} s") from None
+    finally:
+        end(process)
+    if process.returncode:
+        said = (err.strip() or out.strip()).decode(errors="replace").splitlines()
+        raise Broken(f"{Path(str(argv[0])).name}: exit {process.returncode}: {said[-1][:300] if said else ''}")
+    return out
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill whatever is left of a process and its group."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    _running.discard(process)
+
+
+def end_all() -> None:
+    for process in list(_running):
+        end(process)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, without its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def memory_mb(pid: int) -> tuple[float, float]:
+    """Resident now, and at most so far, in MB (10^6 bytes)."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    now, most = (int(lines[name].split()[0]) * 1024 / 1e6 for name in ("VmRSS", "VmHWM"))
+    return round(now, 1), round(most, 1)
+
+
+def switches(pid: int, threads: str = "*") -> int:
+    """How often its threads have gone to sleep: each time somebody has to wake them again."""
+    count = 0
+    for status in Path(f"/proc/{pid}/task").glob(f"{threads}/status"):
+        with suppress(OSError):
+            count += int(status.read_text().partition("voluntary_ctxt_switches:")[2].split()[0])
+    return count
+
+
+def run_ns(pid: int) -> int:
+    """Nanoseconds that its threads have run, to the scheduler's own precision. Raises OSError where nobody counts."""
+    return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat"))

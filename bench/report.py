@@ -1,0 +1,155 @@
+"""The page: tables and plots of one run, and nothing that was typed by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import contest, plots
+from bench.measure import ratio
+
+_NOTE = "<!-- Written by `make bench`; changes here are lost. -->"
+
+
+def write(results: Mapping[str, Any], docs: Path) -> None:
+    """docs/performance.md with its plots, and the numbers they are made of."""
+    (docs / "performance.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    folder = docs / "performance"
+    folder.mkdir(exist_ok=True)
+    drawn = []
+    for name, (title, svg) in plots.draw(results["parts"]).items():
+        (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+        drawn.append(f"![{title}](performance/{name}.svg)\n")
+    page = "\n".join([_head(results), *drawn, tables(results)])
+    (docs / "performance.md").write_text(page.rstrip("\n") + "\n", encoding="utf-8")
+
+
+def _head(results: Mapping[str, Any]) -> str:
+    kind = "quick" if results["quick"] else "full"
+    return f"""# How fast, compared with what
+
+{_NOTE}
+
+Everything here was measured in one {kind} run of `make bench` ({results["minutes"]} minutes), from
+[performance.json](performance.json). Absolute times hold for that machine and that hour only: others work on it, and a
+sync to its disk can take four times as long as a minute before. Compare the ratios: floors, peers and mailboxd took
+turns. How it is measured stands in [CONTRIBUTING.md](../CONTRIBUTING.md#how-fast).
+"""
+
+
+_TITLES = {
+    "floors": "Floors of the machine",
+    "latency": "How soon",
+    "messages": "Many messages at once",
+    "status": "`mailboxd status`, cold",
+    "taskmd": "A plan of many children",
+    "growth": "Growth",
+    "rebuild": "The database made again from the files",
+    "idle": "Nothing to do",
+    "openclaw": "Beside the real openclaw",
+}
+
+
+def tables(results: Mapping[str, Any]) -> str:
+    """Every table of a run, as Markdown."""
+    parts = results["parts"]
+    return "\n".join([_goals(results["goals"]), _shapes(parts), *_others(parts), _machine(results)])
+
+
+def _goals(goals: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        [goal["what"], goal["goal"], _number(goal["measured"]), {True: "yes", False: "**no**", None: "?"}[goal["met"]]]
+        for goal in goals
+    ]
+    return f"## Goals\n\n{_table(['what', 'goal', 'measured', 'met'], rows)}"
+
+
+def _shapes(parts: Mapping[str, Any]) -> str:
+    found = {name: part for name, part in parts.items() if "contestants" in part}
+    if not found:
+        return ""
+    text = (
+        "## Graphs of tasks\n\nEach node is a child process that does nothing. *Overhead*: seconds from the first node "
+        "to the last for each node, less\nwhat a bare process costs at the same concurrency, in µs; median, and "
+        "least to most of the repeats.\n*Over huey*: its median over huey's; *wall over floor*: the best repeat, for "
+        "each node, over a bare process.\n*Own CPU*: of the program itself, without the processes that it starts.\n"
+    )
+    for name, part in found.items():
+        rows = [_contestant(who, row, part) for who, row in part["contestants"].items()]
+        size, edges, bare = part["size"], part["edges"], _number(part["bare process"]["p50"])
+        text += (
+            f"\n### {name} of {size:,}\n\n{size:,} nodes, {edges:,} edges, {part['at once']} at once; a bare process "
+        )
+        text += f"costs {bare} µs.\n\n"
+        head = ["", "overhead µs", "least to most", "over huey", "wall over floor", "wall s", "own CPU µs", "peak MB"]
+        head.append("start-up s")
+        text += _table(head, rows)
+        if "completion -> next dispatch" in part:
+            text += f"\n{_spread({'completion -> next dispatch': part['completion -> next dispatch']})}"
+    left = "\n".join(f"- {who}: {why}" for who, why in contest.LEFT_OUT.items())
+    kept = "\n".join(f"- {who}: {what}" for who, what in contest.KEPT.items())
+    return f"{text}\nWhat survives a crash:\n\n{kept}\n\nLeft out:\n\n{left}\n"
+
+
+def _contestant(who: str, row: Mapping[str, Any], part: Mapping[str, Any]) -> list[str]:
+    if "overhead" not in row:
+        return [who, row.get("problem", "not measured"), *[""] * 7]
+    over_floor = ratio(row["wall s"] / part["size"] * 1e6, part["bare process"]["p50"])
+    overhead = row["overhead"]
+    between = f"{_number(overhead['min'])} to {_number(overhead['max'])} ({overhead['n']})"
+    rest = [row.get(name) for name in ("wall s", "own CPU µs per node", "peak MB", "start-up s")]
+    return [who, _number(overhead["p50"]), between, *map(_number, [row.get("over huey"), over_floor, *rest])]
+
+
+def _others(parts: Mapping[str, Any]) -> Iterable[str]:
+    for name, part in parts.items():
+        if "contestants" not in part:
+            told = {key: value for key, value in part.items() if key != "took s"}
+            yield f"## {_TITLES.get(name, name)}\n\n{_facts(told)}"
+
+
+def _facts(part: Mapping[str, Any], above: str = "") -> str:
+    """Whatever a part has found: samples as one table, single numbers as another, what is deeper below that."""
+    samples = {name: value for name, value in part.items() if isinstance(value, Mapping) and "p50" in value}
+    single = [[name, _number(value)] for name, value in part.items() if not isinstance(value, Mapping | list)]
+    text = _spread(samples) if samples else ""
+    if single:
+        text += ("\n" if text else "") + _table(["", ""], single)
+    for name, value in part.items():
+        if isinstance(value, Mapping) and "p50" not in value:
+            text += f"\n**{above}{name}**\n\n{_facts(value, f'{above}{name}, ')}"
+        elif isinstance(value, list) and value:
+            text += f"\n{_table(list(value[0]), [[_number(cell) for cell in row.values()] for row in value])}"
+    return text
+
+
+def _spread(samples: Mapping[str, Mapping[str, Any]]) -> str:
+    rows = [
+        [name, one["unit"], *(_number(one[key]) for key in ("p50", "q1", "q3", "min", "max", "p99", "n"))]
+        for name, one in samples.items()
+    ]
+    return _table(["", "unit", "median", "q1", "q3", "min", "max", "p99", "n"], rows)
+
+
+def _machine(results: Mapping[str, Any]) -> str:
+    rows = [[name, value] for name, value in {**results["machine"], **results.get("versions", {})}.items()]
+    return f"## The machine\n\n{_table(['', ''], rows)}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    lines += [f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: Any) -> str:
+    """Three digits are more than a noisy machine can tell."""
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if value == 0 or value == int(value) or abs(value) >= 100:
+        return f"{round(value):,}"
+    return f"{value:.3g}"

@@ -1,0 +1,65 @@
+"""A plan of thousands of children: taking it, showing it in task.md, asking what of it is ready."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from bench import processes
+from bench.daemon import Daemon, plan, until
+from bench.graphs import scattered
+from bench.measure import Stats
+from bench.workshop import Workshop, drop, say
+from mailboxd.clock import SystemClock
+from mailboxd.store.ready import ReadyQueries
+
+
+def measure(shop: Workshop) -> dict[str, Any]:
+    """Its turns hang, so that the graph stays as it is. Raises Broken."""
+    nodes = shop.pick(2_000, 10_000)
+    say(f"taskmd: a plan of {nodes} children")
+    with Daemon(shop, "taskmd", hang=True) as daemon:
+        begun = time.perf_counter()
+        drop(daemon.inbox, "large.md", plan("large", scattered(nodes, 3 * nodes)))
+        until(lambda: daemon.query("SELECT 1 FROM tasks WHERE local_id = 'large'"), 600, daemon)
+        taken = time.perf_counter() - begun
+        file = daemon.root / "tasks" / "large" / "task.md"
+        until(file.exists, 600, daemon)
+        daemon.until_quiet(600)
+        return {
+            "size": nodes,
+            "drop -> all tasks committed, s": round(taken, 2),
+            "task.md, bytes": file.stat().st_size,
+            "task.md written again after it was removed": _written_again(shop, daemon).json(),
+            "ready query": _ready(daemon).json(),
+            "memory MB, peak": processes.memory_mb(daemon.pid)[1],
+        }
+
+
+def _written_again(shop: Workshop, daemon: Daemon) -> Stats:
+    """From the removal of the file to the whole new one."""
+    file = daemon.root / "tasks" / "large" / "task.md"
+    took = []
+    for _ in range(shop.pick(3, 5)):
+        time.sleep(0.5)
+        begun = time.perf_counter()
+        file.unlink()
+        until(file.exists, 120, daemon, pause=0.005)
+        took.append(time.perf_counter() - begun)
+        daemon.until_quiet(120)
+    return Stats.of(took, "s")
+
+
+def _ready(daemon: Daemon) -> Stats:
+    """The question that the scheduler asks after each completion, asked here of its database."""
+    queries, now = ReadyQueries(), SystemClock().now()
+    queries.db = daemon.connect()
+    took = []
+    try:
+        for _ in range(300):
+            begun = time.perf_counter()
+            list(queries.ready(now, 8))
+            took.append((time.perf_counter() - begun) * 1e3)
+    finally:
+        queries.db.close()
+    return Stats.of(took, "ms")

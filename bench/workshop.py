@@ -1,0 +1,111 @@
+"""Where the bench works: a directory, the agent's program, how long it may take, and what it says meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.processes import Broken
+
+if TYPE_CHECKING:
+    from bench.contest import Run
+    from bench.daemon import Daemon
+
+MAILBOXD = Path(sys.executable).parent / "mailboxd"
+TRUE = shutil.which("true") or "/bin/true"
+
+
+@dataclass(slots=True)
+class Workshop:
+    """`root` is emptied at the end. `quick`: fewer repeats, smaller sizes."""
+
+    root: Path
+    quick: bool
+    agent: Path
+    peers: Path
+    """The Python interpreter of the environment that the peers are installed in."""
+    graphs: dict[int, Run] = field(default_factory=dict)
+    """Runs of mailboxd on random graphs, by the number of nodes: the large ones are not made twice."""
+    history: Daemon | None = None
+    """A stopped daemon in whose workspace many messages were processed."""
+
+    @staticmethod
+    def open(base: Path, peers: Path, *, quick: bool) -> Workshop:
+        """Make a directory below `base`, which has to be on a disk: on tmpfs nothing costs a sync. Raises Broken."""
+        base = base.resolve()
+        base.mkdir(parents=True, exist_ok=True)
+        for left in base.glob("run-*"):  # of a bench that was killed
+            if not Path("/proc", left.name.split("-")[1]).exists():
+                shutil.rmtree(left, ignore_errors=True)
+        root = Path(tempfile.mkdtemp(prefix=f"run-{os.getpid()}-", dir=base))
+        agent = root / "agent"
+        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+        if compiler is None:
+            raise Broken("no C compiler (cc, gcc, clang): the agent's program of the bench has to be built")
+        subprocess.run([compiler, "-O2", "-o", agent, Path(__file__).with_name("agent.c")], check=True)
+        return Workshop(root, quick, agent, peers)
+
+    def close(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def pick(self, quick: int, full: int) -> int:
+        """A size or a number of repeats."""
+        return quick if self.quick else full
+
+    def place(self, name: str) -> Path:
+        """An empty directory of its own."""
+        return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.root))
+
+
+_begun = time.monotonic()
+
+
+def say(text: str) -> None:
+    """Progress, for who watches."""
+    print(f"[{time.monotonic() - _begun:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+def bare_spawn(argv: list[str], count: int, at_once: int) -> float:
+    """Seconds that each of `count` processes takes, `at_once` of them side by side: what no scheduler can undercut."""
+
+    def work(share: int) -> None:
+        for _ in range(share):
+            subprocess.run(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
+            )
+
+    shares = [count // at_once + (place < count % at_once) for place in range(at_once)]
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(work, shares))
+    return (time.perf_counter() - begun) / count
+
+
+def drop(inbox: Path, name: str, raw: bytes) -> None:
+    """Put a file into an inbox as a careful writer does, whole: by renaming it in. Not synced."""
+    hidden = inbox / f".{name}.tmp"
+    hidden.write_bytes(raw)
+    hidden.rename(inbox / name)
+
+
+def deliver(directory: Path, name: str, raw: bytes) -> None:
+    """The same, and a power cut does not undo it: write, fsync, rename, fsync of the directory."""
+    hidden = directory / f".{name}.tmp"
+    with hidden.open("wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+    hidden.rename(directory / name)
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,60 @@
+"""What a line of the log is about: the task, the attempt and the trace, by which it is found beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mailboxd.core import tracing
+from mailboxd.core.events import Event, Kind
+from mailboxd.store.store import Store
+
+_REMEMBERED = 4096
+"""Tasks that are not looked up again: neither name nor trace of a task ever changes."""
+
+
+class About:
+    """Reads them from the store, each once; those of a task that comes into being, from the event that says so."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[str, str]] = {}
+
+    def of(self, event: Event) -> dict[str, str]:
+        """The fields for `extra` of a record (see `log`)."""
+        if not event.task:
+            return {}
+        name, trace = self._of_task(event.task, event)
+        attempt = _attempt(event.data)
+        return {"task": name, "trace": trace} | ({"attempt": attempt} if attempt else {})
+
+    def name(self, event: Event) -> str:
+        """The task's name as people know it; empty for none."""
+        return self._of_task(event.task, event)[0] if event.task else ""
+
+    def _of_task(self, task_id: str, event: Event) -> tuple[str, str]:
+        found = self._known.get(task_id)
+        if found is None:
+            found = _of_new(event) or self._looked_up(task_id)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[task_id] = found
+        return found
+
+    def _looked_up(self, task_id: str) -> tuple[str, str]:
+        name, root, traceparent = self._store.named(task_id)
+        return name, tracing.trace_of(root, traceparent) if root else ""
+
+
+def _of_new(event: Event) -> tuple[str, str] | None:
+    """Name and trace of a root task, by the event with which it begins."""
+    if event.kind is not Kind.TASK_CREATED or event.data["task"].get("parent") is not None:
+        return None
+    task = event.data["task"]
+    return task["local_id"], tracing.trace_of(task["id"], task.get("origin", {}).get("traceparent"))
+
+
+def _attempt(data: Mapping[str, Any]) -> str:
+    """The id of the attempt that the event names, in whichever way its kind does."""
+    said = data.get("attempt")
+    return str(said.get("id", "")) if isinstance(said, Mapping) else said if isinstance(said, str) else ""

@@ -1,0 +1,179 @@
+"""`mailboxd audit verify|search|export|head`: proof that nothing was lost or changed, and evidence to hand over."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mailboxd.cli.bars import bars
+from mailboxd.cli.session import Session, task_argument, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_NO
+
+if TYPE_CHECKING:
+    from mailboxd.audit.finding import Account
+
+_HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
+
+
+@click.group("audit")
+def command() -> None:
+    """Prove that nothing was lost or changed; find and hand over what happened."""
+
+
+@verb(
+    "verify",
+    "audit verify",
+    "audit verify --json",
+    "audit verify q3.audit.tar.gz",
+    "audit verify --head 1200:9f2c...",
+    exits={EXIT_NO: "something is not as it was recorded: the first such thing is named"},
+)
+@click.argument("archive", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--head", metavar="SEQ:HASH", help="A head of the log that was noted elsewhere (`mailboxd audit head`).")
+def verify(session: Session, archive: Path | None, head: str | None) -> int | None:
+    """Check the log, the tables, every file of the mailbox and the daily heads; or one exported ARCHIVE.
+
+    A daemon may run meanwhile. Nothing is changed. An ARCHIVE or a list of events (.jsonl) needs no workspace.
+    """
+    account = _of_export(archive) if archive is not None else _of_workspace(session, head)
+    finding = account.finding
+    if session.as_json:
+        from dataclasses import asdict
+
+        found = None if finding is None else asdict(finding)
+        say(to_json({"holds": finding is None, "checked": account.checked, "problem": found, "notes": account.notes}))
+    else:
+        _tell(account)
+    return None if finding is None else EXIT_NO
+
+
+def _of_export(path: Path) -> Account:
+    from mailboxd.audit.reading import verify_export
+
+    return verify_export(path)
+
+
+def _of_workspace(session: Session, head: str | None) -> Account:
+    from mailboxd.audit.verify import Audit
+    from mailboxd.heads import checker
+
+    noted = None
+    if head is not None:
+        found = _HEAD.fullmatch(head)
+        if found is None:
+            raise click.UsageError("--head: write the number of the event, a colon and its hash, as `audit head` does")
+        noted = (int(found[1]), found[2])
+    ws = session.workspace()
+    with session.report() as report, bars() as progress:
+        return Audit(ws, report, progress, checker(ws, os.environ), noted).perform()
+
+
+def _tell(account: Account) -> None:
+    counts = ", ".join(f"{count} {name}" for name, count in account.checked.items())
+    for note in account.notes:
+        say(plain(f"note: {note}"), err=True)
+    if account.finding is None:
+        say(f"{counts}: everything is as it was recorded")
+    else:
+        say(plain(f"checked: {counts}"), err=True)
+        say(plain(str(account.finding)), err=True)
+
+
+@verb("head", "audit head", "audit head --json")
+def head(session: Session) -> None:
+    """Print the head of the log as it is now, to be noted elsewhere: number of the newest event, and its hash.
+
+    Whoever cuts the log, or writes it anew, cannot make it fit this line again: `audit verify --head`.
+    """
+    from mailboxd.store import log
+
+    with session.report() as report:
+        tip = log.tip(report.db)
+    if session.as_json:
+        say(to_json({"seq": tip.seq, "hash": tip.hash, "at": session.clock.now()}))
+    else:
+        say(f"{tip.seq}:{tip.hash}")
+
+
+@verb(
+    "search",
+    "audit search revenue EMEA",
+    "audit search '\"net revenue\"' --type message --since 2026-11-01",
+    "audit search timeout --status failed --agent extractor --json",
+    exits={EXIT_NO: "nothing was found"},
+)
+@click.argument("query", nargs=-1, required=True)
+@click.option("--agent", metavar="ID", help="Said, done or received by this agent.")
+@click.option("--task", metavar="TASK", help="Of this task and all below it.")
+@click.option("--status", metavar="WORD", help="Of tasks that are now in this phase, or done, pending, in-progress.")
+@click.option("--since", metavar="TIME", help="Not before: 2026-11-21, or 2026-11-21T08:00:00Z.")
+@click.option("--until", metavar="TIME", help="Before this time; a day counts as a whole.")
+@click.option("--type", "kind", type=click.Choice(["message", "result", "event"]), help="Only these.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+def search(session: Session, query: tuple[str, ...], **said: Any) -> int | None:
+    """Find words in messages, results and events, the best matches first.
+
+    All words must occur; "words in quotes" stand together, and word* is a beginning. The index is a file of its own,
+    .mailboxd/search.db, brought up to date by each search; deleting it loses nothing.
+    """
+    from mailboxd.audit.searching import search as find
+
+    found = find(session.workspace(), " ".join(query), **said)
+    if session.as_json:
+        say(to_json(found))
+    for hit in [] if session.as_json else found:
+        say(plain(f"{hit['at']}  {hit['type']:<7}  {hit['task'] or '-'}  {hit['where']}"))
+        say(plain(f"    {hit['snippet']}"))
+    return None if found else EXIT_NO
+
+
+@verb(
+    "export",
+    "audit export",
+    "audit export q3 -o q3.jsonl",
+    "audit export q3 --format archive -o q3.audit.tar.gz",
+)
+@task_argument(required=False)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "archive"]),
+    default="jsonl",
+    show_default=True,
+    help="Events as lines of JSON, or a task tree with its messages, artifacts, task files and events as .tar.gz.",
+)
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="This file, which must not exist."
+)
+def export(session: Session, task: str | None, form: str, output: Path | None) -> None:
+    """Write out what happened: all events or those of a task tree, or a tree with everything that belongs to it.
+
+    Both forms can be checked without a workspace: `mailboxd audit verify FILE`. They hold messages and events as they
+    are, reply tokens included: hand out those of ended work only.
+    """
+    from mailboxd.audit import export as exporting
+
+    if form == "archive" and (task is None or output is None):
+        raise click.UsageError("an archive is of one TASK, and is written to a file: -o FILE")
+    with session.report() as report:
+        wanted = None if task is None else report.find(task)
+        if form == "archive" and wanted is not None and output is not None:
+            with bars() as progress:
+                count = exporting.archive(session.workspace(), report, wanted, output, progress)
+            say(to_json({"file": str(output), "files": count}) if session.as_json else f"{output}: {count} files")
+        elif output is not None:
+            with bars() as progress:
+                count = exporting.lines_to(report, wanted, output, progress)
+            say(to_json({"file": str(output), "events": count}) if session.as_json else f"{output}: {count} events")
+        else:
+            for line in exporting.lines(report, wanted):
+                say(line)
+
+
+for _verb in (verify, search, export, head):
+    command.add_command(_verb)

@@ -1,0 +1,39 @@
+"""`mailboxd effect run APPROVAL`: what the daemon, or Lobster, starts to perform an approved action. Not for people."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from mailboxd.cli.acting import OPERATOR, require_person
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_NO
+
+
+@click.group("effect", hidden=True)
+def command() -> None:
+    """Side effects."""
+
+
+@verb("run", "effect run apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF", exits={EXIT_NO: "it may not run, or was begun before"})
+@click.argument("approval")
+def run(session: Session, approval: str) -> None:
+    """Perform an approved action, once. The daemon calls this; calling it by hand is as safe, and of no use."""
+    from mailboxd import assemble, config, runner, wake
+    from mailboxd.gates.handover import taken_over
+
+    require_person(OPERATOR)
+    ws = session.workspace()
+    settings = config.load(ws.config)
+    with assemble.engine(ws, settings) as engine:
+        row = runner.run(engine, approval, assemble.setting(ws, settings, taken_over(os.environ)))
+    wake.poke(ws.state)
+    if session.as_json:
+        say(to_json({"approval": row.id, "state": row.state, "summary": row.summary}))
+    else:
+        say(plain(f"{row.short_id} {row.state}: {row.summary}"))
+
+
+command.add_command(run)

@@ -1,0 +1,206 @@
+"""`mailboxd gateway pair|status|unpair`: this workspace as a device of OpenClaw's gateway."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, MailboxdError, UnavailableError
+
+if TYPE_CHECKING:
+    from mailboxd.agents.gateway.enrolment import Standing
+    from mailboxd.config import Config
+
+_LARGEST_SECRET = 4_096
+_SECONDS = 60.0
+_SECRETS = ("OPENCLAW_GATEWAY_TOKEN", "OPENCLAW_GATEWAY_PASSWORD")
+_NO_DEVICE = "unknown deviceId"
+_UNSET = "Config path is valid but unset"
+
+
+@click.group("gateway")
+def command() -> None:
+    """Pair this workspace with OpenClaw's gateway, for `openclaw.transport: gateway`.
+
+    Turns then go over a WebSocket instead of one `openclaw agent` process each.
+    """
+
+
+@verb(
+    "pair",
+    "gateway pair",
+    "gateway pair --token-file ~/.openclaw/token",
+    "gateway pair --url wss://gateway.example",
+    exits={
+        EXIT_CONFIG: "the gateway refuses this device, or the extra is not installed",
+        EXIT_UNAVAILABLE: "no workspace, or no gateway there",
+        EXIT_TRY_AGAIN: "a person has to approve the device first",
+    },
+)
+@click.option("--url", help="The gateway; default: the one that OpenClaw's own configuration names.")
+@click.option("--token-file", metavar="FILE", help="A file with the gateway's token or password; - is standard input.")
+def _pair(session: Session, url: str | None, token_file: str | None) -> int | None:
+    """Make this workspace a device that may run turns (scope operator.write), and keep its key and token.
+
+    The gateway's own token is needed this once: from --token-file, from OPENCLAW_GATEWAY_TOKEN, or asked for. It is not
+    kept. A gateway on this machine approves the device by itself unless it is configured not to.
+    """
+    from mailboxd.agents.gateway.transport import require_extra
+    from mailboxd.cli.acting import require_person
+
+    require_person("operator")
+    require_extra()
+    from mailboxd.agents.gateway.enrolment import Waiting, enrol
+
+    path, config = _pairing_file(session), _config(session)
+    found = enrol(path, url or _configured_url(config), config.agent, _secret(token_file), session.clock)
+    name, device = found.pairing.name, found.pairing.device.id
+    if isinstance(found, Waiting):
+        facts = {"paired": False, "request": found.request, "device": device, "name": name, "url": found.pairing.url}
+        remedy = [
+            f"{plain(found.pairing.url)} wants a person to approve {plain(name)}.",
+            "On the gateway's host, within 5 minutes:",
+            f"  openclaw devices approve {found.request}",
+            "then run `mailboxd gateway pair` once more",
+        ]
+        say(to_json(facts) if session.as_json else "\n".join(remedy))
+        return EXIT_TRY_AGAIN
+    _tell(session, _facts(found, config), f"paired with {found.pairing.url} as {name}")
+    if config.openclaw.transport != "gateway" and not session.as_json:
+        say("next: set `openclaw.transport: gateway` in .mailboxd/config.yaml, then restart the daemon")
+    return None
+
+
+@verb(
+    "status",
+    "gateway status",
+    exits={EXIT_NO: "turns cannot run over the gateway", EXIT_CONFIG: "the extra is not installed"},
+)
+def _status(session: Session) -> int | None:
+    """Connect as a turn does, and say whether the gateway lets this device run turns."""
+    from mailboxd.agents.gateway.transport import require_extra
+
+    require_extra()
+    from mailboxd.agents.gateway import pairing
+    from mailboxd.agents.gateway.enrolment import standing
+
+    path, config = _pairing_file(session), _config(session)
+    paired = pairing.read(path)
+    if paired is None or paired.token is None:
+        problem = "not paired: run `mailboxd gateway pair`"
+        _tell(session, {"paired": False, "works": False, "problem": problem}, problem)
+        return EXIT_NO
+    try:
+        found = standing(paired, session.clock)
+    except MailboxdError as error:
+        _tell(session, {"paired": True, "works": False, "problem": str(error)}, str(error))
+        return EXIT_NO
+    _tell(session, _facts(found, config), f"{paired.url} (OpenClaw {found.version}) lets {paired.name} run turns")
+    return None
+
+
+@verb(
+    "unpair",
+    "gateway unpair",
+    exits={
+        EXIT_CONFIG: "the extra is not installed",
+        EXIT_UNAVAILABLE: "no workspace, not paired, or OpenClaw did not remove the device",
+    },
+)
+def _unpair(session: Session) -> None:
+    """Have OpenClaw remove the device (`openclaw devices remove`), then delete its key and token here."""
+    from mailboxd.agents.gateway.transport import require_extra
+    from mailboxd.cli.acting import require_person
+
+    require_person("operator")
+    require_extra()
+    from mailboxd.agents.gateway import pairing
+
+    path, config = _pairing_file(session), _config(session)
+    paired = pairing.read(path)
+    if paired is None:
+        raise UnavailableError("this workspace is not paired with a gateway")
+    problem = _ask(config, "devices", "remove", paired.device.id)[1]
+    if problem and problem != _NO_DEVICE:
+        raise UnavailableError(
+            f"OpenClaw did not remove device {paired.device.id}: {problem}. "
+            f"Remove it there yourself, then delete {path}"
+        )
+    pairing.remove(path)
+    facts = {"paired": False, "device": paired.device.id, "url": paired.url}
+    _tell(session, facts, f"{paired.url} no longer knows {paired.name}; its key is deleted")
+
+
+for _command in (_pair, _status, _unpair):
+    command.add_command(_command)
+
+
+def _pairing_file(session: Session) -> Path:
+    from mailboxd.agents.gateway.transport import pairing_file
+
+    return pairing_file(session.workspace().root, os.environ)
+
+
+def _config(session: Session) -> Config:
+    from mailboxd import config
+
+    return config.load(session.workspace().config)
+
+
+def _configured_url(config: Config) -> str:
+    from mailboxd.agents.gateway.address import from_config
+
+    section, problem = _ask(config, "config", "get", "gateway")
+    if problem and not problem.startswith(_UNSET):
+        raise UnavailableError(f"OpenClaw does not say where its gateway is: {problem}. Give --url")
+    return from_config(section, os.environ)
+
+
+def _ask(config: Config, *words: str) -> tuple[Any, str]:
+    """What OpenClaw answers, and its error; empty if there was none."""
+    from mailboxd.agents.ask import ask
+    from mailboxd.agents.jsonout import brief, cli_error, parse
+    from mailboxd.agents.openclaw import child_environment
+
+    environment = child_environment(os.environ, config.openclaw.environment)
+    exit_ = ask((*config.openclaw.command, *words, "--json"), environment, _SECONDS)
+    if exit_.rc == 0:
+        return parse(exit_), ""
+    return None, cli_error(exit_) or brief(exit_.stderr.decode("utf-8", "replace")) or f"exit status {exit_.rc}"
+
+
+def _secret(token_file: str | None) -> str:
+    """The gateway's token or password; empty for a gateway that wants none. It is never an argument."""
+    if token_file is not None:
+        from mailboxd.cli.acting import read_text
+
+        return read_text(token_file, _LARGEST_SECRET).strip()
+    for name in _SECRETS:
+        if found := os.environ.get(name, "").strip():
+            return found
+    if not sys.stdin.isatty():
+        return ""
+    return str(click.prompt("The gateway's token or password", hide_input=True, default="", show_default=False))
+
+
+def _facts(found: Standing, config: Config) -> dict[str, Any]:
+    return {
+        "paired": True,
+        "works": True,
+        "url": found.pairing.url,
+        "openclaw": found.version,
+        "device": found.pairing.device.id,
+        "name": found.pairing.name,
+        "scopes": list(found.scopes),
+        "transport": config.openclaw.transport,
+    }
+
+
+def _tell(session: Session, facts: dict[str, Any], sentence: str) -> None:
+    say(to_json(facts) if session.as_json else plain(sentence))

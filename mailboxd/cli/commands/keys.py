@@ -1,0 +1,234 @@
+"""`mailboxd keys`: the Ed25519 keys that messages are signed with, and those that this workspace trusts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mailboxd.cli.params import Id
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
+
+if TYPE_CHECKING:
+    from mailboxd.keys.ed25519 import PrivateKey, PublicKey
+    from mailboxd.keys.ring import Ring
+
+_LARGEST_KEY = 4_096
+_NOWHERE = Path("/")
+_PERSON = "this is a shell inside an agent's turn"
+_EXITS = {EXIT_CONFIG: "the extra is not installed, or a file of keys cannot be trusted"}
+
+
+@click.group("keys")
+def command() -> None:
+    """Keys of this workspace's agent and of the operator, and whose keys are trusted here.
+
+    A daemon whose agent has a key signs what it sends. Keys lie in the user's state directory, never in a workspace.
+    """
+
+
+@verb("create", "keys create", "keys create --operator", exits=_EXITS | {EXIT_NO: f"there is a key, or {_PERSON}"})
+@click.option("--operator", is_flag=True, help="The operator's own key, for approvals and orders by file.")
+def _create(session: Session, operator: bool) -> None:
+    """Make a private key, readable by its owner only, and show its public half.
+
+    The operator's key is trusted in this workspace at once; in others, and an agent's by its peers, with `keys trust`.
+    It can be made without a workspace: on a machine, or for a user, that no agent reaches.
+    """
+    ring = _operators_ring(session) if operator else _ring(session, as_person=True)
+    key = ring.create(ring.operator_file if operator else ring.own_file)
+    if operator and ring.workspace != _NOWHERE:
+        ring.trust("operator", key.public, session.clock.now())
+    name = "operator" if operator else _agent(session)
+    facts = {"name": name, "fingerprint": key.public.fingerprint, "key": str(key.public)}
+    say(to_json(facts) if session.as_json else f"{plain(name)}  {key.public.fingerprint}\n{key.public}")
+
+
+@verb("list", "keys list", "keys list --json", exits=_EXITS)
+def _list(session: Session) -> None:
+    """The keys that there are here, and those that are trusted; private halves are never shown."""
+    ring = _ring(session)
+    own = {"operator": ring.private(ring.operator_file), _agent(session): ring.private(ring.own_file)}
+    trusted = ring.trusted()
+    known = {str(row.public) for row in trusted}
+    rows = [_row(name, "own", key.public, str(key.public) in known) for name, key in own.items() if key is not None]
+    rows += [_row(row.name, "trusted", row.public, True) for row in trusted]
+    if session.as_json:
+        say(to_json(rows))
+        return
+    for row in rows:
+        say(plain(f"{row['kind']:8}{row['name']:20}{row['fingerprint']}  {row['key']}"))
+    if not rows:
+        say("no keys: `mailboxd keys create` makes one", err=True)
+
+
+@verb(
+    "trust",
+    "keys trust writer ed25519:pk3_V1qKMvUhHNAoIYaWxP9DVmvThUGA6lJWjUZmNzQ",
+    "keys trust operator ~/operator.pub",
+    exits=_EXITS | {EXIT_NO: f"the key is trusted as somebody else's, or {_PERSON}"},
+)
+@click.argument("name", type=Id())
+@click.argument("key", metavar="FILE|KEY")
+def _trust(session: Session, name: str, key: str) -> None:
+    """Take a public key for that of an agent NAME, or of `operator`. A name may have several keys.
+
+    Whoever holds the operator's private key may approve side effects here.
+    """
+    ring = _ring(session, as_person=True)
+    public = _public(key)
+    new = ring.trust(name, public, session.clock.now())
+    facts = {"name": name, "fingerprint": public.fingerprint, "new": new}
+    text = f"{public.fingerprint} is {'now' if new else 'already'} trusted as {name}"
+    say(to_json(facts) if session.as_json else plain(text))
+
+
+@verb("untrust", "keys untrust writer", exits=_EXITS | {EXIT_NO: _PERSON, EXIT_UNAVAILABLE: "no such key"})
+@click.argument("name", type=Id())
+def _untrust(session: Session, name: str) -> None:
+    """Trust no key of NAME any more. A running daemon knows at once."""
+    gone = _ring(session, as_person=True).untrust(name)
+    facts = {"name": name, "fingerprints": [row.public.fingerprint for row in gone]}
+    text = "\n".join(f"{row.public.fingerprint} is no longer trusted as {row.name}" for row in gone)
+    say(to_json(facts) if session.as_json else plain(text))
+
+
+@verb(
+    "sign",
+    "keys sign approval.md",
+    "keys sign --stdout approval.md",
+    exits=_EXITS
+    | {
+        EXIT_NO: _PERSON,
+        EXIT_UNAVAILABLE: "no workspace, or no key of its sender",
+        EXIT_BAD_MESSAGE: "the file is no message, or cannot be signed",
+    },
+)
+@click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
+@click.option("--stdout", is_flag=True, help="Print the signed message, and leave the file as it is.")
+def _sign(session: Session, file: Path, stdout: bool) -> None:
+    """Sign a message file with the key of its sender: the operator's, or that of this workspace's agent."""
+    from mailboxd.keys.trust import signed
+    from mailboxd.messages.codec import parse
+
+    raw = _read(file)
+    key = _key_of(session, parse(raw, file.name).message.from_)
+    done = signed(raw, key)
+    if stdout:
+        say(to_json({"text": done.decode()}) if session.as_json else done.decode(), newline=session.as_json)
+        return
+    _replace(file, done)
+    facts = {"file": str(file), "fingerprint": key.public.fingerprint}
+    say(to_json(facts) if session.as_json else plain(f"{file}: signed with {key.public.fingerprint}"))
+
+
+@verb(
+    "verify",
+    "keys verify mailbox/archive/2026-11-21/reply.md",
+    exits=_EXITS | {EXIT_NO: "it is not signed, or the signature is not valid here", EXIT_BAD_MESSAGE: "no message"},
+)
+@click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
+def _verify(session: Session, file: Path) -> int | None:
+    """Whether a message file would count as signed by its sender in this workspace."""
+    from mailboxd.keys.trust import UNSIGNED, YES, Trust
+    from mailboxd.messages.codec import parse
+
+    ring = _ring(session)
+    raw = _read(file)
+    message = parse(raw, file.name).message
+    proof = Trust(ring, _agent(session)).examine(raw, message)
+    problem = "it is not signed" if proof.verified == UNSIGNED else proof.problem
+    facts = {"verified": proof.verified, "from": message.from_, "fingerprint": proof.signer, "problem": problem}
+    text = f"signed by {message.from_}, with {proof.signer}" if proof.verified == YES else problem
+    say(to_json(facts) if session.as_json else plain(f"{file}: {text}"))
+    return None if proof.verified == YES else EXIT_NO
+
+
+for _command in (_create, _list, _trust, _untrust, _sign, _verify):
+    command.add_command(_command)
+
+
+def _ring(session: Session, *, as_person: bool = False) -> Ring:
+    from mailboxd.cli.acting import OPERATOR, require_person
+    from mailboxd.keys.ed25519 import require_extra
+    from mailboxd.keys.ring import Ring
+
+    if as_person:
+        require_person(OPERATOR)
+    require_extra()
+    return Ring.of(session.workspace().root, os.environ)
+
+
+def _operators_ring(session: Session) -> Ring:
+    """The operator's key belongs to no workspace, and works where there is none."""
+    from mailboxd.cli.acting import OPERATOR, require_person
+    from mailboxd.keys.ed25519 import require_extra
+    from mailboxd.keys.ring import Ring
+
+    require_person(OPERATOR)
+    require_extra()
+    try:
+        root = session.workspace().root
+    except UnavailableError:
+        if session.path is not None:
+            raise
+        root = _NOWHERE
+    return Ring.of(root, os.environ)
+
+
+def _agent(session: Session) -> str:
+    from mailboxd import config
+
+    return config.load(session.workspace().config).agent
+
+
+def _row(name: str, kind: str, key: PublicKey, trusted: bool) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "fingerprint": key.fingerprint, "key": str(key), "trusted": trusted}
+
+
+def _public(said: str) -> PublicKey:
+    """The key itself, or the first line of a file that holds it."""
+    from mailboxd.cli.acting import read_text
+    from mailboxd.keys.ed25519 import PublicKey
+
+    text = said if said.startswith("ed25519:") else read_text(said, _LARGEST_KEY).strip().partition("\n")[0]
+    try:
+        return PublicKey.parse(text)
+    except ValueError as error:
+        raise click.UsageError(f"{error}; `mailboxd keys list` shows it") from None
+
+
+def _key_of(session: Session, sender: str) -> PrivateKey:
+    from mailboxd.core.terms import OPERATORS, same_agent
+
+    if sender.lower() in OPERATORS:
+        ring = _operators_ring(session)
+        file, remedy = ring.operator_file, "mailboxd keys create --operator"
+    elif same_agent(sender, _agent(session)):
+        ring = _ring(session, as_person=True)
+        file, remedy = ring.own_file, "mailboxd keys create"
+    else:
+        raise UnavailableError(f"the message is from {sender}, whose key is not here; it is signed where that agent is")
+    key = ring.private(file)
+    if key is None:
+        raise UnavailableError(f"there is no key of {sender}; run `{remedy}`")
+    return key
+
+
+def _read(file: Path) -> bytes:
+    from mailboxd.messages.envelope import MAX_FILE
+    from mailboxd.workspace.files import world_errors
+
+    with world_errors(f"read {file}"), file.open("rb") as opened:
+        return opened.read(MAX_FILE + 1)
+
+
+def _replace(file: Path, raw: bytes) -> None:
+    from mailboxd.workspace.files import directory, replace, world_errors
+
+    with world_errors(f"write {file}"), directory(file.resolve().parent) as folder:
+        replace(folder, file.resolve().name, raw, lambda: True)

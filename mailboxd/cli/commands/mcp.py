@@ -1,0 +1,218 @@
+"""`mailboxd mcp`: typed tools for agents, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, ConfigError, Refused
+
+if TYPE_CHECKING:
+    from mailboxd.config import Config
+    from mailboxd.mcp.openclaw_config import OpenClawConfig
+    from mailboxd.mcp.registration import Change
+
+_WRONG = {EXIT_CONFIG: "the configuration, or OpenClaw's, does not allow it"}
+_ASKS = {**_WRONG, EXIT_UNAVAILABLE: "there is no workspace here, or OpenClaw does not answer"}
+_dry = click.option("--dry-run", is_flag=True, help="Only show what would change.")
+
+
+@click.group("mcp")
+def command() -> None:
+    """Typed tools for agents (MCP): serve them, and register them in OpenClaw.
+
+    Needs the extra: pip install 'mailboxd[mcp]'.
+    """
+
+
+@verb(
+    "serve",
+    "mcp serve --as executor:worker",
+    "mcp serve --http",
+    exits={
+        EXIT_NO: "this is a shell inside an agent's turn",
+        EXIT_TRY_AGAIN: "the port is taken",
+        EXIT_CONFIG: "the configuration is wrong",
+    },
+)
+@click.option("--as", "who", metavar="ROLE:NAME", help="Who speaks: executor:worker, quality_reviewer:critic ...")
+@click.option("--http", "over_http", is_flag=True, help="On 127.0.0.1, at `mcp.port`, for who has a token.")
+@click.option("--until-eof", is_flag=True, help="With --http: end when standard input does. The daemon uses it.")
+def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -> None:
+    """Serve the tools: over standard input and output for one role and name, or over loopback HTTP.
+
+    With `mcp.port` in the configuration the daemon does the latter by itself. What is recorded here is carried out by
+    the daemon.
+    """
+    if (who is None) is not over_http or (until_eof and not over_http):
+        raise click.UsageError("say who speaks, with --as ROLE:NAME, or --http")
+    _require_extra()
+    _require_operators_shell()
+    from mailboxd import assemble, config, log
+    from mailboxd.mcp import caller, door, enrolling, serving
+
+    ws = session.workspace()
+    settings = config.load(ws.config)
+    log.configure(settings.log.level, settings.log.format, sys.stderr)
+    for library in ("mcp", "uvicorn"):  # their doings are no news
+        logging.getLogger(library).setLevel(logging.WARNING)
+    desk = serving.Desk(ws.root, ws.state, lambda: assemble.engine(ws, settings))
+    if who is not None:
+        import anyio
+
+        anyio.run(serving.stdio, desk, caller.parse(who))
+    else:
+        door.serve(ws, desk, enrolling.require_port(ws, settings), until_eof=until_eof)
+
+
+@verb("install", "mcp install", "mcp install --as quality_reviewer:critic --dry-run", exits=_ASKS)
+@click.option(
+    "--as", "who", metavar="ROLE:NAME", multiple=True,
+    help="Whom to register; default: the own agent as executor, and the configured reviewers.",
+)  # fmt: skip
+@_dry
+def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
+    """Register the tools in OpenClaw: an entry with a token for each agent and role, denied to all other agents.
+
+    What stands there already is kept, and running it again changes nothing. Do so when agents were added.
+    """
+    from mailboxd import config
+    from mailboxd.mcp import caller, enrolling, registration
+
+    _require_operators_shell()
+    ws = session.workspace()
+    settings = config.load(ws.config)
+    callers = [caller.parse(one) for one in who] or registration.wanted(settings)
+    now = session.clock.now()
+    change = enrolling.register(ws, settings, _openclaw(settings), callers, now, dry_run=dry_run)
+    _account(session, change, dry_run=dry_run)
+
+
+@verb("uninstall", "mcp uninstall", "mcp uninstall --dry-run", exits=_ASKS)
+@_dry
+def uninstall(session: Session, dry_run: bool) -> None:
+    """Take back what `install` added to OpenClaw's configuration, and nothing else; its tokens are void."""
+    from mailboxd import config
+    from mailboxd.mcp import enrolling
+
+    _require_operators_shell()
+    ws = session.workspace()
+    change = enrolling.unregister(ws, _openclaw(config.load(ws.config)), dry_run=dry_run)
+    _account(session, change, dry_run=dry_run)
+
+
+@verb("token", "mcp token executor:worker", exits=_WRONG)
+@click.argument("who", metavar="ROLE:NAME")
+@click.option("--revoke", is_flag=True, help="Make it void instead.")
+def token(session: Session, who: str, revoke: bool) -> None:
+    """Print a new bearer token for another MCP client of this machine. It is shown once; the one before is void."""
+    from mailboxd.mcp import caller, tokens
+
+    _require_operators_shell()
+    ws = session.workspace()
+    holder = caller.parse(who)
+    if holder.role not in caller.AGENT_ROLES:
+        raise ConfigError(
+            f"{holder}: no token is given for the role {holder.role}; use `mailboxd mcp serve --as {who}`"
+        )
+    kept = [grant for grant in tokens.load(ws) if grant.entry or grant.caller != holder]
+    made = "" if revoke else tokens.new_token()
+    if made:
+        kept.append(tokens.Grant(holder, tokens.fingerprint(made), session.clock.now()))
+    tokens.save(ws, kept)
+    if session.as_json:
+        say(to_json({"caller": str(holder), "token": made or None}))
+    elif made:
+        say(made)
+
+
+@verb("status", "mcp status", "mcp status --json", exits={**_ASKS, EXIT_NO: "something is missing"})
+def status(session: Session) -> int:
+    """Where the tools are served, who has a token, and whether OpenClaw's configuration agrees."""
+    from mailboxd import config
+    from mailboxd.mcp import registration, tokens
+
+    ws = session.workspace()
+    settings = config.load(ws.config)
+    port, held = settings.mcp.port, tokens.load(ws)
+    registered = [grant.caller for grant in held if grant.entry]
+    missing = registration.install(
+        _openclaw(settings).read(), held, registered, settings.agent, registration.url(port), tokens.new_token, ""
+    ).done  # fmt: skip
+    facts: dict[str, Any] = {
+        "url": registration.url(port) if port else None,
+        "listening": bool(port) and _listens(port),
+        "tokens": [{"caller": str(one.caller), "entry": one.entry or None, "made_at": one.made_at} for one in held],
+        "missing": missing,
+    }
+    say(to_json(facts)) if session.as_json else _tell(facts)
+    return EXIT_NO if missing or not facts["listening"] else EXIT_OK
+
+
+for _verb in (serve, install, status, token, uninstall):
+    command.add_command(_verb)
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _tell(facts: dict[str, Any]) -> None:
+    listening = "listening" if facts["listening"] else "nobody listens; `mailboxd run` does"
+    say(f"{facts['url']}: {listening}" if facts["url"] else "not served: set `mcp.port` in the configuration")
+    for one in facts["tokens"]:
+        say(plain(f"{one['caller']}: {one['entry'] or 'another client'}, since {one['made_at']}"))
+    for what in facts["missing"]:
+        say(plain(f"missing: {what} (`mailboxd mcp install`)"))
+
+
+def _account(session: Session, change: Change, *, dry_run: bool) -> None:
+    from mailboxd.mcp.registration import without_tokens
+
+    if session.as_json:
+        say(to_json({"changes": change.done, "patch": without_tokens(change.patch), "applied": not dry_run}))
+        return
+    for what in change.done:
+        say(plain(f"would change: {what}" if dry_run else what))
+    if not change.done:
+        say("nothing to do")
+
+
+def _openclaw(settings: Config) -> OpenClawConfig:
+    from mailboxd.agents.openclaw import OpenClaw, child_environment
+    from mailboxd.mcp.openclaw_config import OpenClawConfig
+
+    environment = child_environment(os.environ, settings.openclaw.environment)
+    return OpenClawConfig(OpenClaw(settings.openclaw.command), environment)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _require_extra() -> None:
+    if find_spec("mcp") is None:
+        from mailboxd.extras import to_add
+
+        raise ConfigError(f"the extra is missing: {to_add('mcp')}")
+
+
+def _require_operators_shell() -> None:
+    """An agent speaks over the connection that it was given: it may not open another one in a role of its choice."""
+    from mailboxd.agents.inside import inside_agent
+
+    if inside_agent(os.environ):
+        raise Refused(
+            "permission-denied",
+            "this is a shell inside an agent's turn, and an agent may not choose the role it speaks in",
+            "Use the tools that OpenClaw offers you.",
+        )

@@ -1,0 +1,131 @@
+"""`mailboxd plugin install|status|uninstall`: the plugin in OpenClaw's gateway."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
+
+if TYPE_CHECKING:
+    from mailboxd.agents.openclaw import OpenClaw
+    from mailboxd.integration.plugin import PluginState, Step
+
+_EXITS = {EXIT_UNAVAILABLE: "OpenClaw is not there, or refused", EXIT_NO: "this is a shell inside an agent's turn"}
+_dry = click.option("--dry-run", is_flag=True, help="Only show the commands of OpenClaw that would run.")
+
+
+@click.group("plugin")
+def command() -> None:
+    """The plugin in OpenClaw's gateway, which puts messages into mailboxes without a call of the model.
+
+    One for all agents of an OpenClaw. It works without a workspace; in one, `openclaw.command` of its configuration
+    is the OpenClaw that is meant.
+    """
+
+
+@verb("install", "plugin install", "plugin install --dry-run", exits=_EXITS)
+@_dry
+def _install(session: Session, dry_run: bool) -> None:
+    """Copy the plugin into OpenClaw's state, let it see messages, enable it, and look whether it loads.
+
+    What is done already is not done again. A running gateway loads it without a restart.
+    """
+    from mailboxd.cli.acting import require_person
+    from mailboxd.integration.plugin import install, install_steps, plugin_state, reload
+
+    require_person("operator")
+    openclaw, environment = _openclaw(session)
+    state = plugin_state(openclaw, environment)
+    if dry_run:
+        steps = install_steps(openclaw, state)
+    else:
+        steps, state = install(openclaw, environment, state)
+        if state.problem:
+            raise UnavailableError(f"the plugin was installed, but it takes no messages: {state.problem}")
+    _account(session, state, steps, dry_run=dry_run)
+    if dry_run or not steps:
+        return
+    problem = reload(openclaw, environment)
+    if not session.as_json:
+        say(plain(f"plugin {state.version} is ready ({state.path})"))
+        not_yet = f"no running gateway has taken it, the next start does: {problem}"
+        say(plain(not_yet) if problem else "the running gateway has taken it, no restart is needed")
+
+
+@verb("uninstall", "plugin uninstall", "plugin uninstall --dry-run", exits=_EXITS)
+@_dry
+def _uninstall(session: Session, dry_run: bool) -> None:
+    """Have OpenClaw remove the plugin, its files and its settings.
+
+    OpenClaw keeps `plugins.entries.mailboxd.enabled: false`, by which it remembers that it was removed.
+    """
+    from mailboxd.cli.acting import require_person
+    from mailboxd.integration.plugin import NOT_INSTALLED, perform, plugin_state, uninstall_steps
+
+    require_person("operator")
+    openclaw, environment = _openclaw(session)
+    state = plugin_state(openclaw, environment)
+    if not state.installed and not state.may_read and state.problem != NOT_INSTALLED:
+        raise UnavailableError(f"OpenClaw does not say whether the plugin is installed: {state.problem}")
+    steps = uninstall_steps(openclaw, state)
+    if steps and not dry_run:
+        perform(steps, environment)
+        state = plugin_state(openclaw, environment)
+        if state.installed:
+            raise UnavailableError(f"OpenClaw still has the plugin: {state.path}")
+    _account(session, state, steps, dry_run=dry_run)
+
+
+@verb("status", "plugin status", "plugin status --json", exits={EXIT_NO: "the plugin takes no messages"})
+def _status(session: Session) -> int | None:
+    """Whether the plugin is installed, enabled, allowed to see messages, and the one of this mailboxd.
+
+    It is loaded in a process of its own for that; the gateway need not run.
+    """
+    from mailboxd.integration.plugin import plugin_state
+
+    state = plugin_state(*_openclaw(session))
+    if session.as_json:
+        say(to_json(asdict(state)))
+    elif state.problem:
+        say(plain(f"the plugin takes no messages: {state.problem}; run `mailboxd plugin install`"))
+    else:
+        say(plain(f"plugin {state.version} takes messages ({state.path})"))
+    return EXIT_NO if state.problem else None
+
+
+for _command in (_install, _status, _uninstall):
+    command.add_command(_command)
+
+
+def _account(session: Session, state: PluginState, steps: list[Step], *, dry_run: bool) -> None:
+    from mailboxd.integration.plugin import shown
+
+    if session.as_json:
+        say(to_json({"steps": shown(steps), "applied": not dry_run, "state": asdict(state)}))
+        return
+    for step in steps:
+        say(plain(f"would {step}" if dry_run else str(step)))
+    if not steps:
+        say("nothing to do")
+
+
+def _openclaw(session: Session) -> tuple[OpenClaw, dict[str, str]]:
+    """How OpenClaw is called: as the workspace's configuration says, or plainly where there is none."""
+    from mailboxd import config
+    from mailboxd.agents.openclaw import OpenClaw, child_environment
+
+    try:
+        ws = session.workspace()
+    except UnavailableError:
+        if session.path is not None:
+            raise
+        return OpenClaw(("openclaw",)), child_environment(os.environ)
+    said = config.load(ws.config).openclaw
+    return OpenClaw(said.command), child_environment(os.environ, said.environment)

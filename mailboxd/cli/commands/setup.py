@@ -1,0 +1,207 @@
+"""`mailboxd setup`: from an OpenClaw to agents with mailboxes, and back."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mailboxd.cli.params import Id
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import columns, fit, plain, say, to_json
+from mailboxd.errors import EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE
+
+if TYPE_CHECKING:
+    from mailboxd.setup.parts import Look, Part, Setting
+    from mailboxd.setup.plan import Plan, Result
+    from mailboxd.setup.record import Record
+
+_SKIPPABLE = ("plugin", "skill", "tools", "service")
+_MARKS = {"done": "✓", "due": "○", "left_out": "–"}
+_CLEAR_LINE = "\r\x1b[K"
+
+
+@verb(
+    "setup", "setup --dry-run", "setup", "setup --yes --agent main --skip tools", "setup --undo",
+    exits={
+        EXIT_NO: "you said no, or the doctor found something to mend, or this is a shell inside an agent's turn",
+        EXIT_UNAVAILABLE: "there is no OpenClaw that can be used, or something of it could not be done",
+        EXIT_TRY_AGAIN: "a file could not be written",
+    },
+)  # fmt: skip
+@click.option("--agent", "agents", type=Id(), multiple=True, help="Only this agent; may be repeated. Default: all.")
+@click.option("--skip", type=click.Choice(_SKIPPABLE), multiple=True, help="Leave this out; may be repeated.")
+@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--no-canary", is_flag=True, help="No real turn at the end: the model is not called.")
+@click.option("--undo", is_flag=True, help="Take back what setup did; mail, tasks and databases stay.")
+def command(
+    session: Session, agents: tuple[str, ...], skip: tuple[str, ...], yes: bool, dry_run: bool, no_canary: bool,
+    undo: bool,
+) -> int:  # fmt: skip
+    """Find OpenClaw and its agents, and give each of them a mailbox and a daemon.
+
+    \b
+    workspace  mailbox/, tasks/ and .mailboxd/ in the workspace that OpenClaw names
+    plugin     in OpenClaw's gateway: messages between agents cost no model call
+    skill      tells the agent how to answer, plan and delegate
+    tools      typed tools for the agent (MCP; needs the extra `mcp`)
+    service    the daemon under `systemctl --user`
+
+    Shows first what it would do, and asks. What is done already is not done again: after a failure, mend what is said
+    and run it again. At the end `mailboxd doctor` looks at each agent, with one real turn of it (--no-canary: without).
+    --undo takes back what setup itself did, and nothing that was there before.
+    """
+    from mailboxd.cli.acting import require_person
+    from mailboxd.setup import plan as planning
+    from mailboxd.setup.record import Record
+
+    require_person("operator")
+    found, version = planning.setting(os.environ, session.clock)
+    record = Record(os.environ)
+    if undo:
+        return _undo(session, found, record, yes=yes, dry_run=dry_run)
+    plan = planning.survey(found, version, agents, skip, _tell)
+    _tell("")
+    if not session.as_json:
+        _show(plan)
+    if dry_run or (plan.due and not _agreed(yes, session)):
+        return _unapplied(session, plan, dry_run=dry_run)
+    return _carry_out(session, plan, record, canary=not no_canary)
+
+
+def _carry_out(session: Session, plan: Plan, record: Record, *, canary: bool) -> int:
+    from mailboxd.setup import plan as planning
+
+    results = [_told(session, result) for result in planning.carry_out(plan, record)]
+    failed = next((result.exit_code for result in results if result.exit_code), EXIT_OK)
+    checked, healthy = ([], True) if failed else _examined(session, plan, canary=canary)
+    if session.as_json:
+        say(to_json(_facts(plan, results) | {"applied": True, "doctor": checked}))
+    elif failed:
+        say(
+            "not all of it could be done; what was done stays. Mend what is said above, then run `mailboxd setup` again"
+        )
+    elif healthy:
+        say("ready: drop a file into an agent's mailbox/inbox/, or `mailboxd -w WORKSPACE send ...`")
+        if any(step.part.kind == "service" and step.look.standing.value == "left_out" for step in plan.steps):
+            say("it is worked on while a daemon runs: `mailboxd -w WORKSPACE run`")
+    return failed or (EXIT_OK if healthy else EXIT_NO)
+
+
+def _undo(session: Session, found: Setting, record: Record, *, yes: bool, dry_run: bool) -> int:
+    from mailboxd.setup import plan as planning
+
+    steps = planning.recorded(found, record)
+    if not session.as_json:
+        for one, part in steps:
+            where = f"{one.agent}, {one.workspace}" if one.workspace else "for all agents"
+            stays = " (stays as it is)" if part.kind == "workspace" else ""
+            say(plain(f"  ○ take back {part.kind}: {where}{stays}"))
+        if not steps:
+            say(plain(f"nothing to take back: setup did nothing beside this OpenClaw ({found.config_path})"))
+    if dry_run or (steps and not _agreed(yes, session)):
+        if session.as_json:
+            say(to_json({"steps": [_named(part) for _, part in steps], "applied": False}))
+        return EXIT_OK if dry_run else EXIT_NO
+    results = [_told(session, result) for result in planning.take_back(steps, record)]
+    if session.as_json:
+        say(to_json({"steps": [_named(r.step.part) | _outcome(r) for r in results], "applied": True}))
+    return next((result.exit_code for result in results if result.exit_code), EXIT_OK)
+
+
+# ------------------------------------------------------------------ inside
+
+
+def _agreed(yes: bool, session: Session) -> bool:
+    """Whether a person wants it. Raises UsageError where nobody can be asked."""
+    if yes:
+        return True
+    if session.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("nobody can be asked here: say --yes to do it, or --dry-run to see it")
+    return click.confirm("Do this?", default=False)
+
+
+def _unapplied(session: Session, plan: Plan, *, dry_run: bool) -> int:
+    if session.as_json:
+        say(to_json(_facts(plan, []) | {"applied": False, "doctor": []}))
+    elif not dry_run:
+        say("nothing was done")
+    return EXIT_OK if dry_run else EXIT_NO
+
+
+def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[str, Any]], bool]:
+    """What the doctor says of each agent, and whether none of it is an error."""
+    from mailboxd.cli import findings
+    from mailboxd.cli.commands import doctor
+    from mailboxd.doctor import examination
+    from mailboxd.workspace.layout import Workspace
+
+    checked, healthy = [], True
+    for agent, root in plan.homes.items():
+        if not session.as_json:
+            say(plain(f"\n{agent}: mailboxd -w {root} doctor{' --canary' if canary else ''}"))
+        about = examination.subject(Workspace(root), "", os.environ)
+        found = doctor.examine(replace(session, path=root), about, canary=canary)
+        well = not any(finding.level == "error" for _, finding in found)
+        healthy &= well
+        checked.append({"agent": agent, "healthy": well, "findings": findings.as_json(found)})
+    return checked, healthy
+
+
+def _show(plan: Plan) -> None:
+    say(plain(f"OpenClaw {plan.version}, {plan.setting.config_path or 'configuration not known'}"))
+    for agent, why in plan.passed_over.items():
+        say(plain(f"  – {agent} gets no mailbox: {why}"))
+    for step in plan.steps:
+        _line(step.part, step.look)
+    if not plan.homes:
+        say("there is no agent to set up; `openclaw agents add` makes one")
+    elif not plan.due:
+        say("all of it is done already")
+
+
+def _line(part: Part, look: Look) -> None:
+    who = part.agent or "all agents"
+    say(plain(f"  {_MARKS[look.standing]} {part.kind:<9} {who}: {look.says}"))
+
+
+def _told(session: Session, result: Result) -> Result:
+    if not session.as_json:
+        who = f"{result.step.part.kind} {result.step.part.agent}".strip()
+        say(plain(f"  ✗ {who}: {result.problem}" if result.problem else f"  ✓ {who}: {result.done}"))
+    return result
+
+
+def _facts(plan: Plan, results: Iterable[Result]) -> dict[str, Any]:
+    came = {id(result.step): _outcome(result) for result in results}
+    steps = [
+        _named(step.part)
+        | {"standing": step.look.standing, "says": step.look.says}
+        | came.get(id(step), {"done": None, "problem": None})
+        for step in plan.steps
+    ]
+    openclaw = {"version": plan.version, "config": plan.setting.config_path}
+    return {"openclaw": openclaw, "passed_over": dict(plan.passed_over), "steps": steps}
+
+
+def _named(part: Part) -> dict[str, Any]:
+    return {
+        "kind": part.kind,
+        "agent": part.agent or None,
+        "workspace": str(part.workspace) if part.workspace else None,
+    }
+
+
+def _outcome(result: Result) -> dict[str, Any]:
+    return {"done": result.done or None, "problem": result.problem or None}
+
+
+def _tell(name: str) -> None:
+    """One line that says what is looked at, while it is; only where somebody watches."""
+    if sys.stderr.isatty():
+        say(_CLEAR_LINE + (fit(f"looking at {name} ...", columns() - 1) if name else ""), err=True, newline=False)

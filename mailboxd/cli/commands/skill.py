@@ -1,0 +1,78 @@
+"""`mailboxd skill install|status|uninstall`: what the agent is told about mailboxd, in its own workspace."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_CONFIG, EXIT_NO
+
+_EXITS = {EXIT_NO: "this is a shell inside an agent's turn", EXIT_CONFIG: "a person has changed a file of it"}
+_dry = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+
+
+@click.group("skill")
+def command() -> None:
+    """The skill from which the agent learns how to answer, plan and delegate: `skills/mailboxd/` in its workspace."""
+
+
+@verb("install", "skill install", "skill install --force", exits=_EXITS)
+@_dry
+@click.option("--force", is_flag=True, help="Replace what a person has changed, too.")
+def _install(session: Session, dry_run: bool, force: bool) -> None:
+    """Write what is missing or of an older mailboxd. OpenClaw finds it by itself, for the next session of the agent."""
+    from mailboxd.cli.acting import require_person
+    from mailboxd.integration.skill import install, skill_state
+
+    require_person("operator")
+    ws = session.workspace()
+    written = install(ws, force=force, dry_run=dry_run)
+    path = skill_state(ws.root).path
+    if session.as_json:
+        say(to_json({"path": path, "written": written, "applied": not dry_run}))
+    elif not written:
+        say(plain(f"{path} is up to date"))
+    else:
+        say(plain(f"{'would write' if dry_run else 'wrote'} {', '.join(written)} in {path}"))
+
+
+@verb("status", "skill status", "skill status --json", exits={EXIT_NO: "it is missing, outdated or changed"})
+def _status(session: Session) -> int | None:
+    """Whether the workspace has the skill of this mailboxd."""
+    from mailboxd.integration.skill import skill_state
+
+    state = skill_state(session.workspace().root)
+    if session.as_json:
+        say(to_json(asdict(state)))
+    elif state.problem:
+        say(plain(f"{state.path}: {state.problem}; run `mailboxd skill install`"))
+    else:
+        say(plain(f"{state.path} is up to date"))
+    return EXIT_NO if state.problem else None
+
+
+@verb("uninstall", "skill uninstall", "skill uninstall --dry-run", exits=_EXITS)
+@_dry
+@click.option("--force", is_flag=True, help="Remove what a person has changed, too.")
+def _uninstall(session: Session, dry_run: bool, force: bool) -> None:
+    """Remove the files of the skill. What a person has changed, or added, stays."""
+    from mailboxd.cli.acting import require_person
+    from mailboxd.integration.skill import uninstall
+
+    require_person("operator")
+    removed, kept = uninstall(session.workspace(), force=force, dry_run=dry_run)
+    if session.as_json:
+        facts: dict[str, Any] = {"removed": removed, "kept": kept, "applied": not dry_run}
+        say(to_json(facts))
+        return
+    say(plain(f"{'would remove' if dry_run else 'removed'} {', '.join(removed)}") if removed else "nothing to do")
+    if kept:
+        say(plain(f"kept, because a person changed it: {', '.join(kept)}"))
+
+
+for _command in (_install, _status, _uninstall):
+    command.add_command(_command)

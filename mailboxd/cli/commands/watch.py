@@ -1,0 +1,103 @@
+"""`mailboxd watch [TASK]`: what happens, while it happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mailboxd import health
+from mailboxd.cli import live, screen
+from mailboxd.cli.following import follow, print_event
+from mailboxd.cli.session import Session, agent_of, task_argument, verb
+from mailboxd.errors import EXIT_NO
+from mailboxd.workspace import lock
+
+if TYPE_CHECKING:
+    from mailboxd.store.report import Report
+    from mailboxd.workspace.layout import Workspace
+
+_ENDED = ("completed", "failed", "cancelled")
+_TREES = 6
+_EVENTS = 200
+
+
+@verb(
+    "watch",
+    "watch",
+    "watch q3-report",
+    "watch --json | jq -r .text",
+    "watch q3-report --since 1200 | tee q3.log",
+    exits={EXIT_NO: "TASK has failed or was cancelled"},
+)
+@task_argument(required=False)
+@click.option(
+    "--since", type=click.IntRange(min=0), metavar="SEQ", help="As lines: from this event on. Default: all of TASK."
+)
+def command(session: Session, task: str | None, since: int | None) -> int | None:
+    """Show the open tasks, or TASK and all below it, with what happens, until you press q or Ctrl-C.
+
+    On a terminal a picture that is drawn again twice a second; elsewhere, and with --json, one line per event: of TASK
+    from its beginning, of the whole workspace from now on. It ends by itself once TASK has ended. That you end it is no
+    failure: exit status 0.
+    """
+    ws = session.workspace()
+    with session.report() as report:
+        wanted = None if task is None else report.find(task)
+        watching = _Watching(session, ws, report, wanted)
+        if live.is_watched() and not session.as_json and since is None:
+            live.show(watching.picture, watching.is_over)
+        else:
+            after = since if since is not None else report.last_event() if wanted is None else 0
+            follow(session, report, print_event, after=after, task=wanted, tree=True, is_over=watching.is_over)
+        return EXIT_NO if watching.phase() in ("failed", "cancelled") else None
+
+
+@dataclass(slots=True)
+class _Watching:
+    """What is looked at. The trees are read again only after an event: a large one takes longer than a picture."""
+
+    session: Session
+    ws: Workspace
+    report: Report
+    task: str | None
+    _read: int = -1
+    _trees: list[dict[str, Any]] = field(default_factory=list)
+    _events: list[dict[str, Any]] = field(default_factory=list)
+    _phases: dict[str, int] = field(default_factory=dict)
+
+    def phase(self) -> str:
+        """That of the task; empty when it is the whole workspace."""
+        return "" if self.task is None else self.report.phase(self.task)
+
+    def is_over(self) -> bool:
+        return self.phase() in _ENDED
+
+    def picture(self, room: int, height: int) -> list[str]:
+        self._refresh()
+        pid = lock.holder(self.ws)
+        now = self.session.clock.now()
+        grade, _ = health.read(self.ws, pid, now, self.session.clock.monotonic())
+        title = f"{agent_of(self.ws) or 'mailboxd'}  {self.ws.root}"
+        moment = screen.Moment(now, title, grade, pid is not None, self._phases, self._trees, self._events)
+        return screen.lines(moment, room, height)
+
+    def _refresh(self) -> None:
+        last = self.report.last_event()
+        if last == self._read:
+            return
+        with self.report.snapshot():
+            last = self.report.last_event()
+            roots = [self.task] if self.task is not None else self._open()
+            self._trees = [self.report.tree(root) for root in roots]
+            self._phases = self.report.phases()
+            after = max(self._read, last - _EVENTS, 0)
+            self._events += self.report.events(self.task, tree=True, after=after)
+        del self._events[:-_EVENTS]
+        self._read = last
+
+    def _open(self) -> list[str]:
+        """The newest of the tasks that are open."""
+        rows = [row["id"] for row in self.report.tasks() if row["phase"] not in _ENDED]
+        return rows[-_TREES:]

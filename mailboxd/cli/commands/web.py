@@ -1,0 +1,126 @@
+"""`mailboxd web`: all workspaces in a browser."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mailboxd.cli.acting import OPERATOR, require_person
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import say, to_json
+from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_TRY_AGAIN, ConfigError, UnavailableError
+
+if TYPE_CHECKING:
+    from mailboxd.web.app import Site
+    from mailboxd.web.places import Places
+    from mailboxd.web.sessions import Sessions
+
+
+@verb(
+    "web",
+    "web",
+    "web ~/agents/analyst ~/agents/writer --port 8770",
+    "web --link --port 8770",
+    "web --revoke",
+    exits={
+        EXIT_NO: "this is a shell inside an agent's turn",
+        EXIT_TRY_AGAIN: "the port is taken",
+        EXIT_CONFIG: "the extra is missing, or the address is not loopback",
+    },
+)
+@click.argument("workspaces", metavar="[WORKSPACE]...", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
+@click.option("--port", type=click.IntRange(0, 65_535), help="Default: `web.port` of the workspace here; 0: any.")
+@click.option("--bind", default="127.0.0.1", show_default=True, help="127.0.0.1 or ::1, and nothing else.")
+@click.option("--link", is_flag=True, help="Only print a new link, for a page that is served already.")
+@click.option("--revoke", is_flag=True, help="End all sessions and make all links void; serve nothing.")
+@click.option("--until-eof", is_flag=True, help="End when standard input does. The daemon uses it.")
+def command(
+    session: Session, workspaces: tuple[Path, ...], port: int | None, bind: str, link: bool, revoke: bool,
+    until_eof: bool,
+) -> None:  # fmt: skip
+    """Show the workspaces of this user in a browser: what runs, what waits for you, every record; and decide there.
+
+    Without WORKSPACE it shows all that `init` and `run` have noted, and the one here. It prints a link with a token
+    that is good once, and serves 127.0.0.1 only. With `web.port` in the configuration the daemon serves the page by
+    itself; then `--link` prints a link.
+    """
+    _require_extra()
+    require_person(OPERATOR)
+    from mailboxd import log, loopback
+    from mailboxd.userstate import UserState
+    from mailboxd.web import door, places
+    from mailboxd.web.sessions import Sessions
+
+    sessions = Sessions(UserState.of(os.environ), session.clock)
+    if revoke:
+        sessions.revoke()
+        say(to_json({"revoked": True})) if session.as_json else say("all sessions have ended, and all links are void")
+        return
+    if not loopback.is_loopback(bind):
+        loopback.listen(0, "--port", bind)  # says what to do instead
+    wanted = _port(session) if port is None else port
+    if link:
+        if not wanted:
+            raise click.UsageError("--link: name the port of the page with --port, or set `web.port`")
+        host = f"[{bind}]" if ":" in bind else bind
+        _tell(session, f"http://{host}:{wanted}", sessions)
+        return
+    log.configure("info", "text", sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    shown = places.Places([places.require(path) for path in workspaces], _own(session))
+    with loopback.listen(wanted, "`web.port` or --port", bind) as listening:
+        if not until_eof:
+            _tell(session, door.address(listening), sessions)
+        door.serve(_site(session, shown, sessions), listening, until_eof=until_eof)
+
+
+# ---------------------------------------------------------------- inside
+
+
+def _site(session: Session, shown: Places, sessions: Sessions) -> Site:
+    from mailboxd import assemble
+    from mailboxd.web.acts import Acting
+    from mailboxd.web.app import Site
+    from mailboxd.web.places import settings
+    from mailboxd.web.reading import Desk
+
+    acting = Acting(lambda place: assemble.engine(place.ws, settings(place)))
+    return Site(Desk(shown, session.clock), acting, sessions)
+
+
+def _tell(session: Session, address: str, sessions: Sessions) -> None:
+    url = f"{address}/enter?token={sessions.new_link()}"
+    say(to_json({"url": url, "address": address})) if session.as_json else say(url)
+    if not session.as_json:
+        say("open it in a browser of this machine; it is good once, and for an hour", err=True)
+
+
+def _own(session: Session) -> Path | None:
+    """The workspace here, or the one that -w names; there need not be one."""
+    if session.path is not None:
+        return session.workspace().root
+    with suppress(UnavailableError):
+        return session.workspace().root
+    return None
+
+
+def _port(session: Session) -> int:
+    from mailboxd import config
+
+    own = _own(session)
+    path = None if own is None else own / ".mailboxd" / "config.yaml"
+    return config.load(path).web.port if path is not None and path.exists() else 0
+
+
+def _require_extra() -> None:
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        from mailboxd.extras import to_add
+
+        raise ConfigError(f"the extra is missing: {to_add('web')}")

@@ -1,0 +1,129 @@
+"""The breaker of one agent: it keeps a broken agent, or a provider that refuses, from eating the budget of every task.
+
+Theory of operation. Every turn of an agent ends well, badly through no fault of its, or with a *fault* of the agent or
+its provider. Faults in a row are counted over all tasks. The breaker is `closed` while turns go through; enough faults
+in a row, or a provider that says when to come back, `open` it, and no turn of that agent is started; when its pause is
+over it is `half_open` and lets exactly one turn through. That turn closes it, or opens it again for twice as long. The
+machine is the table below; where it has no row nothing happens. State changes only by the events made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from mailboxd.core.allowance import BreakerRules
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.outcomes import Failed, Outcome, Permanence, Succeeded
+from mailboxd.core.text import first_line
+from mailboxd.core.times import plus
+
+
+class State(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Signal(StrEnum):
+    TRIPPED = "enough faults in a row, or the provider says when to come back"
+    SUCCESS = "a turn ended well"
+    PAUSE_OVER = "the pause is over"
+    ORDERED = "the operator closes it"
+
+
+TABLE: Mapping[tuple[State, Signal], State] = {
+    (State.CLOSED, Signal.TRIPPED): State.OPEN,
+    (State.OPEN, Signal.PAUSE_OVER): State.HALF_OPEN,
+    (State.OPEN, Signal.SUCCESS): State.CLOSED,  # of a turn that was under way when it opened
+    (State.OPEN, Signal.ORDERED): State.CLOSED,
+    (State.HALF_OPEN, Signal.SUCCESS): State.CLOSED,
+    (State.HALF_OPEN, Signal.TRIPPED): State.OPEN,
+    (State.HALF_OPEN, Signal.ORDERED): State.CLOSED,
+}
+"""(state, signal) -> state. Absence means that nothing happens."""
+
+_KINDS = {
+    State.CLOSED: Kind.BREAKER_CLOSED,
+    State.OPEN: Kind.BREAKER_OPENED,
+    State.HALF_OPEN: Kind.BREAKER_HALF_OPEN,
+}
+_MOST_DOUBLINGS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """One agent's row. `failures` are faults in a row; `times` how often it opened since it was last closed."""
+
+    agent: str
+    state: State = State.CLOSED
+    failures: int = 0
+    times: int = 0
+    until: str | None = None
+    """When an open one lets a turn through."""
+    reason: str = ""
+
+
+def is_fault(outcome: Outcome) -> bool:
+    """Whether the agent or its provider is to blame, and not this one task.
+
+    A permanent refusal is about what was asked, unless the provider names a pause or the call never got there.
+    """
+    if not isinstance(outcome, Failed):
+        return False
+    return outcome.permanence is Permanence.TRANSIENT or outcome.retry_after > 0 or not outcome.started
+
+
+def after_turn(breaker: Breaker, outcome: Outcome, now: str, rules: BreakerRules) -> Event | None:
+    """What the end of a turn does to the breaker. Its `failures` count this turn already."""
+    if isinstance(outcome, Succeeded):
+        return _move(breaker, Signal.SUCCESS, now, "a turn ended well")
+    if not isinstance(outcome, Failed) or not is_fault(outcome) or not rules.failures:
+        return None
+    worn_out = breaker.failures >= rules.failures or breaker.state is State.HALF_OPEN
+    if not worn_out and outcome.retry_after <= 0:
+        return None
+    pause = max(_pause(breaker, rules) if worn_out else 0.0, outcome.retry_after)
+    in_a_row = f"{breaker.failures} fault{'s' * (breaker.failures != 1)} in a row, the last: "
+    reason = in_a_row + first_line(outcome.error)
+    return _move(breaker, Signal.TRIPPED, now, reason, until=plus(now, pause), times=breaker.times + 1)
+
+
+def pause_over(breaker: Breaker, now: str) -> Event | None:
+    """The moment in `until` has come: one turn may try."""
+    if breaker.until is None or breaker.until > now:
+        return None
+    return _move(breaker, Signal.PAUSE_OVER, now, breaker.reason, times=breaker.times)
+
+
+def ordered(breaker: Breaker, now: str, actor: str) -> Event | None:
+    """The operator closes it by hand; None when it is closed."""
+    return _move(breaker, Signal.ORDERED, now, "closed by the operator", role=Role.OPERATOR, actor=actor)
+
+
+def turns_at_once(breaker: Breaker, slots: int) -> int:
+    """How many turns of the agent may be under way, where it has `slots`."""
+    return {State.CLOSED: slots, State.OPEN: 0, State.HALF_OPEN: min(slots, 1)}[breaker.state]
+
+
+def _pause(breaker: Breaker, rules: BreakerRules) -> float:
+    return min(rules.pause * 2.0 ** min(breaker.times, _MOST_DOUBLINGS), rules.longest)
+
+
+def _move(
+    breaker: Breaker,
+    signal: Signal,
+    now: str,
+    reason: str,
+    *,
+    role: Role = Role.ORCHESTRATOR,
+    actor: str = "mailboxd",
+    **changes: Any,
+) -> Event | None:
+    target = TABLE.get((breaker.state, signal))
+    if target is None:
+        return None
+    data = {"at": now, "agent": breaker.agent, "state": target.value, "until": None, "times": 0, "reason": reason}
+    return Event(_KINDS[target], None, data | changes, role, actor)

@@ -1,0 +1,120 @@
+"""Checks: evidence that a spec declares and the daemon gathers itself, after an attempt and before its gates.
+
+A check is run by the daemon beside the agent that did the work, and by no other: of work that went to a peer, the
+checks travel with the dispatch and run there, under that workspace's rules. What may run is the operator's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mailboxd.core.draft import Draft
+from mailboxd.core.effects import RunCheck
+from mailboxd.core.events import Kind
+from mailboxd.core.inputs import CheckEnded
+from mailboxd.core.late import late
+from mailboxd.core.terms import CheckVerdict, Phase, same_agent
+from mailboxd.core.text import first_line
+from mailboxd.core.types import Check, Finding, Spec, Task
+from mailboxd.core.view import CheckRun, Context, View
+
+PRODUCER = "mailboxd"
+STATE = ".mailboxd"
+_LONGEST_PATH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRules:
+    """What the operator lets checks do here."""
+
+    commands: tuple[tuple[str, ...], ...] = ()
+    """How a command must begin, word for word; with none, no command runs."""
+    timeout: int = 300
+    """Seconds: the longest that one check may take."""
+    has_schemas: bool = True
+    """The library that judges JSON schemas is installed."""
+
+
+def may_not_run(rules: CheckRules, check: Check) -> str | None:
+    """Why a check may not run here; None = it may."""
+    if check.command:
+        return command_problem(check.command, rules.commands)
+    if check.file or rules.has_schemas:
+        return None
+    return "it needs a library for JSON schemas that is not installed: pip install 'mailboxd[checks]'"
+
+
+def kind_of(check: Check) -> str:
+    """`command`, `file` or `json_schema`."""
+    return "command" if check.command else "file" if check.file else "json_schema"
+
+
+def path_problem(path: str) -> str | None:
+    """Why `path` may not name a file or directory of the workspace in a check; None when it may.
+
+    Links are not followed when it is opened, so what is pure here is all about names.
+    """
+    parts = path.split("/")
+    if not path or len(path) > _LONGEST_PATH or not path.isprintable():
+        return f"a path is 1 to {_LONGEST_PATH} printable characters"
+    if path.startswith("/"):
+        return "the path is absolute; it is relative to the workspace"
+    if any(part in ("", ".", "..") for part in parts):
+        return "the path has an empty part, `.` or `..`"
+    return f"{STATE}/ is mailboxd's own" if parts[0] == STATE else None
+
+
+def command_problem(command: Sequence[str], allowed: Sequence[Sequence[str]]) -> str | None:
+    """Why a command may not run; None when one of the `allowed` beginnings is its own, word for word."""
+    if any(tuple(command[: len(words)]) == tuple(words) for words in allowed if words):
+        return None
+    return f"`{first_line(' '.join(command), 80)}` is not among checks.commands of this workspace's configuration"
+
+
+def refused(task: Task, spec: Spec, ctx: Context) -> tuple[str, ...]:
+    """Why checks and actions of `spec`, as that of `task`, may not run here; what runs elsewhere is not judged.
+
+    Actions always run beside whoever declared them, also those of work that was given away.
+    """
+    own = not task.broadcast and same_agent(task.executor, ctx.agent)
+    problems = [(f"the check {check.id}", ctx.may_check(check)) for check in spec.checks if own]
+    problems += [(f"the action {action.id}", ctx.may_perform(action)) for action in spec.planned_actions]
+    return tuple(f"{name} may not run here: {why}" for name, why in problems if why is not None)
+
+
+def due_here(view: View, ctx: Context) -> tuple[Check, ...]:
+    """The checks that the present attempt has to pass here. Those of a broadcast are its copies'."""
+    task, attempt = view.task, view.attempt
+    own = attempt is not None and same_agent(attempt.executor, ctx.agent)
+    return task.spec.checks if own and task.phase is Phase.SPEC_GATE and not task.broadcast else ()
+
+
+def order_missing(draft: Draft) -> None:
+    """Order every check that is due and neither ordered nor ended."""
+    ended = {run.id for run in draft.view.check_runs}
+    for check in draft.view.checks:
+        if check.id not in ended and check.id not in draft.view.ordered_checks:
+            attempt_id = draft.attempt.id if draft.attempt else ""
+            draft.order(RunCheck(draft.ctx.new_id("trn"), attempt_id, check))
+
+
+def check_ended(draft: Draft, ended: CheckEnded) -> None:
+    """Record what a check said as a `test_report`; of an attempt that is over it changes nothing."""
+    attempt = draft.attempt
+    declared = {check.id for check in draft.task.spec.checks}
+    ran = {run.id for run in draft.view.check_runs}
+    here = draft.task.phase is Phase.SPEC_GATE and attempt is not None and attempt.id == ended.attempt_id
+    if attempt is None or not here or ended.check_id not in declared - ran:
+        late(draft, PRODUCER, ended.attempt_id, f"check {ended.check_id} {ended.verdict}: {first_line(ended.summary)}")
+        return
+    summary = f"{ended.check_id} {ended.verdict}: {ended.summary}"
+    artifact = draft.artifact("test_report", ended.report, summary, PRODUCER)
+    said = {"id": ended.check_id, "attempt": attempt.id, "verdict": ended.verdict, "summary": ended.summary}
+    draft.record(Kind.CHECK_ENDED, check={**said, "artifact": artifact})
+
+
+def findings(runs: Sequence[CheckRun]) -> tuple[Finding, ...]:
+    """What the failed ones say, as findings that no model had a part in."""
+    failed = (run for run in runs if run.verdict is CheckVerdict.FAILED)
+    return tuple(Finding("major", f"the check {run.id} failed: {run.summary}") for run in failed)

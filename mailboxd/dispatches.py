@@ -1,0 +1,70 @@
+"""The messages that give work out: kept in the transaction that sends them, and written to outbox/ after it.
+
+The database is what makes them durable. Their files are written without waiting for the disk, and synced later, many
+together; what a power cut took of them until then is written again from the database when the daemon starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from mailboxd.core.effects import RunTurn
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.types import Task
+from mailboxd.engine import Engine
+from mailboxd.errors import WorldError
+from mailboxd.outgoing import file_name, row_of_sent
+from mailboxd.store.messages import SYNCED
+from mailboxd.workspace import outbox
+from mailboxd.workspace.layout import Workspace
+
+_LATER = 1.0
+"""Seconds after which what was written is synced."""
+
+
+@dataclass(slots=True)
+class Dispatches:
+    """`reports` collects what the next transaction has to record."""
+
+    engine: Engine
+    ws: Workspace
+    reports: list[Callable[[], None]]
+    due: float | None = 0.0
+    """When something has to be synced, on the monotonic clock; None = everything is."""
+    _doubtful: bool = True
+    """Nothing is known of what was written: by an earlier daemon, or the disk has failed to sync."""
+
+    def keep(self, effect: RunTurn, task: Task, raw: bytes) -> None:
+        """Record that a message is sent, with its bytes; inside the batch that lets its turn begin."""
+        path = f"outbox/{file_name(effect.message_id, 'task', task.local_id)}"
+        message = row_of_sent(effect.message_id, "task", self.engine.settings.agent, effect.agent, path, raw)
+        self.engine.store.keep_body(str(message["sha256"]), raw)
+        self.engine.record(Event(Kind.MESSAGE_SENT, task.id, {"at": self.engine.now, "message": message}))
+
+    def write(self, effect: RunTurn) -> bytes:
+        """Put the file of a kept message into outbox/; returns its bytes. Raises WorldError."""
+        name, raw = self.engine.store.kept_message(effect.message_id)
+        outbox.put(self.ws, name, raw)
+        if self.due is None:
+            self.due = self.engine.clock.monotonic() + _LATER
+        return raw
+
+    def sync(self, *, now: bool = False) -> None:
+        """Make durable what was sent, once it is time to (or `now`). Raises WorldError; repeat it then."""
+        if self.due is None or not (now or self.engine.clock.monotonic() >= self.due):
+            return
+        self.due = self.engine.clock.monotonic() + _LATER
+        last, unsynced = self.engine.store.last_event(), self.engine.store.unsynced_messages()
+        try:
+            for name, raw in unsynced:
+                # after a failure a second fsync would only say that nothing is left to write
+                (outbox.restore if self._doubtful else outbox.put)(self.ws, name, raw)
+            outbox.sync(self.ws, [name for name, _ in unsynced])
+        except WorldError:
+            self._doubtful = True
+            raise
+        self.due, self._doubtful = None, False
+        if unsynced:
+            self.reports.append(partial(self.engine.store.set_meta, SYNCED, str(last)))

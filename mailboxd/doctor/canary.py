@@ -1,0 +1,125 @@
+"""One real round trip: a harmless turn of the own agent, and a message to the own mailbox that is no work.
+
+The message reports progress of a task that does not exist: whoever takes it files it in archive/ and does nothing.
+It is sent only where the gateway plugin takes it, so that no model sees it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mailboxd.agents.ask import ask
+from mailboxd.agents.gateway.transport import GatewayTransport
+from mailboxd.agents.jsonout import brief
+from mailboxd.agents.outcome import classify
+from mailboxd.clock import Clock
+from mailboxd.core.outcomes import Outcome, Succeeded
+from mailboxd.doctor.examination import Subject
+from mailboxd.doctor.finding import Finding, error, note, ok, warning
+from mailboxd.errors import MessageError, UnavailableError
+from mailboxd.ids import Ids
+from mailboxd.messages.codec import parse
+from mailboxd.messages.models import AckMessage
+from mailboxd.store.report import opened
+from mailboxd.workspace.layout import Workspace
+
+TURN_SECONDS = 120
+_GATEWAY_GRACE = 60
+FILED_SECONDS = 20.0
+_LOOK_EVERY = 0.2
+_TURN = "[mailboxd] canary turn\n\nThis checks that turns work. Use no tool. Answer with the one word: canary\n"
+_MESSAGE = """\
+---
+type: progress
+message_id: {message}
+task_id: canary-{number}
+from: {agent}
+to: {agent}
+---
+
+A canary of `mailboxd doctor`. There is no such task, and nothing is to be done.
+"""
+
+
+def fly(
+    about: Subject, clock: Clock, pause: Callable[[float], None], *, plugin: bool, daemon: bool
+) -> Iterator[Finding]:
+    """The round trips, one finding each. `plugin`: the gateway takes messages; `daemon`: one runs here.
+
+    Raises nothing of OpenClaw's; WorldError when the database cannot be read.
+    """
+    message = Ids().new("msg", clock.now())
+    number = message.rpartition("_")[2].lower()
+    turn, seconds = _turn(about, clock, _TURN, f"canary-{number}")
+    if isinstance(turn, Succeeded):
+        tokens = (turn.usage.input_tokens or 0) + (turn.usage.output_tokens or 0)
+        cost = f"{seconds:.1f} s and {tokens:,} tokens"
+        yield ok("canary-turn", f"a turn of {about.settings.agent} took {cost}; it said: {_line(turn.text)}")
+    else:
+        yield error("canary-turn", f"a turn failed after {seconds:.1f} s: {_problem(turn)}", "openclaw logs")
+    if not plugin or about.ws is None:
+        text = "no message was sent: the gateway plugin is not there to take it"
+        yield note("canary-message", text, "mailboxd plugin install")
+        return
+    text = _MESSAGE.format(message=message, number=number, agent=about.settings.agent)
+    answer, seconds = _turn(about, clock, text, f"canary-{number}-message")
+    if not isinstance(answer, Succeeded) or not _is_ack(answer.text):
+        said = _line(answer.text) if isinstance(answer, Succeeded) else _problem(answer)
+        text = f"a message to the own mailbox was not acknowledged: {said}"
+        yield error("canary-message", text, "mailboxd plugin status", "openclaw logs")
+        return
+    yield ok("canary-message", f"a message to the own mailbox was acknowledged in {seconds:.1f} s, without a model")
+    yield (
+        _filed(about.ws, message, clock, pause)
+        if daemon
+        else note(
+            "canary-filed", "it waits in the inbox for the next daemon, which files it and does nothing", "mailboxd run"
+        )
+    )
+
+
+def _turn(about: Subject, clock: Clock, text: str, piece: str) -> tuple[Outcome | str, float]:
+    """How a turn with this message ended, or why it could not begin; and how long it took."""
+    ask_, began = about.questions, clock.monotonic()
+    agent = about.settings.agent
+    with tempfile.TemporaryDirectory(prefix="mailboxd-canary-") as folder:
+        file = Path(folder) / "message.md"
+        file.write_text(text, encoding="utf-8")
+        way = ask_.openclaw if about.pairing is None else GatewayTransport(ask_.openclaw, about.pairing)
+        argv = way.turn_argv(agent, f"agent:{agent.lower()}:mailboxd:{piece}", file, TURN_SECONDS)
+        try:
+            outcome: Outcome | str = classify(ask(argv, ask_.environment, TURN_SECONDS + _GATEWAY_GRACE))
+        except UnavailableError as problem:
+            outcome = str(problem)
+    return outcome, clock.monotonic() - began
+
+
+def _is_ack(text: str) -> bool:
+    try:
+        return isinstance(parse(text.encode(), "answer").message, AckMessage)
+    except MessageError:
+        return False
+
+
+def _filed(ws: Workspace, message: str, clock: Clock, pause: Callable[[float], None]) -> Finding:
+    began = clock.monotonic()
+    while clock.monotonic() - began < FILED_SECONDS:
+        with opened(ws.database) as report:
+            if (received := report.received(message)) is not None:
+                took = clock.monotonic() - began
+                return ok("canary-filed", f"the daemon filed it as {received['verdict']} after {took:.1f} s more")
+        pause(_LOOK_EVERY)
+    text = f"the daemon has not judged it within {FILED_SECONDS:.0f} s"
+    return warning("canary-filed", text, "mailboxd status", "mailboxd logs")
+
+
+def _problem(outcome: Outcome | str) -> str:
+    if isinstance(outcome, str):
+        return brief(outcome)
+    return "it succeeded" if isinstance(outcome, Succeeded) else brief(outcome.error)[:300]
+
+
+def _line(text: str) -> str:
+    return brief(" ".join(text.split()))[:60]

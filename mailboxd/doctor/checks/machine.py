@@ -1,0 +1,96 @@
+"""What mailboxd needs of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mailboxd.doctor import versions
+from mailboxd.doctor.facts import Facts
+from mailboxd.doctor.finding import Finding, edit, error, note, ok, warning
+
+OLDEST_PYTHON = (3, 11, 0)
+FEW_WATCHES = 1_000
+"""mailboxd watches mailbox/, tasks/ and each task's directory."""
+FEW_INSTANCES = 4
+"""A daemon takes two."""
+FEW_FILES = 256
+"""A daemon needs about 30, and three for each turn."""
+_MB = 1_000_000
+
+
+def python(facts: Facts) -> Iterator[Finding]:
+    found = versions.shown(facts.python)
+    if facts.python < OLDEST_PYTHON:
+        wanted = versions.shown(OLDEST_PYTHON)
+        yield error("python", f"Python {found} is too old; {wanted} is needed", "uv python install 3.13")
+    else:
+        yield ok("python", f"Python {found}")
+
+
+def inside_agent(facts: Facts) -> Iterator[Finding]:
+    if facts.inside_agent:
+        yield error(
+            "inside-agent",
+            "this is a shell inside an agent's turn (OPENCLAW_SHELL): OpenClaw calls no agents from here, and the "
+            "daemon refuses to start",
+            "mailboxd doctor  # in your own shell; never remove the mark",
+        )
+
+
+def inotify(facts: Facts) -> Iterator[Finding]:
+    found = facts.inotify
+    if found is None:
+        return
+    instances, watches = found.max_instances - found.instances, found.max_watches - found.watches
+    if instances < FEW_INSTANCES:
+        text = f"{found.instances} of {found.max_instances} inotify instances are taken: arrivals are seen late"
+        yield warning("inotify-instances", text, _sysctl("max_user_instances", max(512, 2 * found.max_instances)))
+    if watches < FEW_WATCHES:
+        text = f"{found.watches} of {found.max_watches} inotify watches are taken: arrivals are seen late"
+        yield warning("inotify-watches", text, _sysctl("max_user_watches", max(524_288, 2 * found.max_watches)))
+    if instances >= FEW_INSTANCES and watches >= FEW_WATCHES:
+        text = f"inotify: {instances} of {found.max_instances} instances and {watches} of {found.max_watches} watches"
+        yield ok("inotify", f"{text} are free")
+
+
+def _sysctl(name: str, value: int) -> str:
+    line = f"fs.inotify.{name}={value}"
+    return f"echo {line} | sudo tee /etc/sysctl.d/60-mailboxd-{name.rpartition('_')[2]}.conf && sudo sysctl --system"
+
+
+def memory(facts: Facts) -> Iterator[Finding]:
+    if facts.memory is None:
+        return
+    one, turns = facts.settings.call_bytes, facts.settings.turns
+    room = facts.memory // one
+    has = f"{facts.memory // _MB:,} MB of memory are free"
+    if room < 1:
+        yield error(
+            "memory", f"{has}; one turn needs {one // _MB} MB, so none starts", "ps -eo rss,pid,args --sort -rss | head"
+        )
+    elif room < turns:
+        text = f"{has}: room for {room} of the {turns} turns of limits.turns, the others wait"
+        yield warning("memory", text, edit(facts.settings.path, f"limits.turns: {room}"))
+    else:
+        yield ok("memory", f"{has}: {turns} turns at once need {turns * one // _MB:,} MB")
+
+
+def open_files(facts: Facts) -> Iterator[Finding]:
+    if facts.open_files is None:
+        return
+    if facts.open_files < FEW_FILES:
+        yield warning("open-files", f"this shell allows a process only {facts.open_files} open files", "ulimit -n 4096")
+    else:
+        yield ok("open-files", f"{facts.open_files} open files are allowed")
+
+
+def clock(facts: Facts) -> Iterator[Finding]:
+    latest = facts.database.latest if facts.database is not None else ""
+    if facts.now and latest > facts.now:
+        text = f"the clock was set back: it says {facts.now}, the newest event is of {latest}; what is timed is late"
+        yield warning("clock", text, "sudo timedatectl set-ntp true")
+    elif facts.synchronised is False:
+        text = "the kernel says that nothing synchronises the clock: deadlines that others set may be off"
+        yield note("clock", text, "sudo timedatectl set-ntp true")
+    elif facts.synchronised is not None:
+        yield ok("clock", "the clock is synchronised")

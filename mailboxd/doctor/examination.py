@@ -1,0 +1,207 @@
+"""Gathers the facts: what is cheap at once, what OpenClaw has to say in threads, for each question costs seconds.
+
+A probe that fails, in whatever way, leaves its fact out and its reason in; the others go on.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from mailboxd import config as configuration
+from mailboxd.agents import memory
+from mailboxd.agents.discovery import MINIMUM_VERSION
+from mailboxd.agents.gateway.transport import pairing_file
+from mailboxd.agents.inside import inside_agent
+from mailboxd.agents.jsonout import brief
+from mailboxd.agents.openclaw import OpenClaw, child_environment
+from mailboxd.clock import Clock
+from mailboxd.config.acp import AcpSection
+from mailboxd.config.model import LimitsSection, OpenClawSection
+from mailboxd.doctor.facts import Facts, Failure, Settings
+from mailboxd.doctor.probes import harnesses, machine
+from mailboxd.doctor.probes import workspace as looking
+from mailboxd.doctor.probes.keys import keys
+from mailboxd.doctor.probes.openclaw import Questions, transport
+from mailboxd.errors import MailboxdError
+from mailboxd.integration.plugin import plugin_state
+from mailboxd.integration.skill import skill_state
+from mailboxd.store.examine import examine
+from mailboxd.workspace.layout import Workspace
+
+AT_ONCE = 3
+"""Questions to OpenClaw at the same time: each is a Node of 215 MB that keeps a core busy for a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is examined. `named` is a directory that was named as a workspace and is none."""
+
+    ws: Workspace | None
+    settings: Settings
+    questions: Questions
+    named: str = ""
+    acp: AcpSection = field(default_factory=AcpSection)
+    pairing: Path | None = None
+    """Where the paired device is kept, if turns go over the gateway's WebSocket."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    """From whom nothing is taken unsigned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One look: the name of its fact, what it is called, how a person looks, and the look itself."""
+
+    fact: str
+    name: str
+    by_hand: str
+    look: Callable[[], Any]
+
+
+def subject(ws: Workspace | None, named: str, environ: Mapping[str, str]) -> Subject:
+    """What there is to examine: the workspace with its configuration, or with none or a wrong one the defaults."""
+    limits, openclaw, acp = LimitsSection(), OpenClawSection(), AcpSection()
+    agent = problem = ""
+    pairing: Path | None = None
+    required: tuple[str, ...] = ()
+    if ws is not None:
+        try:
+            config = configuration.load(ws.config)
+            limits, openclaw, acp, agent = config.limits, config.openclaw, config.acp, config.agent
+            required = tuple(config.signing.require)
+            pairing = pairing_file(ws.root, environ) if openclaw.transport == "gateway" else None
+        except MailboxdError as error:
+            problem = str(error)
+    path = str(ws.config) if ws is not None else ""
+    settings = Settings(path, limits.turns, limits.call_bytes, agent, problem, shlex.join(openclaw.command))
+    environment = child_environment(environ, openclaw.environment)
+    questions = Questions(OpenClaw(openclaw.command), environment, agent)
+    return Subject(ws, settings, questions, named, acp, pairing, environ, required)
+
+
+def gather(
+    about: Subject, environ: Mapping[str, str], clock: Clock, tell: Callable[[str], None], *, near: bool = False
+) -> Facts:
+    """All facts, or those that are `near`: of this machine and the workspace, without asking OpenClaw anything.
+
+    `tell` is given the name of what is looked at next. Raises nothing of a probe's.
+    """
+    known: dict[str, Any] = {}
+    failures: list[Failure] = []
+    for stage in (_near,) if near else (_near, _program, _openclaw):
+        for probe, value in _in_parallel(stage(about, known, clock), tell):
+            if isinstance(value, Exception):
+                failures.append(Failure(probe.name.replace(" ", "-"), _reason(value), probe.by_hand))
+            else:
+                known[probe.fact] = value
+    return Facts(
+        settings=about.settings,
+        python=sys.version_info[:3],
+        inside_agent=inside_agent(environ),
+        named=about.named,
+        failures=tuple(failures),
+        now=clock.now(),
+        **known,
+    )
+
+
+def _near(about: Subject, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
+    yield Probe("inotify", "inotify", "sysctl fs.inotify", machine.inotify)
+    yield Probe("memory", "memory", "free", memory.available)
+    yield Probe("open_files", "open files", "ulimit -n", machine.open_files)
+    yield Probe("synchronised", "clock", "timedatectl", machine.synchronised)
+    ws = about.ws
+    if ws is None:
+        return
+    root = shlex.quote(str(ws.root))
+    yield Probe("place", "workspace", f"ls -la {root}", lambda: looking.place(ws))
+    yield Probe("filesystem", "file system", f"findmnt -T {root}", lambda: looking.filesystem(ws, clock.now()))
+    yield Probe("daemon", "daemon", "mailboxd status", lambda: looking.daemon(ws))
+    yield Probe("leftovers", "mailbox", f"ls -la {root}/mailbox", lambda: looking.leftovers(ws, clock.now()))
+    signatures = lambda: keys(ws.root, about.required, about.environ)  # noqa: E731
+    yield Probe("keys", "keys", "mailboxd keys list", signatures)
+    yield Probe("database", "database", "mailboxd history --verify", lambda: examine(ws.database))
+    yield Probe("skill", "skill", "mailboxd skill status", lambda: skill_state(ws.root))
+    hellos = lambda: harnesses.hellos(ws.root, about.acp, about.environ)  # noqa: E731
+    yield Probe("harnesses", "harnesses", "mailboxd config", hellos)
+
+
+def _program(about: Subject, _: Mapping[str, Any], __: Clock) -> Iterator[Probe]:
+    ask = about.questions
+    program = shlex.quote(ask.openclaw.command[0])
+    yield Probe("program", "openclaw", f"command -v {program}", ask.program)
+    if ask.program().path is not None:
+        yield Probe("release", "openclaw version", f"{program} --version", ask.release)
+        yield Probe("runtime", "node", "node --version", ask.runtime)
+
+
+def _openclaw(about: Subject, known: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
+    ask, release = about.questions, known.get("release")
+    if release is None or release.version is None or release.version < MINIMUM_VERSION:
+        return
+    yield Probe("peers", "agents", "openclaw agents list", ask.peers)
+    yield Probe("agents", "allow lists", "openclaw config get agents --json", ask.agents)
+    yield Probe("tools", "tools", "openclaw config get tools --json", lambda: ask.tools(release.version))
+    if known["program"].stand_in:
+        return
+    plugin = lambda: plugin_state(ask.openclaw, ask.environment)  # noqa: E731
+    yield Probe("gateway", "gateway", "openclaw gateway status", ask.gateway)
+    device = about.pairing
+    if device is not None:
+        yield Probe("transport", "transport", "mailboxd gateway status", lambda: transport(ask.openclaw, device, clock))
+    yield Probe("plugin", "plugin", "mailboxd plugin status", plugin)
+    if about.settings.agent:
+        yield Probe("exec_policy", "exec approvals", "openclaw approvals get", ask.exec_policy)
+
+
+def _reason(problem: Exception) -> str:
+    """What a person is told of a probe that failed; a bug of ours in one must not hide what the others found."""
+    text = brief(str(problem))
+    return text if isinstance(problem, OSError | MailboxdError) and text else f"{type(problem).__name__} {text}".strip()
+
+
+def _in_parallel(probes: Iterable[Probe], tell: Callable[[str], None]) -> Iterator[tuple[Probe, Any]]:
+    """Each probe with what it found, or with the exception that it ended in, at most `AT_ONCE` at a time.
+
+    The threads do not keep the program alive: whoever interrupts it does not wait for OpenClaw.
+    """
+    waiting: Sequence[Probe] = list(probes)
+    queue: SimpleQueue[Probe] = SimpleQueue()
+    done: SimpleQueue[tuple[Probe, Any]] = SimpleQueue()
+    for probe in waiting:
+        queue.put(probe)
+
+    def work() -> None:
+        with suppress(Empty):
+            while True:
+                probe = queue.get_nowait()
+                tell(probe.name)
+                done.put((probe, _looked(probe)))
+
+    for _ in range(min(AT_ONCE, len(waiting))):
+        Thread(target=work, daemon=True).start()
+    for _ in waiting:
+        yield done.get()
+
+
+def _looked(probe: Probe) -> Any:
+    try:
+        return probe.look()
+    except Exception as problem:
+        return problem
+
+
+def workspace_at(start: Path, explicit: Path | None) -> tuple[Workspace | None, str]:
+    """The workspace, or None; and the directory that was named as one and is none."""
+    try:
+        return Workspace.find(start, explicit), ""
+    except MailboxdError:
+        return None, str(explicit.resolve()) if explicit is not None else ""

@@ -1,0 +1,48 @@
+"""How an extra is added to this installation: by whatever installed it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+_NAME = "mailboxd"
+_WITH_EXTRAS = re.compile(r"(?P<source>[^\[\]]+)(?:\[(?P<extras>[^\[\]]*)\])?")
+
+
+def to_add(extra: str, prefix: Path | None = None) -> str:
+    """The command that adds `extra`, for the environment at `prefix` (default: the one that this runs in).
+
+    An environment of pipx or uv has no pip of its own, so pip would put the extra where this program does not look.
+    Both note what they installed from, and with which extras; with --force they do it again. Raises nothing.
+    """
+    prefix = prefix or Path(sys.prefix)
+    for program, read in (("pipx install", _of_pipx), ("uv tool install", _of_uv)):
+        try:
+            source, extras = read(prefix)
+        except (OSError, ValueError, KeyError, TypeError, StopIteration):
+            continue  # not installed by this one, or noted in a form of another version
+        return f"{program} --force {shlex.quote(_named(source, {*extras, extra}))}"
+    return f"pip install '{_NAME}[{extra}]'"
+
+
+def _named(source: str, extras: set[str]) -> str:
+    return f"{source}[{','.join(sorted(extras))}]"
+
+
+def _of_pipx(prefix: Path) -> tuple[str, list[str]]:
+    said = json.loads((prefix / "pipx_metadata.json").read_text(encoding="utf-8"))
+    found = _WITH_EXTRAS.fullmatch(said["main_package"]["package_or_url"])
+    if found is None:
+        return _NAME, []
+    return found["source"], [name.strip() for name in (found["extras"] or "").split(",") if name.strip()]
+
+
+def _of_uv(prefix: Path) -> tuple[str, list[str]]:
+    import tomllib
+
+    said = tomllib.loads((prefix / "uv-receipt.toml").read_text(encoding="utf-8"))
+    own = next(row for row in said["tool"]["requirements"] if row["name"] == _NAME)
+    return str(next((own[key] for key in ("path", "directory") if key in own), _NAME)), list(own.get("extras", []))

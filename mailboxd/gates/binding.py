@@ -1,0 +1,64 @@
+"""What else than its own words an approval is bound to: the bytes of files, as they were when a person was asked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+
+from mailboxd.core.actions import Action, ActionKind
+from mailboxd.gates.place import Place
+from mailboxd.gates.targets import sha256
+from mailboxd.workspace.files import read_up_to
+from mailboxd.workspace.layout import STATE
+
+_HASHED = 4 << 20
+"""Bytes of a file that are read; the daemon waits for it."""
+
+
+def content_sha256(action: Action, place: Place) -> str:
+    """sha256 of what the action would use now: what a file is written with, or the files a command names.
+
+    Empty when it uses nothing but its words. Raises WorldError.
+    """
+    if action.kind is ActionKind.FILE:
+        return sha256(place.kept("payload") or b"")
+    if action.kind is ActionKind.COMMAND:
+        lines = [f"{name} {found}" for name, found in named_files(action, str(place.root))]
+        return sha256("\n".join(lines).encode()) if lines else ""
+    return ""
+
+
+def named_files(action: Action, root: str) -> Iterator[tuple[str, str]]:
+    """The files of the workspace that words of a command name, each with its sha256: agents can write there.
+
+    Links are followed: it is what the command would do. A file of more than 4 MiB is known by its size and time.
+    """
+    base = os.path.normpath(os.path.join(root, action.cwd))  # noqa: PTH118 - words of others: text, until it is opened
+    seen = set()
+    for word in action.argv:
+        for text in (word, word.partition("=")[2], word.partition("@")[2]):
+            path = os.path.normpath(os.path.join(base, text))  # noqa: PTH118
+            below = path.startswith(f"{root}/") and not path.startswith(f"{root}/{STATE}/")
+            if text and "\0" not in text and below and path not in seen and (found := _found(path)):
+                seen.add(path)
+                yield path[len(root) + 1 :], found
+
+
+def _found(path: str) -> str:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return ""
+        if status.st_size > _HASHED:
+            return f"{status.st_size}:{status.st_mtime_ns}"
+        return hashlib.sha256(read_up_to(fd, _HASHED)).hexdigest()
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)

@@ -1,0 +1,124 @@
+"""Running one program for an action: words, no shell, a session of its own, until its time is over."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mailboxd.agents.callfiles import output_size, read_capped
+from mailboxd.agents.process import Child, spawn
+from mailboxd.core.approvals import Performed
+from mailboxd.core.text import first_line
+from mailboxd.errors import WorldError
+from mailboxd.gates.ends import End, Impossible, Setting, tail
+from mailboxd.workspace.files import directory
+
+GRACE = 10.0
+"""Seconds between SIGTERM and SIGKILL."""
+_LOOK_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A program that ran. `rc` is negative for a signal; `stopped` says why we ended it."""
+
+    rc: int | None
+    stopped: str
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def output(self) -> str:
+        return "\n".join(tail(raw) for raw in (self.stdout, self.stderr) if raw.strip())
+
+
+def parts_of(path: str) -> list[str]:
+    """The names of a path within the workspace. Raises Impossible if it leads elsewhere."""
+    parts = [part for part in path.split("/") if part]
+    if any(part in (".", "..") for part in parts) or "\0" in path:
+        raise Impossible(f"{path} is not a plain path: write it without . and ..")
+    return parts
+
+
+@contextmanager
+def standing(root: Path, cwd: str) -> Iterator[str]:
+    """The directory a command runs in, held open: whatever becomes of its path meanwhile. Raises Impossible."""
+    if cwd.startswith("/"):
+        yield cwd
+        return
+    names = parts_of(cwd)
+    try:
+        with directory(root, *names) as fd:
+            yield f"/proc/self/fd/{fd}"
+    except OSError as error:
+        raise Impossible(f"{cwd or root} is no directory of the workspace: {error.strerror}") from error
+
+
+def run(setting: Setting, place: Path, argv: Sequence[str], cwd: str, env: Mapping[str, str], seconds: float) -> Ran:
+    """Run it to its end; its files are in the directory `place`, which is new.
+
+    Raises NotStarted and Impossible (then nothing has run), WorldError.
+    """
+    with standing(setting.root, cwd) as here:
+        child = spawn(place, argv, env, here)
+    try:
+        stopped = _wait(child, setting, seconds)
+    except BaseException:
+        _end(child)
+        raise
+    exit_ = child.reap(0)
+    stdout, _ = read_capped(place / "stdout", setting.output_cap)
+    stderr, _ = read_capped(place / "stderr", setting.output_cap)
+    return Ran(exit_.rc if exit_ else None, stopped, stdout, stderr)
+
+
+def _wait(child: Child, setting: Setting, seconds: float) -> str:
+    """Wait for the end; why it was stopped, if it was."""
+    poll = select.poll()
+    poll.register(child.pidfd, select.POLLIN)
+    deadline, kill_at, stopped = setting.monotonic() + seconds, None, ""
+    while not poll.poll(_LOOK_MS):
+        now = setting.monotonic()
+        if kill_at is not None:
+            if now >= kill_at:
+                child.kill()
+            continue
+        if now >= deadline:
+            stopped = f"it did not end within {seconds:.0f} s"
+        elif output_size(child.directory) > setting.output_cap:
+            stopped = f"it wrote more than {setting.output_cap} bytes"
+        if stopped:
+            child.terminate()
+            kill_at = now + GRACE
+    return stopped
+
+
+def _end(child: Child) -> None:
+    """We are told to stop: so is the program, with all of its group."""
+    poll = select.poll()
+    poll.register(child.pidfd, select.POLLIN)
+    child.terminate()
+    if not poll.poll(int(GRACE * 1000)):
+        child.kill()
+        poll.poll(int(GRACE * 1000))
+    with suppress(WorldError):
+        child.reap(0)
+
+
+def judged(ran: Ran) -> End:
+    """What its end says: an exit status of its own is a proof, a signal is none."""
+    last = next((line for line in map(first_line, reversed(ran.output.splitlines())) if line), "")
+    if ran.stopped:
+        return End(Performed.UNKNOWN, _said(ran.stopped, last), ran.output)
+    if ran.rc == 0:
+        return End(Performed.DONE, _said("exit status 0", last), ran.output)
+    if ran.rc is None or ran.rc < 0:
+        return End(Performed.UNKNOWN, _said(f"killed by signal {-(ran.rc or 0)}", last), ran.output)
+    return End(Performed.FAILED, _said(f"exit status {ran.rc}", last), ran.output)
+
+
+def _said(how: str, last: str) -> str:
+    return f"{how}: {last}" if last else how

@@ -1,0 +1,188 @@
+"""The plugin in OpenClaw's gateway: what OpenClaw says of it, and the commands that put it there and take it away.
+
+OpenClaw copies the plugin into its own state, so nothing there depends on where mailboxd is installed.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mailboxd.agents.ask import ask
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.jsonout import at, brief, cli_error, parse_object, text_at
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.process import NotStarted
+from mailboxd.errors import UnavailableError
+from mailboxd.messages.templates import packaged
+
+PLUGIN = "mailboxd"
+SECONDS = 180.0
+"""For one command of OpenClaw, the installation included: 15 s are usual on an idle machine."""
+_HOOK = "before_agent_reply"
+_NOT_FOUND = "Plugin not found"
+NOT_INSTALLED = "it is not installed"
+_LARGEST_FILE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PluginState:
+    """What OpenClaw says of the plugin. `problem` is empty if it takes messages, else why it does not."""
+
+    installed: bool
+    enabled: bool
+    may_read: bool
+    """OpenClaw lets it see what is said to an agent (`hooks.allowConversationAccess`)."""
+    version: str
+    path: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of OpenClaw, and what it is for."""
+
+    does: str
+    argv: tuple[str, ...]
+    copies: Path | None = None
+    """A directory among the words of `argv`, in whose place OpenClaw is given a copy of it."""
+
+    def __str__(self) -> str:
+        return f"{self.does}: {shlex.join(self.argv)}"
+
+
+def source() -> Path:
+    """The plugin that comes with this mailboxd."""
+    return packaged() / "openclaw-plugin"
+
+
+def plugin_state(openclaw: OpenClaw, environment: Mapping[str, str]) -> PluginState:
+    """Ask OpenClaw, with `environment` for its process. 4 to 8 s; works without the gateway. Never raises."""
+    try:
+        answer = ask(openclaw.plugin_inspect_argv(PLUGIN), environment, SECONDS)
+    except NotStarted as problem:
+        return PluginState(False, False, False, "", "", str(problem))
+    return read_state(answer)
+
+
+def read_state(answer: Exit) -> PluginState:
+    """What `openclaw plugins inspect` said. `problem` has the first thing that is in the way."""
+    said = parse_object(answer)
+    if answer.rc != 0 or not isinstance(at(said, "plugin"), dict):
+        reason = cli_error(answer) or brief(answer.stderr.decode("utf-8", "replace")) or f"exit status {answer.rc}"
+        missing = reason.startswith(_NOT_FOUND)
+        return PluginState(False, False, False, "", "", NOT_INSTALLED if missing else brief(reason))
+    enabled = at(said, "plugin", "enabled") is True
+    may_read = at(said, "policy", "allowConversationAccess") is True
+    path = text_at(said, "plugin", "rootDir")
+    hooks = at(said, "typedHooks")
+    registered = isinstance(hooks, list) and any(text_at(hook, "name") == _HOOK for hook in hooks)
+    if not enabled:
+        problem = f"it is disabled ({text_at(said, 'plugin', 'activationReason') or 'no reason given'})"
+    elif not may_read:
+        problem = f"it may not see what is said (plugins.entries.{PLUGIN}.hooks.allowConversationAccess)"
+    elif not registered:
+        problem = f"OpenClaw did not load it: {brief(text_at(said, 'plugin', 'error')) or 'no hook is registered'}"
+    elif not is_current(path):
+        problem = "it is not the one of this mailboxd"
+    else:
+        problem = ""
+    return PluginState(True, enabled, may_read, text_at(said, "plugin", "version"), path, problem)
+
+
+def is_current(path: str) -> bool:
+    """Whether the directory holds the files of this mailboxd's plugin as they are."""
+    try:
+        files = [file for file in source().iterdir() if file.is_file()]
+        return path != "" and all(_content(Path(path) / file.name) == file.read_bytes() for file in files)
+    except OSError:
+        return False
+
+
+def install_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
+    """What is to be done next until the plugin takes messages; empty if it does.
+
+    Enabling comes when it is there and OpenClaw says that it is disabled: an installation enables what was not
+    disabled before, and each command costs seconds.
+    """
+    steps = []
+    if not state.installed or not is_current(state.path) or (state.enabled and state.may_read and state.problem):
+        argv = openclaw.plugin_install_argv(source())
+        steps.append(Step("copy the plugin into OpenClaw's state", argv, copies=source()))
+    if not state.may_read:
+        steps.append(Step("let it see what is said to agents", openclaw.plugin_may_read_argv(PLUGIN)))
+    if state.installed and not state.enabled:
+        steps.append(Step("enable it", openclaw.plugin_enable_argv(PLUGIN)))
+    return steps
+
+
+def install(openclaw: OpenClaw, environment: Mapping[str, str], state: PluginState) -> tuple[list[Step], PluginState]:
+    """Do what is to be done, nothing twice; what was done, and the state then. Raises UnavailableError."""
+    done: list[Step] = []
+    while due := [step for step in install_steps(openclaw, state) if step not in done]:
+        perform(due, environment)
+        done += due
+        state = plugin_state(openclaw, environment)
+    return done, state
+
+
+def reload(openclaw: OpenClaw, environment: Mapping[str, str]) -> str:
+    """Have a running gateway take what was installed; why it did not, or empty if it did. Never raises."""
+    try:
+        answer = ask(openclaw.plugin_reload_argv(PLUGIN), environment, SECONDS)
+    except NotStarted as problem:
+        return str(problem)
+    return "" if answer.rc == 0 else _said(answer)
+
+
+def uninstall_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
+    """What undoes `install_steps`: OpenClaw removes its copy, the settings of this plugin and nothing else."""
+    if not state.installed:
+        return []
+    return [Step("remove the plugin, its files and its settings", openclaw.plugin_uninstall_argv(PLUGIN))]
+
+
+def perform(steps: Iterable[Step], environment: Mapping[str, str]) -> None:
+    """Run the commands in order. Raises UnavailableError at the first that fails; those before it stay done."""
+    for step in steps:
+        try:
+            with _files_of_its_own(step) as argv:
+                answer = ask(argv, environment, SECONDS)
+        except NotStarted as problem:
+            raise UnavailableError(f"OpenClaw cannot be started: {problem}") from problem
+        except OSError as problem:
+            raise UnavailableError(f"the plugin cannot be copied for OpenClaw: {problem}") from problem
+        if answer.rc != 0:
+            raise UnavailableError(f"`{shlex.join(step.argv)}` failed: {_said(answer)}")
+
+
+def shown(steps: Sequence[Step]) -> list[dict[str, object]]:
+    """The steps as JSON can say them."""
+    return [{"does": step.does, "command": list(step.argv)} for step in steps]
+
+
+@contextmanager
+def _files_of_its_own(step: Step) -> Iterator[tuple[str, ...]]:
+    """The command, with a copy for what it copies: uv and pipx install hard links to their cache, and OpenClaw refuses
+    a plugin of which a file has a second name ("failed plugin directory boundary checks")."""
+    if step.copies is None:
+        yield step.argv
+        return
+    with tempfile.TemporaryDirectory(prefix="mailboxd-") as place:
+        copy = shutil.copytree(step.copies, Path(place) / step.copies.name)
+        yield tuple(str(copy) if word == str(step.copies) else word for word in step.argv)
+
+
+def _said(answer: Exit) -> str:
+    both = (answer.stderr.strip() or answer.stdout.strip()).decode("utf-8", "replace")
+    return cli_error(answer) or brief(both) or f"exit status {answer.rc}"
+
+
+def _content(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_LARGEST_FILE)

@@ -1,0 +1,87 @@
+"""Serving HTTP to this machine alone: a socket on loopback, and a server that ends when whoever started it does."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import uvicorn
+
+from mailboxd.errors import ConfigError, WorldError
+
+HOST = "127.0.0.1"
+BACKLOG = 64
+
+
+@dataclass(slots=True)
+class Ending:
+    """Whether the server was asked to end, for answers that would go on for ever."""
+
+    asked: Callable[[], bool] = lambda: False
+
+
+def listen(port: int, setting: str, host: str = HOST) -> socket.socket:
+    """A socket that listens there; port 0 is any that is free. `setting` is what chose the port.
+
+    Raises ConfigError for an address that is not loopback, WorldError when the port is taken.
+    """
+    if not is_loopback(host):
+        raise ConfigError(
+            f"{host} is not loopback: it is served to this machine alone, on 127.0.0.1 or ::1; "
+            f"from elsewhere, forward the port: `ssh -L {port or 8770}:127.0.0.1:{port or 8770} HOST`"
+        )
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        taken = error.errno == errno.EADDRINUSE
+        hint = f"another program listens there; choose another {setting}" if taken else error.strerror
+        raise WorldError(f"cannot listen on {host}:{port}: {hint}") from error
+    return listening
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the text is an address of this machine alone; a name is none, whatever it resolves to."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def serve(
+    application: Any, listening: socket.socket, *, until_eof: bool, ending: Ending | None = None, **settings: Any
+) -> None:
+    """Serve an ASGI application until a signal, or with `until_eof` until standard input ends.
+
+    Standard input ends when the daemon that started us has died, however it died. `ending` is set first of all then.
+    """
+    config = uvicorn.Config(
+        application, log_config=None, access_log=False, server_header=False, ws="none", timeout_keep_alive=5,
+        timeout_graceful_shutdown=5, h11_max_incomplete_event_size=16_384, **settings,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    if ending is not None:
+        ending.asked = lambda: server.should_exit
+    asyncio.run(_run(server, listening, until_eof=until_eof))
+
+
+async def _run(serving: uvicorn.Server, listening: socket.socket, *, until_eof: bool) -> None:
+    if until_eof:
+        asyncio.get_running_loop().add_reader(0, partial(_at_eof, serving))
+    await serving.serve(sockets=[listening])
+
+
+def _at_eof(serving: uvicorn.Server) -> None:
+    if not os.read(0, 4096):
+        asyncio.get_running_loop().remove_reader(0)
+        serving.should_exit = True

@@ -1,0 +1,202 @@
+"""The entries in OpenClaw's configuration: what is added there, what is taken back. Pure; `openclaw_config` writes it.
+
+OpenClaw's list of servers is one for all agents, and it passes no agent's identity on: an entry carries the token of
+one agent in one role, and every other agent is denied its tools. That is order, not a wall: whoever may read
+OpenClaw's configuration as this user can read the token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mailboxd.config import Config
+from mailboxd.core.events import Role
+from mailboxd.core.terms import Gate, same_agent
+from mailboxd.errors import ConfigError
+from mailboxd.mcp.caller import AGENT_ROLES, Caller
+from mailboxd.mcp.tokens import Grant, fingerprint
+
+Patch = dict[str, Any]
+"""What OpenClaw's `config patch` takes: objects merge, lists and scalars replace, null deletes."""
+
+HOST, PATH = "127.0.0.1", "/mcp"
+"""Where the tools are served: loopback, and nowhere else."""
+_LONGEST = 30
+"""OpenClaw cuts the part of a tool's name that stands for its server: a longer one would no longer match a denial."""
+_TAGS = {Role.EXECUTOR: "", Role.SPEC_REVIEWER: "-spec", Role.QUALITY_REVIEWER: "-quality"}
+_SPEC_GATES = {Gate.SPEC_REVIEW, Gate.SPEC_GATE}
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What stands in OpenClaw's configuration: the sections `agents` and `mcp`; empty where it says nothing."""
+
+    agents: Mapping[str, Any]
+    mcp: Mapping[str, Any]
+
+    @property
+    def entries(self) -> Mapping[str, Any]:
+        return _object(self.agents.get("entries"))
+
+    @property
+    def servers(self) -> Mapping[str, Any]:
+        return _object(self.mcp.get("servers"))
+
+    def tools(self, agent: str) -> Mapping[str, Any]:
+        return _object(_object(self.entries.get(agent)).get("tools"))
+
+    def denied(self, agent: str) -> list[str]:
+        listed = self.tools(agent).get("deny")
+        return [item for item in listed if isinstance(item, str)] if isinstance(listed, list) else []
+
+
+@dataclass(slots=True)
+class Change:
+    """A patch with what it is about: the grants as they are after it, and a line for a person on each thing done."""
+
+    grants: tuple[Grant, ...]
+    patch: Patch = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+
+    def set(self, value: Any, *path: str) -> None:
+        node = self.patch
+        for name in path[:-1]:
+            node = node.setdefault(name, {})
+        node[path[-1]] = value
+
+
+def url(port: int) -> str:
+    return f"http://{HOST}:{port}{PATH}"
+
+
+def wanted(config: Config) -> list[Caller]:
+    """Who is registered unless somebody else is named: the own agent, and the reviewers for the gates that are on."""
+    on = {gate for gate in Gate if getattr(config.gates, gate.value)}
+    callers = [Caller(Role.EXECUTOR, config.agent)]
+    for name in config.gates.reviewers:
+        callers += [Caller(Role.SPEC_REVIEWER, name)] if on & _SPEC_GATES else []
+        callers += [Caller(Role.QUALITY_REVIEWER, name)] if Gate.QUALITY_GATE in on else []
+    return callers
+
+
+def entry_name(owner: str, caller: Caller) -> str:
+    """The name of the caller's entry, such that OpenClaw uses it as it stands. `owner`: the workspace's agent."""
+    away = "" if same_agent(caller.name, owner) else f"-at-{owner}"
+    name = f"mailboxd-{caller.name}{away}{_TAGS[caller.role]}"
+    if len(name) <= _LONGEST and re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        return name
+    digest = hashlib.sha256(name.lower().encode()).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '-', name)[: _LONGEST - 9]}-{digest}"
+
+
+def install(
+    current: Current, grants: Sequence[Grant], callers: Iterable[Caller], owner: str, url: str,
+    new_token: Callable[[], str], now: str,
+) -> Change:  # fmt: skip
+    """Entries and denials that are missing. An entry that stands as it should keeps its token. Raises ConfigError."""
+    _require_entries(current)
+    change = Change(tuple(grants))
+    denied = {agent: current.denied(agent) for agent in current.entries}
+    for caller in callers:
+        if caller.role not in AGENT_ROLES:
+            raise ConfigError(f"{caller}: an agent is never given the role {caller.role}; that is a person's terminal")
+        if current.entries and not any(same_agent(caller.name, agent) for agent in current.entries):
+            raise ConfigError(f"{caller}: OpenClaw has no agent {caller.name}; it has {', '.join(current.entries)}")
+        _enter(change, current, caller, entry_name(owner, caller), url, new_token, now)
+        pattern = f"{entry_name(owner, caller)}__*"
+        for agent, patterns in denied.items():
+            if not same_agent(agent, caller.name) and pattern not in patterns:
+                patterns.append(pattern)
+                change.set(list(patterns), "agents", "entries", agent, "tools", "deny")
+                change.done.append(f"agent {agent}: denied {pattern}")
+    return change
+
+
+def _enter(
+    change: Change, current: Current, caller: Caller, entry: str, url: str, new_token: Callable[[], str], now: str
+) -> None:
+    held = next((grant for grant in change.grants if grant.entry == entry), None)
+    there = current.servers.get(entry)
+    if there is not None and held is None:
+        raise ConfigError(
+            f"mcp.servers.{entry} is in OpenClaw's configuration and not ours; `openclaw mcp unset {entry}`"
+        )
+    if held is not None and _object(there).get("url") == url:
+        return
+    token = new_token()
+    server = {"url": url, "transport": "streamable-http", "headers": {"Authorization": f"Bearer {token}"}}
+    change.set(server, "mcp", "servers", entry)
+    grant = Grant(caller, fingerprint(token), now, entry, _made(current) if held is None else held.made)
+    change.grants = (*(old for old in change.grants if old.entry != entry), grant)
+    change.done.append(f"entry {entry} for {caller}")
+
+
+def _made(current: Current) -> tuple[str, ...]:
+    """The objects that the installation makes because they are not there."""
+    made = [name for name, there in (("mcp", current.mcp), ("mcp.servers", "servers" in current.mcp)) if not there]
+    for agent in current.entries:
+        tools = f"agents.entries.{agent}.tools"
+        made += [tools] if "tools" not in _object(current.entries[agent]) else []
+        made += [f"{tools}.deny"] if "deny" not in current.tools(agent) else []
+    return tuple(made)
+
+
+def uninstall(current: Current, grants: Sequence[Grant]) -> Change:
+    """Take back what `install` added, and nothing else: an object that it made goes when nothing else is in it."""
+    ours = [grant for grant in grants if grant.entry]
+    change = Change(tuple(grant for grant in grants if not grant.entry))
+    made = {path for grant in ours for path in grant.made}
+    gone = [grant.entry for grant in ours if grant.entry in current.servers]
+    for entry in gone:
+        change.set(None, "mcp", "servers", entry)
+        change.done.append(f"entry {entry} removed")
+    if gone and set(current.servers) == set(gone) and "mcp.servers" in made:
+        whole = "mcp" in made and set(current.mcp) == {"servers"}
+        change.set(None, *(("mcp",) if whole else ("mcp", "servers")))
+    patterns = {f"{grant.entry}__*" for grant in ours}
+    for agent in current.entries:
+        _allow(change, current, agent, patterns, made)
+    return change
+
+
+def _allow(change: Change, current: Current, agent: str, patterns: set[str], made: set[str]) -> None:
+    listed = current.denied(agent)
+    kept = [pattern for pattern in listed if pattern not in patterns]
+    if kept == listed:
+        return
+    path = ("agents", "entries", agent, "tools")
+    if kept or f"{'.'.join(path)}.deny" not in made:
+        change.set(kept, *path, "deny")
+    elif ".".join(path) in made and set(current.tools(agent)) == {"deny"}:
+        change.set(None, *path)
+    else:
+        change.set(None, *path, "deny")
+    change.done.append(f"agent {agent}: no longer denied {', '.join(sorted(patterns & set(listed)))}")
+
+
+def without_tokens(patch: Patch) -> Patch:
+    """The patch as it may be shown."""
+    return {
+        name: "Bearer (hidden)"
+        if name == "Authorization"
+        else without_tokens(value)
+        if isinstance(value, dict)
+        else value
+        for name, value in patch.items()
+    }
+
+
+def _require_entries(current: Current) -> None:
+    if "list" in current.agents:
+        raise ConfigError(
+            "OpenClaw's configuration still has `agents.list`, in which no agent can be denied a tool by name; "
+            "`openclaw doctor --fix` turns it into `agents.entries`. Then run this again."
+        )
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

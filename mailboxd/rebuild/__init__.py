@@ -1,0 +1,1 @@
+"""The database made again from mailbox/ and tasks/ alone."""

@@ -1,0 +1,144 @@
+"""How the replayed past goes on: what was under way is asked about, what was sent is not sent again.
+
+Of a call that was running only its directory in .mailboxd/turns/ can tell. It is read for that alone: a turn that was
+begun must not be begun again because a file does not show it yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from mailboxd.core.effects import Bounce, Resend, RunTurn, Send, StopTurns
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.inputs import Edited, Start, TurnEnded
+from mailboxd.core.outcomes import Failed, Unknown
+from mailboxd.core.session import session_key
+from mailboxd.core.terms import TERMINAL, Phase, Turn, Waiting, same_agent
+from mailboxd.core.types import Attempt, Task
+from mailboxd.errors import PlanError, Refused
+from mailboxd.rebuild.ends import UNTOLD
+from mailboxd.rebuild.replay import Replay
+from mailboxd.rebuild.sources import Shown, Sources
+from mailboxd.taskmd import status_of
+from mailboxd.workspace.files import directory, open_regular, read_up_to
+from mailboxd.workspace.layout import Workspace
+
+_LARGEST_RECORD = 64 << 10
+_MOST_ATTEMPTS = 100
+_LOST = "the database was made again while this turn was under way"
+
+
+def called(ws: Workspace) -> frozenset[str]:
+    """The sessions of the calls that have left a directory: they run, or their end was not recorded."""
+    keys: set[str] = set()
+    try:
+        with directory(ws.root, ws.state.name, ws.turns.name) as turns, os.scandir(turns) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return frozenset()
+    for name in names:
+        try:
+            with directory(ws.turns, name) as fd:
+                file = open_regular(fd, "child.json")
+                if file is None:
+                    continue
+                try:
+                    said = json.loads(read_up_to(file, _LARGEST_RECORD))
+                finally:
+                    os.close(file)
+            keys |= {word for word in said["argv"] if isinstance(word, str) and word.startswith("agent:")}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return frozenset(keys)
+
+
+def finish(replay: Replay, found: Sources, calls: frozenset[str]) -> None:
+    """Bring everything to a place from which a daemon can go on; inside the batch of the replay."""
+    store = replay.desk.store
+    for shown in found.shown.values():
+        _reconcile(replay, shown)
+    for sent in list(store.unmatched.values()):
+        replay.sent(sent, _task_of(replay, sent.of))
+    store.unmatched.clear()
+    for task_id in store.open_tasks():
+        task = store.task(task_id)
+        if task is not None:
+            _go_on(replay, task, calls)
+    replay.record_sent()
+    _close_orders(replay)
+    for shown in found.shown.values():
+        if shown.archived:
+            data = {"at": replay.desk.engine.now, "local_id": shown.local_id, "path": shown.place}
+            replay.desk.engine.record(Event(Kind.TASK_PUT_AWAY, None, data))
+
+
+def _task_of(replay: Replay, local_id: str) -> str:
+    task = replay.desk.store.by_local_id(local_id)
+    return task.id if task is not None else ""
+
+
+def _reconcile(replay: Replay, shown: Shown) -> None:
+    """What people wrote into a task.md, and whether the task stands where the file says."""
+    task = replay.desk.store.by_local_id(shown.local_id)
+    if task is None:
+        replay.differences.append(f"{shown.local_id}: its task.md could not be taken")
+        return
+    notes = shown.written.notes
+    if notes != task.notes:
+        try:
+            task = replay.hear(task, Edited(notes=notes))
+        except (Refused, PlanError) as error:
+            replay.differences.append(f"{shown.local_id}: {error}")
+    if shown.written.status not in ("", status_of(task)):
+        said = f"{shown.local_id}: its task.md says {shown.written.status}, here it is {status_of(task)}"
+        replay.differences.append(f"{said} ({task.reason})")
+
+
+def _go_on(replay: Replay, task: Task, calls: frozenset[str]) -> None:
+    """An open task: a call that may be running is looked up, never begun again."""
+    own = replay.desk.engine.settings.agent
+    keys = [session_key(task.executor, task.local_id, own, ordinal) for ordinal in range(1, _MOST_ATTEMPTS)]
+    last = max((ordinal for ordinal, key in enumerate(keys, 1) if key in calls), default=0)
+    coordinates = bool(replay.desk.store.children(task.id))
+    for _ in range(task.attempt, last):
+        if task.phase is not Phase.EXECUTION_READY or coordinates:
+            break
+        task = replay.hear(task, Start())
+        live = replay.live(task)
+        if live is not None and task.attempt < last:
+            task = _ended(replay, task, live, Failed(UNTOLD))
+    attempt = replay.live(task)
+    if attempt is None or attempt.waiting_for is not Waiting.TURN:
+        return
+    was_called = attempt.session_key in calls
+    turn = replay.waits_for(task, attempt)
+    if turn is Turn.DISPATCH or was_called:
+        _ended(replay, task, attempt, Unknown(_LOST))  # OpenClaw's ledger is asked
+    elif turn is Turn.WORK and same_agent(attempt.executor, own):
+        _ended(replay, task, attempt, Unknown(_LOST, looked_up=True))  # nobody knows which session to ask about
+
+
+def _ended(replay: Replay, task: Task, attempt: Attempt, outcome: Failed | Unknown) -> Task:
+    turn = replay.waits_for(task, attempt)
+    return replay.hear(task, TurnEnded(turn, attempt.id, attempt.executor, outcome, called=False))
+
+
+def _close_orders(replay: Replay) -> None:
+    """What was ordered on the way is done, but for what an open task still waits for."""
+    store = replay.desk.store
+    for ordered in store.ordered:
+        task = store.task(ordered.task) if ordered.task else None
+        match ordered.effect:
+            case StopTurns() | Resend():  # what was stopped has ended; what was asked for again was sent
+                store.finish(ordered.id)
+            case RunTurn(turn=turn, attempt_id=attempt_id) if turn is not Turn.REVIEW and turn is not Turn.DRAFT:
+                attempt = None if task is None else replay.live(task)
+                waits = attempt is not None and attempt.id == attempt_id and attempt.waiting_for is Waiting.TURN
+                if not waits:
+                    store.finish(ordered.id)
+            case Send() | Bounce():
+                pass  # those that lie in outbox/ are finished; the others were never written
+            case _:
+                if task is None or task.phase in TERMINAL:
+                    store.finish(ordered.id)

@@ -1,0 +1,108 @@
+"""When each archived message was taken. Its day stands in its path; the moment is known where it led to something.
+
+What only its sender dates comes as early as its file was written, and after what it answers. The same message again
+comes after the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mailboxd.core.local_ids import distinct, root_local_id
+from mailboxd.core.terms import OPERATORS
+from mailboxd.core.times import plus
+from mailboxd.messages.models import CancelMessage, ReplyMessage, TaskMessage
+from mailboxd.rebuild.outgoing import Outbox, Work, made
+from mailboxd.rebuild.sources import Came, Sources, natural
+
+_MOST_NAMES = 20
+_AFTER = 0.001
+"""Seconds: what comes after something came with the next round at the earliest."""
+
+
+class Moments:
+    """The moments of one archive. Ask in the order of `ordered`: who comes first has caused what the files show."""
+
+    def __init__(self, found: Sources, outbox: Outbox) -> None:
+        self._outbox = outbox
+        shown = found.shown.values()
+        self._created = {(one.written.sender, one.written.task_id, one.local_id): one for one in shown}
+        self._ended = {
+            (one.local_id, node.key): node.completed_at
+            for one in shown
+            for node in one.written.dag
+            if node.completed_at
+        }
+        cancelled = [one for one in shown if one.written.status == "cancelled"]
+        self._cancelled = {(one.written.task_id, one.written.sender): one.written for one in cancelled}
+        self._cancelled |= {(one.local_id, ""): one.written for one in cancelled}
+        self._first: dict[tuple[str, ...], str] = {}
+
+    def of(self, came: Came) -> str:
+        """When it was taken."""
+        at = _guess(came)
+        identity: tuple[str, ...] = ("path", came.path)
+        match came.message:
+            case TaskMessage() as message:
+                local_id = root_local_id(message.task_id, message.subtask_id)
+                identity = ("task", message.from_, local_id)
+                if identity not in self._first:
+                    at = self._creation(message, local_id) or at
+            case ReplyMessage() as message:
+                work = message.task_id, message.subtask_id or ""
+                given = self._outbox.dispatches.get(work, [])
+                answered = self._outbox.attempts.get(message.attempt_id or "") or (given[-1] if given else None)
+                at = at if answered is None else max(at, made(answered))
+                if message.attempt_id is None or not given or message.attempt_id == given[-1].message.attempt_id:
+                    identity = ("reply", *work)
+                    at = self._end(identity, work, at)
+            case CancelMessage() as message:
+                identity = ("cancel", message.from_, message.task_id, message.subtask_id or "")
+                if identity not in self._first:
+                    at = self._cancellation(message, at) or at
+            case _:
+                pass
+        at = max(at, self._first.get(identity, ""))
+        self._first.setdefault(identity, at)
+        return at
+
+    def _creation(self, message: TaskMessage, wanted: str) -> str:
+        """When the task came into being, under the name it wanted or the next one that was free."""
+        for ordinal in range(1, _MOST_NAMES):
+            one = self._created.get((message.from_, message.task_id, distinct(wanted, ordinal)))
+            if one is not None:
+                return one.written.created_at
+        return ""
+
+    def _cancellation(self, message: CancelMessage, at: str) -> str:
+        """When the task was cancelled, if it was by this message; else when it had ended, for it came too late."""
+        local_id = root_local_id(message.task_id, message.subtask_id)
+        written = self._cancelled.get((message.task_id, message.from_))
+        if written is None and message.from_ in OPERATORS:
+            written = self._cancelled.get((local_id, ""))
+        if written is None:
+            replies = self._outbox.replies.get(local_id)
+            return "" if replies is None else max(plus(made(replies[0]), _AFTER), at)
+        by_it = written.dag or written.results.startswith(f"cancelled by {message.from_}")
+        return written.updated_at if by_it else ""
+
+    def _end(self, identity: tuple[str, ...], work: Work, at: str) -> str:
+        """The first reply about the latest attempt ended it."""
+        return at if identity in self._first else self._ended.get(work, "") or at
+
+
+def ordered(came: list[Came]) -> Iterator[Came]:
+    """The order in which they were written, as far as that is known."""
+    yield from sorted(came, key=lambda one: (one.day, one.written_at, natural(one.path)))
+
+
+def _guess(came: Came) -> str:
+    """When the file was written, or what its sender says, on the day of its archive."""
+    message = came.message
+    said = message.sent_at or message.completed_at or ""
+    if not came.day:
+        return min(said, came.written_at) if said else came.written_at
+    for moment in (came.written_at, said):
+        if moment[:10] == came.day:
+            return moment
+    return f"{came.day}T00:00:00.000Z" if came.written_at[:10] < came.day else f"{came.day}T23:59:59.999Z"

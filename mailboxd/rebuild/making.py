@@ -1,0 +1,134 @@
+"""`mailboxd rebuild`: read the files, replay them into a new database, prove it; only then let it take its place."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mailboxd import heads
+from mailboxd.errors import UnavailableError
+from mailboxd.intake import Intake
+from mailboxd.messages.templates import Templates
+from mailboxd.progress import Progress, silent, stepwise
+from mailboxd.rebuild.desk import Desk
+from mailboxd.rebuild.finish import called, finish
+from mailboxd.rebuild.replay import Replay
+from mailboxd.rebuild.sources import Sources, raw_of, read
+from mailboxd.rebuild.timeline import Step, timeline
+from mailboxd.settings import Settings
+from mailboxd.store import log
+from mailboxd.store.whole import close_as_one_file, fingerprint, prove, put_in_place, remove
+from mailboxd.taskmd import TaskMarkdown
+from mailboxd.workspace import lock
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.taskfiles import TaskFiles
+
+BEGINNING = "1970-01-01T00:00:00.000Z"
+NOT_IN_THE_FILES = {
+    "events": "the log begins anew: other numbers, hashes and words; what an agent said and used in a turn is gone",
+    "ids": "of tasks, turns, artifacts, of messages that came in and of attempts that no message names",
+    "messages": "at (of what was sent, or was archived and started nothing), stamp, undelivered, verified, signer",
+    "attempts": (
+        "those by turns of the own agent that failed or were cancelled, and so the numbers of later ones; of all:"
+        " run_id, session_ref, usage, model, error_summary, acknowledged, token_echoed, escalated; how a live one is"
+    ),
+    "tasks": (
+        "phase of own work that was begun and has not ended (looked up where .mailboxd/turns/ shows its call, else"
+        " circuit_open, for a person to decide) and of work of a peer whose turn told its end (looked up); attempt, as"
+        " above; updated_at of children, created_at of children that an agent planned, dispatched_at of tasks that"
+        " had to wait; reason, findings, error, answer, failures, rework, stalls, not_before, due, heartbeat, held,"
+        " mending, spent_*, turns, stronger; policy and spec where a command, a plan of an agent or a task.md set them"
+    ),
+    "artifacts": "those of earlier attempts, of children that ended before a retry, and partial results",
+    "reviews, review_requests, check_runs, approvals, breakers": "not there: nothing in the files tells of them",
+    "outbox, meta": "what was ordered and done; what OpenClaw had said of its agents is asked again",
+}
+"""What a rebuilt database does not have as it was; everything else is equal."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What was made: `fingerprint` is the same for the same files."""
+
+    database: str
+    fingerprint: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    kept: str = ""
+
+
+def make(ws: Workspace, settings: Settings, now: str, into: Path | None, progress: Progress = silent) -> Account:
+    """Make the database again, as a new file `into`, or in the place of the present one, which is kept beside it.
+
+    `now` only names what is kept. Performs nothing. Raises LockedError when a daemon runs there, UnavailableError when
+    `into` exists, WorldError; then nothing was replaced.
+    """
+    with lock.acquire(ws, now):
+        target = into or ws.database.with_name(f"{ws.database.name}.rebuilding")
+        if into is None:
+            remove(target)  # of a rebuild that was killed
+        elif os.path.lexists(into):
+            raise UnavailableError(f"{into}: there is such a file already; it is left as it is")
+        account = Account(str(into or ws.database))
+        try:
+            _build(ws, settings, target, account, progress)
+        except BaseException:
+            remove(target)
+            raise
+        if into is None:
+            stamp = now.replace(":", "").replace(".", "")
+            kept = put_in_place(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
+            account.kept = "" if kept is None else str(kept)
+            _set_heads_aside(ws, stamp)
+    return account
+
+
+def _build(ws: Workspace, settings: Settings, target: Path, account: Account, progress: Progress) -> None:
+    progress("files", 0, 0)
+    found = read(ws)
+    steps = timeline(found)
+    desk = Desk.open(target, settings, found.sent, BEGINNING)
+    try:
+        replay = _replay(ws, desk, found, steps, progress)
+        account.problems, account.differences = found.problems, replay.differences
+        prove(desk.store.db, progress)
+        account.fingerprint = fingerprint(desk.store.db)
+        account.counts = {
+            "messages": len(found.came) + len(found.refusals) + len(found.sent),
+            "tasks": desk.store.count_tasks(),
+            "open": len(desk.store.open_tasks()),
+            "events": log.tip(desk.store.db).seq,
+        }
+        close_as_one_file(desk.store.db)
+    finally:
+        desk.store.close()
+
+
+def _replay(ws: Workspace, desk: Desk, found: Sources, steps: list[Step], progress: Progress) -> Replay:
+    intake = Intake(desk.engine)
+    taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), [])
+    replay = Replay(desk, intake, taskmd, lambda path: raw_of(ws, path))
+    with desk.engine.batch():
+        for step in stepwise(steps, "messages", len(steps), progress):
+            replay.perform(step)
+        finish(replay, found, called(ws))
+    with desk.engine.batch():
+        _leave_ended(desk, found)
+    return replay
+
+
+def _leave_ended(desk: Desk, found: Sources) -> None:
+    """What has ended is shown already, here or in tasks/.archive/: it is not written again."""
+    for task_id, marks in desk.store.stale_files():
+        task = desk.store.task(task_id)
+        if task is not None and task.phase.is_terminal and task.local_id in found.shown:
+            desk.store.file_is_fresh(task_id, marks)
+
+
+def _set_heads_aside(ws: Workspace, stamp: str) -> None:
+    """They are of the log that was replaced."""
+    file = ws.state / heads.FILE
+    if file.exists():
+        file.rename(file.with_name(f"{heads.FILE}.replaced-{stamp}"))

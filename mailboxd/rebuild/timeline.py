@@ -1,0 +1,198 @@
+"""In which order it all happened: steps with their moments, made of what the files say of each other.
+
+Exact moments stand in the ids of what we sent, in task.md and in the reasons beside rejected files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mailboxd.core.local_ids import child_local_id
+from mailboxd.messages.models import ReplyMessage
+from mailboxd.messages.plan import DagNode
+from mailboxd.rebuild.incoming import Moments, ordered
+from mailboxd.rebuild.outgoing import Outbox, made
+from mailboxd.rebuild.sources import Came, Refusal, Sent, Shown, Sources, natural
+
+ENDED = ("done", "failed", "cancelled", "blocked")
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    came: Came
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A task that came as a task.md, unless a message has brought it by then.
+
+    `whole`: it had ended when it came, for nobody was told of its end.
+    """
+
+    shown: Shown
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """The children that a task.md shows and no message named."""
+
+    shown: Shown
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """An attempt began; `sent` is the message that gave it to a peer."""
+
+    task: tuple[str, str]
+    sent: Sent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The agent that works on a root task asked whoever gave it."""
+
+    local_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The task ended, as its file or our reply says."""
+
+    task: tuple[str, str]
+    status: str
+    text: str
+
+
+What = Receive | Refuse | Create | Adopt | Begin | Ask | Close
+_RANK = (Receive, Refuse, Create, Adopt, Close, Begin, Ask)
+"""What happens first of what happens at one moment: what ends makes room for what begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`task` of what is to be done is (parent's local id, key) for a child, ("", local id) for a root task."""
+
+    at: str
+    what: What
+    name: str
+
+    @property
+    def order(self) -> tuple[bool, str, int, int, int, tuple[str, int, str]]:
+        """Of ends at one moment those come first that others follow from: a child's, but a parent's cancellation.
+
+        That a circuit is open has no moment in the files: it comes when all that is known has happened.
+        """
+        what = self.what
+        status = ENDED.index(what.status) if isinstance(what, Close) else 0
+        upward = isinstance(what, Close) and what.status != "cancelled"
+        length = len(self.name)  # a child's local id is longer than its parent's
+        rank = _RANK.index(type(what)), status, -length if upward else length
+        return isinstance(what, Close) and what.status == "blocked", self.at, *rank, natural(self.name)
+
+
+def timeline(found: Sources) -> list[Step]:
+    """Every step, in order."""
+    outbox = Outbox.of(found.sent)
+    moments = Moments(found, outbox)
+    steps = [Step(refusal.reason["rejected_at"], Refuse(refusal), refusal.path) for refusal in found.refusals]
+    for number, came in enumerate(ordered(found.came)):
+        steps.append(Step(moments.of(came), Receive(came), f"{number:09}"))
+    children = _children(found)
+    for shown in found.shown.values():
+        if shown.local_id not in children:
+            steps += _root(outbox, shown)
+        if shown.written.dag:
+            steps += _coordinated(found, outbox, shown)
+    for local_id in sorted(outbox.replies.keys() - found.shown.keys()):
+        steps += _earlier(outbox.replies[local_id], ("", local_id))  # its task.md is gone
+    steps += _given_unshown(found, outbox)
+    return sorted(steps, key=lambda step: step.order)
+
+
+def _given_unshown(found: Sources, outbox: Outbox) -> Iterator[Step]:
+    """What was given to peers and no task.md shows (yet, or any more): it counts as sent all the same."""
+    shown = {(one.local_id, node.key) for one in found.shown.values() for node in one.written.dag}
+    for work, given in outbox.dispatches.items():
+        if work not in shown:
+            for sent in given:
+                if sent.of not in found.shown:
+                    yield Step(made(sent), Begin(work, sent), sent.of)
+
+
+def _children(found: Sources) -> set[str]:
+    """The local ids that have a task.md of their own and stand in the DAG of another one."""
+    named = set()
+    for shown in found.shown.values():
+        for node in shown.written.dag:
+            local_id = child_local_id(shown.local_id, node.key)
+            if local_id in found.shown and found.shown[local_id].written.task_id == shown.local_id:
+                named.add(local_id)
+    return named
+
+
+def _root(outbox: Outbox, shown: Shown) -> Iterator[Step]:
+    written, local_id = shown.written, shown.local_id
+    created, updated = written.created_at, written.updated_at or written.created_at
+    replies = outbox.replies.get(local_id, [])
+    yield Step(created, Create(shown, written.status in ENDED and not replies), local_id)
+    task = ("", local_id)
+    begun = written.status not in ("", "pending", "planning") or any(node.dispatched_at for node in written.dag)
+    given = outbox.given.get(local_id, [])
+    if begun and not given:
+        yield Step(created, Begin(task), local_id)
+    yield from (Step(made(sent), Begin(task, sent), local_id) for sent in given)
+    for sent in outbox.questions.get(local_id, []):
+        yield Step(made(sent), Ask(local_id, sent.message.text), sent.path)
+    if replies and begun and written.status not in ENDED:
+        yield Step(updated, Begin(task), local_id)  # it had ended, and was given out again or retried
+    yield from _earlier(replies[:-1] if written.status in ENDED else replies, task)
+    if written.status in ENDED:
+        at = made(replies[-1]) if replies and written.status != "blocked" else updated
+        text = written.synthesised if written.dag else written.results
+        yield Step(at, Close(task, written.status, text), local_id)
+
+
+def _earlier(replies: list[Sent], task: tuple[str, str]) -> Iterator[Step]:
+    """Ends that were reported and did not last: the work was given out again, or a person retried it."""
+    for sent in replies:
+        message = sent.message
+        done = isinstance(message, ReplyMessage) and message.status == "done"
+        text = message.section("Results") if done else message.section("Error")
+        yield Step(made(sent), Close(task, "done" if done else "failed", text), task[1])
+
+
+def _coordinated(found: Sources, outbox: Outbox, shown: Shown) -> Iterator[Step]:
+    written = shown.written
+    begun = [node.dispatched_at for node in written.dag if node.dispatched_at]
+    below = [found.shown.get(child_local_id(shown.local_id, node.key)) for node in written.dag]
+    born = [one.written.created_at for one in below if one is not None and one.written.task_id == shown.local_id]
+    unborn = written.created_at if written.status in ENDED else written.updated_at or written.created_at
+    yield Step(min([*begun, *born], default=unborn), Adopt(shown), shown.local_id)
+    results = dict(written.subtask_results)
+    for node in written.dag:
+        yield from _child(outbox, shown, node, results.get(node.key, ""))
+
+
+def _child(outbox: Outbox, shown: Shown, node: DagNode, result: str) -> Iterator[Step]:
+    task, name = (shown.local_id, node.key), f"{shown.local_id}.{node.key}"
+    given = outbox.dispatches.get(task, [])
+    if node.dispatched_at and not given:
+        yield Step(node.dispatched_at, Begin(task), name)
+    yield from (Step(made(sent), Begin(task, sent), name) for sent in given)
+    if node.status in ENDED:
+        at = node.completed_at or _latest(shown)  # a circuit opens without a time in the DAG
+        yield Step(at, Close(task, node.status, result or node.result_summary), name)
+
+
+def _latest(shown: Shown) -> str:
+    """The latest moment that a task.md shows."""
+    nodes = [moment for node in shown.written.dag for moment in (node.dispatched_at, node.completed_at)]
+    return max(shown.written.created_at, shown.written.updated_at, *nodes)

@@ -1,0 +1,227 @@
+"""Begins turns: marked in the transaction that lets them begin, called after its commit.
+
+The mark is a column, so one commit is the mark of all calls of a round. It names the boot of the machine: within it
+the call's directory proves whether the program ran; after a power cut it proves nothing, and the agent is asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from mailboxd import judging
+from mailboxd.agents.dispatcher import Dispatcher
+from mailboxd.agents.openclaw import refuse_message
+from mailboxd.agents.outcome import classify
+from mailboxd.agents.process import NotStarted, State
+from mailboxd.calls import PATIENCE, Calls, NewCall
+from mailboxd.core.effects import RunTurn
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.outcomes import Failed, Outcome, Permanence, Unknown
+from mailboxd.core.terms import Turn
+from mailboxd.core.turns import is_wanted
+from mailboxd.core.types import Attempt, Task
+from mailboxd.dispatches import Dispatches
+from mailboxd.engine import Engine
+from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
+from mailboxd.harnesses import Harnesses
+from mailboxd.messages.context import Cut
+from mailboxd.outgoing import Outgoing
+from mailboxd.store.store import Order
+
+_BATCH = 500
+_log = logging.getLogger("mailboxd")
+
+
+class TurnEnded(Protocol):
+    """Records what came of a turn, inside a batch."""
+
+    def __call__(self, order: Order, effect: RunTurn, outcome: Outcome, *, called: bool = True) -> None: ...
+
+
+@dataclass(slots=True)
+class Starting:
+    """Begins the turns of one workspace. `sign` signs a message of ours, where there is a key; `boot` is this boot
+    of the machine; `reports` collects what the next transaction has to record.
+    """
+
+    engine: Engine
+    calls: Calls
+    dispatcher: Dispatcher
+    outgoing: Outgoing
+    dispatches: Dispatches
+    harnesses: Harnesses
+    sign: Callable[[bytes], bytes]
+    boot: str
+    reports: list[Callable[[], None]]
+    turn_ended: TurnEnded = field(init=False)
+    trouble: WorldError | None = None
+    """What the disk refused while turns were marked; they wait, and the next round tries again."""
+
+    # -------------------------------------------------------------- inside the batch
+
+    def mark(self) -> int:
+        """Mark the turns that there is room for, and make their messages. Returns how many came to nothing instead."""
+        self.trouble = None
+        over, taken = 0, _Taken(self)
+        for order in self.engine.store.turns_to_begin(self.engine.now, _BATCH):
+            if not isinstance(order.effect, RunTurn) or order.effect.harness or not taken.has_room(order):
+                continue
+            try:
+                marked = self._mark(order, order.effect)
+            except (StoreError, ConfigError):
+                raise
+            except WorldError as error:
+                self.trouble = self.trouble or error
+                continue
+            except Exception as bug:
+                _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
+                self.turn_ended(order, order.effect, judging.of_bug(bug))
+                marked = False
+            if marked:
+                taken.add(order)
+            over += not marked
+        return over
+
+    def _mark(self, order: Order, effect: RunTurn) -> bool:
+        if self.calls.state(effect.turn_id) is State.NEVER_STARTED:
+            task, attempt = self._asked_for(order)
+            if task is None or not is_wanted(task, attempt, effect):
+                self.engine.store.finish(order.id)
+                return False
+            if effect.turn is Turn.DISPATCH and attempt is not None:
+                made = self._made(effect, task, attempt)
+                if isinstance(made, Failed):
+                    self.turn_ended(order, effect, made, called=False)
+                    return False
+                self.dispatches.keep(effect, task, made)
+        self.engine.store.begin(order.id, self.boot)
+        return True
+
+    def _made(self, effect: RunTurn, task: Task, attempt: Attempt) -> bytes | Failed:
+        """The message that gives the work out, or why there is none."""
+        try:
+            raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.now)
+        except MessageError as error:
+            return _cannot(error)
+        self._record_cuts(task, cuts)
+        raw = self.sign(raw)
+        return refuse_message(raw) or raw
+
+    def _record_cuts(self, task: Task, cuts: tuple[Cut, ...]) -> None:
+        for cut in cuts:
+            data: dict[str, Any] = {name: getattr(cut, name) for name in ("key", "size", "kept", "sha256", "path")}
+            self.engine.record(Event(Kind.CONTEXT_CUT, task.id, {"at": self.engine.now, **data}))
+
+    # -------------------------------------------------------------- after the commit
+
+    def begin(self, order: Order, effect: RunTurn) -> bool:
+        """Make the call of a turn, or go on with what an earlier daemon began. Raises WorldError."""
+        found = self.calls.state(effect.turn_id)
+        if found is State.ENDED:
+            exit_ = self.calls.left_behind(effect.turn_id)
+            self.reports.append(lambda: self.turn_ended(order, effect, classify(exit_)))
+            return True
+        if found is State.RUNNING:
+            call = self._new_call(order, effect, self.engine.store.task(order.task))
+            return self.calls.adopt(call, self.engine.clock.monotonic())
+        if order.begun is None and not effect.harness:
+            return False  # nothing begins without its mark
+        if order.begun not in (None, self.boot):
+            lost = Unknown("the machine was restarted, or the database is a copy: nothing here says whether it ran")
+            self.reports.append(lambda: self.turn_ended(order, effect, lost))
+            return True
+        return _Taken(self).has_room(order) and self._start(order, effect)
+
+    def _start(self, order: Order, effect: RunTurn) -> bool:
+        task, attempt = self._asked_for(order)
+        if task is None or not is_wanted(task, attempt, effect):
+            self.reports.append(lambda: self._leave(order, effect))
+            return True
+        prompt = self._prompt(task, effect)
+        if isinstance(prompt, Failed):
+            self.reports.append(lambda: self.turn_ended(order, effect, prompt, called=False))
+            return True
+        try:
+            self._call(order, effect, task, attempt, prompt)
+        except NotStarted as missing:
+            # A missing program is the operator's to mend, not the task's fault: it waits and is tried again.
+            outcome = Failed(str(missing), started=False)
+            self.reports.append(lambda: self.turn_ended(order, effect, outcome))
+        return True
+
+    def _leave(self, order: Order, effect: RunTurn) -> None:
+        """It was overtaken between its mark and its call."""
+        if effect.turn is Turn.DISPATCH:
+            data = {"at": self.engine.now, "id": effect.message_id, "to": effect.agent, "reason": "no longer wanted"}
+            self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task, data))
+        self.engine.store.finish(order.id)
+
+    def _call(self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, prompt: bytes) -> None:
+        call = self._new_call(order, effect, task)
+        if effect.harness and attempt is not None:
+            self.harnesses.start(call, effect, task, attempt, prompt)
+            return
+        file = self.calls.prepare(effect.turn_id, prompt)
+        model = effect.model or None
+        argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout, model)
+        self.calls.start(call, argv, self.engine.clock.monotonic())
+
+    def _prompt(self, task: Task, effect: RunTurn) -> bytes | Failed:
+        """The bytes of the turn's message, or why there are none (it would be too large for its receiver)."""
+        if effect.turn is Turn.DISPATCH and not effect.harness:
+            return self.dispatches.write(effect)
+        try:
+            said = self.outgoing.prompting.prompt(effect, task)
+        except MessageError as error:
+            return _cannot(error)
+        if said.cuts:
+            self.reports.append(partial(self._record_cuts, task, said.cuts))
+        raw = said.text.encode()
+        return refuse_message(raw) or raw
+
+    def _asked_for(self, order: Order) -> tuple[Task | None, Attempt | None]:
+        task = self.engine.store.task(order.task)
+        return task, self.engine.store.attempt(order.task, task.attempt) if task else None
+
+    def _new_call(self, order: Order, effect: RunTurn, task: Task | None) -> NewCall:
+        timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
+        seconds, marked = timeout + PATIENCE, order.begun is not None
+        return NewCall(effect.turn_id, order.agent, effect.session_key, seconds, order.task, marked=marked)
+
+
+class _Taken:
+    """What turns occupy: those that run, and those that are marked in this batch."""
+
+    def __init__(self, starting: Starting) -> None:
+        self._engine, self._calls = starting.engine, starting.calls
+        self._now = self._engine.clock.monotonic()
+        self._agents: Counter[str] = Counter()
+        self._sessions: set[str] = set()
+
+    def add(self, order: Order) -> None:
+        self._agents[order.agent] += 1
+        self._sessions.add(_session(order))
+
+    def has_room(self, order: Order) -> bool:
+        """Whether this turn may be begun beside the others."""
+        session = _session(order)
+        if session in self._sessions or self._calls.is_busy(session):
+            return False
+        if not self._calls.has_room(self._now, order.agent, self._agents.total(), self._agents[order.agent]):
+            return False
+        if self._calls.of_agent(order.agent) + self._agents[order.agent] >= self._engine.pacing.starts(order.agent):
+            return False  # its breaker is open, or has let its one turn through
+        return not self._engine.store.is_held(order.task)
+
+
+def _session(order: Order) -> str:
+    return str(getattr(order.effect, "session_key", ""))
+
+
+def _cannot(error: MessageError) -> Failed:
+    return Failed(f"the message cannot be sent: {error}", Permanence.PERMANENT, started=False)

@@ -1,0 +1,140 @@
+"""What an audit reads of the database: what was recorded of every file, and what the log was at a point.
+
+Nothing here judges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mailboxd.store.messages import UNSYNCED
+
+_FILE = "id, direction, verdict, name, path, sha256, size, reason, at"
+_BELOW = (
+    "WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE id = ?1"
+    " UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
+)
+
+_JUST_SENT = f"SELECT m.id {UNSYNCED} AND e.seq > (SELECT max(seq) FROM events) - 10000"
+"""No more than what a second can bring, whatever is noted of the last sync: who forges that note hides nothing old."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFile:
+    """A message as it is on record. `path` is relative to mailbox/; None = judged, and not moved yet."""
+
+    id: str
+    direction: str
+    verdict: str
+    name: str
+    path: str | None
+    sha256: str | None
+    size: int | None
+    reason: dict[str, Any] | None
+    at: str
+
+
+def filed(db: sqlite3.Connection) -> Iterator[RecordedFile]:
+    """Every message that lies somewhere, by its path.
+
+    Not what was sent a moment ago: its file is written after the commit, and after a crash by the next daemon, from
+    the bytes that are kept here.
+    """
+    safe = f"path IS NOT NULL AND id NOT IN ({_JUST_SENT})"
+    for row in db.execute(f"SELECT {_FILE} FROM messages WHERE {safe} ORDER BY path"):
+        yield _read(row)
+
+
+def paths(db: sqlite3.Connection) -> set[str]:
+    """Where every message lies, relative to mailbox/."""
+    return {row[0] for row in db.execute("SELECT path FROM messages WHERE path IS NOT NULL")}
+
+
+def on_the_way(db: sqlite3.Connection) -> tuple[set[str], set[str]]:
+    """What a file may be that has no path on record yet: its hash or name, as it was judged; the id of a message.
+
+    A file is moved, or written to outbox/, after it was decided and before that is recorded.
+    """
+    judged: set[str] = set()
+    for row in db.execute("SELECT sha256, name FROM messages WHERE path IS NULL"):
+        judged |= {value for value in row if value is not None}
+    ordered = db.execute(
+        "SELECT json_extract(data, '$.message_id') FROM outbox WHERE state = 'pending'"
+        " AND json_extract(data, '$.message_id') <> ''"
+    )
+    return judged, {row[0] for row in ordered}
+
+
+def spoiled_body(db: sqlite3.Connection) -> str | None:
+    """The first hash under which other bytes are kept than those it is the hash of."""
+    for sha256, raw in db.execute("SELECT sha256, raw FROM bodies ORDER BY sha256"):
+        if hashlib.sha256(raw).hexdigest() != sha256:
+            return str(sha256)
+    return None
+
+
+def hash_at(db: sqlite3.Connection, seq: int) -> str | None:
+    """The hash of an event of the chain; None when there is no such event."""
+    row = db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
+    return None if row is None else row[0]
+
+
+def meta(db: sqlite3.Connection, name: str) -> str | None:
+    """What is noted under this name beside the tables."""
+    row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+def below(db: sqlite3.Connection, task_id: str) -> list[tuple[str, str]]:
+    """Id and local id of a task and of all below it, parents first."""
+    sql = f"{_BELOW} SELECT t.id, t.local_id FROM tasks t JOIN below b ON b.id = t.id ORDER BY t.depth, t.seq"
+    return list(db.execute(sql, (task_id,)))
+
+
+def files_of(db: sqlite3.Connection, task_id: str) -> list[RecordedFile]:
+    """The messages about a task and about all below it that lie somewhere, by their paths."""
+    rows = db.execute(
+        f"{_BELOW} SELECT {_FILE} FROM messages WHERE path IS NOT NULL AND task IN (SELECT id FROM below)"
+        " ORDER BY path",
+        (task_id,),
+    )
+    return [_read(row) for row in rows]
+
+
+def artifacts_of(db: sqlite3.Connection, task_id: str) -> Iterator[tuple[str, str, str]]:
+    """Id, recorded hash and text of every artifact of a task and of all below it, in order of their ids."""
+    yield from db.execute(
+        f"{_BELOW} SELECT id, sha256, body FROM artifacts WHERE task IN (SELECT id FROM below) ORDER BY id", (task_id,)
+    )
+
+
+def lines(db: sqlite3.Connection, task_id: str | None = None) -> Iterator[str]:
+    """Events as lines of JSON, all or those of a task tree with its messages, in the documented form (docs/audit.md).
+
+    `data` is written so that the hash of the chain can be computed again from the line and the hash before it.
+    """
+    scope, args = "", tuple[str, ...]()
+    columns = "seq, at, kind, task, role, actor, data, hash"
+    if task_id is not None:
+        args = (task_id,)
+        scope = (
+            " WHERE task IN (SELECT id FROM below) OR (kind = 'message.filed' AND json_extract(data, '$.id') IN"
+            " (SELECT id FROM messages WHERE task IN (SELECT id FROM below)))"
+        )
+    prefix = "" if task_id is None else f"{_BELOW} "
+    for seq, at, kind, task, role, actor, data, digest in db.execute(
+        f"{prefix}SELECT {columns} FROM events{scope} ORDER BY seq", args
+    ):
+        line = {"seq": seq, "at": at, "kind": kind, "task": task, "role": role, "actor": actor}
+        yield json.dumps(line | {"data": json.loads(data), "hash": digest}, ensure_ascii=True, separators=(",", ":"))
+
+
+def _read(row: tuple[Any, ...]) -> RecordedFile:
+    message, direction, verdict, name, path, sha256, size, reason, at = row
+    said = None if reason is None else json.loads(reason)
+    return RecordedFile(message, direction, verdict, name, path, sha256, size, said, at)

@@ -1,0 +1,180 @@
+"""Opening the database of a workspace: only the one that belongs there, only if it is sound, and never a new one in
+the place of one that is gone.
+
+Beside the database lies a mark, `mailboxd.db.id`, with the id that the database bears (`meta.uuid`). Mark without
+database: it was deleted. A mark that names another: it was exchanged. A restored backup bears the id that it had; one
+that `mailboxd rebuild` made bears none, and is given that of the mark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+from mailboxd.errors import DamagedError, UnavailableError, WorldError
+from mailboxd.store.db import connect, migrations, require_file, schema_version, worlds_errors
+from mailboxd.store.place import Place
+from mailboxd.store.store import Store
+from mailboxd.store.whole import back_up, settle
+
+_UUID = "uuid"
+_FORM = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def mark_of(database: Path) -> Path:
+    """The file that says which database belongs here."""
+    return database.with_name(f"{database.name}.id")
+
+
+def open_workspace(database: Path, now: str, *, thorough: bool = False) -> Store:
+    """The database of a workspace, made if there was none, migrated if it is of an older program (after a backup).
+
+    `thorough`: every page is read first. Raises DamagedError when it is damaged, gone or another one, with what to do;
+    other WorldErrors when the disk refuses, a lock stays or it is newer than this program.
+    """
+    require_file(database)
+    mark = mark_of(database)
+    expected = _read_mark(mark)
+    if database.exists() and database.stat().st_size:
+        _prepare(database, expected, thorough=thorough)
+    elif expected:
+        what = "is empty" if database.exists() else "is gone"
+        raise DamagedError(f"{database}: the database {what}, and there was one (says {mark.name}). {_how(database)}")
+    store = Store.open(database, now)
+    try:
+        with worlds_errors(store.db):
+            known = store.meta(_UUID)
+            if known is None:
+                with store.transaction():
+                    known = store.meta(_UUID) or expected or str(uuid4())
+                    store.set_meta(_UUID, known)
+        if not expected:
+            _write_mark(mark, known)
+        store.place = Place.of(database)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _prepare(database: Path, expected: str, *, thorough: bool) -> None:
+    """What has to be known, and done, before anything is written to a database that is there."""
+    _require(database, _own_uuid(database), expected)
+    try:
+        with closing(connect(database, read_only=True)) as db:
+            version = schema_version(db)
+            if expected and not version:
+                raise DamagedError(f"{database}: there is nothing in the database, and there was (says its mark)")
+            with worlds_errors(db):
+                known = _uuid(db) if version else None
+                found = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")] if thorough else ["ok"]
+            if found != ["ok"]:
+                raise DamagedError(f"{database}: the database is damaged: {'; '.join(found)}")
+    except DamagedError as error:
+        raise DamagedError(f"{error}. {_put_aside(database)} {_how(database)}") from error
+    _require(database, known, expected)
+    if 0 < version < len(migrations()):
+        _keep(database, version)
+
+
+def _require(database: Path, known: str | None, expected: str) -> None:
+    if expected and known not in (None, expected):
+        mark = mark_of(database)
+        logs = f"{database.name}-wal and {database.name}-shm"  # whose they are, nothing in them says
+        raise DamagedError(
+            f"{database}: this is another workspace's database: it is {known}, {mark.name} says {expected}. Put the "
+            f"right one in its place, without the {logs} of this one, or, if this one is right, delete {mark}, and "
+            f"{logs} if they are of the one that lay here before"
+        )
+
+
+def _own_uuid(database: Path) -> str | None:
+    """The id in the file itself, without its -wal: that may be the log of the database that lay there before."""
+    try:
+        with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+            found = _uuid(db)
+            return found if found and _FORM.fullmatch(found) else None
+    except sqlite3.Error:
+        return None  # it says nothing of itself until its log is read
+
+
+def _uuid(db: sqlite3.Connection) -> str | None:
+    row = db.execute("SELECT value FROM meta WHERE name = ?", (_UUID,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _keep(database: Path, version: int) -> None:
+    """A copy of an older database before it is migrated; one that an interrupted migration left is made again."""
+    copy = database.with_name(f"{database.name}.schema-{version}")
+    copy.unlink(missing_ok=True)
+    try:
+        back_up(database, copy)
+    except UnavailableError as error:
+        raise WorldError(f"the database cannot be migrated without a backup: {error}") from error
+
+
+def _put_aside(database: Path) -> str:
+    """Copy what is there, once for the same bytes; a sentence about it."""
+    try:
+        with database.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+        kept = database.with_name(f"{database.name}.damaged-{digest}")
+        if not kept.exists():
+            for ending in ("-wal", ""):  # the database last: once it is there the copy is complete
+                source = Path(f"{database}{ending}")
+                if source.exists() and source.stat().st_size:
+                    hidden = kept.with_name(f".{kept.name}.tmp")
+                    shutil.copyfile(source, hidden)
+                    hidden.chmod(0o600)
+                    settle(hidden)
+                    hidden.replace(f"{kept}{ending}")
+    except OSError as error:
+        return f"It could not be copied aside: {error.strerror}."
+    return f"A copy of it is kept as {kept.name}."
+
+
+def _how(database: Path) -> str:
+    """What a person can do, in the order in which it should be tried."""
+    root = database.parent.parent
+    return (
+        "Nothing is made anew by itself. To go on, one of: "
+        f"(1) put a copy by `mailboxd backup` in the place of {database} and delete {database.name}-wal and "
+        f"{database.name}-shm beside it; "
+        f"(2) `mailboxd -w {root} rebuild --replace` makes it again from archive/, outbox/ and tasks/; "
+        f"(3) to begin with nothing, move {database.name}* out of {database.parent}. "
+        "Then `mailboxd audit verify`"
+    )
+
+
+def _read_mark(mark: Path) -> str:
+    try:
+        fd = os.open(mark, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # nor waits for a pipe
+        try:
+            return os.read(fd, 64).decode("ascii", "replace").strip()
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise WorldError(f"{mark}: cannot be read: {error.strerror}") from error
+
+
+def _write_mark(mark: Path, uuid: str) -> None:
+    hidden = mark.with_name(f".{mark.name}.tmp")
+    try:
+        fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(fd, f"{uuid}\n".encode("ascii"))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        hidden.replace(mark)
+        settle(mark.parent)
+    except OSError as error:
+        raise WorldError(f"{mark}: cannot be written: {error.strerror}") from error

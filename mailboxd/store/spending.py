@@ -1,0 +1,51 @@
+"""From events to tables, as `projection`: what turns cost, up the tree, and how the breakers of agents stand."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from mailboxd.core.budget import tokens
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.usage import Usage
+from mailboxd.core.wire import from_json
+from mailboxd.store.trees import ABOVE
+
+
+def usage_recorded(db: sqlite3.Connection, _seq: int, event: Event) -> None:
+    """A turn ended, or a peer says what it used: on the account of the task and of all above it."""
+    data = event.data
+    usage = from_json(Usage, data["usage"])
+    if event.task is not None:
+        db.execute(
+            f"UPDATE tasks SET spent_tokens = spent_tokens + ?2, spent_usd = spent_usd + ?3 WHERE id IN"
+            f" ({ABOVE.replace('?', '?1')} SELECT id FROM above)",
+            (event.task, tokens(usage), usage.cost_usd or 0.0),
+        )
+    if event.kind is Kind.TURN_ENDED:
+        if event.task is not None and data["ran"]:
+            db.execute("UPDATE tasks SET turns = turns + 1 WHERE id = ?", (event.task,))
+        _count_fault(db, data)
+
+
+def _count_fault(db: sqlite3.Connection, data: Mapping[str, Any]) -> None:
+    agent = data["agent"].lower()
+    if data["fault"]:
+        db.execute(
+            "INSERT INTO breakers VALUES (?1, 'closed', 1, 0, NULL, ?2)"
+            " ON CONFLICT (agent) DO UPDATE SET failures = failures + 1, reason = ?2",
+            (agent, data["said"]),
+        )
+    elif data["outcome"] == "succeeded":
+        db.execute("UPDATE breakers SET failures = 0 WHERE agent = ?", (agent,))
+
+
+def breaker_moved(db: sqlite3.Connection, _seq: int, event: Event) -> None:
+    data = event.data
+    state = data["state"]
+    db.execute(
+        "UPDATE breakers SET state = ?, until = ?, times = ?, reason = ?, failures = CASE ? WHEN 'closed' THEN 0"
+        " ELSE failures END WHERE agent = ?",
+        (state, data["until"], data["times"], data["reason"], state, data["agent"]),
+    )

@@ -1,0 +1,14 @@
+"""Pieces of SQL that walk a tree of tasks, up or down."""
+
+from __future__ import annotations
+
+ABOVE = (
+    "WITH RECURSIVE above (id, parent) AS (SELECT id, parent FROM tasks WHERE id = ?"
+    " UNION ALL SELECT t.id, t.parent FROM above a JOIN tasks t ON t.id = a.parent)"
+)
+"""The task and all that it is below; its parameter is the task's id."""
+HELD = (
+    "(WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE held <> '' UNION ALL"
+    " SELECT t.id FROM below b JOIN tasks t ON t.parent = b.id) SELECT id FROM below)"
+)
+"""The tasks that the operator has to let go on, with all below them. Costs nothing while there is none."""

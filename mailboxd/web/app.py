@@ -1,0 +1,295 @@
+"""The addresses of the page, and who may open them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from mailboxd.core.terms import Phase, is_id
+from mailboxd.errors import MailboxdError, PlanError, Refused, UnavailableError
+from mailboxd.loopback import Ending
+from mailboxd.store.browse import Filter, named
+from mailboxd.web import cookies, stream
+from mailboxd.web.acts import Acting, Form
+from mailboxd.web.cookies import session_of
+from mailboxd.web.finding import search
+from mailboxd.web.places import Place
+from mailboxd.web.reading import Desk
+from mailboxd.web.sessions import Sessions, form_token, is_form_token
+from mailboxd.web.views import Views, static
+
+_FIELDS = 20
+_UPLOAD_SECONDS = 30.0
+_FURTHEST = 10_000
+_log = logging.getLogger("mailboxd")
+
+Values = dict[str, Any]
+Page = Callable[[Request], Response]
+
+
+@dataclass(slots=True)
+class Site:
+    """Everything that the addresses need. Pages run in threads, streams in the event loop."""
+
+    desk: Desk
+    acting: Acting
+    sessions: Sessions
+    ending: Ending = field(default_factory=Ending)
+    views: Views = field(default_factory=Views)
+    files: dict[str, tuple[bytes, str]] = field(default_factory=static)
+    watch: stream.Watch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = stream.Watch(self.desk.clock)
+
+    def application(self) -> Starlette:
+        pages: list[tuple[str, Page]] = [
+            ("/", self.overview),
+            ("/search", self.search),
+            ("/w/{key}", self.workspace),
+            ("/w/{key}/messages", self.messages),
+            ("/w/{key}/m/{message}", self.message),
+            ("/w/{key}/a/{approval}", self.approval),
+            ("/w/{key}/t/{task}", self.task),
+            ("/w/{key}/t/{task}/children", self.children),
+        ]
+        forms: list[tuple[str, Callable[[Request, Form], Response]]] = [
+            ("/w/{key}/a/{approval}", self.decide),
+            ("/w/{key}/t/{task}", self.order),
+            ("/leave", self.leave),
+        ]
+        routes = [Route(path, self._page(page), methods=["GET"]) for path, page in pages]
+        routes += [Route(path, self._form(form), methods=["POST"]) for path, form in forms]
+        routes += [
+            Route("/enter", self.enter, methods=["GET"]),
+            Route("/static/{name}", self.static, methods=["GET"]),
+            Route("/stream", self.stream, methods=["GET"]),
+        ]
+        return Starlette(routes=routes, exception_handlers={404: self._nothing, 405: self._nothing})
+
+    # ---------------------------------------------------------------- pages
+
+    def overview(self, request: Request) -> Response:
+        return self._answer(request, "overview.html", {"places": self.desk.overview()}, live=self.desk.places.all())
+
+    def workspace(self, request: Request) -> Response:
+        place, asked = self._place(request), request.query_params
+        wanted = Filter(
+            phase=asked.get("phase", "") if asked.get("phase", "") in set(Phase) else "",
+            agent=asked.get("agent", "") if is_id(asked.get("agent", "")) else "",
+            words=asked.get("q", "")[:200],
+            children=asked.get("children") == "1",
+        )
+        return self._list(request, place, wanted)
+
+    def children(self, request: Request) -> Response:
+        place, name = self._place(request), request.path_params["task"]
+        phase = request.query_params.get("phase", "")
+        with self.desk.report(place) as report:
+            task_id = named(report, name)
+        if task_id is None:
+            raise UnavailableError(f"there is no task {ascii(name)[:100]}")
+        wanted = Filter(parent=task_id, phase=phase if phase in set(Phase) else "")
+        return self._list(request, place, wanted, above=name)
+
+    def _list(self, request: Request, place: Place, wanted: Filter, above: str = "") -> Response:
+        found = self.desk.workspace(place, wanted, _number(request.query_params.get("page", "1")))
+        asked = {"phase": wanted.phase, "agent": wanted.agent, "q": wanted.words, "children": "1" * wanted.children}
+        shown = found | {"filter": wanted, "parent": above, "query": _query(asked)}
+        return self._answer(request, "workspace.html", shown, live=[place])
+
+    def task(self, request: Request) -> Response:
+        place = self._place(request)
+        found = self.desk.task(place, request.path_params["task"])
+        return self._answer(request, "task.html", {"place": self._named(place), "task": found}, live=[place])
+
+    def approval(self, request: Request) -> Response:
+        place = self._place(request)
+        found = self.desk.approval(place, request.path_params["approval"])
+        return self._answer(request, "approval.html", {"place": self._named(place), "row": found}, live=[place])
+
+    def messages(self, request: Request) -> Response:
+        place, asked = self._place(request), request.query_params
+        verdict = "rejected" if asked.get("verdict") == "rejected" else ""
+        found = self.desk.messages(place, verdict, _number(asked.get("page", "1")))
+        shown = found | {"place": self._named(place), "query": _query({"verdict": verdict})}
+        return self._answer(request, "messages.html", shown, live=[place])
+
+    def message(self, request: Request) -> Response:
+        place = self._place(request)
+        found = self.desk.message(place, request.path_params["message"])
+        return self._answer(request, "message.html", {"place": self._named(place), "row": found})
+
+    def search(self, request: Request) -> Response:
+        asked = request.query_params
+        words, kind, key = asked.get("q", "")[:200], asked.get("type", ""), asked.get("w", "")
+        kind = kind if kind in ("message", "result", "event") else ""
+        places = [place for place in self.desk.places.all() if key in ("", place.key)]
+        found = search(places, words, kind) if words.strip() else {"hits": [], "troubles": []}
+        shown = found | {"words": words, "kind": kind, "key": key, "all": [self._named(p) for p in places]}
+        return self._answer(request, "search.html", shown)
+
+    # ---------------------------------------------------------------- forms
+
+    def decide(self, request: Request, form: Form) -> Response:
+        place, approval = self._place(request), request.path_params["approval"]
+        done = self.acting.decide(place, approval, form)
+        return _go(f"/w/{place.key}/a/{approval}?done={done}")
+
+    def order(self, request: Request, form: Form) -> Response:
+        place, task = self._place(request), request.path_params["task"]
+        done = self.acting.order(place, task, form)
+        return _go(f"/w/{place.key}/t/{task}?done={done}")
+
+    def leave(self, request: Request, _form: Form) -> Response:
+        self.sessions.leave(session_of(request))
+        gone = _go("/")
+        cookies.take(gone)
+        return gone
+
+    # ---------------------------------------------------------------- everything else
+
+    def enter(self, request: Request) -> Response:
+        """A link of `mailboxd web`: good once."""
+        session = self.sessions.enter(request.query_params.get("token", "")[:200])
+        if session is None:
+            return self._closed("This link is not good any more: each is good once, and for an hour.")
+        inside = _go("/")
+        cookies.give(inside, session)
+        return inside
+
+    def static(self, request: Request) -> Response:
+        found = self.files.get(request.path_params["name"])
+        if found is None:
+            return PlainTextResponse("there is nothing here\n", 404)
+        return Response(found[0], media_type=found[1])
+
+    async def stream(self, request: Request) -> Response:
+        if not await run_in_threadpool(self.sessions.is_open, session_of(request)):
+            return PlainTextResponse("there is nothing here\n", 401)
+        if self.watch.streams >= stream.MOST:
+            return PlainTextResponse("there are too many streams; look again now and then\n", 503)
+        keys = request.query_params.getlist("w")
+        places = [place for place in self.desk.places.all() if not keys or place.key in keys]
+        return StreamingResponse(self._stream(places), media_type="text/event-stream")
+
+    async def _stream(self, places: list[Place]) -> Any:
+        self.watch.streams += 1
+        try:
+            async for event in stream.changes(self.watch, places, self.ending):
+                yield event
+        finally:
+            self.watch.streams -= 1
+
+    # ---------------------------------------------------------------- inside
+
+    def _page(self, page: Page) -> Page:
+        def answer(request: Request) -> Response:
+            if not self._is_inside(request):
+                return self._closed()
+            return self._tried(request, lambda: page(request))
+
+        return answer
+
+    def _form(self, act: Callable[[Request, Form], Response]) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            form: Form = {}
+            with suppress(TimeoutError, ValueError):
+                async with asyncio.timeout(_UPLOAD_SECONDS):
+                    body = await request.body()
+                form = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS))
+            return await run_in_threadpool(self._acted, request, form, act)
+
+        return answer
+
+    def _acted(self, request: Request, form: Form, act: Callable[[Request, Form], Response]) -> Response:
+        if not self._is_inside(request):
+            return self._closed()
+        if not is_form_token(session_of(request), form.get("form", "")):
+            return self._error(request, 403, "The form is not one of this session. Open the page again.")
+        return self._tried(request, lambda: act(request, form))
+
+    def _tried(self, request: Request, act: Callable[[], Response]) -> Response:
+        try:
+            return act()
+        except UnavailableError as error:
+            return self._error(request, 404, str(error))
+        except (Refused, PlanError) as refusal:
+            return self._error(request, 409, str(refusal))
+        except MailboxdError as error:
+            _log.error("a page could not be shown: %s", error)
+            return self._error(request, 503, str(error))
+        except Exception:
+            _log.exception("a bug of mailboxd: a page could not be made; please report this")
+            return self._error(request, 500, "A bug of mailboxd; its log has the details.")
+
+    def _is_inside(self, request: Request) -> bool:
+        session = session_of(request)
+        try:
+            return session != "" and self.sessions.is_open(session)
+        except MailboxdError as error:
+            _log.error("no session can be checked: %s", error)
+            return False
+
+    def _place(self, request: Request) -> Place:
+        place = self.desk.places.find(request.path_params["key"])
+        if place is None:
+            raise UnavailableError("there is no such workspace (any more)")
+        return place
+
+    def _named(self, place: Place) -> Values:
+        return {
+            "key": place.key,
+            "name": place.ws.root.name,
+            "path": place.path,
+            "agent": self.desk.places.agent(place),
+        }
+
+    def _answer(
+        self, request: Request, template: str, values: Values, *, live: list[Place] | None = None, status: int = 200
+    ) -> Response:
+        session = session_of(request)
+        shared = {
+            "now": self.desk.clock.now(),
+            "form_token": form_token(session),
+            "inside": True,
+            "done": request.query_params.get("done", ""),
+            "stream": "/stream?" + "&".join(f"w={place.key}" for place in live) if live else "",
+        }
+        return HTMLResponse(self.views.render(template, shared | values), status)
+
+    def _error(self, request: Request, status: int, text: str) -> Response:
+        return self._answer(request, "error.html", {"text": text, "status": status}, status=status)
+
+    def _closed(self, text: str = "") -> Response:
+        shown = {"inside": False, "text": text, **dict.fromkeys(("now", "done", "stream", "form_token"), "")}
+        return HTMLResponse(self.views.render("closed.html", shown), 401)
+
+    async def _nothing(self, request: Request, _error: Exception) -> Response:
+        if not await run_in_threadpool(self._is_inside, request):
+            return self._closed()
+        return self._error(request, 404, "There is nothing here.")
+
+
+def _number(text: str) -> int:
+    return min(max(int(text), 1), _FURTHEST) if text.isascii() and text.isdecimal() and len(text) < 9 else 1
+
+
+def _query(asked: Mapping[str, str]) -> str:
+    """What is asked, for a link to another page of it."""
+    return urlencode({name: value for name, value in asked.items() if value}) + "&" * any(asked.values())
+
+
+def _go(address: str) -> RedirectResponse:
+    return RedirectResponse(address, 303)

@@ -1,0 +1,50 @@
+"""Files in outbox/ whose bytes the database has too: written at once, synced later, written again after a power cut."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+
+from mailboxd.workspace import syncing
+from mailboxd.workspace.files import directory, holds, look, open_regular, publish, replace, world_errors
+from mailboxd.workspace.layout import Workspace
+
+_MANY = 8
+"""Files from which on the file system is synced as a whole, which also waits for what others have written to it."""
+
+
+def put(ws: Workspace, name: str, raw: bytes) -> None:
+    """Make a file appear whole, not yet durable; nothing to do if it is there. Raises WorldError.
+
+    A file of that name with other bytes is not ours: it is left as it is.
+    """
+    with world_errors(f"write mailbox/outbox/{name}"), directory(ws.root, "mailbox", "outbox") as fd:
+        if look(fd, name) is None:
+            publish(fd, name, raw, durable=False)
+        elif not holds(fd, name, raw):
+            raise OSError(errno.EEXIST, "another file of that name lies there; move it away")
+
+
+def sync(ws: Workspace, names: Iterable[str]) -> None:
+    """Make files durable that `put` wrote. Raises WorldError: then nothing is known of any of them."""
+    names = list(names)
+    if not names:
+        return
+    with world_errors("sync mailbox/outbox"), directory(ws.root, "mailbox", "outbox") as fd:
+        if len(names) >= _MANY and syncing.sync_reports_errors():
+            syncing.sync_file_system(fd)
+            return
+        for name in names:
+            if (file := open_regular(fd, name)) is not None:
+                try:
+                    os.fsync(file)
+                finally:
+                    os.close(file)
+        os.fsync(fd)
+
+
+def restore(ws: Workspace, name: str, raw: bytes) -> None:
+    """Make a file durable as it was put, whatever became of it. Raises WorldError."""
+    with world_errors(f"restore mailbox/outbox/{name}"), directory(ws.root, "mailbox", "outbox") as fd:
+        replace(fd, name, raw, lambda: True)

@@ -1,0 +1,111 @@
+"""The daemon's side: the directory, the environment, and what is made of what a turn has left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.agents.acp import notes, transport
+from mailboxd.agents.callfiles import Exit
+from mailboxd.core.outcomes import Failed, Made, Succeeded, Unknown
+from mailboxd.errors import ConfigError
+
+
+def test_a_harness_sees_what_is_named_and_little_else() -> None:
+    ours = {"PATH": "/bin", "HOME": "/h", "SECRET": "x", "KEY": "k", "PYTHONPATH": "/p", "OPENCLAW_STATE_DIR": "/s"}
+    assert transport.environment(ours, ["KEY", "NOT_SET"]) == {"HOME": "/h", "PATH": "/bin", "KEY": "k"}
+
+
+def test_it_works_in_a_directory_of_the_workspace_or_nowhere(tmp_path: Path) -> None:
+    root = tmp_path.resolve() / "ws"
+    (root / "src").mkdir(parents=True)
+    (root / "file").touch()
+    (root / "out").symlink_to("/etc")
+    (root / "within").symlink_to("src")
+    assert transport.directory(root, "") == str(root)
+    assert transport.directory(root, "src") == transport.directory(root, "within") == str(root / "src")
+    for elsewhere in ("out", "file", "missing"):
+        with pytest.raises(OSError):  # noqa: PT011 - the three have different texts
+            transport.directory(root, elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("left", "made"),
+    [
+        (None, ()),
+        ({"files": [], "diff": "", "refused": []}, ()),
+        ({"files": ["a"], "diff": "+x\x00", "refused": []}, (Made("diff", "+x\ufffd", "1 files changed: a"),)),
+        ({"files": ["a", 5, None], "diff": ""}, (Made("diff", "a\n\n", "3 files changed: a, , "),)),
+        ({"refused": ["make (rejected)"]}, (Made("other", "make (rejected)", "1 permissions were not given"),)),
+        ({"files": "x", "refused": {"a": 1}}, ()),
+    ],
+)  # fmt: skip
+def test_what_a_turn_has_left_is_read_with_distrust(tmp_path: Path, left: Any, made: tuple[Made, ...]) -> None:
+    if left is not None:
+        notes.write(tmp_path, notes.CHANGES, left)
+    assert transport.made(tmp_path) == made
+
+
+@pytest.mark.parametrize(
+    ("note", "session"),
+    [
+        ({"session": "s", "loads": True}, "s"),
+        ({"session": "s", "loads": False}, None),
+        ({"session": "", "loads": True}, None),
+        ({"session": 5, "loads": True}, None),
+        ([], None),
+    ],
+)
+def test_the_session_that_can_be_asked(tmp_path: Path, note: Any, session: str | None) -> None:
+    (tmp_path / notes.SESSION).write_text(json.dumps(note))
+    assert transport.session(tmp_path) == session
+
+
+def said(text: str) -> Exit:
+    value = {"status": "ok", "result": {"payloads": [{"text": text}], "meta": {"stopReason": "stop"}}}
+    return Exit(0, json.dumps(value).encode())
+
+
+def test_what_it_says_of_a_lost_turn() -> None:
+    finished = transport.told(said("The result."), "cut off")
+    assert isinstance(finished, Succeeded)
+    assert finished.text == "The result."
+    for words in ("NOT FINISHED\nhalf", "**NOT FINISHED**", "`NOT FINISHED`: half"):
+        half = transport.told(said(words), "cut off")
+        assert isinstance(half, Failed)
+        assert half.error.startswith("cut off. Its harness says: ")
+    for nothing in (Exit(1, b"{}"), Exit(-9, b""), said("")):
+        assert transport.told(nothing, "cut off") == Unknown(
+            "cut off; asked again, its harness could not say", looked_up=True
+        )
+
+
+@pytest.mark.parametrize("wrong", [b"", b"{", b"[1]", b"5", b'{"a": ' * 100_000, b"x" * (notes.CAP + 1)])
+def test_a_note_that_is_none_is_none(tmp_path: Path, wrong: bytes) -> None:
+    (tmp_path / "n.json").write_bytes(wrong)
+    assert notes.read(tmp_path, "n.json") is None
+
+
+def test_a_note_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("{}")
+    (tmp_path / "n.json").symlink_to("real")
+    assert notes.read(tmp_path, "n.json") is None
+    notes.write(tmp_path, "n.json", {"a": 1})
+    assert (tmp_path / "real").read_text() == "{}"
+    assert notes.read(tmp_path, "n.json") == {"a": 1}
+
+
+def test_questions_are_found_by_their_names_alone(tmp_path: Path) -> None:
+    for name in ("permission-1.json", "permission-12.json", "permission-1.answer.json", "permission-0.json", "x.json"):
+        (tmp_path / name).touch()
+    assert sorted(notes.questions(tmp_path)) == [1, 12]
+
+
+def test_without_the_library_the_daemon_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport.require_extra()
+    monkeypatch.setattr(transport, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'mailboxd\[acp\]'"):
+        transport.require_extra()

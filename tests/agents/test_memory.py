@@ -1,0 +1,56 @@
+"""How much memory there is, from files as the kernel writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mailboxd.agents.memory import available
+
+GIB = 1 << 30
+
+
+def machine(root: Path, *, free: int | None = 4 * GIB, cgroup: str = "0::/user.slice/mailboxd.service\n") -> Path:
+    (root / "proc/self").mkdir(parents=True)
+    if free is not None:
+        (root / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable:    {free // 1024} kB\nBuffers: 1 kB\n")
+    (root / "proc/self/cgroup").write_text(cgroup)
+    return root
+
+
+def group(root: Path, path: str, limit: str, used: int, cache: int = 0) -> None:
+    where = root / "sys/fs/cgroup" / path
+    where.mkdir(parents=True, exist_ok=True)
+    (where / "memory.max").write_text(f"{limit}\n")
+    (where / "memory.current").write_text(f"{used}\n")
+    (where / "memory.stat").write_text(f"anon 5\ninactive_file {cache}\n")
+
+
+def test_without_a_limit_it_is_what_the_machine_has(tmp_path: Path) -> None:
+    machine(tmp_path)
+    group(tmp_path, "user.slice/mailboxd.service", "max", GIB)
+    assert available(tmp_path) == 4 * GIB
+
+
+def test_the_narrowest_cgroup_counts_and_its_file_cache_is_free(tmp_path: Path) -> None:
+    machine(tmp_path)
+    group(tmp_path, "user.slice/mailboxd.service", str(2 * GIB), GIB, cache=GIB // 4)
+    assert available(tmp_path) == GIB + GIB // 4
+    group(tmp_path, "user.slice", str(GIB), GIB - 5)
+    assert available(tmp_path) == 5
+
+
+def test_a_cgroup_over_its_limit_has_nothing_left(tmp_path: Path) -> None:
+    machine(tmp_path)
+    group(tmp_path, "user.slice/mailboxd.service", "100", 200)
+    assert available(tmp_path) == 0
+
+
+@pytest.mark.parametrize("cgroup", ["", "4:memory:/old\n", "0::/../outside\n", "nonsense"])
+def test_what_cannot_be_read_limits_nothing(tmp_path: Path, cgroup: str) -> None:
+    assert available(machine(tmp_path, free=None, cgroup=cgroup)) is None
+
+
+def test_this_machine_has_memory() -> None:
+    assert (available() or 0) > 0

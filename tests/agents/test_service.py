@@ -1,0 +1,89 @@
+"""A program beside the daemon: real processes, which come back when they die and go when nobody holds them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mailboxd.agents import service
+from mailboxd.agents.service import Service
+from tests.e2e.support import eventually
+
+LIVES = """
+import os, sys
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+sys.stdin.read()
+with open(sys.argv[1], "a") as file:
+    file.write("read the end\\n")
+"""
+DIES = LIVES.replace("sys.stdin.read()", "sys.exit(3)")
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "PAUSES", (0.01, 0.01, 0.01))
+
+
+@pytest.fixture
+def said(tmp_path: Path) -> Path:
+    return tmp_path / "said"
+
+
+def lines(said: Path) -> list[str]:
+    return said.read_text().split("\n")[:-1] if said.exists() else []
+
+
+@pytest.fixture
+def started(said: Path) -> Iterator[Service]:
+    made = Service("lives", [sys.executable, "-c", LIVES, str(said)], os.environ)
+    eventually(lambda: lines(said))
+    yield made
+    made.stop()
+
+
+def test_what_is_killed_comes_back(started: Service, said: Path) -> None:
+    os.kill(int(lines(said)[0]), signal.SIGKILL)
+    eventually(lambda: len(lines(said)) == 2)
+    assert started.is_watched
+
+
+def test_what_dies_at_once_is_tried_again_and_again(said: Path) -> None:
+    dies = Service("dies", [sys.executable, "-c", DIES, str(said)], os.environ)
+    eventually(lambda: len(lines(said)) > 3)
+    dies.stop()
+    assert not dies.is_watched
+
+
+def test_stop_ends_it_and_it_stays_ended(started: Service, said: Path) -> None:
+    [pid] = lines(said)
+    started.stop()
+    assert not started.is_watched
+    assert not Path(f"/proc/{pid}").exists()
+    assert lines(said) == [pid]
+
+
+def test_a_program_that_is_missing_is_no_reason_to_die(caplog: pytest.LogCaptureFixture) -> None:
+    missing = Service("missing", ["/nowhere/at/all"], os.environ)
+    eventually(lambda: "cannot be started" in caplog.text)
+    missing.stop()
+    assert not missing.is_watched
+
+
+def test_it_reads_the_end_when_its_starter_is_killed(said: Path) -> None:
+    program = (
+        "import os, sys, threading\n"
+        "from mailboxd.agents.service import Service\n"
+        f"Service('lives', [sys.executable, '-c', {LIVES!r}, {str(said)!r}], os.environ)\n"
+        "threading.Event().wait()\n"
+    )
+    starter = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", program])
+    eventually(lambda: lines(said))
+    os.kill(starter, signal.SIGKILL)
+    os.waitpid(starter, 0)
+    eventually(lambda: lines(said)[1:] == ["read the end"])

@@ -1,0 +1,140 @@
+"""`mailboxd audit search`: what is found, what cannot harm, and an index that may be thrown away."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.audit.searching import moment, search
+from mailboxd.errors import Refused, UnavailableError
+from mailboxd.store.search import matching
+from mailboxd.workspace.layout import Workspace
+from tests.e2e.support import Agent, task
+
+
+def found(alpha: Agent, query: str, **said: Any) -> list[dict[str, Any]]:
+    return search(Workspace(alpha.root), query, **said)
+
+
+def test_words_of_messages_results_and_events_are_found(alpha: Agent) -> None:
+    kinds = {hit["type"] for hit in found(alpha, "result")}
+    assert kinds == {"message", "result", "event"}
+    arrived = next(hit for hit in found(alpha, "figures", kind="message", task="one") if "one.md" in hit["where"])
+    assert (arrived["status"], arrived["phase"]) == ("done", "completed")
+    assert "[figures]" in arrived["snippet"]
+    assert found(alpha, '"net revenue"', kind="message")
+    assert not found(alpha, '"revenue net"')
+    assert found(alpha, "reven*")
+    assert not found(alpha, "zebra")
+
+
+@pytest.mark.parametrize(
+    ("said", "tasks"),
+    [
+        ({"task": "two"}, {"two", "two.figures", "two.text"}),
+        ({"task": "two.text"}, {"two.text"}),
+        ({"agent": "beta", "kind": "result"}, {"two.figures"}),
+        ({"agent": "BETA", "kind": "result"}, {"two.figures"}),
+        ({"status": "failed"}, set()),
+        ({"status": "done", "kind": "result"}, {"one", "two", "two.figures", "two.text"}),
+        ({"until": "2020-01-01"}, set()),
+        ({"since": "2020-01-01", "kind": "result"}, {"one", "two", "two.figures", "two.text"}),
+        ({"limit": 1, "task": "one"}, {"one"}),
+    ],
+)
+def test_what_is_asked_for_narrows_it(alpha: Agent, said: dict[str, Any], tasks: set[str]) -> None:
+    assert {hit["task"] for hit in found(alpha, "result", **said)} == tasks
+
+
+HOSTILE = [
+    '"',
+    "'",
+    "a OR",
+    "NEAR(",
+    "* *",
+    "x:y",
+    "-",
+    '"unclosed',
+    "a AND NOT b",
+    "^a",
+    "{a b}",
+    "text:",
+    "\0",
+    ";--",
+]
+
+
+@pytest.mark.parametrize("query", HOSTILE)
+def test_no_query_is_syntax(alpha: Agent, query: str) -> None:
+    with suppress(Refused):
+        found(alpha, query)
+
+
+def test_operators_are_words() -> None:
+    assert matching('a OR "b c" d* x"y') == '"a" "OR" "b c" "d"* "x""y"'
+
+
+def test_reply_tokens_are_not_in_the_index(alpha: Agent) -> None:
+    (dispatch,) = alpha.sent("task")
+    token = dispatch.split("reply_token: ")[1].split()[0].strip("\"'")
+    assert found(alpha, "figures")
+    assert not found(alpha, token)
+    assert token.encode() not in (alpha.root / ".mailboxd" / "search.db").read_bytes()
+
+
+def test_what_is_recorded_later_is_found_later(alpha: Agent) -> None:
+    assert not found(alpha, "giraffe")
+    alpha.drop("more.md", task("more", "Count the giraffes and one giraffe"))
+    alpha.run()
+    assert found(alpha, "giraffe", task="more")
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database at all" * 500])
+def test_an_index_that_is_gone_or_damaged_is_made_again(alpha: Agent, damage: bytes) -> None:
+    before = found(alpha, "result")
+    (alpha.root / ".mailboxd" / "search.db").write_bytes(damage)
+    assert found(alpha, "result") == before
+    (alpha.root / ".mailboxd" / "search.db").unlink()
+    assert found(alpha, "result") == before
+
+
+def test_an_index_of_another_log_is_made_again(alpha: Agent) -> None:
+    assert found(alpha, "result")
+    assert alpha.call("rebuild", "--replace").returncode == 0
+    seqs = {row["seq"] for row in alpha.query("SELECT seq FROM events")}
+    assert {hit["seq"] for hit in found(alpha, "result")} <= seqs
+    assert {hit["type"] for hit in found(alpha, "result")} == {"message", "result", "event"}
+
+
+def test_the_index_is_no_part_of_the_record(alpha: Agent) -> None:
+    before = alpha.query("SELECT count(*) AS n FROM events")
+    assert alpha.call("audit", "search", "result", "--limit", "2").returncode == 0
+    assert alpha.call("audit", "search", "zebra").returncode == 1
+    assert alpha.query("SELECT count(*) AS n FROM events") == before
+    assert alpha.call("audit", "verify").returncode == 0
+    assert (alpha.root / ".mailboxd" / "search.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_without_full_text_search_it_says_so(alpha: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mailboxd.store import search as index
+
+    without = tuple(text.replace("fts5", "fts5_that_is_missing") for text in index._SCHEMA)
+    monkeypatch.setattr(index, "_SCHEMA", without)
+    with pytest.raises(UnavailableError, match=sqlite3.sqlite_version):
+        found(alpha, "result")
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "2026-11-21T08:00", "10:00", "", "2026-11-21\n"])
+def test_what_is_no_time(text: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused):
+        moment(text)
+
+
+def test_a_day_counts_as_a_whole() -> None:
+    assert moment("2026-02-28") == "2026-02-28T00:00:00.000Z"
+    assert moment("2026-02-28", past=True) == "2026-03-01T00:00:00.000Z"
+    assert moment("2026-02-28T08:00:00Z") == "2026-02-28T08:00:00.000Z"

@@ -1,0 +1,273 @@
+"""`mailboxd audit verify`: each thing that somebody may do to the evidence is named, and nothing else is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.audit.verify import Audit
+from mailboxd.progress import silent
+from mailboxd.store.log import chain
+from mailboxd.store.report import opened
+from mailboxd.workspace.layout import Workspace
+from tests.e2e.support import Agent, eventually, task
+
+
+def verify(alpha: Agent, *words: str) -> dict[str, Any]:
+    done = alpha.call("audit", "verify", "--json", *words)
+    said: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (0 if said["holds"] else 1), done.stderr
+    return said
+
+
+def tampered(alpha: Agent, *statements: str) -> None:
+    """As somebody would who opens the database: triggers off, whatever they want, triggers on."""
+    with closing(sqlite3.connect(alpha.root / ".mailboxd" / "mailboxd.db")) as db:
+        triggers = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in triggers:
+            db.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            db.execute(statement)
+        for _, sql in triggers:
+            db.execute(sql)
+        db.commit()
+
+
+def only(folder: Path, pattern: str) -> Path:
+    (found,) = folder.rglob(pattern)
+    return found
+
+
+def flip(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def mailbox(alpha: Agent, *names: str) -> Path:
+    return alpha.root.joinpath("mailbox", *names)
+
+
+# ---------------------------------------------------------------- what is done to it, and what is said
+
+
+def a_byte_of_an_archived_file(alpha: Agent) -> None:
+    flip(only(mailbox(alpha, "archive"), "two.md"))
+
+
+def an_archived_file_is_gone(alpha: Agent) -> None:
+    only(mailbox(alpha, "archive"), "one.md").unlink()
+
+
+def an_archived_file_is_a_link(alpha: Agent) -> None:
+    path = only(mailbox(alpha, "archive"), "one.md")
+    path.rename(alpha.root / "elsewhere.md")
+    path.symlink_to(alpha.root / "elsewhere.md")
+
+
+def a_file_that_nobody_recorded(alpha: Agent) -> None:
+    only(mailbox(alpha, "archive"), "one.md").with_name("planted.md").write_text(task("planted"))
+
+
+def a_byte_of_a_rejected_file(alpha: Agent) -> None:
+    flip(mailbox(alpha, "rejected", "bad.md"))
+
+
+def another_reason(alpha: Agent) -> None:
+    path = mailbox(alpha, "rejected", "bad.md.reason.json")
+    path.write_text(path.read_text().replace("unknown-type", "bad-id"))
+
+
+def no_reason(alpha: Agent) -> None:
+    mailbox(alpha, "rejected", "bad.md.reason.json").unlink()
+
+
+def a_sent_message_is_gone(alpha: Agent) -> None:
+    only(mailbox(alpha, "outbox"), "*.reply.one.md").unlink()
+
+
+def a_message_that_was_never_sent(alpha: Agent) -> None:
+    mailbox(alpha, "outbox", "forged.md").write_text(task("forged"))
+
+
+def the_last_events_are_dropped(alpha: Agent) -> None:
+    tampered(alpha, "DELETE FROM events WHERE seq > (SELECT max(seq) - 3 FROM events)")
+
+
+def an_event_in_the_middle_is_dropped(alpha: Agent) -> None:
+    tampered(alpha, "DELETE FROM events WHERE seq = 10")
+
+
+def an_event_says_something_else(alpha: Agent) -> None:
+    tampered(alpha, "UPDATE events SET actor = 'mallory' WHERE seq = 12")
+
+
+def a_row_is_changed(alpha: Agent) -> None:
+    tampered(alpha, "UPDATE tasks SET result = 'Everything is fine.' WHERE local_id = 'one'")
+
+
+def a_row_is_added(alpha: Agent) -> None:
+    tampered(alpha, "INSERT INTO dependencies SELECT a.id, b.id FROM tasks a, tasks b LIMIT 1")
+
+
+def kept_bytes_are_changed(alpha: Agent) -> None:
+    tampered(alpha, "UPDATE bodies SET raw = x'00' WHERE sha256 = (SELECT min(sha256) FROM bodies)")
+
+
+def _appended(alpha: Agent, kind: str, data: Mapping[str, object]) -> None:
+    """An event with the hash that it must have."""
+    with closing(sqlite3.connect(alpha.root / ".mailboxd" / "mailboxd.db")) as db:
+        seq, before = db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        (task_id,) = db.execute("SELECT id FROM tasks WHERE local_id = 'one'").fetchone()
+        text = json.dumps(data, separators=(",", ":"), sort_keys=True)
+        row = (seq + 1, "2026-11-21T00:00:00.000Z", kind, task_id, "operator", "mallory", text)
+        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, chain(before, row)))
+        db.commit()
+
+
+def a_forged_event(alpha: Agent) -> None:
+    changes = {"at": "2026-11-21T00:00:00.000Z", "note": "", "changes": {"result": "Mine."}}
+    _appended(alpha, "task.amended", changes)
+
+
+def an_event_of_no_kind(alpha: Agent) -> None:
+    _appended(alpha, "task.blessed", {})
+
+
+def the_log_is_written_anew(alpha: Agent) -> None:
+    """All hashes fit again, and so do the tables: only the heads know."""
+    with closing(sqlite3.connect(alpha.root / ".mailboxd" / "mailboxd.db")) as db:
+        rows = [list(row) for row in db.execute("SELECT * FROM events ORDER BY seq")]
+    before, statements = "0" * 64, []
+    for row in rows:
+        row[5] = "mallory" if row[0] == 12 else row[5]
+        before = chain(before, row[:7])
+        statements.append(f"UPDATE events SET actor = '{row[5]}', hash = '{before}' WHERE seq = {row[0]}")
+    tampered(alpha, *statements)
+
+
+def heads(alpha: Agent) -> Path:
+    return alpha.root / ".mailboxd" / "heads.jsonl"
+
+
+def the_heads_are_cut(alpha: Agent) -> None:
+    lines = heads(alpha).read_bytes().splitlines(keepends=True)
+    heads(alpha).write_bytes(b"".join(lines[:-1]))
+
+
+def the_heads_are_gone(alpha: Agent) -> None:
+    heads(alpha).unlink()
+
+
+def a_head_is_changed(alpha: Agent) -> None:
+    heads(alpha).write_text(heads(alpha).read_text().replace('"seq":', '"seq":1'))
+
+
+TAMPERINGS: dict[Callable[[Agent], None], tuple[str, str]] = {
+    a_byte_of_an_archived_file: ("files", "two.md"),
+    an_archived_file_is_gone: ("files", "one.md"),
+    an_archived_file_is_a_link: ("files", "one.md"),
+    a_file_that_nobody_recorded: ("files", "planted.md"),
+    a_byte_of_a_rejected_file: ("files", "rejected/bad.md"),
+    another_reason: ("files", "bad.md.reason.json"),
+    no_reason: ("files", "bad.md.reason.json"),
+    a_sent_message_is_gone: ("files", ".reply.one.md"),
+    a_message_that_was_never_sent: ("files", "outbox/forged.md"),
+    the_last_events_are_dropped: ("heads", "heads.jsonl line"),
+    an_event_in_the_middle_is_dropped: ("chain", "event 10"),
+    an_event_says_something_else: ("chain", "event 12"),
+    a_row_is_changed: ("tables", "tasks"),
+    a_row_is_added: ("tables", "dependencies"),
+    kept_bytes_are_changed: ("bodies", "the kept bytes"),
+    a_forged_event: ("tables", "tasks"),
+    an_event_of_no_kind: ("tables", "events"),
+    the_log_is_written_anew: ("heads", "heads.jsonl line"),
+    the_heads_are_cut: ("heads", "heads.jsonl"),
+    the_heads_are_gone: ("heads", "heads.jsonl"),
+    a_head_is_changed: ("heads", "heads.jsonl line"),
+}
+
+
+def test_nothing_is_wrong_where_nobody_meddled(alpha: Agent) -> None:
+    said = verify(alpha)
+    assert said["holds"], said
+    assert said["checked"]["files"] == said["checked"]["present"] == 6
+    assert alpha.call("history", "--verify").returncode == 0
+
+
+@pytest.mark.parametrize("tamper", TAMPERINGS, ids=lambda tamper: tamper.__name__)
+def test_what_was_done_is_named(alpha: Agent, tamper: Callable[[Agent], None]) -> None:
+    check, where = TAMPERINGS[tamper]
+    tamper(alpha)
+    with opened(alpha.root / ".mailboxd" / "mailboxd.db") as report:
+        problem = Audit(Workspace(alpha.root), report, silent).perform().finding
+    assert problem is not None
+    assert (problem.check, where in problem.where) == (check, True), problem
+    assert problem.expected
+    assert problem.remedy
+
+
+def test_the_command_says_it_and_ends_with_1(alpha: Agent) -> None:
+    a_byte_of_an_archived_file(alpha)
+    done = alpha.call("audit", "verify")
+    assert done.returncode == 1
+    assert "two.md: its bytes were changed" in done.stderr
+    assert verify(alpha)["problem"]["check"] == "files"
+
+
+@pytest.mark.slow
+def test_a_head_that_was_noted_elsewhere_catches_who_cut_everything(alpha: Agent) -> None:
+    noted = alpha.call("audit", "head").stdout.strip()
+    assert verify(alpha, "--head", noted)["holds"]
+    rebuilt = alpha.call("rebuild", "--replace")
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    assert verify(alpha)["holds"]
+    said = verify(alpha, "--head", noted)
+    assert said["problem"]["where"] == "the head that was noted elsewhere"
+    assert alpha.call("audit", "verify", "--head", "nonsense").returncode == 2
+
+
+@pytest.mark.slow
+def test_while_the_daemon_works_nothing_is_a_false_alarm(alpha: Agent) -> None:
+    alpha.start()
+    for number in range(12):
+        alpha.drop(f"more{number}.md", task(f"more{number}"))
+        assert verify(alpha)["holds"]
+    eventually(lambda: len(alpha.phases()) == 16)
+    assert verify(alpha)["holds"]
+    assert alpha.stop() == 0
+    said = verify(alpha)
+    assert said["holds"]
+    assert said["checked"]["heads"] >= 2, "one when it stopped"
+
+
+def test_each_head_follows_from_the_one_before(alpha: Agent) -> None:
+    lines = heads(alpha).read_bytes().splitlines(keepends=True)
+    assert len(lines) >= 2
+    for before, line in pairwise(lines):
+        assert json.loads(line)["before"] == hashlib.sha256(before).hexdigest()
+    assert heads(alpha).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.slow
+def test_half_a_line_that_a_crash_left_is_no_head(alpha: Agent) -> None:
+    with heads(alpha).open("ab") as file:
+        file.write(b'{"at":"2026')
+    assert verify(alpha)["holds"]
+    alpha.drop("more.md", task("more"))
+    alpha.run()
+    assert verify(alpha)["holds"]
+
+
+def test_a_quiet_restart_notes_nothing(alpha: Agent) -> None:
+    before = heads(alpha).read_bytes()
+    alpha.run()
+    assert heads(alpha).read_bytes() == before

@@ -1,0 +1,215 @@
+"""The page in a real browser: accessible, by keyboard alone, live, without JavaScript, narrow, dark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser as Chromium
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import entered
+from tests.e2e.support import PATIENCE, Company, eventually, task
+from tests.web.serve import Browser
+
+Window = Callable[..., Page]
+SLOW = 15_000 * PATIENCE
+"""Milliseconds that something may take on a crowded machine."""
+
+
+@pytest.fixture
+def window(chromium: Chromium, page_server: Browser) -> Iterator[Window]:
+    """Open a page in a window of its own; it must not complain of the content security policy, or of anything."""
+    contexts, complaints = [], list[str]()
+
+    def open_window(path: str, **settings: Any) -> Page:
+        context = entered(chromium, page_server, **settings)
+        context.set_default_timeout(SLOW)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(path)
+        return page
+
+    yield open_window
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+@pytest.fixture(scope="module")
+def paths(page_server: Browser, company: Company) -> dict[str, str]:
+    """A path of every kind of page."""
+    key = page_server.key("analyst")
+    request = company["analyst"].json("approvals")[0]["short_id"]
+    messages = page_server.get(f"/w/{key}/messages").text
+    found = re.search(rf'href="(/w/{key}/m/[^"]+)"', messages)
+    assert found
+    return {
+        "overview": "/", "workspace": f"/w/{key}", "filtered": f"/w/{key}?phase=completed&children=1",
+        "task": f"/w/{key}/t/q3", "leaf": f"/w/{key}/t/q3.report", "stuck": f"/w/{key}/t/crawl",
+        "children": f"/w/{key}/t/q3/children", "request": f"/w/{key}/a/{request}", "messages": f"/w/{key}/messages",
+        "message": found[1], "search": "/search?q=revenue", "nothing": "/w/nothing-00000000",
+    }  # fmt: skip
+
+
+KINDS = (
+    "overview", "workspace", "filtered", "task", "leaf", "stuck", "children", "request", "messages", "message",
+    "search",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_axe_finds_nothing(window: Window, paths: dict[str, str], kind: str, scheme: str) -> None:
+    page = window(paths[kind], color_scheme=scheme)
+    page.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_axe_finds_nothing_where_nobody_is_in(chromium: Chromium, page_server: Browser) -> None:
+    page = chromium.new_page()
+    page.goto(page_server.origin)
+    assert Axe().run(page).violations_count == 0
+    assert "Closed" in page.inner_text("h1")
+    page.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_wider_than_a_narrow_screen(window: Window, paths: dict[str, str], kind: str) -> None:
+    page = window(paths[kind], viewport={"width": 320, "height": 640})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    expect(page.locator("h1")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("kind", ["workspace", "filtered", "children"])
+def test_the_words_of_a_table_are_no_column_of_letters_on_a_narrow_screen(
+    window: Window, paths: dict[str, str], kind: str
+) -> None:
+    page = window(paths[kind], viewport={"width": 360, "height": 740})
+    widths = page.evaluate("[...document.querySelectorAll('td .gist')].map(e => e.getBoundingClientRect().width)")
+    assert widths
+    assert min(widths) >= 160
+
+
+def test_dark_is_dark(window: Window, paths: dict[str, str]) -> None:
+    for scheme, is_dark in (("light", False), ("dark", True)):
+        page = window(paths["task"], color_scheme=scheme)
+        paper, ink = page.evaluate(
+            "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+        )
+        assert (_brightness(paper) < _brightness(ink)) is is_dark
+
+
+def _brightness(colour: str) -> float:
+    return sum(float(part) for part in re.findall(r"[\d.]+", colour)[:3])
+
+
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(window: Window, paths: dict[str, str]) -> None:
+    page = window(paths["task"])
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    expect(page.locator(".skip")).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    seen = set()
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        where = page.evaluate(
+            "(e => [e.tagName, e.getAttribute('href') || e.name || e.textContent.slice(0, 30),"
+            " getComputedStyle(e).outlineStyle !== 'none' ||"
+            " (e.querySelector('.shape') && getComputedStyle(e.querySelector('.shape')).strokeWidth === '3px')])"
+            "(document.activeElement)"
+        )
+        if where[0] == "BODY":
+            break
+        assert where[2], where
+        seen.add((where[0], where[1]))
+    assert {"a", "SUMMARY", "BUTTON"} <= {tag for tag, _ in seen}
+    assert any(tag == "a" and "q3.report" in href for tag, href in seen)
+
+
+def test_what_is_recorded_appears_without_a_reload(window: Window, company: Company, page_server: Browser) -> None:
+    page = window(f"/w/{page_server.key('writer')}")
+    expect(page.locator("#live")).to_have_text("live")
+    page.fill("input[name=q] >> nth=1", "half a wo")
+    page.evaluate("window.same = true")
+    company["writer"].drop("live.md", task("live-update", "Appears by itself"))
+    expect(page.get_by_role("link", name="live-update", exact=True).first).to_be_visible()
+    assert page.evaluate("window.same")
+    assert page.input_value("input[name=q] >> nth=1") == "half a wo"
+
+
+def test_everything_can_be_read_and_ordered_without_javascript(
+    window: Window, paths: dict[str, str], company: Company, page_server: Browser
+) -> None:
+    writer, key = company["writer"], page_server.key("writer")
+    writer.drop("plain.md", task("without-script", "Done without JavaScript"))
+    writer.until("without-script")
+    page = window("/", java_script_enabled=False)
+    page.get_by_role("link", name="writer", exact=True).click()
+    page.get_by_role("link", name="without-script", exact=True).click()
+    expect(page.locator("h1")).to_contain_text("completed")
+    expect(page.locator("#tree svg")).to_be_visible()
+    page.get_by_text("Your orders").click()
+    page.get_by_label("Note").fill("once more")
+    page.get_by_role("button", name="Run it again").click()
+    expect(page.get_by_role("status")).to_contain_text("It runs again")
+    assert page.url.partition("?")[0].endswith(f"/w/{key}/t/without-script")
+
+
+def test_a_request_is_rejected_by_keyboard_alone(window: Window, company: Company, paths: dict[str, str]) -> None:
+    """After all that look at this request: it is decided then."""
+    analyst = company["analyst"]
+    page = window("/")
+    _tab_to(page, "1 request waits for you")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/w/analyst-*")
+    _tab_to(page, "run rsync")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/a/*")
+    assert "web.example:/srv/www/" in page.inner_text("#request")
+    _tab_to(page, "Reject", field="note")
+    page.keyboard.type("Not on a Friday.")
+    _tab_to(page, "Reject")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("Rejected")
+    (row,) = analyst.query("SELECT status, note FROM approvals")
+    assert row == {"status": "rejected", "note": "Not on a Friday."}
+
+
+def test_changes_are_requested_and_then_it_is_approved_by_keyboard_alone(
+    window: Window, company: Company, page_server: Browser
+) -> None:
+    """The order is the way of a request: sent back, asked again, approved; then what was approved is done."""
+    analyst = company["analyst"]
+    analyst.drop("announce.md", task("announce", "announce the report"))
+    for button, note, said, status in (
+        ("Request changes", "Say which quarter.", "Changes are requested", "request_changes"),
+        ("Approve", "", "Approved", "approved"),
+    ):
+        eventually(lambda: analyst.phase("announce") == "awaiting_approval", 60, analyst.last_words)
+        (waiting,) = eventually(lambda: analyst.json("approvals"), 60, analyst.last_words)
+        page = window(f"/w/{page_server.key('analyst')}/a/{waiting['short_id']}")
+        _tab_to(page, button, field="note")
+        page.keyboard.type(note)
+        _tab_to(page, button)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status")).to_contain_text(said)
+        (row,) = analyst.query("SELECT status, note FROM approvals WHERE id LIKE '%' || ?", waiting["short_id"])
+        assert (row["status"], row["note"] or "") == (status, note)
+    analyst.until("announce")
+
+
+def _tab_to(page: Page, text: str, field: str = "") -> None:
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name, said = page.evaluate("[document.activeElement.name || '', document.activeElement.textContent]")
+        if (field and name == field) or (not field and said.strip().startswith(text)):
+            return
+    raise AssertionError(f"the keyboard does not reach {field or text}")

@@ -1,0 +1,67 @@
+"""Tasks that wait for a person, and what the daemon and its runner would say of their actions."""
+
+from __future__ import annotations
+
+from mailboxd.clock import SystemClock
+from mailboxd.core.actions import Action, ActionKind, digest
+from mailboxd.core.approvals import ActionEnded, ActionPrepared, ActionStarted, Performed
+from mailboxd.core.effects import Prepare
+from mailboxd.core.inputs import NewTask
+from mailboxd.core.types import Policy, Spec
+from tests.cli.stage import Stage, task_of
+
+PUBLISH = Action(
+    "publish", ActionKind.COMMAND, action="Publish the site", argv=("make", "publish"), undo=("make", "unpublish")
+)
+TELL = Action("tell", ActionKind.MANUAL, action="Tell the team")
+
+
+def ask(stage: Stage, name: str, *actions: Action, preview: str = "make publish, in site/", at: str = "") -> list[str]:
+    """A task that has done its work and waits for a person; the ids of its approvals, in the order of the actions.
+
+    It is asked now, for a command decides by the real clock, or `at` another time.
+    """
+    stage.clock.text = at or max(stage.clock.now(), SystemClock().now())
+    with stage.engine() as engine:
+        spec = Spec(goal=name, instructions="Do it", expected_output="One line", planned_actions=actions)
+        engine.hear(None, NewTask(name, None, name, "operator", f"Do {name}", spec, Policy(backoff_base=0.0)))
+    stage.start()
+    stage.end_turn(name, "It is done.")
+    return prepare(stage, preview)
+
+
+def prepare(stage: Stage, preview: str = "make publish, in site/") -> list[str]:
+    """The daemon prepares what is ordered; the ids of the approvals."""
+    ids = []
+    with stage.engine() as engine:
+        for order in engine.store.pending(stage.clock.now(), 100):
+            if isinstance(effect := order.effect, Prepare):
+                seen = digest(effect.action)
+                gate = "builtin: lobster is not installed"
+                said = ActionPrepared(effect.approval_id, effect.action, preview, seen, gate, undoes=effect.undoes)
+                engine.hear(order.task, said)
+                engine.store.finish(order.id)
+                ids.append(effect.approval_id)
+    return ids
+
+
+def perform(stage: Stage, approval_id: str, state: Performed = Performed.DONE) -> None:
+    """The runner begins an approved action and ends it."""
+    with stage.engine() as engine:
+        row = engine.store.approval(approval_id)
+        assert row is not None
+        engine.hear(row.task, ActionStarted(row.id, row.digest))
+        engine.hear(row.task, ActionEnded(row.id, state, "exit status 0", "published"))
+
+
+def expire(stage: Stage) -> None:
+    """A day later."""
+    stage.clock.advance(90_000)
+    with stage.engine() as engine:
+        engine.tick()
+
+
+def asked(stage: Stage, name: str) -> list[str]:
+    """How the approvals of a task stand."""
+    with stage.engine() as engine:
+        return [row.status.value for row in engine.store.approvals_of(task_of(engine, name).id)]

@@ -1,0 +1,344 @@
+"""What waits for a person: listed, shown so that nothing of it can act, and decided in the person's name."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.actions import digest
+from mailboxd.core.approvals import Decision, Performed, PermissionAsked, Resolve
+from mailboxd.core.events import Role
+from mailboxd.errors import Refused
+from tests.cli.asking import PUBLISH, TELL, ask, asked, expire, perform, prepare
+from tests.cli.stage import Stage, child, make, task_of
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+def short(approval_id: str) -> str:
+    return approval_id[-6:].lower()
+
+
+# ---------------------------------------------------------------- seeing
+
+
+def test_what_waits_is_listed_with_what_exactly_for_whom_and_how_long(stage: Stage) -> None:
+    assert stage.run("approvals").output == "nothing waits for you\n"
+    one, two = ask(stage, "job", replace(PUBLISH, risk="the site is public"), TELL)
+    said = stage.run("approvals").output
+    assert f"{short(one)}  command     run make publish\n" in said
+    assert "task job, asked by operator, expires in 24 h 0 min" in said
+    assert "risk: the site is public" in said
+    assert f"{short(two)}  manual      Tell the team" in said
+    rows = stage.json("approvals")
+    assert [(row["id"], row["short_id"], row["task"], row["status"]) for row in rows] == [
+        (one, short(one), "job", "pending"),
+        (two, short(two), "job", "pending"),
+    ]
+
+
+def test_one_is_shown_with_everything_that_a_person_needs(stage: Stage) -> None:
+    action = replace(PUBLISH, verify=("make", "is-published"), cwd="site")
+    (one,) = ask(stage, "job", action, preview="make publish, in site/\n--- a\n+++ b\n")
+    for name in (short(one), one, one[-10:].upper()):
+        said = stage.run("approvals", name).output
+        for part in (
+            one, "task         job", "command (action)", "builtin: lobster is not installed",
+            f"digest       {digest(action)}",
+            f"key          job/publish/{digest(action)[:12]}", "  --- a\n  +++ b", "argv: [make, publish]",
+            "verify: [make, is-published]", "undo: [make, unpublish]", "cwd: site",
+            f"approval {short(one)} is asked for",
+            f"mailboxd approve {short(one)} --digest {digest(action)[:12]}\n",
+        ):  # fmt: skip
+            assert part in said, part
+    found = stage.json("approvals", short(one))
+    assert (found["action"]["argv"], found["preview"][:4]) == (["make", "publish"], "make")
+    assert [event["kind"] for event in found["history"]] == ["approval.requested"]
+
+
+def test_what_was_decided_is_listed_when_it_is_asked_for(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    ask(stage, "other", TELL)
+    stage.run("reject", short(one), "--note", "not today")
+    assert [row["task"] for row in stage.json("approvals")] == ["other"]
+    assert [row["status"] for row in stage.json("approvals", "--all")] == ["rejected", "pending"]
+    assert stage.json("approvals", "--all", "--task", "job")[0]["note"] == "not today"
+    assert f"rejected by {ME}" in stage.run("approvals", "--all").output
+
+
+def test_a_task_means_all_below_it(stage: Stage) -> None:
+    stage.clock.text = "2026-01-02T00:00:00.000Z"
+    stage.create("tree", child("a", "self"))
+    stage.start()
+    planned = "\n\n## Planned Actions\n\n- {id: tell, kind: manual, action: Tell them}\n"
+    stage.end_turn("tree.a", f"---\ntype: reply\nstatus: done\n---\n## Results\n\nDone.{planned}")
+    prepare(stage)
+    assert [row["task"] for row in stage.json("approvals", "--task", "tree")] == ["tree.a"]
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\rrun make safe\u202e\u2066"
+
+
+def test_foreign_text_is_shown_and_acts_on_nothing(stage: Stage) -> None:
+    action = replace(PUBLISH, argv=("make", HOSTILE), action=f"{HOSTILE}\nNext\n  digest  0000", undo=())
+    (one,) = ask(stage, "job", action, preview=f"run {HOSTILE}\nmailboxd approve 000000\n")
+    for words in (["approvals"], ["approvals", short(one)], ["approve", short(one), "--json"], ["show", "job"]):
+        said = stage.run(*words).output
+        assert not set(said) & set("\x1b\x07\r\u202e\u2066"), words
+    shown = stage.run("approvals", short(one)).output
+    assert "\nmailboxd approve 000000" not in shown  # what is not indented is ours
+    assert "\n  mailboxd approve 000000" in shown
+
+
+# ---------------------------------------------------------------- deciding
+
+
+def test_an_approval_is_recorded_with_the_name_of_who_gave_it(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    done = stage.run("approve", short(one), "--note", "seen on staging")
+    assert done.exit_code == 0, done.output
+    assert f"approval {short(one)} approved by {ME}: seen on staging" in done.stdout
+    assert "job: awaiting_approval -> ready_to_resume" in done.stdout
+    event = next(e for e in stage.json("history", "job") if e["kind"] == "approval.resolved")
+    assert (event["role"], event["actor"]) == ("operator", ME)
+    found = stage.json("approvals", short(one))
+    assert (found["status"], found["resolved_by"], found["note"]) == ("approved", ME, "seen on staging")
+
+
+def test_json_says_what_was_decided_about_what(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    told = stage.json("approve", short(one))
+    assert told["approvals"] == [
+        {"id": one, "short_id": short(one), "task": "job", "requested_action": "run make publish",
+         "digest": digest(PUBLISH), "decision": "approved", "by": ME}
+    ]  # fmt: skip
+    assert told["daemon"] == {"running": False}
+
+
+def test_what_a_person_does_by_hand_is_done_when_it_is_approved(stage: Stage) -> None:
+    (one,) = ask(stage, "job", TELL)
+    assert "job: ready_to_resume -> completed" in stage.run("approve", short(one)).stdout
+    assert stage.phase("job") == "completed"
+
+
+@pytest.mark.parametrize(
+    ("order", "phase", "status"),
+    [(["reject"], "failed", "rejected"), (["request-changes"], "execution_ready", "request_changes")],
+)
+def test_a_no_says_why(stage: Stage, order: list[str], phase: str, status: str) -> None:
+    one, _ = ask(stage, "job", PUBLISH, TELL)
+    assert stage.run(*order, short(one)).exit_code == 2
+    assert stage.run(*order, short(one), "--note", "to staging first").exit_code == 0
+    assert stage.phase("job") == phase
+    assert asked(stage, "job") == [status, "expired"]  # what was asked beside it is void
+    shown = stage.json("show", "job")
+    assert "to staging first" in shown["reason"] + shown["findings"]
+
+
+def test_several_are_approved_together_or_not_at_all(stage: Stage) -> None:
+    one, two = ask(stage, "job", PUBLISH, TELL)
+    stage.run("reject", *ask(stage, "other", TELL), "--note", "no")
+    (gone,) = [row["id"] for row in stage.json("approvals", "--all", "--task", "other")]
+    refused = stage.run("approve", short(one), short(gone))
+    assert (refused.exit_code, "(already-decided)" in refused.stderr) == (1, True)
+    assert asked(stage, "job") == ["pending", "pending"]
+    assert stage.run("approve", short(one), short(two), one).exit_code == 0
+    assert asked(stage, "job") == ["approved", "approved"]
+
+
+def test_a_digest_is_a_promise_of_what_was_seen(stage: Stage) -> None:
+    one, two = ask(stage, "job", PUBLISH, TELL)
+    wrong = stage.run("approve", short(one), "--digest", "0123456789ab")
+    assert (wrong.exit_code, "(digest-mismatch)" in wrong.stderr) == (1, True)
+    assert stage.run("approve", short(one), "--digest", "0123").exit_code == 2
+    assert stage.run("approve", short(one), short(two), "--digest", digest(PUBLISH)[:12]).exit_code == 2
+    assert asked(stage, "job") == ["pending", "pending"]
+    assert stage.run("approve", short(one), "--digest", digest(PUBLISH)[:12].upper()).exit_code == 0
+
+
+@pytest.mark.parametrize("order", [["approve"], ["reject", "--note", "x"], ["request-changes", "--note", "x"]])
+def test_it_is_decided_once(stage: Stage, order: list[str]) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    stage.run("approve", short(one))
+    again = stage.run(order[0], short(one), *order[1:])
+    if order == ["approve"]:  # the same word of the same person
+        assert again.exit_code == 0
+    else:
+        assert (again.exit_code, f"approved by {ME} already" in again.stderr) == (1, True)
+    assert asked(stage, "job") == ["approved"]
+
+
+def test_what_has_expired_is_not_approved_even_if_no_daemon_noticed(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH, at="2026-01-02T00:00:00.000Z")
+    refused = stage.run("approve", short(one))
+    assert (refused.exit_code, "(expired)" in refused.stderr) == (1, True)
+    expire(stage)
+    assert stage.phase("job") == "failed"
+    assert "nobody decided until" in stage.run("approvals", short(one)).output
+
+
+def test_an_edit_makes_the_request_void_and_it_is_asked_again(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    assert stage.run("steer", "job", "Use the new logo.").exit_code == 0
+    assert stage.run("approve", short(one)).exit_code == 1
+    assert stage.json("approvals", short(one))["void"] is True
+
+
+def test_only_who_is_named_may_decide(tmp_path: Path) -> None:
+    stage = make(tmp_path / "alpha", "approvals:\n  approvers: [kim, somebody-else]\n")
+    (one,) = ask(stage, "job", TELL)
+    refused = stage.run("approve", short(one))
+    assert (refused.exit_code, "(not-an-approver)" in refused.stderr) == (1, True)
+    assert asked(stage, "job") == ["pending"]
+    stage.ws.config.write_text(stage.ws.config.read_text().replace("somebody-else", ME))
+    assert stage.run("approve", short(one)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("actor", "role", "may"),
+    [
+        ("key:0f3a", Role.OPERATOR, True),
+        ("key:ffff", Role.OPERATOR, False),
+        ("kim", Role.OPERATOR, False),
+        ("gate", Role.LOBSTER, False),
+    ],
+)
+def test_a_key_may_be_named_and_whoever_is_not_decides_by_no_entrance(
+    tmp_path: Path, actor: str, role: Role, may: bool
+) -> None:
+    stage = make(tmp_path / "alpha", "approvals:\n  approvers: ['key:0f3a']\n")
+    (one,) = ask(stage, "job", TELL)
+    with stage.engine() as engine:
+        decided = Resolve(one, Decision.APPROVED)
+        task = task_of(engine, "job").id
+        with nullcontext() if may else pytest.raises(Refused, match="not-an-approver"):
+            engine.hear(task, decided, role, actor)
+    assert asked(stage, "job") == ["approved" if may else "pending"]
+
+
+@pytest.mark.parametrize("mark", [{"OPENCLAW_SHELL": "acp"}, {"OPENCLAW_SUBAGENT_EXEC": "1"}, {"MAILBOXD_INSIDE": "1"}])
+@pytest.mark.parametrize(
+    "order", [["approve"], ["reject", "--note", "x"], ["request-changes", "--note", "x"], ["undo"]]
+)
+def test_an_agent_in_its_turn_decides_nothing(stage: Stage, order: list[str], mark: dict[str, str | None]) -> None:
+    (one,) = ask(stage, "job", TELL)
+    refused = stage.run(order[0], short(one), *order[1:], env=mark)
+    assert (refused.exit_code, "(permission-denied)" in refused.stderr) == (1, True)
+    assert asked(stage, "job") == ["pending"]
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    "name", ["", "abc", "../etc", "%", "______", "a" * 41, "zzzzzz", "\udcff\udcff\udcff\udcff\udcff\udcff"]
+)
+@pytest.mark.parametrize("verb", ["approvals", "approve"])
+def test_a_name_that_is_none_is_said_to_be_one(stage: Stage, verb: str, name: str) -> None:
+    ask(stage, "job", TELL)
+    refused = stage.run(verb, name)
+    assert refused.exit_code == 69
+    assert "`mailboxd approvals" in refused.stderr
+
+
+def test_a_name_that_fits_several_lists_them(stage: Stage) -> None:
+    one, two = ask(stage, "job", PUBLISH, TELL)
+    with stage.engine() as engine:
+        twin = f"apr_{'0' * 20}{one[-6:]}"
+        engine.store.db.execute("UPDATE approvals SET id = ? WHERE id = ?", (twin, two))
+    refused = stage.run("approve", short(one))
+    assert refused.exit_code == 69
+    assert one in refused.stderr
+    assert twin in refused.stderr
+    assert stage.run("approvals", one).exit_code == 0
+
+
+# ---------------------------------------------------------------- taking back
+
+
+def test_what_was_done_can_be_taken_back_with_another_approval(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    refused = stage.run("undo", short(one))
+    assert (refused.exit_code, "(not-performed)" in refused.stderr) == (1, True)
+    stage.run("approve", short(one))
+    perform(stage, one)
+    assert stage.phase("job") == "completed"
+    assert f"mailboxd undo {short(one)}" in stage.run("approvals", short(one)).output
+    told = stage.run("undo", short(one))
+    assert (told.exit_code, "a request of its own" in told.stdout) == (0, True)
+    (back,) = prepare(stage, "make unpublish")
+    assert f"{short(back)}  undo        take back {short(one)}: run make unpublish" in stage.run("approvals").output
+    assert stage.json("approvals", short(one))["taken_back"][0]["id"] == back
+    assert stage.run("undo", short(one)).exit_code == 1
+    assert stage.run("approve", short(back)).exit_code == 0
+    perform(stage, back)
+    assert stage.json("approvals", short(back))["state"] == "done"
+    assert stage.phase("job") == "completed"
+
+
+def test_what_declares_no_way_back_is_not_taken_back(stage: Stage) -> None:
+    (one,) = ask(stage, "job", TELL)
+    stage.run("approve", short(one))
+    refused = stage.run("undo", short(one))
+    assert (refused.exit_code, "(no-undo)" in refused.stderr) == (1, True)
+
+
+# ---------------------------------------------------------------- elsewhere
+
+
+def test_a_harness_that_asks_is_listed_and_answered(stage: Stage) -> None:
+    ask(stage, "first", TELL)
+    stage.create("job")
+    stage.start()
+    with stage.engine() as engine:
+        engine.hear(
+            task_of(engine, "job").id,
+            PermissionAsked("apr_01JD0000000000000000ABCDEF", "trn_1", "edit /etc/hosts", "the diff"),
+        )
+    assert "abcdef  permission  edit /etc/hosts" in stage.run("approvals").output
+    assert stage.json("why", "job")["because"][-1]["hint"] == "mailboxd approvals abcdef"
+    assert stage.run("reject", "abcdef", "--note", "no").exit_code == 0
+    assert stage.phase("job") == "executing"
+
+
+def test_status_and_why_say_what_waits_and_how_to_decide(stage: Stage) -> None:
+    assert stage.json("status")["approvals"] == 0
+    one, _ = ask(stage, "job", PUBLISH, TELL)
+    assert stage.json("status")["approvals"] == 2
+    assert "approvals  2 wait for you: `mailboxd approvals`" in stage.run("status").output
+    (cause,) = [cause for cause in stage.json("why", "job")["because"] if cause["kind"] == "approval"]
+    assert all(part in cause["text"] for part in (short(one), "run make publish", "1 more")), cause
+    assert cause["hint"] == f"mailboxd approvals {short(one)}"
+    assert "expires" in cause["then"]
+
+
+def test_ids_are_completed(stage: Stage) -> None:
+    one, _ = ask(stage, "job", PUBLISH, TELL)
+    env: dict[str, str | None] = {
+        "_MAILBOXD_COMPLETE": "bash_complete", "COMP_WORDS": f"mailboxd -w {stage.ws.root} approve {short(one)[:5]}",
+        "COMP_CWORD": "4",
+    }  # fmt: skip
+    assert short(one) in stage.run(env=env).output
+
+
+def test_on_a_terminal_it_is_shown_before_it_is_approved(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    monkeypatch.setattr("mailboxd.cli.deciding.is_terminal", lambda: True)
+    said = stage.run("approve", short(one)).stdout
+    assert said.index("What would happen") < said.index("approved by")
+
+
+def test_the_unknown_is_named_as_such(stage: Stage) -> None:
+    (one,) = ask(stage, "job", PUBLISH)
+    stage.run("approve", short(one))
+    perform(stage, one, Performed.UNKNOWN)
+    assert stage.phase("job") == "circuit_open"
+    assert "approved" in (said := stage.run("approvals", "--all").output)
+    assert "unknown" in said
+    assert json.loads(stage.run("approvals", short(one), "--json").output)["artifact"].startswith("art_")

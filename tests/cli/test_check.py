@@ -1,0 +1,93 @@
+"""`mailboxd check`: the workspace alone, without OpenClaw, whether a daemon runs or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mailboxd.cli.program import program
+from mailboxd.workspace.layout import Workspace
+
+
+@pytest.fixture
+def ws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", "")  # nothing is asked of a program
+    root = tmp_path / "ws"
+    Workspace.create(root)
+    (root / ".mailboxd/config.yaml").write_text("agent: alpha\n")
+    return Workspace(root)
+
+
+def check(ws: Workspace, *words: str) -> tuple[int, dict[str, Any]]:
+    done = CliRunner().invoke(program, ["check", "-w", str(ws.root), "--json", *words])
+    told: dict[str, Any] = json.loads(done.stdout) if done.stdout else {}
+    return done.exit_code, told
+
+
+def errors(told: dict[str, Any]) -> dict[str, str]:
+    return {one["id"]: one["text"] for one in told["findings"] if one["level"] == "error"}
+
+
+def test_a_sound_workspace(ws: Workspace) -> None:
+    status, told = check(ws)
+    assert (status, told["healthy"], errors(told)) == (0, True, {})
+    assert not {one["group"] for one in told["findings"]} & {"openclaw", "unknown"}
+
+
+def test_a_link_a_missing_directory_and_open_doors(ws: Workspace) -> None:
+    ws.archive.rmdir()
+    ws.outbox.rmdir()
+    ws.outbox.symlink_to("/tmp")
+    status, told = check(ws)
+    texts = [one["text"] for one in told["findings"] if one["id"] == "directories"]
+    assert status == 1
+    assert f"{ws.archive} is missing" in texts
+    assert f"{ws.outbox} is a symbolic link, no directory" in texts
+
+
+def test_fix_makes_what_is_missing_and_shuts_what_is_open_and_nothing_else(ws: Workspace) -> None:
+    ws.archive.rmdir()
+    ws.inbox.chmod(0o777)
+    ws.state.chmod(0o755)
+    (ws.inbox / "a.md").write_text("Do it.")
+    status, told = check(ws, "--fix")
+    assert (status, errors(told)) == (0, {}), told
+    assert [one["level"] for one in told["findings"] if one["id"] == "directories"] == ["ok"]
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (ws.archive, ws.inbox, ws.state)]
+    assert modes == [0o700, 0o755, 0o700]
+    assert (ws.inbox / "a.md").read_text() == "Do it."
+
+
+def test_fix_does_not_go_through_a_link(ws: Workspace, tmp_path: Path) -> None:
+    ws.outbox.rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o777)
+    (tmp_path / "elsewhere").chmod(0o777)
+    ws.outbox.symlink_to(tmp_path / "elsewhere")
+    assert check(ws, "--fix")[0] == 78
+    assert stat.S_IMODE((tmp_path / "elsewhere").stat().st_mode) == 0o777
+
+
+def test_a_wrong_configuration_and_no_workspace_have_statuses_of_their_own(ws: Workspace, tmp_path: Path) -> None:
+    ws.config.write_text("agent: alpha\nno-such-key: 1\n")
+    status, told = check(ws)
+    assert (status, list(errors(told))) == (78, ["config"])
+    assert check(Workspace(tmp_path))[0] == 69
+
+
+def test_what_was_left_in_the_inbox_for_ten_minutes(ws: Workspace) -> None:
+    left, fresh = ws.inbox / ".half.md.swp", ws.inbox / "x.md~"
+    left.touch()
+    fresh.touch()
+    os.utime(left, (1, 1))
+    status, told = check(ws)
+    (finding,) = [one for one in told["findings"] if one["id"] == "abandoned"]
+    assert status == 0
+    assert ".half.md.swp" in finding["text"]
+    assert "x.md~" not in finding["text"]

@@ -1,0 +1,42 @@
+"""What a command says of more tasks than it shows: the true number, on lines that fit."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import Stage, child, make
+from tests.store.crowd import multiply
+
+PHASES = ("circuit_open", "awaiting_approval", "cancelled", "ready_to_resume", "executing", "failed")
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> Stage:
+    stage = make(tmp_path / "alpha")
+    stage.create("big", child("a"))
+    with closing(sqlite3.connect(stage.ws.database)) as db, db:
+        multiply(db, "big.a", 1_000, dict.fromkeys(PHASES, 100))
+    return stage
+
+
+def test_status_counts_all_that_are_blocked_and_lists_some(crowd: Stage) -> None:
+    found = crowd.json("status")
+    assert (found["blocked_count"], len(found["blocked"])) == (200, 50)
+    shown = crowd.run("status").output
+    listed = shown.count("its circuit is open")
+    assert f"and {200 - listed} more\n" in shown
+
+
+def test_the_lines_of_status_fit_on_eighty_columns(crowd: Stage) -> None:
+    shown = crowd.run("status", env={"COLUMNS": "80"}).output.replace(str(crowd.ws.root), "")
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    words = " ".join(shown.split())
+    assert all(f"100 {phase}" in words for phase in PHASES)
+
+
+def test_the_metric_of_blocked_tasks_counts_all(crowd: Stage) -> None:
+    assert "mailboxd_tasks_blocked 200" in crowd.run("metrics").output.replace('{agent="alpha"}', "")

@@ -1,0 +1,224 @@
+"""What is drawn with characters: trees, times, the screen of `watch`, the table of `fleet`. No terminal is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+
+from mailboxd.cli import branches, fleet, gantt, screen
+from mailboxd.cli.text import PHASES, lasted, meter, width
+from mailboxd.core.terms import AttemptStatus
+
+NOW = "2026-11-21T12:01:40.000Z"
+BEGAN = "2026-11-21T12:00:00.000Z"
+HOSTILE = "日本\x1b[31m" + "x" * 200
+
+
+def node(key: str, phase: str = "executing", *children: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "id": more.pop("id", f"tsk_{key}"), "key": key, "local_id": key, "title": f"Do {key}", "agent": "beta",
+        "phase": phase, "reason": "", "error": None, "result_summary": None, "depends_on": [],
+        "children_total": len(children), "running_since": BEGAN if phase == "executing" else None,
+        "children_completed": sum(child["phase"] == "completed" for child in children),
+        "children": list(children), **more,
+    }  # fmt: skip
+
+
+def attempt(start: int, end: int | None, status: str = "succeeded", ordinal: int = 1) -> dict[str, Any]:
+    return {
+        "ordinal": ordinal, "status": status, "started_at": at(start), "finished_at": None if end is None else at(end),
+    }  # fmt: skip
+
+
+def at(second: int) -> str:
+    return f"2026-11-21T12:{second // 60:02}:{second % 60:02}.000Z"
+
+
+def plain(lines: Any) -> list[str]:
+    return [click.unstyle(line) for line in lines]
+
+
+# ---------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-1, "0.0 s"), (0.42, "0.4 s"), (9.99, "10.0 s"), (35.4, "35 s"), (59.6, "1m00s"), (200, "3m20s"),
+     (7_500, "2h05m"), (86_400 * 4 + 3_700, "4d01h")],
+)  # fmt: skip
+def test_a_length_of_time_is_short(seconds: float, said: str) -> None:
+    assert lasted(seconds) == said
+    assert len(said) <= 7
+
+
+def test_a_bar_is_full_only_when_all_is_done() -> None:
+    assert [meter(done, 100, 5) for done in (0, 19, 20, 99, 100)] == ["░░░░░", "░░░░░", "█░░░░", "████░", "█████"]
+    assert meter(0, 0, 3) == "███"
+
+
+# ---------------------------------------------------------------- trees
+
+
+def test_a_tree_says_how_far_it_is_and_for_how_long_it_runs() -> None:
+    root = node("job", "executing", node("a", "completed", result_summary="Twelve"), node("b", depends_on=["a"]))
+    assert plain(branches.lines(root, NOW, 80)) == [
+        "▶ executing 1m40s  job (beta)  █████░░░░░ 1/2 Do job",
+        "├─ ✓ completed  a (beta)  Twelve",
+        "└─ ▶ executing 1m40s  b (beta)  after a: Do b",
+    ]
+
+
+@pytest.mark.parametrize("room", [40, 80, 200])
+def test_a_tree_fits_whatever_agents_call_their_work(room: int) -> None:
+    deep = node(HOSTILE, "execution_ready", title=HOSTILE, agent="a" * 128)
+    for _ in range(12):
+        deep = node(HOSTILE, "awaiting_approval", deep, title=HOSTILE)
+    lines = plain(branches.lines(deep, NOW, room))
+    assert len(lines) == 13
+    assert all(width(line) <= room for line in lines), lines
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_of_a_large_tree_the_urgent_is_shown_and_the_rest_is_counted() -> None:
+    kids = [node(f"k{n}", "completed") for n in range(990)]
+    kids[700] = node("stuck", "circuit_open", error="no answer")
+    kids[300] = node("busy", "executing", *(node(f"d{n}", "execution_ready") for n in range(50)))
+    lines = plain(branches.some_lines(node("job", "executing", *kids), NOW, 80, 6))
+    assert len(lines) <= 6
+    assert "! circuit_open  stuck (beta)  no answer" in "\n".join(lines)
+    assert "│  └─ … 49 more: 49 execution_ready" in lines
+    assert any(line.startswith("└─ … 98") and "completed" in line for line in lines)
+
+
+def test_a_tree_that_fits_is_shown_whole() -> None:
+    root = node("job", "executing", node("a", "completed", node("x", "completed")), node("b"))
+    assert branches.some_lines(root, NOW, 80, 4) == list(branches.lines(root, NOW, 80))
+    for most in range(1, 5):
+        assert len(branches.some_lines(root, NOW, 80, most)) <= most
+
+
+# ---------------------------------------------------------------- time
+
+
+def course(*rows: dict[str, Any], ended: str | None = at(100)) -> dict[str, Any]:
+    return {"task": "job", "began": BEGAN, "ended": ended, "rows": list(rows)}
+
+
+def row(name: str, *attempts: dict[str, Any], depth: int = 1, until: int | None = 100) -> dict[str, Any]:
+    return {
+        "task": f"job.{name}", "key": name, "depth": depth, "phase": "executing", "agent": "beta", "attempts": attempts,
+        "created_at": BEGAN, "completed_at": None if until is None else at(until),
+    }  # fmt: skip
+
+
+def test_attempts_stand_where_they_were_and_look_as_they_ended() -> None:
+    failed = row("a", attempt(0, 25, "failed"), attempt(50, 100, ordinal=2))
+    lines = plain(gantt.lines(course(failed), NOW, 40 + 4 + 12))
+    body = lines[1]
+    bar = body[body.index("a") + 1 :].strip().split("  ")[0]
+    assert lines[0] == "job: 2026-11-21 12:00:00 to 12:01:40, 1m40s"
+    assert (bar[0], bar[len(bar) // 4 + 2], bar[-12]) == ("x", "·", "█")
+    assert body.endswith("1m15s ×2")
+
+
+def test_what_runs_ends_now() -> None:
+    lines = plain(gantt.lines(course(row("a", attempt(90, None, "running"), until=None), ended=None), NOW, 80))
+    assert "to now" in lines[0]
+    assert "▒" in lines[1]
+    assert lines[1].endswith("10 s")
+
+
+def test_an_attempt_that_took_no_time_is_seen() -> None:
+    lines = plain(gantt.lines(course(row("a", attempt(100, 100, "unknown"))), NOW, 80))
+    assert "?" in lines[1]
+
+
+@pytest.mark.parametrize("room", [40, 80, 200])
+def test_a_timeline_fits(room: int) -> None:
+    rows = [row(HOSTILE, *(attempt(n, n + 1, "failed", n) for n in range(60)), depth=depth) for depth in range(12)]
+    lines = plain(gantt.lines(course(*rows), NOW, room))
+    assert all(width(line) <= room for line in lines), lines
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_every_end_of_an_attempt_has_a_mark_of_its_own() -> None:
+    assert set(gantt.MARKS) == set(AttemptStatus)
+    assert len(set(gantt.MARKS.values())) == len(gantt.MARKS)
+
+
+# ---------------------------------------------------------------- the screen
+
+
+def moment(*trees: dict[str, Any], events: int = 30) -> screen.Moment:
+    said = [{"at": at(n), "text": f"event {n} {HOSTILE}"} for n in range(events)]
+    return screen.Moment(NOW, f"alpha {HOSTILE}", "green", True, {"executing": 2}, trees, said)
+
+
+@pytest.mark.parametrize("room", [40, 80, 133])
+@pytest.mark.parametrize("height", [8, 24, 60])
+@pytest.mark.parametrize("trees", [0, 1, 2, 20])
+def test_a_screen_is_filled_and_never_overflows(room: int, height: int, trees: int) -> None:
+    kids = [node(f"k{n}", "completed") for n in range(100)]
+    lines = plain(screen.lines(moment(*(node(f"t{n}", "executing", *kids) for n in range(trees))), room, height))
+    assert len(lines) == height
+    assert all(width(line) <= room for line in lines), lines
+    assert lines[-1] == "q ends"
+
+
+def test_a_screen_has_the_tree_and_the_newest_events() -> None:
+    lines = plain(screen.lines(moment(node("job", "executing", node("a"))), 80, 24))
+    assert "12:01:40Z" in lines[0]
+    assert lines[2].startswith("▶ executing 1m40s  job")
+    assert lines[-2].startswith("12:00:29  event 29") or lines[-2].startswith("12:00:29 event 29")
+
+
+# ---------------------------------------------------------------- the fleet
+
+
+def standing(agent: str, **more: Any) -> dict[str, Any]:
+    row = {
+        "agent": agent, "workspace": f"/ws/{agent}", "state": "ok", "why": "", "health": "green", "troubles": [],
+        "daemon": {"running": True, "pid": 7}, "inbox": 0, "open": {}, "approvals": 0, "blocked": 0, "stuck": None,
+        "latest": NOW, **more,
+    }  # fmt: skip
+    return row | {"attention": fleet.attention(row, NOW)}
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({}, []),
+        ({"open": {"executing": 3}, "inbox": 2}, []),
+        ({"health": "amber", "troubles": ["disk: it is nearly full"]}, []),
+        ({"health": "red", "troubles": ["daemon: it gave up"]}, ["daemon: it gave up"]),
+        ({"approvals": 1}, ["1 approval"]),
+        ({"approvals": 2}, ["2 approvals"]),
+        (
+            {"blocked": 3, "stuck": {"task": "q3", "since": BEGAN, "why": "no answer", "phase": "circuit_open"}},
+            ["3 blocked: q3 for 1m40s: no answer"],
+        ),
+        ({"daemon": {"running": False, "pid": None}, "health": "off"}, []),
+        (
+            {"daemon": {"running": False, "pid": None}, "health": "off", "open": {"executing": 1}, "inbox": 2},
+            ["no daemon, and 1 open task, 2 in the inbox"],
+        ),
+    ],
+)
+def test_what_somebody_has_to_look_at(how: dict[str, Any], said: list[str]) -> None:
+    assert standing("a", **how)["attention"] == said
+
+
+def test_the_table_of_a_fleet_fits_and_says_what_is_open_in_words() -> None:
+    rows = [
+        standing("a" * 128, open=dict.fromkeys(PHASES, 1), approvals=2),
+        {"agent": None, "workspace": f"/{HOSTILE}", "state": "gone", "why": "it is gone", "attention": ["it is gone"]},
+        standing("writer", open={"executing": 1, "ready_to_resume": 1, "execution_ready": 4}),
+    ]
+    for room in (60, 80, 200):
+        lines = plain(fleet.lines(rows, room))
+        assert all(width(line) <= room for line in lines), lines
+    assert "2 running, 4 ready" in lines[3]
+    assert fleet.summary(rows) == "3 workspaces, 2 need somebody"
+    assert "\x1b" not in "".join(lines)

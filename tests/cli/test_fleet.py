@@ -1,0 +1,117 @@
+"""`mailboxd fleet` over workspaces that are registered, named, gone and damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.outcomes import Unknown
+from mailboxd.core.types import Policy
+from mailboxd.workspace import lock
+from tests.cli.stage import NOW, Stage, make
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Stage]:
+    """Three workspaces under one user: alpha is idle, beta's daemon holds an open circuit, gamma is damaged."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    stages = {name: make(tmp_path / name) for name in ("alpha", "beta", "gamma")}
+    for name, stage in stages.items():
+        stage.ws.config.write_text(f"agent: {name}\n")
+    beta = stages["beta"]
+    beta.create("lost", policy=Policy(max_attempts=3))
+    beta.start()
+    beta.end_turn("lost", Unknown("the gateway went away", "run_9", looked_up=True))
+    beta.clock.advance(60)
+    stages["gamma"].ws.database.write_bytes(b"this is no database" * 1000)
+    return stages
+
+
+def test_a_fleet_is_shown_with_what_needs_somebody_first(fleet: dict[str, Stage]) -> None:
+    alpha = fleet["alpha"]
+    alpha.clock.advance(60)
+    with lock.acquire(fleet["beta"].ws, NOW):
+        result = alpha.run("fleet", "status", *map(str, roots(fleet)), "--json")
+    assert result.exit_code == 1
+    rows = {Path(row["workspace"]).name: row for row in json.loads(result.stdout)}
+    assert list(rows)[-1] == "alpha"
+    assert (rows["alpha"]["state"], rows["alpha"]["health"], rows["alpha"]["attention"]) == ("ok", "off", [])
+    assert rows["beta"]["open"] == {"circuit_open": 1}
+    assert rows["beta"]["daemon"]["running"]
+    assert (rows["beta"]["blocked"], rows["beta"]["stuck"]["task"]) == (1, "lost")
+    assert (rows["gamma"]["agent"], rows["gamma"]["state"]) == ("gamma", "unreadable")
+
+
+def roots(fleet: dict[str, Stage]) -> list[Path]:
+    return [stage.ws.root for stage in fleet.values()]
+
+
+def test_those_that_init_made_are_known_and_one_that_went_is_shown(fleet: dict[str, Stage], tmp_path: Path) -> None:
+    stage = fleet["alpha"]
+    stage.ws.root.rename(tmp_path / "elsewhere")
+    known = Stage(stage.ws, stage.clock, stage.pause)
+    rows = {Path(row["workspace"]).name: row for row in json.loads(run(known, "fleet", "status", "--json"))}
+    assert rows["alpha"]["state"] == "gone"
+    assert rows["alpha"]["attention"] == ["it is gone"]
+    text = run(known, "fleet", "status")
+    assert "gone" in text
+    assert "3 workspaces, 3 need somebody" in text
+
+
+def run(stage: Stage, *arguments: str) -> str:
+    """As a user would who is in no workspace."""
+    from click.testing import CliRunner
+
+    from mailboxd.cli.program import program
+    from mailboxd.cli.session import Session
+
+    return CliRunner().invoke(program, list(arguments), obj=Session(clock=stage.clock, pause=stage.pause)).stdout
+
+
+def test_nothing_that_needs_somebody_is_a_success(fleet: dict[str, Stage]) -> None:
+    alpha = fleet["alpha"]
+    assert alpha.json("fleet", "status", str(alpha.ws.root))[0]["agent"] == "alpha"
+    (alpha.ws.inbox / "one.md").write_text("do it")
+    (row,) = json.loads(alpha.run("fleet", "status", "--json").stdout)
+    assert row["attention"] == ["no daemon, and 1 in the inbox"]
+    assert alpha.run("fleet", "status").exit_code == 1
+
+
+def test_watching_tells_each_once_and_then_what_changes(fleet: dict[str, Stage]) -> None:
+    alpha = fleet["alpha"]
+    rounds: list[int] = []
+
+    def meanwhile(_seconds: float) -> None:
+        rounds.append(len(rounds))
+        if len(rounds) % 4 == 2:
+            alpha.create(f"new{len(rounds)}")
+        if len(rounds) % 4 == 0:
+            raise KeyboardInterrupt
+
+    alpha.pause = meanwhile
+    lines = alpha.run("fleet", "watch", "--json", *map(str, roots(fleet))).stdout.splitlines()
+    told = [(row["agent"], row.get("open", {})) for row in map(json.loads, lines)]
+    assert sorted(told[:3], key=str) == [("alpha", {}), ("beta", {"circuit_open": 1}), ("gamma", {})]
+    assert told[3:] == [("alpha", {"execution_ready": 1})]
+    assert len(alpha.run("fleet", "watch").stdout.splitlines()) == 2
+
+
+def test_a_task_is_sent_to_an_agent_wherever_it_is(fleet: dict[str, Stage]) -> None:
+    alpha, beta = fleet["alpha"], fleet["beta"]
+    sent = alpha.json("fleet", "send", "BETA", "--title", "Greet", "Say hello")
+    assert Path(sent["file"]).parent == beta.ws.inbox
+    assert "# Task: Greet" in Path(sent["file"]).read_text()
+    unknown = alpha.run("fleet", "send", "betta", "Say hello")
+    assert unknown.exit_code == 69
+    assert "did you mean beta?" in unknown.stderr
+    fleet["gamma"].ws.config.write_text("agent: beta\n")
+    twice = alpha.run("fleet", "send", "beta", "Say hello")
+    assert twice.exit_code == 69
+    assert f"{beta.ws.root}, {fleet['gamma'].ws.root}" in twice.stderr
+
+
+def test_a_fleet_of_nobody_says_how_to_begin(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "empty"))
+    assert run(stage, "fleet", "status", "--json") == "[]\n"

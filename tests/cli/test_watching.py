@@ -1,0 +1,187 @@
+"""`watch`, `timeline`, `graph`, bars and colours: on a stage, and on a real terminal (a pty)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import click
+import pytest
+
+from mailboxd.cli.bars import bars
+from mailboxd.cli.text import width
+from mailboxd.core.outcomes import Failed, Permanence
+from mailboxd.core.types import Policy
+from mailboxd.progress import stepwise
+from tests.cli.stage import Stage, child
+
+PROGRAM = str(Path(sys.executable).parent / "mailboxd")
+HOSTILE = '<script>alert("x")</script>\x1b[31m"; //'
+
+
+@pytest.fixture
+def plan(stage: Stage) -> Stage:
+    """`job` with three children: a is completed, b runs, c waits for both."""
+    stage.create("job", child("a"), child("b", "gamma"), child("c", "alpha", ("a", "b")))
+    stage.start()
+    stage.clock.advance(40)
+    stage.end_turn("job.a", HOSTILE)
+    stage.clock.advance(20)
+    return stage
+
+
+def on_terminal(argv: Sequence[str], where: Path, keys: bytes = b"", env: Mapping[str, str] | None = None) -> str:
+    """What a program writes to a terminal of 80 columns until it ends; `keys` are pressed once it has drawn."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(where)
+        clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+        os.execvpe(argv[0], list(argv), {**clean, "TERM": "xterm", "COLUMNS": "80", "LINES": "24", **(env or {})})
+    written, deadline = b"", time.monotonic() + 120
+    while select.select([fd], [], [], max(deadline - time.monotonic(), 0))[0]:
+        try:
+            piece = os.read(fd, 65_536)
+        except OSError:  # it has closed the terminal
+            break
+        written += piece
+        if keys and b"ends" in written:
+            os.write(fd, keys)
+            keys = b""
+    _, status = os.waitpid(pid, 0)
+    os.close(fd)
+    assert os.waitstatus_to_exitcode(status) == 0, written[-2000:]
+    return written.decode()
+
+
+# ---------------------------------------------------------------- watch
+
+
+def test_watching_a_task_tells_all_of_it_and_ends_with_it(stage: Stage) -> None:
+    def meanwhile(_seconds: float) -> None:
+        stage.end_turn("job.a", "Done.")
+        stage.end_turn("job", "All done.")
+
+    stage.create("job", child("a"))
+    stage.start()
+    stage.pause = meanwhile
+    result = stage.run("watch", "job")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == stage.run("history", "job", "--tree").stdout.splitlines()
+    assert "job: quality_gate -> completed" in result.stdout
+
+
+def test_watching_a_task_that_failed_says_no(stage: Stage) -> None:
+    stage.create("job", policy=Policy(max_attempts=1))
+    stage.start()
+    stage.end_turn("job", Failed("forbidden", Permanence.PERMANENT))
+    assert stage.run("cancel", "job").exit_code in (0, 1)
+    assert stage.run("watch", "job").exit_code == 1
+
+
+def test_watching_the_workspace_begins_now_or_where_it_is_told(plan: Stage) -> None:
+    def meanwhile(_seconds: float) -> None:
+        if "new" in names:
+            raise KeyboardInterrupt
+        names.append("new")
+        plan.create("new")
+
+    names: list[str] = []
+    plan.pause = meanwhile
+    events = [json.loads(line) for line in plan.run("watch", "--json").stdout.splitlines()]
+    assert {event["task"] for event in events} == {"new"}
+    assert events == plan.json("history", "--since", str(events[0]["seq"] - 1))
+    again = plan.run("watch", "--json", "--since", "0")
+    assert len(again.stdout.splitlines()) == len(plan.json("history"))
+
+
+def test_a_picture_on_a_terminal_ends_with_a_key(plan: Stage) -> None:
+    written = on_terminal([PROGRAM, "watch"], plan.ws.root, b"q")
+    assert "\x1b[?1049h" in written
+    last = written.rpartition("\x1b[?1049l")[2]
+    assert "job (alpha)  ███░░░░░░░ 1/3" in click.unstyle(last)
+    assert all(width(line.rstrip("\r")) <= 80 for line in last.split("\n"))
+    on_terminal([PROGRAM, "watch", "job"], plan.ws.root, b"\x03")
+
+
+# ---------------------------------------------------------------- colours and bars
+
+
+def test_colours_are_for_terminals_that_want_them(plan: Stage) -> None:
+    wanted = on_terminal([PROGRAM, "tree", "job"], plan.ws.root)
+    assert "\x1b[32m✓ completed\x1b[0m" in wanted
+    assert "\x1b" not in on_terminal([PROGRAM, "tree", "job"], plan.ws.root, env={"NO_COLOR": "1"})
+    assert "\x1b" not in plan.run("tree", "job").stdout
+
+
+def test_long_work_shows_how_far_it_is_and_takes_it_away(plan: Stage) -> None:
+    written = on_terminal([PROGRAM, "audit", "verify"], plan.ws.root, env={"NO_COLOR": "1"})
+    assert "events" in written
+    assert "\x1b[2K" in written
+    assert written.rstrip().endswith("everything is as it was recorded")
+    assert "\x1b" not in plan.run("audit", "verify").stderr
+
+
+def test_without_a_terminal_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with bars() as progress:
+        assert list(stepwise(range(1000), "things", 1000, progress)) == list(range(1000))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_every_step_is_told_from_the_beginning_to_the_end() -> None:
+    told: list[tuple[str, int, int]] = []
+    assert list(stepwise("ab", "letters", 0, lambda *said: told.append(said))) == ["a", "b"]
+    assert told == [("letters", 0, 0), ("letters", 1, 0), ("letters", 2, 0), ("letters", 2, 2)]
+
+
+# ---------------------------------------------------------------- timeline, graph
+
+
+def test_a_timeline_has_every_attempt_in_the_order_of_the_tree(plan: Stage) -> None:
+    found = plan.json("timeline", "job")
+    assert [(row["task"], row["depth"], len(row["attempts"])) for row in found["rows"]] == [
+        ("job", 0, 1), ("job.a", 1, 1), ("job.b", 1, 1), ("job.c", 1, 0),
+    ]  # fmt: skip
+    assert found["ended"] is None
+    assert found["rows"][1]["attempts"][0]["status"] == "succeeded"
+    lines = plan.run("timeline", "job", env={"COLUMNS": "80"}).stdout.splitlines()
+    assert lines[2].startswith("✓   a  ████")
+    assert lines[2].endswith("40 s")
+    assert lines[3].endswith("▒ 1m00s")
+    assert all(width(line) <= 80 for line in lines)
+
+
+@pytest.mark.parametrize("verb", ["timeline", "graph"])
+def test_a_drawing_is_well_formed_and_runs_nothing(plan: Stage, verb: str) -> None:
+    drawn = plan.run(verb, "job", "--format", "svg").stdout
+    root = ElementTree.fromstring(drawn)
+    assert root.tag.endswith("svg")
+    assert any("job" in (element.text or "") for element in root.iter())
+    page = plan.run(verb, "job", "--format", "html").stdout
+    assert page.startswith("<!doctype html>")
+    assert drawn.strip() in page
+    for text in (drawn, page):
+        assert not any(word in text for word in ("<script", "\x1b", "http://localhost", "src="))
+
+
+def test_a_graph_is_for_other_programs_too(plan: Stage) -> None:
+    assert plan.run("graph", "job").stdout.startswith("flowchart LR\n")
+    assert plan.run("graph", "job", "--format", "dot").stdout.startswith("digraph")
+    found = plan.json("graph", "job")
+    assert [node["label"] for node in found["nodes"]] == ["job", "a", "b", "c"]
+    assert len(found["edges"]) == 4
+    plan.create("wide", *(child(f"k{n}") for n in range(100)))
+    assert len(plan.json("graph", "wide", "--most", "10")["nodes"]) <= 10
+
+
+def test_tables_fit_on_80_columns_indented_ones_too(plan: Stage) -> None:
+    plan.end_turn("job.b", "x" * 500)
+    for words in (("ls", "--children"), ("show", "job"), ("fleet", "status", str(plan.ws.root))):
+        lines = plan.run(*words, env={"COLUMNS": "80"}).stdout.partition("\nAttempts\n")
+        assert all(width(line) <= 80 for line in (lines[2] or lines[0]).splitlines()), words

@@ -1,0 +1,576 @@
+"""Planned actions from their declaration to their end: who is asked, who may decide, and what runs how often."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mailboxd.core.actions import Action, ActionKind, ActionRules, digest, in_words, may_not_perform
+from mailboxd.core.approvals import (
+    ActionDeclared,
+    ActionEnded,
+    ActionImpossible,
+    ActionNotBegun,
+    ActionPrepared,
+    ActionStarted,
+    Approval,
+    ApprovalStatus,
+    Decision,
+    Performed,
+    PermissionAsked,
+    RequestUndo,
+    Resolve,
+)
+from mailboxd.core.effects import AnswerPermission, Effect, Notify, Perform, Prepare, Verify
+from mailboxd.core.events import Event, Role
+from mailboxd.core.inputs import Cancel, Remedy, Steer, Unblock
+from mailboxd.core.outcomes import Results
+from mailboxd.core.terms import Phase
+from mailboxd.core.types import Spec
+from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
+
+TELL = Action("tell", ActionKind.MESSAGE, channel="slack", target="#team", text="It is out")
+BY_HAND = Action("manual", ActionKind.MANUAL, action="Call the customer")
+
+
+def asking(*actions: Action, **policy: int) -> Desk:
+    """Work whose result declares these actions, every one of them prepared."""
+    desk = Desk(with_policy(**policy))
+    desk.give()
+    desk.ends("t", Results("done", planned_actions=actions))
+    prepare(desk)
+    return desk
+
+
+def take(desk: Desk, kind: type[Effect], name: str = "t") -> list[Effect]:
+    """What is ordered of this kind, taken out of the outbox; what is prepared is prepared."""
+    task = desk.task(name).id
+    orders = [o for o in desk.store.pending(desk.clock.now(), 100) if isinstance(o.effect, kind) and o.task == task]
+    for order in orders:
+        if isinstance(order.effect, Prepare):
+            approval_id, action, undoes = order.effect.approval_id, order.effect.action, order.effect.undoes
+            prepared = ActionPrepared(approval_id, action, "look", digest(action), "builtin", undoes=undoes)
+            desk.hear(name, prepared)
+        with desk.engine.batch():
+            desk.store.finish(order.id)
+    return [order.effect for order in orders]
+
+
+def prepare(desk: Desk, name: str = "t") -> None:
+    take(desk, Prepare, name)
+
+
+def rows(desk: Desk, name: str = "t") -> tuple[Approval, ...]:
+    return desk.store.approvals_of(desk.task(name).id)
+
+
+def decide(desk: Desk, word: Decision, note: str = "", *, name: str = "t", number: int = -1) -> list[Event]:
+    return desk.hear(name, Resolve(rows(desk, name)[number].id, word, note), Role.OPERATOR, "ann")
+
+
+def approve_all(desk: Desk, name: str = "t") -> None:
+    for row in rows(desk, name):
+        if row.status is ApprovalStatus.PENDING:
+            desk.hear(name, Resolve(row.id, Decision.APPROVED), Role.OPERATOR, "ann")
+
+
+def start(desk: Desk, number: int = -1, name: str = "t") -> Approval:
+    row = rows(desk, name)[number]
+    desk.hear(name, ActionStarted(row.id, row.digest))
+    return rows(desk, name)[number]
+
+
+def end(desk: Desk, state: Performed = Performed.DONE, number: int = -1, name: str = "t") -> None:
+    desk.hear(name, ActionEnded(rows(desk, name)[number].id, state, f"it is {state}", "output"))
+
+
+# ---------------------------------------------------------------- asking
+
+
+def test_an_action_is_prepared_asked_for_approved_and_performed() -> None:
+    desk = Desk()
+    desk.give()
+    desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
+    assert desk.phase() is Phase.AWAITING_APPROVAL
+    assert rows(desk) == ()
+    prepare(desk)
+    (row,) = rows(desk)
+    assert (row.status, row.requested_by, row.side_effect_kind) == ("pending", "main", "command")
+    assert row.requested_action == "run make publish"
+    decide(desk, Decision.APPROVED)
+    assert desk.phase() is Phase.READY_TO_RESUME
+    assert take(desk, Perform)
+    assert start(desk).state is Performed.STARTED
+    end(desk)
+    assert desk.phase() is Phase.COMPLETED
+    assert rows(desk)[0].resolved_by == "ann"
+
+
+def test_an_action_is_asked_for_once_however_often_it_is_prepared() -> None:
+    desk = asking(PUBLISH)
+    (row,) = rows(desk)
+    for approval_id in (row.id, "apr_another"):
+        desk.hear("t", ActionPrepared(approval_id, PUBLISH, "look", row.digest, "builtin"))
+    assert rows(desk) == (row,)
+    assert not desk.orders(Prepare)
+
+
+def test_actions_run_one_after_the_other_in_the_order_they_stand_in() -> None:
+    desk = asking(PUBLISH, TELL)
+    decide(desk, Decision.APPROVED, number=1)
+    assert desk.phase() is Phase.AWAITING_APPROVAL
+    decide(desk, Decision.APPROVED, number=0)
+    assert [effect.approval_id for effect in desk.orders(Perform)] == [rows(desk)[0].id]
+    start(desk, 0)
+    end(desk, number=0)
+    assert desk.phase() is Phase.READY_TO_RESUME
+    assert rows(desk)[1].id in [effect.approval_id for effect in desk.orders(Perform)]
+
+
+def test_after_a_failure_the_rest_is_not_run() -> None:
+    desk = asking(PUBLISH, TELL)
+    approve_all(desk)
+    start(desk, 0)
+    end(desk, Performed.FAILED, 0)
+    assert desk.phase() is Phase.CIRCUIT_OPEN
+    assert rows(desk)[1].void
+    with refused(desk, "not-approved"):
+        start(desk, 1)
+
+
+def test_what_a_person_does_by_hand_is_done_when_it_is_approved() -> None:
+    desk = asking(BY_HAND)
+    decide(desk, Decision.APPROVED, "she is happy")
+    assert desk.phase() is Phase.COMPLETED
+    assert rows(desk)[0].summary == "done by hand, says ann: she is happy"
+    assert not desk.orders(Perform)
+
+
+def test_an_action_of_the_spec_that_the_result_declares_as_well_is_one() -> None:
+    desk = Desk()
+    desk.give(spec=Spec("t", "Do it.", expected_output="It.", planned_actions=(PUBLISH,)))
+    desk.ends("t", Results("done", planned_actions=(PUBLISH, replace(PUBLISH, argv=("make", "all")))))
+    assert [action.id for action in desk.task("t").planned_actions] == ["publish", "publish-2"]
+    prepare(desk)
+    assert [row.requested_by for row in rows(desk)] == ["boss", "main"]
+
+
+def test_actions_of_work_that_was_given_away_are_performed_here() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", "bob", planned_actions=(PUBLISH,))))
+    desk.ends("t.a", DONE)
+    assert desk.phase("t.a") is Phase.AWAITING_APPROVAL
+    assert desk.phase() is Phase.EXECUTING
+
+
+def test_the_copies_of_a_broadcast_have_no_actions_and_their_parent_has() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", ("bob", "eve"), planned_actions=(PUBLISH,))))
+    assert [desk.task(f"t.a.{name}").spec.planned_actions for name in ("bob", "eve")] == [(), ()]
+    assert desk.task("t.a").spec.planned_actions == (PUBLISH,)
+
+
+def test_other_branches_go_on_while_one_waits_for_a_person() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", planned_actions=(PUBLISH,)), child("b"), child("c", "self", "b")))
+    desk.done("t.a", "t.b", "t.c")
+    assert desk.phases("t.a", "t.b", "t.c") == ["awaiting_approval", "completed", "completed"]
+
+
+# ---------------------------------------------------------------- deciding
+
+
+@pytest.mark.parametrize(
+    ("word", "phase"),
+    [
+        (Decision.APPROVED, Phase.READY_TO_RESUME),
+        (Decision.REJECTED, Phase.FAILED),
+        (Decision.REQUEST_CHANGES, Phase.EXECUTION_READY),
+    ],
+)
+def test_where_a_decision_leads(word: Decision, phase: Phase) -> None:
+    desk = asking(PUBLISH)
+    decide(desk, word, "not like this")
+    assert desk.phase() is phase
+    if word is Decision.REQUEST_CHANGES:
+        assert desk.task("t").findings == "- major: run make publish: not like this"
+
+
+def test_changes_that_a_person_asks_for_are_no_rework_and_void_what_else_was_asked() -> None:
+    desk = asking(PUBLISH, TELL)
+    decide(desk, Decision.REQUEST_CHANGES, number=0)
+    assert desk.task("t").rework == 0
+    assert [(row.status, row.void) for row in rows(desk)] == [("request_changes", False), ("expired", True)]
+    desk.start()
+    desk.ends("t", Results("better", planned_actions=(PUBLISH,)))
+    prepare(desk)
+    assert [row.status for row in rows(desk)] == ["request_changes", "expired", "pending"]
+
+
+def test_nobody_decides_twice_and_saying_it_again_changes_nothing() -> None:
+    desk = asking(PUBLISH)
+    decide(desk, Decision.APPROVED)
+    assert decide(desk, Decision.APPROVED) == []
+    with refused(desk, "already-decided"):
+        decide(desk, Decision.REJECTED)
+    with refused(desk, "already-decided"):
+        desk.hear("t", Resolve(rows(desk)[0].id, Decision.APPROVED), Role.OPERATOR, "bea")
+
+
+@pytest.mark.parametrize("role", [Role.EXECUTOR, Role.SPEC_REVIEWER, Role.QUALITY_REVIEWER, Role.ORCHESTRATOR])
+def test_who_may_not_decide(role: Role) -> None:
+    desk = asking(PUBLISH)
+    with refused(desk, "permission-denied"):
+        desk.hear("t", Resolve(rows(desk)[0].id, Decision.APPROVED), role, "rex")
+
+
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.LOBSTER])
+def test_the_executor_does_not_decide_about_its_own_work_in_any_role(role: Role) -> None:
+    desk = asking(PUBLISH)
+    with refused(desk, "own-work"):
+        desk.hear("t", Resolve(rows(desk)[0].id, Decision.APPROVED), role, "MAIN")
+
+
+def test_a_request_expires_and_then_the_task_fails() -> None:
+    desk = asking(PUBLISH)
+    desk.wait(86_399)
+    assert desk.phase() is Phase.AWAITING_APPROVAL
+    assert desk.store.next_due(desk.clock.now()) == rows(desk)[0].expires_at
+    desk.wait(2)
+    assert desk.phase() is Phase.FAILED
+    assert "expired by mailboxd: nobody decided" in desk.task("t").error
+    with refused(desk, "already-decided"):
+        decide(desk, Decision.APPROVED)
+
+
+def test_a_decision_after_the_hour_does_not_count_even_if_nobody_has_noticed_yet() -> None:
+    desk = asking(PUBLISH)
+    desk.clock.advance(86_401)
+    with refused(desk, "expired"):
+        decide(desk, Decision.APPROVED)
+
+
+@pytest.mark.parametrize("approved", [False, True])
+def test_an_edit_voids_what_was_asked_and_asks_again(approved: bool) -> None:
+    desk = asking(PUBLISH, TELL)
+    if approved:
+        decide(desk, Decision.APPROVED, number=0)
+    desk.hear("t", Steer("boss", "Only to staging."))
+    assert all(row.void for row in rows(desk))
+    prepare(desk)
+    assert [row.status for row in rows(desk)] == ["expired", "expired", "pending", "pending"]
+    assert desk.phase() is Phase.AWAITING_APPROVAL
+
+
+def test_what_is_about_to_run_is_not_edited() -> None:
+    desk = asking(PUBLISH)
+    approve_all(desk)
+    with refused(desk, "about-to-run"):
+        desk.hear("t", Steer("boss", "Only to staging."))
+
+
+def test_a_cancel_voids_what_has_not_begun() -> None:
+    desk = asking(PUBLISH)
+    approve_all(desk)
+    desk.command("t", Cancel("operator"))
+    assert rows(desk)[0].void
+    with refused(desk, "not-approved"):
+        start(desk)
+
+
+def test_a_cancel_does_not_hide_the_end_of_what_has_begun() -> None:
+    desk = asking(PUBLISH)
+    approve_all(desk)
+    start(desk)
+    desk.command("t", Cancel("operator"))
+    end(desk)
+    assert (desk.phase(), rows(desk)[0].state) == (Phase.CANCELLED, Performed.DONE)
+
+
+def test_people_are_told_where_that_is_configured() -> None:
+    desk = asking(PUBLISH)
+    assert not desk.orders(Notify)
+    desk = Desk()
+    desk.engine.settings = replace(desk.engine.settings, notifies=True)
+    desk.give()
+    desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
+    prepare(desk)
+    assert desk.orders(Notify) == [Notify(rows(desk)[0].id)]
+
+
+# ---------------------------------------------------------------- performing
+
+
+def test_nothing_begins_without_approval_or_with_another_content() -> None:
+    desk = asking(PUBLISH)
+    with refused(desk, "not-approved"):
+        start(desk)
+    approve_all(desk)
+    with refused(desk, "digest-mismatch"):
+        desk.hear("t", ActionStarted(rows(desk)[0].id, "0" * 64))
+    start(desk)
+    with refused(desk, "begun-already"):
+        start(desk)
+
+
+def test_an_unknown_end_opens_the_circuit_and_a_person_may_accept() -> None:
+    desk = asking(PUBLISH)
+    approve_all(desk)
+    start(desk)
+    end(desk, Performed.UNKNOWN)
+    assert desk.phase() is Phase.CIRCUIT_OPEN
+    desk.command("t", Unblock(Remedy.ACCEPT))
+    assert desk.phase() is Phase.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        (Performed.DONE, Phase.COMPLETED),
+        (Performed.FAILED, Phase.CIRCUIT_OPEN),
+        (Performed.UNKNOWN, Phase.CIRCUIT_OPEN),
+    ],
+)
+def test_what_verify_says_settles_an_unknown_end(said: Performed, phase: Phase) -> None:
+    desk = asking(replace(PUBLISH, verify=("make", "is-published")))
+    approve_all(desk)
+    start(desk)
+    end(desk, Performed.UNKNOWN)
+    assert desk.phase() is Phase.READY_TO_RESUME
+    assert take(desk, Verify)
+    end(desk, said)
+    assert desk.phase() is phase
+
+
+def test_what_could_not_be_begun_is_tried_again_three_times_in_all() -> None:
+    desk = asking(PUBLISH)
+    approve_all(desk)
+    for _ in range(2):
+        take(desk, Perform)
+        desk.hear("t", ActionNotBegun(rows(desk)[0].id, "no memory"))
+        assert desk.phase() is Phase.READY_TO_RESUME
+        desk.wait(60)
+        assert desk.orders(Perform)
+    desk.hear("t", ActionNotBegun(rows(desk)[0].id, "no memory"))
+    assert desk.phase() is Phase.CIRCUIT_OPEN
+
+
+def again(desk: Desk, *actions: Action) -> None:
+    """The work is done once more, and declares these actions."""
+    desk.command("t", Unblock(Remedy.RETRY))
+    desk.start()
+    desk.ends("t", Results("done", planned_actions=actions))
+    prepare(desk)
+
+
+def test_what_was_done_is_not_done_or_asked_for_again_by_the_next_attempt() -> None:
+    desk = asking(PUBLISH, TELL)
+    approve_all(desk)
+    start(desk, 0)
+    end(desk, number=0)
+    start(desk, 1)
+    end(desk, Performed.FAILED, 1)
+    again(desk, PUBLISH, TELL)
+    assert [(row.status, row.state) for row in rows(desk)[2:]] == [("approved", "done"), ("pending", "")]
+    assert rows(desk)[3].idempotency_key == rows(desk)[1].idempotency_key + "/2"
+    assert rows(desk)[3].risk == f"{rows(desk)[1].short_id} did the same, and is failed: it is failed"
+    approve_all(desk)
+    assert start(desk, 3).state is Performed.STARTED
+
+
+def test_a_declared_key_that_failed_is_never_begun_again() -> None:
+    keyed = replace(PUBLISH, idempotency_key="release-7")
+    desk = asking(keyed)
+    approve_all(desk)
+    start(desk)
+    end(desk, Performed.FAILED)
+    again(desk, keyed)
+    approve_all(desk)
+    assert start(desk).state is Performed.FAILED
+    assert not rows(desk)[1].started_at
+    assert "declare another key" in desk.task("t").reason
+
+
+def test_two_tasks_with_one_key_do_it_once() -> None:
+    keyed = replace(PUBLISH, idempotency_key="release-7")
+    desk = asking(keyed)
+    desk.give("u")
+    desk.ends("u", Results("done", planned_actions=(keyed,)))
+    prepare(desk, "u")
+    approve_all(desk)
+    approve_all(desk, "u")
+    start(desk)
+    with refused(desk, "key-busy"):
+        start(desk, name="u")
+    end(desk)
+    start(desk, name="u")
+    assert desk.phases("t", "u") == ["completed", "completed"]
+    assert [row.started_at != "" for row in (*rows(desk), *rows(desk, "u"))] == [True, False]
+
+
+def test_one_key_for_two_things_is_refused_and_nothing_runs() -> None:
+    desk = asking(replace(PUBLISH, idempotency_key="k"))
+    approve_all(desk)
+    start(desk)
+    end(desk)
+    desk.give("u")
+    desk.ends("u", Results("done", planned_actions=(replace(TELL, idempotency_key="k"),)))
+    prepare(desk, "u")
+    approve_all(desk, "u")
+    start(desk, name="u")
+    assert desk.phase("u") is Phase.CIRCUIT_OPEN
+    assert "nothing ran" in desk.task("u").reason
+
+
+def test_what_is_known_is_not_made_unknown_by_a_later_word() -> None:
+    desk = asking(PUBLISH)
+    approve_all(desk)
+    start(desk)
+    end(desk)
+    end(desk, Performed.UNKNOWN)
+    assert rows(desk)[0].state is Performed.DONE
+    assert desk.kinds()[-1] == "reply.late"
+
+
+# ---------------------------------------------------------------- what cannot be performed
+
+
+def test_what_the_work_declared_wrongly_is_reworked_and_in_the_end_a_person_is_asked() -> None:
+    desk = asking(PUBLISH, max_rework=1)
+    desk.hear("t", ActionImpossible(PUBLISH, "there is no such file"))
+    desk.start()
+    assert desk.phase() is Phase.EXECUTING
+    assert "no such file" in desk.task("t").findings
+    desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
+    desk.hear("t", ActionImpossible(PUBLISH, "there is no such file"))
+    assert desk.phase() is Phase.CIRCUIT_OPEN
+
+
+def test_what_the_sender_declared_wrongly_opens_the_circuit_at_once() -> None:
+    desk = Desk()
+    desk.give(spec=Spec("t", "Do it.", expected_output="It.", planned_actions=(PUBLISH,)))
+    desk.done("t")
+    desk.hear("t", ActionImpossible(PUBLISH, "there is no such file"))
+    assert desk.phase() is Phase.CIRCUIT_OPEN
+
+
+def test_what_the_configuration_forbids_is_said_before_the_work_begins_or_fails_the_attempt() -> None:
+    secret = replace(PUBLISH, env=("TOKEN",))
+    desk = Desk()
+    desk.engine.settings = replace(
+        desk.engine.settings, may_perform=lambda action: may_not_perform(ActionRules(frozenset({"SITE"})), action)
+    )
+    desk.give(spec=Spec("t", "Do it.", expected_output="It.", planned_actions=(secret,)))
+    assert desk.phase() is Phase.SPEC_DRAFT
+    desk.give("u")
+    desk.ends("u", Results("done", planned_actions=(secret,)))
+    assert "does not name TOKEN" in desk.task("u").error
+
+
+def test_the_variables_of_a_header_have_to_be_named_and_allowed() -> None:
+    rules = ActionRules(frozenset({"KEY"}))
+    call = Action("a", ActionKind.HTTP, method="GET", url="https://x.test", headers=(("X-Key", "${KEY}"),))
+    assert "env does not name" in str(may_not_perform(rules, call))
+    assert may_not_perform(rules, replace(call, env=("KEY",))) is None
+    assert "does not name KEY" in str(may_not_perform(ActionRules(), replace(call, env=("KEY",))))
+
+
+# ---------------------------------------------------------------- undo, permissions, late declarations
+
+
+UNDOABLE = replace(PUBLISH, undo=("make", "unpublish"))
+
+
+def performed() -> Desk:
+    desk = asking(UNDOABLE)
+    approve_all(desk)
+    take(desk, Perform)
+    start(desk)
+    end(desk)
+    return desk
+
+
+def test_taking_back_is_asked_for_approved_and_performed_like_any_other_and_moves_nothing() -> None:
+    desk = performed()
+    desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+    prepare(desk)
+    with refused(desk, "asked-already"):
+        desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+    with refused(desk, "not-approved"):
+        start(desk, 1)
+    assert (rows(desk)[1].purpose, rows(desk)[1].requested_by) == ("undo", "mailboxd")
+    decide(desk, Decision.APPROVED, number=1)
+    assert take(desk, Perform)
+    start(desk, 1)
+    end(desk, number=1)
+    assert (desk.phase(), rows(desk)[1].state) == (Phase.COMPLETED, Performed.DONE)
+
+
+@pytest.mark.parametrize("action", [PUBLISH, UNDOABLE])
+def test_what_cannot_be_taken_back(action: Action) -> None:
+    desk = asking(action)
+    with refused(desk, "not-performed" if action.undo else "no-undo"):
+        desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+
+
+def test_a_permission_moves_nothing_and_its_answer_is_ordered() -> None:
+    desk = Desk()
+    desk.give()
+    desk.hear("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff"))
+    assert rows(desk)[0].purpose == "permission"
+    decide(desk, Decision.APPROVED)
+    assert desk.phase() is Phase.EXECUTING
+    assert desk.orders(AnswerPermission) == [AnswerPermission("apr_1")]
+    with refused(desk, "not-approved"):
+        start(desk)
+
+
+def test_a_permission_ends_with_its_attempt() -> None:
+    desk = Desk()
+    desk.give()
+    desk.hear("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff"))
+    desk.done("t")
+    assert rows(desk)[0].void
+    with refused(desk, "no-attempt"):
+        desk.hear("t", PermissionAsked("apr_2", "trn_1", "write /etc/hosts", "a diff"))
+
+
+def test_an_action_that_is_declared_while_a_person_is_asked_is_asked_for_too() -> None:
+    desk = asking(PUBLISH)
+    desk.hear("t", ActionDeclared(TELL), Role.LOBSTER, "flow")
+    prepare(desk)
+    assert [row.status for row in rows(desk)] == ["pending", "pending"]
+    with refused(desk, "permission-denied"):
+        desk.hear("t", ActionDeclared(TELL), Role.EXECUTOR, "main")
+
+
+# ---------------------------------------------------------------- what an action is
+
+
+def test_a_digest_is_over_all_of_it() -> None:
+    changed = [
+        replace(PUBLISH, argv=("make", "all")),
+        replace(PUBLISH, undo=("true",)),
+        replace(PUBLISH, verify=("true",)),
+        replace(PUBLISH, env=("A",)),
+        replace(PUBLISH, cwd="site"),
+        replace(PUBLISH, idempotency_key="k"),
+    ]
+    assert len({digest(action) for action in (PUBLISH, *changed)}) == len(changed) + 1
+    assert len({digest(PUBLISH), digest(PUBLISH, "a"), digest(PUBLISH, "", "a")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (PUBLISH, "run make publish"),
+        (replace(PUBLISH, argv=("rm", "-rf", "a b")), 'run rm "-rf" "a b"'),
+        (TELL, "send to #team on slack: It is out"),
+        (Action("f", ActionKind.FILE, path="/srv/x", source="out/x"), "write /srv/x from out/x"),
+        (Action("h", ActionKind.HTTP, method="POST", url="https://x.test/"), "POST https://x.test/"),
+        (BY_HAND, "Call the customer"),
+    ],
+)
+def test_what_will_happen_in_one_line(action: Action, words: str) -> None:
+    assert in_words(action) == words

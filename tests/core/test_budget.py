@@ -1,0 +1,150 @@
+"""What work may cost: the sums up the tree, the hold, and how it is let go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mailboxd.core.allowance import Spent
+from mailboxd.core.budget import over, raised
+from mailboxd.core.effects import RunTurn
+from mailboxd.core.inputs import Remedy, Reply, TurnEnded, Unblock
+from mailboxd.core.outcomes import Aborted, Acknowledged, Failed, Results, Succeeded, Unknown
+from mailboxd.core.specs import inherit
+from mailboxd.core.terms import Turn
+from mailboxd.core.types import Overrides, Policy
+from mailboxd.core.usage import Usage
+from mailboxd.store import log
+from tests.core.desk import Desk, child, plan, refused, with_policy
+
+HALF_A_DOLLAR = Usage(10, 5, 0.5)
+
+
+def spends(desk: Desk, name: str, usage: Usage = HALF_A_DOLLAR) -> None:
+    """The ordered turn of a task ends with a result and this cost."""
+    order = desk.orders(RunTurn, name)[0]
+    ended = TurnEnded(order.turn, order.attempt_id, order.agent, Succeeded("said", usage), Results("done"), order.gate)
+    desk.hear(name, ended)
+    with desk.engine.batch():
+        desk.store.finish(order.turn_id)
+    desk.start()
+
+
+@pytest.mark.parametrize(
+    ("policy", "spent", "why"),
+    [
+        ({}, Spent(10**9, 10.0**6, 10**6), ""),
+        ({"budget_usd": 1.0}, Spent(usd=0.99), ""),
+        ({"budget_usd": 1.0}, Spent(usd=1.0), "over budget: it has cost 1 USD of 1 USD"),
+        ({"budget_usd": 0.0}, Spent(), "over budget: it has cost 0 USD of 0 USD"),
+        ({"budget_tokens": 100}, Spent(tokens=120), "over budget: it has used 120 of 100 tokens"),
+        ({"max_turns": 2}, Spent(turns=1), ""),
+        ({"max_turns": 2}, Spent(turns=2), "over budget: it has taken 2 turns, 2 are allowed"),
+    ],
+)
+def test_when_it_is_used_up(policy: dict[str, Any], spent: Spent, why: str) -> None:
+    assert over(Policy(**policy), spent) == why
+
+
+def test_turns_are_granted_again_and_the_rest_is_as_the_operator_says() -> None:
+    policy = Policy(max_turns=2, budget_usd=1.0)
+    assert raised(policy, Spent(turns=3), 5.0, None, 4) == {"budget_usd": 5.0, "max_turns": 7}
+    assert raised(policy, Spent(turns=1), None, 9, 4) == {"budget_tokens": 9}
+
+
+@pytest.mark.parametrize(
+    ("said", "deadline", "priority"),
+    [
+        (Overrides(), "2026-06-01T00:00:00.000Z", 5),
+        (Overrides(deadline="2026-05-01T00:00:00.000Z", priority=-5), "2026-05-01T00:00:00.000Z", -5),
+        (Overrides(deadline="2026-07-01T00:00:00.000Z", priority=50), "2026-06-01T00:00:00.000Z", 5),
+    ],
+)
+def test_a_child_may_only_tighten_the_deadline_and_lower_the_priority(
+    said: Overrides, deadline: str, priority: int
+) -> None:
+    parent = Policy(deadline="2026-06-01T00:00:00.000Z", priority=5, budget_usd=1.0, budget_tokens=7)
+    own = inherit(parent, said)
+    assert (own.deadline, own.priority, own.budget_usd, own.budget_tokens) == (deadline, priority, None, None)
+
+
+def test_every_turn_is_on_the_account_of_all_above_it() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", "bob"), child("b", "eve")))
+    spends(desk, "t.a")
+    spends(desk, "t.b", Usage(None, 4, None))
+    spends(desk, "t", Usage(1, 1, 0.25))
+    spent = [desk.store.spent(desk.task(name).id) for name in ("t", "t.a", "t.b")]
+    assert spent == [Spent(21, 0.75, 1), Spent(15, 0.5, 1), Spent(4, 0.0, 1)]
+    log.check(desk.store.db)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "turns", "tokens"),
+    [
+        (Failed("cut", usage=Usage(3, 4, 0.1)), 1, 7),
+        (Failed("refused", started=False), 0, 0),
+        (Aborted("SIGTERM"), 1, 0),
+        (Unknown("lost"), 0, 0),
+        (Unknown("lost", looked_up=True), 1, 0),
+    ],
+)
+def test_what_counts_as_a_turn(outcome: Any, turns: int, tokens: int) -> None:
+    desk = Desk()
+    desk.give()
+    desk.ends("t", outcome)
+    spent = desk.store.spent(desk.task("t").id)
+    assert (spent.turns, spent.tokens) == (turns, tokens)
+
+
+def test_a_turn_that_comes_too_late_has_cost_something_all_the_same() -> None:
+    desk = Desk()
+    desk.give()
+    old = desk.attempt().id
+    desk.ends("t", Failed("down"))
+    desk.hear("t", TurnEnded(Turn.WORK, old, "main", Succeeded("late", HALF_A_DOLLAR), Results("late")))
+    assert desk.store.spent(desk.task("t").id).usd == 0.5
+
+
+def test_over_budget_nothing_of_the_tree_starts_and_what_runs_is_let_finish() -> None:
+    desk = Desk(slots_per_agent=2)
+    children = plan(child("a", "bob"), child("b", "eve"), child("c", "eve", "a"))
+    desk.give(plan=children, policy=with_policy(budget_usd=0.5))
+    spends(desk, "t.a")
+    assert desk.task("t").held == "over budget: it has cost 0.5 USD of 0.5 USD"
+    assert desk.phases("t", "t.b", "t.c") == ["executing", "executing", "execution_ready"]
+    spends(desk, "t.b")
+    assert desk.phases("t.b", "t.c") == ["completed", "execution_ready"]
+    desk.give("other")
+    assert desk.phase("other").value == "executing", "it keeps nobody else waiting"
+    with refused(desk, "over-budget"):
+        desk.command("t", Unblock(Remedy.RETRY, budget_usd=1.0))
+    with refused(desk, "held"):
+        desk.command("t", Unblock(Remedy.FAIL))
+    desk.command("t", Unblock(Remedy.RETRY, budget_usd=3.0))
+    desk.start()
+    assert (desk.task("t").held, desk.phase("t.c").value) == ("", "executing")
+    log.check(desk.store.db)
+
+
+def test_what_a_peer_reports_counts_once_and_only_from_the_one_that_has_it() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", "bob")))
+    desk.ends("t.a", Acknowledged())
+    attempt = desk.attempt("t.a")
+    said = Reply("eve", Results("mine"), attempt.id, usage=Usage(None, 10**9, 10.0**6))
+    with refused(desk, "wrong-agent"):
+        desk.hear("t.a", said)
+    told = Reply("bob", Results("done"), attempt.id, attempt.reply_token, usage=Usage(None, 40, 0.2))
+    desk.hear("t.a", told)
+    desk.hear("t.a", told)
+    assert desk.store.spent(desk.task("t").id) == Spent(40, 0.2, 0)
+    log.check(desk.store.db)
+
+
+def test_what_is_left_goes_down_to_a_peer() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", "bob"), child("b", "eve")), policy=with_policy(budget_usd=2.0, budget_tokens=100))
+    spends(desk, "t.a")
+    assert desk.store.left(desk.task("t.b").id) == (1.5, 85)

@@ -1,0 +1,298 @@
+"""Who is asked, who answers, which way new instructions take, and what a clock does to all that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mailboxd.core.conversation import PATIENCE
+from mailboxd.core.effects import RunTurn, Send, StopTurns
+from mailboxd.core.inputs import Clarification, NewTask, Progress, Redispatch, Reply, Retry, Steer, TurnEnded
+from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Planned, Question, Results, Silence, Unknown
+from mailboxd.core.terms import Phase, Turn, Waiting
+from mailboxd.core.times import plus
+from mailboxd.core.types import Origin, Policy, Spec
+from mailboxd.store import log
+from tests.core.desk import PUBLISH, Desk, again, child, plan, refused, with_policy
+
+START = "2026-01-01T00:00:00.000Z"
+
+
+def asks(desk: Desk, name: str = "t") -> None:
+    desk.ends(name, Question("Which colour?"))
+
+
+def beats(desk: Desk, seconds: float = 60.0) -> Desk:
+    desk.engine.settings = replace(desk.engine.settings, heartbeat=seconds)
+    return desk
+
+
+def given_to_bob(**policy: Any) -> Desk:
+    desk = beats(Desk(with_policy(**policy)))
+    desk.give(plan=plan(child("a", "bob")))
+    desk.ends("t.a", Acknowledged())
+    return desk
+
+
+def kinds(desk: Desk, name: str, kind: str) -> int:
+    return desk.kinds(name).count(kind)
+
+
+# ---------------------------------------------------------------- questions
+
+
+def test_a_peer_whose_question_comes_before_its_acknowledgement_gets_the_answer_as_a_message() -> None:
+    """Another dispatch would be one that it already has, and nobody would answer it; town 2 found that."""
+    desk = Desk()
+    desk.give(plan=plan(child("a", "bob")))
+    desk.ends("t.a", Unknown("the gateway went away"))
+    attempt = desk.attempt("t.a")
+    assert attempt.waiting_for is Waiting.LOOKUP
+    desk.hear("t.a", Reply("bob", Question("Which colour?"), attempt.id, attempt.reply_token))
+    desk.ends("t.a", Results("Red."), agent="main")
+    assert [(send.type, send.to, send.note) for send in desk.orders(Send)] == [("answer", "bob", "Red.")]
+    assert not [turn for turn in desk.orders(RunTurn, "t.a") if turn.turn is Turn.DISPATCH]
+    assert desk.attempt("t.a").waiting_for is Waiting.REPLY
+    # the look-up ends when the answer is under way: it is late
+    desk.ends("t.a", Failed("it never ran", started=False))
+    assert desk.attempt("t.a").waiting_for is Waiting.REPLY
+    log.check(desk.store.db)
+
+
+@pytest.mark.parametrize(
+    ("agent", "to", "by_turn"), [("bob", "main", True), ("self", "operator", False), ("MAIN", "operator", False)]
+)
+def test_a_childs_question_goes_to_the_agent_that_gave_it_unless_that_one_asks(
+    agent: str, to: str, by_turn: bool
+) -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", agent)))
+    asks(desk, "t.a")
+    turns = desk.orders(RunTurn, "t.a")
+    assert [(turn.turn, turn.agent, turn.note) for turn in turns] == ([(Turn.ANSWER, to, "Which colour?")] * by_turn)
+    assert [(send.type, send.to) for send in desk.orders(Send)] == ([] if by_turn else [("question", to)])
+    assert desk.attempt("t.a").question == "Which colour?"
+
+
+@pytest.mark.parametrize(
+    ("said", "note"),
+    [
+        (Results("Red."), "The answer of main to your question:\n> Red."),
+        (Results("REPLY_SKIP"), "There will be no answer to your question. Go on with what you have."),
+        (Silence("REPLY_SKIP"), "There will be no answer to your question. Go on with what you have."),
+    ],
+)
+def test_what_the_agent_says_goes_into_the_session_of_the_question(said: Answer, note: str) -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", "bob")))
+    key = desk.attempt("t.a").session_key
+    asks(desk, "t.a")
+    desk.ends("t.a", said)
+    turn = desk.orders(RunTurn, "t.a")[0]
+    assert (turn.turn, turn.session_key, turn.note) == (Turn.DISPATCH, key, note)
+    assert (desk.attempt("t.a").ordinal, desk.attempt("t.a").question) == (1, "")
+    log.check(desk.store.db)
+
+
+@pytest.mark.parametrize("said", [Question("I?"), Failed("down"), Unknown("lost"), Acknowledged()])
+def test_where_it_has_no_answer_the_operator_is_asked_and_the_attempt_waits(said: Answer | Outcome) -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", "bob")))
+    asks(desk, "t.a")
+    desk.ends("t.a", said)
+    assert [(send.to, send.note) for send in desk.orders(Send)] == [("operator", "Which colour?")]
+    assert (desk.attempt("t.a").waiting_for, desk.task("t.a").failures) == (Waiting.ANSWER, 0)
+    desk.hear("t.a", Clarification("operator", "Red."))
+    assert desk.attempt("t.a").waiting_for is Waiting.TURN
+
+
+def test_an_answer_of_a_turn_that_somebody_overtook_is_late_and_the_turn_is_stopped() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", "bob")))
+    asks(desk, "t.a")
+    order = desk.orders(RunTurn, "t.a")[0]
+    desk.hear("t.a", Clarification("operator", "Red."))
+    assert desk.orders(StopTurns, "t.a")
+    late = TurnEnded(order.turn, order.attempt_id, "main", Failed("stopped"), None)
+    assert [event.kind.value for event in desk.hear("t.a", late)][-1] == "reply.late"
+    assert desk.attempt("t.a").waiting_for is Waiting.TURN
+
+
+def test_a_question_to_an_agent_has_a_lease_and_then_the_operator_is_asked_who_has_time() -> None:
+    desk = Desk(with_policy(reply_within=60))
+    desk.give(sender="boss")
+    asks(desk)
+    assert desk.task("t").due == plus(START, 60)
+    desk.wait(60)
+    assert [send.to for send in desk.orders(Send)] == ["boss", "operator"]
+    assert (desk.task("t").due, desk.phase()) == (None, Phase.EXECUTING)
+    desk.wait(10**6)
+    assert (desk.phase(), len(desk.orders(Send))) == (Phase.EXECUTING, 2)
+    log.check(desk.store.db)
+
+
+# ---------------------------------------------------------------- new instructions
+
+
+def test_while_a_turn_runs_its_results_are_followed_by_another_turn_and_only_one() -> None:
+    desk = Desk()
+    desk.give()
+    key = desk.attempt().session_key
+    desk.hear("t", Steer("boss", "Blue."))
+    desk.hear("t", Steer("boss", "Dark."))
+    desk.ends("t", Results("red"))
+    turn = desk.orders(RunTurn)[0]
+    assert (turn.turn, turn.session_key, desk.task("t").result) == (Turn.WORK, key, "")
+    assert "> Blue." in turn.note
+    assert "> Dark." in turn.note
+    desk.ends("t", Results("dark blue"))
+    assert (desk.phase(), desk.task("t").result, desk.attempt().ordinal) == (Phase.COMPLETED, "dark blue", 1)
+    log.check(desk.store.db)
+
+
+def _waiting_for_children(desk: Desk) -> None:
+    desk.ends("t", Planned(plan(child("a", "bob"))))
+
+
+@pytest.mark.parametrize(
+    ("before", "into"),
+    [
+        (lambda desk: None, "in another turn of the same session, when the running one has ended"),
+        (asks, "with the answer to its question"),
+        (_waiting_for_children, "when the results are put together"),
+        (lambda desk: desk.ends("t", Failed("down")), "in the next attempt, if there is one"),
+    ],
+)
+def test_which_way_they_take_is_on_record(before: Any, into: str) -> None:
+    desk = Desk()
+    desk.give()
+    before(desk)
+    desk.hear("t", Steer("boss", "Blue."))
+    (event,) = [r.event for r in log.read(desk.store.db, desk.task("t").id) if r.event.kind == "task.steered"]
+    assert event.data["into"] == into
+    assert "New instructions from boss:\n> Blue." in desk.task("t").spec.instructions
+
+
+def test_who_has_acknowledged_is_told_and_who_acknowledges_later_too() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a", "bob"), child("b", "eve")))
+    desk.ends("t.a", Acknowledged())
+    for name in ("t.a", "t.b"):
+        desk.hear(name, Steer("operator", "Blue."))
+    desk.ends("t.b", Acknowledged())
+    assert [(send.type, send.to) for send in desk.orders(Send)] == [("steer", "bob"), ("steer", "eve")]
+    assert desk.attempt("t.b").steered == ""
+
+
+# ---------------------------------------------------------------- signs of life
+
+
+def test_a_peer_is_silent_after_three_missed_beats_and_that_is_noticed_once() -> None:
+    desk = given_to_bob(reply_within=10_000)
+    desk.wait(60 * PATIENCE - 1)
+    assert kinds(desk, "t.a", "peer.silent") == 0
+    desk.wait(1)
+    desk.wait(5000)
+    assert (kinds(desk, "t.a", "peer.silent"), desk.attempt("t.a").silent) == (1, True)
+    desk.hear("t.a", Reply("bob", Progress("half"), desk.attempt("t.a").id))
+    assert not desk.attempt("t.a").silent
+    assert desk.task("t.a").due == plus(desk.clock.now(), 10_000)
+    desk.wait(60 * PATIENCE)
+    assert kinds(desk, "t.a", "peer.silent") == 2
+    log.check(desk.store.db)
+
+
+@pytest.mark.parametrize(
+    ("sender", "attempt_id", "beats_sent"), [("boss", "theirs", 2), ("boss", None, 0), ("operator", "theirs", 0)]
+)
+def test_only_a_mailboxd_peer_is_told_that_its_work_is_alive(
+    sender: str, attempt_id: str | None, beats_sent: int
+) -> None:
+    desk = beats(Desk())
+    new = NewTask("t", None, "t", sender, "t", Spec("t", "Do it.", expected_output="x"), desk.policy)
+    desk.hear(None, replace(new, origin=Origin(attempt=1, attempt_id=attempt_id)))
+    desk.start()
+    for _ in range(5):
+        desk.wait(30)
+    assert [(send.type, send.to) for send in desk.orders(Send)] == [("progress", sender)] * beats_sent
+
+
+# ---------------------------------------------------------------- deadlines
+
+LATE = plus(START, 100)
+
+
+def at_rest_in(phase: Phase) -> Desk:
+    """A task with a deadline that rests in this phase."""
+    gates = (
+        {"gates": frozenset({phase.value}), "reviewers": ("rex",)} if phase.value.endswith(("gate", "review")) else {}
+    )
+    desk = Desk(with_policy(deadline=LATE, circuit_hold=9999, max_attempts=2, **gates))
+    waits = phase is Phase.EXECUTION_READY
+    spec = Spec(goal="", instructions="") if phase is Phase.SPEC_DRAFT else Spec("t", "Do it.", expected_output="It.")
+    if phase is Phase.AWAITING_APPROVAL:
+        spec = replace(spec, planned_actions=(PUBLISH,))
+    desk.give("t", plan(child("a", "bob"), child("b", "bob", "a")) if waits else None, spec=spec)
+    if phase in (Phase.SPEC_GATE, Phase.QUALITY_GATE, Phase.AWAITING_APPROVAL):
+        desk.ends("t", Results("done"))
+    if phase is Phase.CIRCUIT_OPEN:
+        for _ in range(2):
+            desk.ends("t", Failed("down"))
+            desk.wait(20)
+    return desk
+
+
+@pytest.mark.parametrize(
+    "phase", [phase for phase in Phase if not phase.is_terminal and phase is not Phase.READY_TO_RESUME]
+)
+def test_past_its_deadline_it_fails_from_every_phase(phase: Phase) -> None:
+    desk = at_rest_in(phase)
+    name = "t.b" if phase is Phase.EXECUTION_READY else "t"
+    assert desk.phase(name) is phase
+    desk.clock.text = LATE
+    desk.start()
+    assert desk.phase() is Phase.FAILED
+    assert desk.task("t").error == f"its deadline, {LATE}, has passed"
+    assert [(send.type, send.to) for send in desk.orders(Send) if send.type == "reply"] == [("reply", "boss")]
+    if phase is Phase.EXECUTION_READY:
+        assert desk.phases("t.a", "t.b") == ["cancelled", "cancelled"]
+    log.check(desk.store.db)
+
+
+def test_a_peer_that_has_the_work_is_told_and_a_running_turn_is_stopped() -> None:
+    desk = Desk(with_policy(deadline=LATE))
+    desk.give(plan=plan(child("a", "bob"), child("b", "self")))
+    desk.ends("t.a", Acknowledged())
+    desk.wait(100)
+    assert [send.to for send in desk.orders(Send) if send.type == "cancel"] == ["bob"]
+    assert desk.orders(StopTurns, "t.b")
+
+
+def test_work_that_arrives_too_late_fails_before_it_starts() -> None:
+    desk = Desk()
+    desk.clock.text = LATE
+    desk.give(policy=Policy(deadline=LATE))
+    assert (desk.phase(), desk.task("t").attempt) == (Phase.FAILED, 0)
+
+
+@pytest.mark.parametrize("order", [Retry(), again(2), replace(again(2), deadline=plus(LATE, 500))])
+def test_an_order_for_another_start_lifts_what_has_passed(order: Retry | Redispatch) -> None:
+    desk = Desk(with_policy(deadline=LATE))
+    desk.give()
+    desk.wait(100)
+    desk.hear("t", order)
+    desk.start()
+    assert desk.phase() is Phase.EXECUTING
+    assert desk.task("t").policy.deadline == getattr(order, "deadline", None)
+
+
+def test_ended_work_is_never_late() -> None:
+    desk = Desk(with_policy(deadline=LATE))
+    desk.give()
+    desk.done("t")
+    desk.wait(1000)
+    assert desk.phase() is Phase.COMPLETED
+    with refused(desk, "ended"):
+        desk.hear("t", Steer("boss", "More."))

@@ -1,0 +1,56 @@
+"""What keeps a turn from starting, as `why` says it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mailboxd.core.picture import Occupied, Pending, Picture, Shut, Standing, Try
+from mailboxd.core.schedule import Room
+from mailboxd.core.terms import AttemptStatus, Phase, Waiting
+from mailboxd.core.why import cause_of
+
+NOW, LATER = "2026-11-21T12:00:00.000Z", "2026-11-21T12:30:00.000Z"
+READY = Standing("tsk_t", "t", Phase.EXECUTION_READY, "Bob")
+TURN = Try(1, "Bob", AttemptStatus.RUNNING, Waiting.TURN, NOW)
+ORDERED = replace(READY, phase=Phase.EXECUTING, attempts=(TURN,), pending=(Pending("run_turn", "Bob", NOW, id="trn"),))
+REVIEWED = replace(
+    READY, phase=Phase.QUALITY_GATE, silent=("rex",), pending=(Pending("run_turn", "rex", NOW, id="trn"),)
+)
+
+
+def seen(task: Standing, **picture: Any) -> tuple[str, str | None]:
+    cause = cause_of(task, Picture(NOW, 1, {task.id: task}, **{"room": Room(4), **picture}))
+    return cause.kind, cause.at
+
+
+@pytest.mark.parametrize(
+    ("task", "picture", "kind", "at"),
+    [
+        (READY, {}, "ready", None),
+        (replace(READY, held="over budget"), {}, "budget", None),
+        (replace(READY, held_by="job"), {}, "budget", None),
+        (READY, {"breakers": {"bob": Shut(LATER, "down")}}, "breaker", LATER),
+        (READY, {"breakers": {"eve": Shut(LATER, "down")}}, "ready", None),
+        (READY, {"breakers": {"bob": Shut(None)}}, "ready", None),
+        (READY, {"breakers": {"bob": Shut(None)}, "calls": (Occupied("bob", "u", NOW),)}, "breaker", None),
+        (READY, {"gone": {"Bob": "there is no agent Bob"}}, "gone", None),
+        (ORDERED, {"gone": {"Bob": "there is no agent Bob"}}, "gone", None),
+        (READY, {"paced": {"Bob": LATER}}, "pace", LATER),
+        (replace(READY, unmet=1), {"breakers": {"bob": Shut(LATER)}}, "dependency", None),
+        (replace(READY, not_before=LATER), {"breakers": {"bob": Shut(LATER)}}, "backoff", LATER),
+        (replace(READY, coordinates=True), {"breakers": {"bob": Shut(LATER)}}, "ready", None),
+        (ORDERED, {"breakers": {"bob": Shut(LATER)}}, "breaker", LATER),
+        (ORDERED, {"breakers": {"bob": Shut(LATER)}, "room": Room(4, ("trn",))}, "turn", NOW),
+        (replace(ORDERED, held_by="job"), {}, "budget", None),
+        (REVIEWED, {"breakers": {"rex": Shut(LATER)}}, "breaker", LATER),
+        (replace(READY, phase=Phase.CIRCUIT_OPEN, held="over budget"), {}, "circuit", None),
+        (replace(READY, phase=Phase.COMPLETED, held="over budget"), {}, "ended", None),
+    ],
+)
+def test_the_first_thing_in_the_way_is_named(
+    task: Standing, picture: dict[str, Any], kind: str, at: str | None
+) -> None:
+    assert seen(task, **picture) == (kind, at)

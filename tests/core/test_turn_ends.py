@@ -1,0 +1,123 @@
+"""What the end of a turn means where there are few words: silence, a cut text, an outcome that was lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from mailboxd.core.attempts import CUT
+from mailboxd.core.effects import LookUp, RunTurn
+from mailboxd.core.inputs import Clarification, Edited, Remedy, TurnEnded, Unblock
+from mailboxd.core.outcomes import Failed, Planned, Question, Results, Silence, Succeeded, Unknown
+from mailboxd.core.terms import AttemptStatus, Phase, Turn
+from mailboxd.core.types import Plan
+from mailboxd.core.usage import Usage
+from tests.core.desk import DONE, Desk, child, with_policy
+
+
+def ends(desk: Desk, name: str, outcome: Succeeded, answer: Results) -> None:
+    attempt, task = desk.attempt(name), desk.task(name)
+    (order,) = (o for o in desk.store.pending(desk.clock.now(), 100) if isinstance(o.effect, RunTurn))
+    with desk.engine.batch():
+        desk.engine.hear(task.id, TurnEnded(Turn.WORK, attempt.id, "main", outcome, answer))
+        desk.store.finish(order.id)
+
+
+def test_silence_is_no_result() -> None:
+    desk = Desk()
+    desk.give()
+    desk.ends("t", Silence("NO_REPLY"))
+    assert (desk.phase(), desk.task("t").error) == (Phase.EXECUTION_READY, "main gave no answer: NO_REPLY")
+
+
+def test_results_in_its_task_md_are_the_result_of_an_agent_that_says_nothing() -> None:
+    desk = Desk()
+    desk.give()
+    desk.hear("t", Edited(results="Written there."))
+    desk.ends("t", Silence())
+    assert (desk.phase(), desk.task("t").result) == (Phase.COMPLETED, "Written there.")
+
+
+def test_a_plan_in_its_task_md_stands_although_the_agent_says_nothing() -> None:
+    desk = Desk()
+    desk.give()
+    desk.hear("t", Edited(added=(child("a"),)))
+    desk.ends("t", Silence("NO_REPLY"))
+    assert desk.phase("t") is Phase.EXECUTING
+    desk.done("t.a")
+    assert [order.turn for order in desk.orders(RunTurn, "t")] == [Turn.SYNTHESIS]
+
+
+def test_a_text_that_was_cut_says_so_where_it_is_read() -> None:
+    desk = Desk()
+    desk.give()
+    ends(desk, "t", Succeeded("The first half", truncated=True), Results("The first half"))
+    assert desk.task("t").result == f"The first half\n\n{CUT}"
+
+
+def test_run_session_and_cost_of_a_failed_turn_are_recorded() -> None:
+    desk = Desk()
+    desk.give()
+    desk.ends("t", Failed("overloaded", usage=Usage(10, 5, 0.25), run_id="run_1", session_ref="ses_1"))
+    attempt = desk.attempt()
+    assert (attempt.run_id, attempt.session_ref, attempt.usage) == ("run_1", "ses_1", Usage(10, 5, 0.25))
+
+
+def test_the_next_attempt_after_an_unknown_outcome_keeps_the_session_and_is_told_not_to_do_it_twice() -> None:
+    desk = Desk(with_policy(idempotent=True))
+    desk.give()
+    session = desk.attempt().session_key
+    desk.ends("t", Unknown("the gateway went away", "run_1"))
+    (lookup,) = desk.orders(LookUp)
+    assert (lookup.session_key, lookup.run_id, lookup.heard) == (session, "run_1", None)
+    desk.ends("t", Unknown("nobody can tell", "run_1", looked_up=True))
+    desk.wait(100)
+    assert (desk.attempt().ordinal, desk.attempt().session_key) == (2, session)
+    assert "report its result only" in desk.task("t").findings
+    desk.ends("t", Failed("overloaded"))
+    desk.wait(100)
+    assert desk.attempt().ordinal == 3
+    assert desk.attempt().session_key != session  # the end of the one before is proven
+
+
+def test_after_unblocking_an_unknown_outcome_the_session_is_kept_too() -> None:
+    desk = Desk()
+    desk.give()
+    session = desk.attempt().session_key
+    desk.ends("t", Unknown("lost"))
+    desk.ends("t", Unknown("nobody can tell", looked_up=True))
+    assert (desk.phase(), desk.attempt().status) == (Phase.CIRCUIT_OPEN, AttemptStatus.UNKNOWN)
+    desk.command("t", Unblock(Remedy.RETRY))
+    desk.start()
+    assert (desk.attempt().ordinal, desk.attempt().session_key) == (2, session)
+
+
+@pytest.mark.parametrize("first", ["question", "plan"])
+def test_a_lost_turn_is_not_mistaken_for_an_earlier_one_of_its_session(first: str) -> None:
+    desk = Desk()
+    desk.give()
+    answer = Question("Which?") if first == "question" else Planned(Plan((child("a"),)))
+    attempt = desk.attempt()
+    (order,) = (o for o in desk.store.pending(desk.clock.now(), 100) if isinstance(o.effect, RunTurn))
+    with desk.engine.batch():
+        outcome = Succeeded("said", run_id="run_1")
+        desk.engine.hear(desk.task("t").id, TurnEnded(Turn.WORK, attempt.id, "main", outcome, answer))
+        desk.store.finish(order.id)
+    if first == "question":
+        desk.hear("t", Clarification("boss", "This one."))
+    else:
+        desk.start()
+        desk.ends("t.a", DONE)
+    desk.ends("t", Unknown("killed"))
+    (lookup,) = desk.orders(LookUp, "t")
+    assert (lookup.run_id, lookup.heard) == (None, "run_1")
+
+
+def test_an_agent_that_planned_for_somebody_it_may_not_reach_is_told_whom_it_may() -> None:
+    desk = Desk(may_reach=lambda agent: "main may give work to bob" if agent == "ghost" else None)
+    desk.give()
+    desk.plans("t", child("a", "ghost"))
+    assert desk.phase("t") is Phase.EXECUTION_READY
+    assert "main may give work to bob" in desk.task("t").findings
+    desk.wait(100)
+    desk.plans("t", child("a", "bob"))
+    assert desk.phase("t.a") is Phase.EXECUTING

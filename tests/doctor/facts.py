@@ -1,0 +1,94 @@
+"""A machine, an OpenClaw and a workspace with which nothing is wrong; each test breaks one thing of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mailboxd.agents.acp.hello import Hello
+from mailboxd.agents.discovery import Allowed, Messaging, Peer
+from mailboxd.doctor.facts import (
+    Agents,
+    Daemon,
+    Directory,
+    ExecPolicy,
+    Facts,
+    Filesystem,
+    Gateway,
+    Inotify,
+    Leftovers,
+    Place,
+    Program,
+    Release,
+    Runtime,
+    Settings,
+    Tools,
+    Transport,
+)
+from mailboxd.integration.plugin import PluginState
+from mailboxd.integration.skill import SkillState
+from mailboxd.store.examine import Examination
+
+ROOT = "/home/ann/alpha"
+PATHS = (
+    ".", "mailbox/inbox", "mailbox/outbox", "mailbox/archive", "mailbox/rejected", "tasks", ".mailboxd",
+    ".mailboxd/turns",
+)  # fmt: skip
+GB = 1_000_000_000
+
+SETTINGS = Settings(f"{ROOT}/.mailboxd/config.yaml", turns=4, call_bytes=225_000_000, agent="alpha")
+GATEWAY = Gateway(
+    connected=True, failure="", said="", url="ws://127.0.0.1:18789", version="2026.9.6", service=True,
+    config_path="/home/ann/.openclaw/openclaw.json", config_valid=True,
+)  # fmt: skip
+RUNTIME = Runtime("/usr/bin/node", (24, 19, 0), ">=24.16.0 <25 || >=26.1.0")
+ALPHA, BETA = Peer("alpha", "Alpha", ROOT, True), Peer("beta", "Beta", "/home/ann/beta", False)
+AGENTS = Agents(Allowed(anyone=False, agents=frozenset({"beta"})), "agents.entries.alpha", None, 8)
+TOOLS = Tools({"fs": {"workspaceOnly": True}}, Messaging(enabled=True, patterns=()))
+PLUGIN = PluginState(True, True, True, "0.1.0", "/p", "")
+SKILL = SkillState(True, True, f"{ROOT}/skills/mailboxd", "")
+DATABASE = Examination(
+    f"{ROOT}/.mailboxd/mailboxd.db", exists=True, schema=1, known=1, latest="2026-11-21T11:00:00.000Z"
+)
+DIRECTORIES = tuple(Directory(path, "directory", 1000, 0o700, True, 5) for path in PATHS)
+PLACE = Place(ROOT, 1000, DIRECTORIES)
+FILESYSTEM = Filesystem("ext4", "/home", 80 * GB, 5_000_000, 0.01)
+
+HEALTHY = Facts(
+    settings=SETTINGS,
+    python=(3, 12, 1),
+    now="2026-11-21T12:00:00.000Z",
+    inotify=Inotify(10, 128, 100, 100_000),
+    memory=16 * GB,
+    open_files=1024,
+    synchronised=True,
+    place=PLACE,
+    filesystem=FILESYSTEM,
+    daemon=Daemon(4242, "mailboxd@home-ann-alpha.service"),
+    database=DATABASE,
+    leftovers=Leftovers(0, 0),
+    skill=SKILL,
+    harnesses=(Hello("coder", "", "codex", "1.0", loads=True),),
+    program=Program("openclaw", "/usr/bin/openclaw"),
+    runtime=RUNTIME,
+    release=Release((2026, 9, 6), ""),
+    gateway=GATEWAY,
+    transport=Transport(""),
+    peers=(ALPHA, BETA),
+    agents=AGENTS,
+    tools=TOOLS,
+    exec_policy=ExecPolicy("full", "off", "agents.entries.alpha.tools.exec", by_host=False),
+    plugin=PLUGIN,
+)
+
+
+def but(**changed: Any) -> Facts:
+    """The healthy facts, with these."""
+    return replace(HEALTHY, **changed)
+
+
+def directory(path: str, **changed: Any) -> Place:
+    """The healthy workspace, with one directory that is otherwise."""
+    return replace(
+        PLACE, directories=tuple(replace(one, **changed) if one.path == path else one for one in DIRECTORIES)
+    )

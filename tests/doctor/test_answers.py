@@ -1,0 +1,144 @@
+"""What the real OpenClaw 2026.9.6 answered (fixtures/), and what an older or a broken one might."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.discovery import MESSAGING_BY_DEFAULT
+from mailboxd.doctor import answers
+from mailboxd.doctor.facts import ExecPolicy
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def recorded(name: str, rc: int = 0) -> Exit:
+    return Exit(rc, (FIXTURES / f"{name}.json").read_bytes())
+
+
+def said(value: Any, rc: int = 0) -> Exit:
+    return Exit(rc, json.dumps(value).encode())
+
+
+def unset(path: str) -> Exit:
+    message = f"Config path is valid but unset: {path}. The runtime default applies."
+    return said({"ok": False, "error": {"type": "cli_error", "message": message}}, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "connected", "failure"),
+    [
+        ("status-ready", True, ""),
+        ("status-wrong-token", False, "auth-rejected"),
+        ("status-down", False, "unreachable"),
+    ],
+)
+def test_the_state_of_a_gateway(name: str, connected: bool, failure: str) -> None:
+    found = answers.gateway(recorded(name))
+    assert found is not None
+    assert (found.connected, found.failure, found.config_valid, found.service) == (connected, failure, True, False)
+    assert found.url.startswith("ws://127.0.0.1:")
+    assert found.version == ("2026.9.6" if connected else "")
+    assert bool(found.said) is not connected
+
+
+@pytest.mark.parametrize(
+    ("rpc", "failure"),
+    [
+        ({"ok": False, "error": "connect ECONNREFUSED 127.0.0.1:1"}, "unreachable"),
+        ({"ok": False, "error": "unauthorized: gateway token mismatch"}, "auth-rejected"),
+        ({"ok": False, "error": "pairing required"}, "pairing-required"),
+        ({"ok": False, "error": "computer says no"}, "other"),
+        ({"ok": True, "capability": "pairing_pending"}, "pairing-required"),
+        ({"ok": "yes"}, "other"),
+    ],
+)
+def test_a_gateway_that_has_no_word_for_its_failure(rpc: Any, failure: str) -> None:
+    found = answers.gateway(said({"rpc": rpc}))
+    assert found is not None
+    assert found.failure == failure
+
+
+@pytest.mark.parametrize("value", [None, [], {}, {"rpc": None}, {"rpc": []}, "x"])
+def test_what_is_no_state_of_a_gateway(value: Any) -> None:
+    assert answers.gateway(said(value)) is None
+
+
+@pytest.mark.parametrize(
+    ("ready", "failing"),
+    [
+        (None, ()),
+        ({"ready": True, "failing": []}, ()),
+        ({"ready": False, "failing": ["gateway-draining", 7]}, ("gateway-draining",)),
+        ({"ready": False}, ("it does not say why",)),
+        (["nonsense"], ()),
+    ],
+)
+def test_readiness(ready: Any, failing: tuple[str, ...]) -> None:
+    found = answers.gateway(recorded("status-ready"))
+    assert found is not None
+    assert answers.with_readiness(found, ready).failing == failing
+
+
+@pytest.mark.parametrize(
+    ("section", "path", "tools"),
+    [
+        ({"entries": {"Alpha": {"tools": {"profile": "x"}}}}, "agents.entries.Alpha", {"profile": "x"}),
+        ({"list": [{"id": "beta"}, {"id": "alpha"}]}, "agents.list[1]", None),
+        ({"entries": {"beta": {}}}, "", None),
+        ({"entries": [], "list": {}}, "", None),
+    ],
+)
+def test_where_the_own_agent_stands(section: Any, path: str, tools: Any) -> None:
+    found = answers.agents(said({**section, "defaults": {"maxConcurrent": 8}}), "alpha")
+    assert found is not None
+    assert (found.entry_path, found.tools, found.lane) == (path, tools, 8)
+
+
+def test_agents_unset_or_unanswered() -> None:
+    found = answers.agents(unset("agents"), "alpha")
+    assert found is not None
+    assert (found.entry_path, found.allowed.permits("alpha"), found.allowed.permits("beta")) == ("", True, False)
+    assert answers.agents(Exit(1, b"boom"), "alpha") is None
+
+
+def test_tools_unset_set_or_unanswered() -> None:
+    nothing = answers.tools(unset("tools"), MESSAGING_BY_DEFAULT)
+    assert nothing is not None
+    assert nothing.section == {}
+    assert nothing.messaging.enabled
+    some = answers.tools(said({"agentToAgent": {"enabled": False}}), MESSAGING_BY_DEFAULT)
+    assert some is not None
+    assert not some.messaging.enabled
+    assert answers.tools(Exit(1, b"{}"), MESSAGING_BY_DEFAULT) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "policy"),
+    [
+        ("approvals-full", "alpha", ExecPolicy("full", "off", "agents.entries.alpha.tools.exec", False)),
+        ("approvals-ask", "Alpha", ExecPolicy("allowlist", "on-miss", "agents.entries.alpha.tools.exec", False)),
+        ("approvals-ask", "nobody", ExecPolicy("allowlist", "on-miss", "tools.exec", False)),
+    ],
+)
+def test_what_becomes_of_a_shell_command(name: str, own: str, policy: ExecPolicy) -> None:
+    assert answers.exec_policy(recorded(name), own) == policy
+
+
+def test_a_stricter_host_is_told_apart() -> None:
+    scope = {
+        "configPath": "tools.exec",
+        "security": {"requested": "full", "host": "full", "effective": "full"},
+        "ask": {"requested": "off", "host": "always", "effective": "always"},
+    }
+    found = answers.exec_policy(said({"effectivePolicy": {"scopes": [scope]}}), "alpha")
+    assert found == ExecPolicy("full", "always", "tools.exec", by_host=True)
+
+
+@pytest.mark.parametrize("value", [{}, {"effectivePolicy": {"scopes": []}}, {"effectivePolicy": {"scopes": [7]}}, []])
+def test_no_policy_is_made_up(value: Any) -> None:
+    assert answers.exec_policy(said(value), "alpha") is None

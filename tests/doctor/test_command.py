@@ -1,0 +1,232 @@
+"""`mailboxd doctor` as it is installed: what it prints, how it ends, and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.clock import SystemClock
+from mailboxd.doctor import canary, examination
+from mailboxd.doctor.probes.openclaw import transport
+from mailboxd.workspace.layout import Workspace
+from tests.e2e.support import MAILBOXD, Agent, Company, environment
+
+RULES: dict[str, Any] = {"alpha": {"mailbox": True}, "beta": {}}
+
+
+@pytest.fixture
+def alpha(tmp_path: Path) -> Iterator[Agent]:
+    company = Company(tmp_path, RULES)
+    company["alpha"].settle_in({})
+    with closing(company):
+        yield company["alpha"]
+
+
+def doctor(agent: Agent, *words: str, **env: str) -> tuple[int, dict[str, Any]]:
+    done = agent.call("doctor", "--json", *words, env=env)
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
+
+
+def levels(told: dict[str, Any]) -> dict[str, str]:
+    return {finding["id"]: finding["level"] for finding in told["findings"]}
+
+
+def test_a_sound_workspace(alpha: Agent) -> None:
+    status, told = doctor(alpha)
+    found = levels(told)
+    assert (status, told["healthy"], told["counts"]["error"]) == (0, True, 0), told
+    assert told["workspace"] == str(alpha.root)
+    assert (found["openclaw"], found["openclaw-version"], found["agent"], found["agent-workspace"]) == (
+        "note", "ok", "ok", "ok",
+    )  # fmt: skip
+    assert {"group", "id", "level", "text", "mends"} == set(told["findings"][0])
+
+
+def test_it_changes_nothing(alpha: Agent) -> None:
+    assert alpha.call("init", "--agent", "alpha").returncode == 0
+
+    def snapshot() -> dict[str, tuple[int, int]]:
+        return {
+            str(path): (path.lstat().st_mtime_ns, path.lstat().st_size)
+            for path in alpha.root.parent.rglob("*")
+            # SQLite keeps its -shm and -wal there while it reads, as for every command
+            if path != alpha.root / ".mailboxd" and not path.name.endswith(("-shm", "-wal"))
+        }
+
+    before = snapshot()
+    doctor(alpha)
+    assert snapshot() == before
+
+
+def test_warnings_fail_only_when_strict(alpha: Agent) -> None:
+    alpha.inbox.chmod(0o777)
+    assert doctor(alpha)[0] == 0
+    status, told = doctor(alpha, "--strict")
+    assert (status, told["healthy"], levels(told)["directories"]) == (1, False, "warning")
+
+
+def test_an_agent_that_openclaw_does_not_have(alpha: Agent) -> None:
+    alpha.config.write_text(alpha.config.read_text().replace("agent: alpha", "agent: nobody"))
+    status, told = doctor(alpha)
+    (finding,) = [one for one in told["findings"] if one["id"] == "agent"]
+    assert (status, finding["level"]) == (1, "error")
+    assert finding["mends"] == [f"openclaw agents add nobody --workspace {alpha.root}"]
+
+
+def test_a_configuration_that_is_wrong_is_one_finding_among_others(alpha: Agent) -> None:
+    alpha.config.write_text("agent: alpha\nno-such-key: 1\n")
+    status, told = doctor(alpha, PATH="/usr/bin:/bin")
+    assert status == 1
+    assert levels(told)["config"] == "error"
+    assert levels(told)["python"] == "ok"
+
+
+def test_a_damaged_database_is_a_finding(alpha: Agent) -> None:
+    (alpha.root / ".mailboxd" / "mailboxd.db").write_bytes(b"damage" * 2000)
+    status, told = doctor(alpha)
+    assert (status, levels(told)["database"]) == (1, "error")
+
+
+@pytest.mark.parametrize("words", [(), ("-w", "here")])
+def test_outside_a_workspace(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [*MAILBOXD, "doctor", "--json", *words], cwd=tmp_path, env=environment({"PATH": "/nowhere"}),
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    found = levels(json.loads(done.stdout))
+    assert done.returncode == 1
+    assert found["openclaw"] == "error"
+    assert found["workspace"] == ("error" if words else "note")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "value"), [("OPENCLAW_SHELL", "exec"), ("OPENCLAW_SUBAGENT_EXEC", "1")])
+def test_inside_an_agents_turn_it_says_so_and_the_daemon_refuses_to_start(alpha: Agent, name: str, value: str) -> None:
+    status, told = doctor(alpha, **{name: value})
+    assert (status, levels(told)["inside-agent"]) == (1, "error")
+    done = alpha.call("run", "--until-idle", env={name: value})
+    assert done.returncode == 78
+    assert "a shell inside an agent's turn" in done.stderr
+    assert "systemd" in done.stderr
+    assert not (alpha.root / ".mailboxd" / "daemon.json").exists()
+
+
+def test_a_workspace_that_is_not_paired(alpha: Agent, tmp_path: Path) -> None:
+    """The probe itself; a stand-in has no gateway, so the command does not ask."""
+    found = transport(OpenClaw(("openclaw",)), tmp_path / "none.json", SystemClock())
+    assert "mailboxd gateway pair" in found.problem or "mailboxd[gateway]" in found.problem
+
+
+def test_a_running_daemon_is_named(alpha: Agent) -> None:
+    process = alpha.start()
+    _, told = doctor(alpha)
+    (finding,) = [one for one in told["findings"] if one["id"] == "daemon"]
+    assert finding["level"] == "ok"
+    assert f"pid {process.pid}," in finding["text"]
+    assert alpha.stop() == 0
+
+
+# ---------------------------------------------------------------- for people
+
+
+def test_lines_fit_the_screen_except_what_is_there_to_be_copied(alpha: Agent) -> None:
+    alpha.inbox.chmod(0o777)
+    done = alpha.call("doctor", env={"COLUMNS": "80"})
+    lines = done.stdout.splitlines()
+    assert all(len(line) <= 80 for line in lines if not line.lstrip().startswith("->"))
+    assert f"    -> chmod go-w {alpha.inbox}" in lines
+    assert "[directories]" in done.stdout
+    assert re.fullmatch(r"\d+ warnings?, \d+ notes?", lines[-1])
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_colours_and_progress_only_where_somebody_watches(alpha: Agent) -> None:
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*MAILBOXD, "doctor"],
+        cwd=alpha.root,
+        env=environment({"TERM": "xterm"}),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    said = b""
+    while True:
+        try:
+            said += os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+    os.close(master)
+    assert process.wait(30) == 0
+    text = said.decode()
+    assert "looking at agents ..." in text
+    assert "\x1b[32m✓\x1b[0m" in text
+    assert not re.search(r"looking at [^\r]*\n", text)
+
+
+# ---------------------------------------------------------------- the canary
+
+
+def test_a_canary_comes_back_and_leaves_no_task(alpha: Agent) -> None:
+    alpha.start()
+    status, told = doctor(alpha, "--canary")
+    (turn,) = [one for one in told["findings"] if one["id"] == "canary-turn"]
+    assert (status, turn["level"]) == (0, "ok"), told
+    assert re.search(r"a turn of alpha took \d+\.\d s and [\d,]+ tokens; it said: ", turn["text"])
+    assert len(alpha.company.entries()) > 0
+    assert alpha.phases() == {}
+
+
+def test_a_canary_by_message_is_filed_and_leads_to_nothing(alpha: Agent) -> None:
+    alpha.start()
+    about = examination.subject(Workspace(alpha.root), "", environment())
+    clock = SystemClock()
+    found = list(canary.fly(about, clock, lambda _: None, plugin=True, daemon=True))
+    assert [(finding.id, finding.level.value) for finding in found] == [
+        ("canary-turn", "ok"), ("canary-message", "ok"), ("canary-filed", "ok"),
+    ]  # fmt: skip
+    assert "filed it as orphan" in found[2].text
+    (message,) = alpha.mail()
+    assert (message["verdict"], message["task"]) == ("orphan", None)
+    assert alpha.phases() == {}
+    assert alpha.stop() == 0
+    assert alpha.call("history", "--verify").returncode == 0
+
+
+def test_without_a_daemon_the_canary_waits_in_the_inbox(alpha: Agent) -> None:
+    about = examination.subject(Workspace(alpha.root), "", environment())
+    found = list(canary.fly(about, SystemClock(), lambda _: None, plugin=True, daemon=False))
+    assert found[-1].id == "canary-filed"
+    assert found[-1].level == "note"
+    assert len(list(alpha.inbox.iterdir())) == 1
+    alpha.run()
+    assert list(alpha.inbox.iterdir()) == []
+    assert alpha.phases() == {}
+
+
+def test_a_turn_that_fails_is_an_error(alpha: Agent) -> None:
+    failing = [{"fail": {"kind": "permanent", "error": "HTTP 401: no key"}}]
+    alpha.company.rewrite({"alpha": {"rules": failing}})
+    status, told = doctor(alpha, "--canary")
+    (turn,) = [one for one in told["findings"] if one["id"] == "canary-turn"]
+    assert (status, turn["level"]) == (1, "error")
+    assert "401" in turn["text"]
+
+
+def test_no_canary_where_it_cannot_fly(alpha: Agent) -> None:
+    _, told = doctor(alpha, "--canary", OPENCLAW_SHELL="exec")
+    (turn,) = [one for one in told["findings"] if one["id"] == "canary-turn"]
+    assert turn["level"] == "note"
+    assert alpha.company.entries() == []

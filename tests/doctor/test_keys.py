@@ -1,0 +1,68 @@
+"""What doctor says of the keys that sign messages."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.doctor.checks.keys import keys as judged
+from mailboxd.doctor.facts import Keys
+from mailboxd.doctor.probes.keys import keys
+from mailboxd.keys.ed25519 import PrivateKey
+from mailboxd.keys.ring import Ring
+from tests.doctor.facts import but
+
+NOW = "2026-01-01T00:00:00.000Z"
+
+
+def found(**said: Any) -> list[tuple[str, str, str]]:
+    facts = but(keys=Keys("/state/keys", **said))
+    return [(finding.id, finding.level, " ".join(finding.mends)) for finding in judged(facts)]
+
+
+def test_without_keys_nothing_is_said() -> None:
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "slug", "level", "mend"),
+    [
+        ({"own": True}, "keys", "ok", ""),
+        ({"required": ("beta",)}, "keys-required", "error", "mailboxd keys trust beta FILE_OR_KEY"),
+        ({"own": True, "extra": False}, "keys-extra", "error", "pip install 'mailboxd[signing]'"),
+        ({"problems": ("it is damaged",)}, "keys-unusable", "error", "ls -la /state/keys"),
+        ({"own": True, "mode": 0o777}, "keys-folder", "error", "chmod 700 /state/keys"),
+        ({"trusted": ("beta",)}, "keys-own", "note", "mailboxd keys create"),
+        ({"own": True, "trusted": ("gone",)}, "keys-unknown", "warning", "mailboxd keys untrust gone"),
+        ({"own": True, "trusted": ("beta", "operator")}, "keys", "ok", ""),
+    ],
+)
+def test_each_thing_that_can_be_wrong(said: dict[str, Any], slug: str, level: str, mend: str) -> None:
+    assert (slug, level, mend) in found(**said)
+
+
+def test_what_lies_there(tmp_path: Path) -> None:
+    environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    root = tmp_path / "ws"
+    assert keys(root, (), environ) == Keys(str(Ring.of(root, environ).folder), owner=os.geteuid())
+    ring = Ring.of(root, environ)
+    ring.create(ring.own_file)
+    ring.trust("Beta", PrivateKey.new().public, NOW)
+    seen = keys(root, ("human", "Gamma"), environ)
+    assert (seen.own, seen.operator, seen.trusted, seen.required) == (True, False, ("beta",), ("gamma", "operator"))
+    assert seen.problems == ()
+
+
+def test_a_private_key_that_others_can_read_and_a_damaged_list(tmp_path: Path) -> None:
+    environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    ring = Ring.of(tmp_path / "ws", environ)
+    ring.create(ring.own_file)
+    (ring.folder / ring.own_file).chmod(0o640)
+    (ring.folder / ring.trusted_file).write_text("{")
+    (ring.folder / ring.trusted_file).chmod(0o600)
+    key, trusted = keys(tmp_path / "ws", (), environ).problems
+    assert "they can read or change it" in key
+    assert "is damaged" in trusted

@@ -1,0 +1,248 @@
+"""The probes at the real world, as far as a test may arrange it: files, programs, a server on loopback."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.clock import SystemClock
+from mailboxd.doctor import examination
+from mailboxd.doctor.probes import machine
+from mailboxd.doctor.probes import workspace as looking
+from mailboxd.doctor.probes.openclaw import Questions, readiness, wanted
+from mailboxd.errors import UnavailableError
+from mailboxd.workspace import lock
+from mailboxd.workspace.layout import Workspace
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 22 0:40 / /home rw - nfs4 server:/home rw
+31 30 0:41 / /home/ann/my\\040disk rw shared:1 - btrfs /dev/sdb rw
+32 22 0:42 / /home rw - xfs /dev/sdc rw
+garbage
+"""
+
+
+def executable(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def asking(*command: str, path: Path | None = None) -> Questions:
+    return Questions(OpenClaw(command), {"PATH": f"{path}:/usr/bin:/bin" if path else "/usr/bin:/bin"}, "alpha")
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def test_inotify_counts_what_this_process_takes(tmp_path: Path) -> None:
+    from watchdog.events import FileSystemEventHandler
+    from watchdog.observers.inotify import InotifyObserver
+
+    before = machine.inotify()
+    observer = InotifyObserver()
+    observer.schedule(FileSystemEventHandler(), str(tmp_path))
+    observer.start()
+    try:
+        after = machine.inotify()
+        mine = [
+            link for link in Path("/proc/self/fd").iterdir() if link.is_symlink() and "inotify" in os.readlink(link)
+        ]
+        assert len(mine) >= 1
+    finally:
+        observer.stop()
+        observer.join()
+    assert after.max_instances == before.max_instances > 0
+    assert after.instances >= 1
+    assert after.watches >= 1
+
+
+def test_the_kernel_is_asked_for_its_clock_and_its_limits() -> None:
+    assert machine.synchronised() in (True, False, None)
+    assert machine.open_files() > 0
+
+
+# ---------------------------------------------------------------- the workspace
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "mount"),
+    [
+        ("/srv/x", "ext4", "/"),
+        ("/home/ann/alpha", "xfs", "/home"),
+        ("/home/ann/my disk/alpha", "btrfs", "/home/ann/my disk"),
+        ("/home/ann/my disks", "xfs", "/home"),
+    ],
+)
+def test_the_file_system_is_the_innermost_and_of_two_the_upper_one(path: str, kind: str, mount: str) -> None:
+    assert looking.mounted(Path(path), MOUNTS) == (kind, mount)
+
+
+def test_a_workspace_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
+    ws = Workspace(tmp_path / "alpha")
+    Workspace.create(ws.root)
+    ws.outbox.rmdir()
+    ws.tasks.rmdir()
+    ws.tasks.symlink_to(tmp_path)
+    (ws.rejected / "a.md").touch()
+    (ws.rejected / "a.md.reason.json").touch()
+    (ws.inbox / "b.md").touch()
+    (ws.inbox / ".b.tmp").touch()
+    before = sorted((str(path), path.lstat().st_mtime_ns) for path in ws.root.rglob("*"))
+    place, filesystem = looking.place(ws), looking.filesystem(ws, SystemClock().now())
+    left = looking.leftovers(ws, SystemClock().now())
+    assert sorted((str(path), path.lstat().st_mtime_ns) for path in ws.root.rglob("*")) == before
+    kinds = {one.path: one.kind for one in place.directories}
+    assert kinds["."] == kinds["mailbox/inbox"] == "directory"
+    assert (kinds["mailbox/outbox"], kinds["tasks"]) == ("missing", "a symbolic link")
+    assert (left.rejected, left.arrived) == (1, 1)
+    assert filesystem.free_bytes > 0
+    assert filesystem.skew_seconds is None or abs(filesystem.skew_seconds) < 60
+
+
+def test_a_daemon_is_found_by_its_lock(tmp_path: Path) -> None:
+    ws = Workspace(tmp_path / "alpha")
+    Workspace.create(ws.root)
+    assert looking.daemon(ws).pid is None
+    with lock.acquire(ws, SystemClock().now()):
+        assert looking.daemon(ws).pid == os.getpid()
+
+
+# ---------------------------------------------------------------- OpenClaw
+
+
+def package(folder: Path, text: str) -> Path:
+    (folder / "openclaw").mkdir(parents=True)
+    (folder / "openclaw" / "package.json").write_text(text)
+    return executable(folder / "openclaw" / "openclaw.mjs", "#!/usr/bin/env node\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "range_"),
+    [
+        ('{"name": "openclaw", "engines": {"node": ">=24"}}', ">=24"),
+        ('{"name": "npm", "engines": {"node": ">=18"}}', ""),
+        ('{"name": "openclaw", "engines": []}', ""),
+        ('{"name": "openclaw"}', ""),
+        ("{", ""),
+        ("[]", ""),
+    ],
+)
+def test_the_package_around_the_program_says_which_node_it_needs(tmp_path: Path, text: str, range_: str) -> None:
+    script = package(tmp_path, text)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "openclaw").symlink_to(script)
+    assert wanted(tmp_path / "bin" / "openclaw") == range_
+
+
+def test_node_is_the_one_that_the_first_line_names(tmp_path: Path) -> None:
+    script = package(tmp_path, '{"name": "openclaw", "engines": {"node": ">=24"}}')
+    node = executable(tmp_path / "bin" / "node", "#!/bin/sh\necho v20.1.2\n")
+    found = asking(str(script), path=node.parent).runtime()
+    assert found is not None
+    assert (found.path, found.version, found.wanted) == (str(node), (20, 1, 2), ">=24")
+    named = asking(str(node), str(script)).runtime()
+    assert named is not None
+    assert named.version == (20, 1, 2)
+
+
+def test_a_node_that_cannot_start_is_a_fact_too(tmp_path: Path) -> None:
+    script = package(tmp_path, "{}")
+    executable(tmp_path / "bin" / "node", "#!/bin/sh\necho cannot run >&2; exit 3\n")
+    found = asking(str(script), path=tmp_path / "bin").runtime()
+    assert found is not None
+    assert (found.version, found.said) == (None, "cannot run")
+
+
+@pytest.mark.parametrize("first", ["#!/bin/sh\n", "\x7fELF", "", "#!/usr/bin/env python3\n"])
+def test_a_program_that_is_no_script_of_node_is_not_asked(tmp_path: Path, first: str) -> None:
+    assert asking(str(executable(tmp_path / "openclaw", first))).runtime() is None
+
+
+def test_a_program_that_is_missing(tmp_path: Path) -> None:
+    assert asking("no-such-program-here").program().path is None
+    assert asking("no-such-program-here").runtime() is None
+
+
+def test_an_answer_that_cannot_be_read_is_told_in_its_own_words(tmp_path: Path) -> None:
+    broken = executable(tmp_path / "openclaw", "#!/bin/sh\necho 'config is \x1b[31mbroken' >&2; exit 1\n")
+    ask = asking(str(broken))
+    for question in (ask.gateway, ask.peers, ask.agents, lambda: ask.tools(None), ask.exec_policy):
+        with pytest.raises(UnavailableError, match=r"config is \\x1b\[31mbroken"):
+            question()
+
+
+class _Readyz(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(503)
+        self.end_headers()
+        self.wfile.write(b'{"ready": false, "failing": ["gateway-draining"]}' if self.path == "/readyz" else b"no")
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+def test_readiness_is_asked_on_this_machine_only() -> None:
+    server = HTTPServer(("127.0.0.1", 0), _Readyz)
+    with closing(server.socket):
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        said = readiness(f"ws://127.0.0.1:{server.server_port}")
+    assert said == {"ready": False, "failing": ["gateway-draining"]}
+    for url in ("ws://127.0.0.1:1", "wss://127.0.0.1:1", "ws://gateway.example:80", "", "nonsense"):
+        assert readiness(url) is None
+
+
+# ---------------------------------------------------------------- all together
+
+
+def gather(tmp_path: Path, *command: str, environ: Mapping[str, str] | None = None) -> Any:
+    about = examination.subject(None, "", environ or {"PATH": "/usr/bin:/bin"})
+    object.__setattr__(about, "questions", asking(*command))
+    told: list[str] = []
+    return examination.gather(about, environ or {}, SystemClock(), told.append), told
+
+
+def test_a_probe_that_fails_leaves_a_reason_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(machine, "inotify", fails)
+    facts, told = gather(tmp_path, "no-such-program-here")
+    assert facts.inotify is None
+    assert facts.open_files > 0
+    (failure,) = facts.failures
+    assert (failure.probe, failure.reason) == ("inotify", "KeyError 'surprise'")
+    assert "inotify" in told
+
+
+def test_of_a_program_that_is_too_old_nothing_more_is_asked(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    old = executable(tmp_path / "openclaw", f'#!/bin/sh\necho "$@" >> {asked}; echo "OpenClaw 2026.7.35 (abc)"\n')
+    facts, _ = gather(tmp_path, str(old))
+    assert facts.release.version == (2026, 7, 35)
+    assert asked.read_text() == "--version\n"
+
+
+def test_at_most_three_questions_at_once(tmp_path: Path) -> None:
+    running = tmp_path / "running"
+    running.mkdir()
+    text = f"""#!/bin/sh
+test "$1" = --version && {{ echo 'OpenClaw 2026.9.6 (abc)'; exit; }}
+touch {running}/$$; ls {running} | wc -l >> {tmp_path}/most; sleep 0.2; rm {running}/$$
+echo nonsense; exit 1
+"""
+    facts, _ = gather(tmp_path, str(executable(tmp_path / "openclaw", text)))
+    most = [int(line) for line in (tmp_path / "most").read_text().split()]
+    assert 2 <= max(most) <= examination.AT_ONCE
+    assert {failure.probe for failure in facts.failures} >= {"agents", "allow-lists", "tools", "gateway"}

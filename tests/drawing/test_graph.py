@@ -1,0 +1,158 @@
+"""Drawings of graphs: everything has its place, arrows lead to the right, and no text gets out of its label."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mailboxd.core.terms import Phase
+from mailboxd.drawing.folding import ALIKE, Folded, Kid, fold
+from mailboxd.drawing.graph import Edge, Graph, Lead, Node
+from mailboxd.drawing.layered import place
+from mailboxd.drawing.looks import LOOKS, counted
+from mailboxd.drawing.marks import document
+from mailboxd.drawing.svg import graph_svg
+from mailboxd.drawing.text import dot, mermaid
+
+EVIL = "\"]; <script>alert(1)</script> & 'x' --> \x1b[31m \u202e \ud800 \\\" %%{init}%%"
+
+
+@st.composite
+def dags(draw: st.DrawFn) -> tuple[list[str], list[tuple[str, str]]]:
+    nodes = [f"n{number}" for number in range(draw(st.integers(1, 25)))]
+    pairs = st.tuples(st.integers(0, len(nodes) - 1), st.integers(0, len(nodes) - 1))
+    edges = [(nodes[min(a, b)], nodes[max(a, b)]) for a, b in draw(st.lists(pairs, max_size=60)) if a != b]
+    return nodes, edges
+
+
+@given(dags())
+def test_every_arrow_leads_to_the_right_and_nothing_overlaps(dag: tuple[list[str], list[tuple[str, str]]]) -> None:
+    nodes, edges = dag
+    placed = place(nodes, edges)
+    assert set(placed.at) == set(nodes)
+    for start, end in edges:
+        assert placed.at[start][0] < placed.at[end][0]
+        assert len(placed.via.get((start, end), ())) == placed.at[end][0] - placed.at[start][0] - 1
+    for rank in range(placed.ranks):
+        heights = sorted(at for where, at in placed.at.values() if where == rank)
+        assert all(low - high >= 1 - 1e-6 for high, low in pairwise(heights))
+        assert heights[0] >= -1e-6
+        assert heights[-1] <= placed.height
+
+
+def test_a_circle_is_drawn_all_the_same() -> None:
+    placed = place(["a", "b", "c"], [("a", "b"), ("b", "c"), ("c", "a")])
+    assert set(placed.at) == {"a", "b", "c"}
+
+
+def test_a_chain_stands_on_one_line() -> None:
+    nodes = [f"n{number}" for number in range(10)]
+    placed = place(nodes, list(pairwise(nodes)))
+    assert [placed.at[node] for node in nodes] == [(rank, placed.at["n0"][1]) for rank in range(10)]
+
+
+def test_two_parents_in_the_wrong_order_do_not_cross() -> None:
+    placed = place(["r", "a", "b", "x", "y"], [("r", "a"), ("r", "b"), ("a", "y"), ("b", "x")])
+    assert (placed.at["a"][1] < placed.at["b"][1]) == (placed.at["y"][1] < placed.at["x"][1])
+
+
+def test_two_hundred_nodes_are_drawn_each_with_its_name_and_phase() -> None:
+    nodes = tuple(Node(f"t{n}", f"task-{n}", list(Phase)[n % 12], "worker") for n in range(200))
+    edges = tuple(Edge(f"t{n // 3}", f"t{n}", Lead.CHILD) for n in range(1, 200))
+    root = ElementTree.fromstring(graph_svg(Graph(nodes, edges)))
+    texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert sum(text.split()[-1].startswith("task-") for text in texts) == 200
+    assert {look.word for look in LOOKS.values()} <= {text.split(" · ")[0] for text in texts}
+    assert len(graph_svg(Graph(nodes, edges))) < 250_000
+
+
+def test_the_tone_is_never_the_only_difference() -> None:
+    told = [(look.word, look.symbol, look.shape) for look in LOOKS.values()]
+    assert len({word for word, _, _ in told}) == len(Phase)
+    assert set(LOOKS) == set(Phase)
+
+
+@pytest.mark.parametrize("phase", [*Phase, "", "phase of a newer version"])
+def test_foreign_text_stays_text(phase: str) -> None:
+    graph = Graph((Node("a", EVIL, phase, EVIL, "/t/a", EVIL), Node("b", EVIL, counts={phase: 3})), (Edge("a", "b"),))
+    svg = graph_svg(graph, EVIL)
+    tags = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg.encode()).iter()}
+    assert tags <= {"svg", "style", "rect", "polygon", "path", "a", "g", "title", "text"}
+    assert "\x1b" not in svg
+    assert "\u202e" not in svg
+    page = _Tags()
+    page.feed(document(EVIL, svg))
+    assert "script" not in page.seen
+    assert "<script" not in mermaid(graph)
+    assert "\x1b" not in mermaid(graph) + dot(graph)
+    for line in mermaid(graph).splitlines()[1:]:
+        assert re.fullmatch(
+            r"  (n\d\W+\"[^\"<>;]*(#\d+;[^\"<>;]*)*<br>[^\"<>]*\"\W+:::\w+|n\d -+\.?-*> n\d|classDef .*)", line
+        )
+    for line in dot(graph).splitlines()[2:-1]:
+        assert re.fullmatch(r'  n\d( -> n\d| \[label="([^"\\]|\\.)*", shape=[^"]*("[^"]*"[^"]*)*\]);', line), line
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen.add(tag)
+
+
+# ---------------------------------------------------------------- folding
+
+
+def _kids(count: int, phase: str = "completed", **more: object) -> list[Kid]:
+    return [Kid(f"k{n}", f"t.k{n}", f"k{n}", phase, "worker", **more) for n in range(count)]  # type: ignore[arg-type]
+
+
+def _fold(kids: list[Kid], room: int = 100) -> Folded:
+    return fold("p", "t", kids, room, lambda name, stacked: f"/{name}/{'children' if stacked else ''}")
+
+
+def test_few_are_drawn_one_by_one() -> None:
+    folded = _fold(_kids(ALIKE))
+    assert len(folded.alone) == ALIKE
+    assert folded.stacks == ()
+    assert {edge.lead for edge in folded.edges} == {Lead.CHILD}
+
+
+def test_many_that_are_alike_become_a_stack_with_a_link_and_what_wants_a_look_stays_apart() -> None:
+    kids = [*_kids(50), Kid("bad", "t.bad", "bad", "failed", "worker")]
+    merge = Kid("merge", "t.merge", "merge", "execution_ready", "worker", needs=frozenset(kid.id for kid in kids))
+    folded = _fold([*kids, merge])
+    assert {"bad", "merge"} <= {kid.id for kid in folded.alone}
+    (stack,) = folded.stacks
+    assert stack.size + len(folded.alone) == 52
+    assert stack.href == "/t/children"
+    assert Edge(stack.id, "merge") in folded.edges
+    assert Edge("bad", "merge") in folded.edges
+
+
+@given(st.integers(2, 30), st.integers(0, 120), st.integers(1, 5))
+def test_there_are_never_more_than_there_is_room_for_and_nobody_is_lost(room: int, count: int, groups: int) -> None:
+    phases = list(Phase)
+    kids = [
+        Kid(
+            f"k{n}", f"t.k{n}", f"k{n}", phases[n % 12], "w", needs=frozenset({f"k{n % groups}"} if n >= groups else ())
+        )
+        for n in range(count)
+    ]
+    folded = _fold(kids, room)
+    assert len(folded.alone) + len(folded.stacks) <= room
+    assert len(folded.alone) + sum(stack.size for stack in folded.stacks) == count
+    ids = {"p", *(kid.id for kid in folded.alone), *(stack.id for stack in folded.stacks)}
+    assert all(edge.start in ids and edge.end in ids for edge in folded.edges)
+
+
+def test_counts_tell_first_what_wants_a_look() -> None:
+    assert counted({"completed": 1200, "failed": 2, "executing": 0}) == "2 ✗ failed, 1,200 ✓ completed"

@@ -1,0 +1,342 @@
+"""Planned actions with a real daemon: nothing happens before a person's yes, and then once (docs/side-effects.md)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.acting import (
+    ALONE,
+    WORK,
+    acting,
+    approve,
+    approved,
+    asked,
+    effect,
+    happened,
+    row,
+    rows,
+    runner,
+    runner_pids,
+    until_state,
+)
+from tests.e2e.conftest import Found
+from tests.e2e.support import MAILBOXD, environment, eventually
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Path:
+    return tmp_path / "witness"
+
+
+# ---------------------------------------------------------------- a person's word
+
+
+def test_nothing_happens_before_a_yes_and_then_all_of_it_in_order(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE, actions={"environment": ["SECRET"]})
+    alpha = company["alpha"]
+    conf = witness.parent / "conf"
+    actions = [
+        effect(witness, "echo $SECRET", env=["SECRET"]),
+        {"id": "conf", "kind": "file", "path": str(conf), "source": "tasks/conf"},
+    ]
+    (alpha.root / "tasks" / "conf").write_text("as shown\n")
+    alpha.start(env={"SECRET": "hunter2"})
+    alpha.drop("job.md", acting("job", actions))
+    ids = asked(alpha, 2)
+    (alpha.root / "tasks" / "conf").write_text("swapped\n")
+    alpha.until("job", "awaiting_approval")
+    assert happened(witness) == 0
+    assert not conf.exists()
+    approve(alpha, *ids)
+    alpha.until("job")
+    assert happened(witness) == 1
+    assert conf.read_text() == "as shown\n"
+    first, second = (next(found for found in rows(alpha) if found["action"].count(kind)) for kind in ("argv", "conf"))
+    assert first["state"] == second["state"] == "done"
+    assert first["finished_at"] <= second["started_at"], "in the order they were declared in"
+    report = alpha.query("SELECT body FROM artifacts WHERE id = ?", first["artifact"])[0]["body"]
+    assert report == "${SECRET}\n"
+    said = (alpha.root / ".mailboxd" / "mailboxd.db").read_bytes() + alpha.log.read_bytes()
+    assert b"hunter2" not in said
+    company.at_rest()
+    assert list((alpha.root / ".mailboxd" / "gates").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "phase"), [(("reject", "--note", "no"), "failed"), (("cancel",), "cancelled")], ids=["no", "cancelled"]
+)
+def test_after_a_no_nothing_happens(found: Found, witness: Path, verb: tuple[str, ...], phase: str) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("job.md", acting("job", [effect(witness)]))
+    [name] = asked(alpha)
+    verb_, *more = verb
+    assert alpha.call(verb_, name if verb_ == "reject" else "job", *more).returncode == 0
+    alpha.until("job", phase)
+    refused = runner(alpha, name)
+    assert refused.wait(20) == 1
+    assert happened(witness) == 0
+    eventually(lambda: not list((alpha.root / ".mailboxd" / "gates").iterdir()), 5)
+    company.at_rest()
+
+
+def test_requests_live_through_a_restart(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.drop("job.md", acting("job", [effect(witness)]))
+    alpha.start()
+    [name] = asked(alpha)
+    alpha.kill()
+    approve(alpha, name)
+    assert happened(witness) == 0
+    alpha.start()
+    alpha.until("job")
+    assert happened(witness) == 1
+    company.at_rest()
+
+
+def test_a_failed_action_opens_the_circuit_and_the_others_do_not_run(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.drop("job.md", acting("job", [effect(witness, "echo broken >&2; exit 3"), effect(witness, id="second")]))
+    alpha.start()
+    approve(alpha, *asked(alpha, 2))
+    task = alpha.until("job", "circuit_open")
+    assert "exit status 3: broken" in task["reason"]
+    assert happened(witness) == 0
+
+
+def test_lobster_that_is_not_installed_is_said_and_the_gate_is_ours(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals={"lobster": ["no-such-lobster"]})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("job.md", acting("job", [effect(witness)]))
+    approve(alpha, *asked(alpha))
+    alpha.until("job")
+    assert row(alpha)["gate"] == "builtin: no-such-lobster is not installed"
+    assert happened(witness) == 1
+
+
+def test_what_cannot_be_performed_as_declared_is_never_asked(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("job.md", acting("job", [{"id": "f", "kind": "file", "path": "/no/such/place", "content": "x"}]))
+    task = alpha.until("job", "circuit_open")
+    assert "/no/such cannot be entered" in task["reason"]
+    assert rows(alpha) == []
+    assert list((alpha.root / ".mailboxd" / "gates").iterdir()) == []
+
+
+# ---------------------------------------------------------------- once
+
+
+def test_six_runners_at_once_are_one_effect(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    name = approved(company, [effect(witness, "sleep 0.3")])
+    runners = [runner(alpha, name) for _ in range(6)]
+    ends = sorted(process.wait(30) for process in runners)
+    assert ends == [0, 1, 1, 1, 1, 1]
+    assert happened(witness) == 1
+    alpha.run()
+    assert alpha.phase("job") == "completed"
+    assert happened(witness) == 1
+
+
+def test_two_approvers_at_once_are_one_effect(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("job.md", acting("job", [effect(witness)]))
+    [name] = asked(alpha)
+    both = [
+        subprocess.Popen([*MAILBOXD, "approve", name], cwd=alpha.root, env=environment(), stderr=subprocess.DEVNULL)
+        for _ in range(2)
+    ]
+    assert 0 in [process.wait(20) for process in both]
+    alpha.until("job")
+    assert happened(witness) == 1
+    assert len(alpha.events("approval.resolved")) == 1
+    company.at_rest()
+
+
+def test_under_one_key_two_tasks_have_one_effect(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    for name in ("one", "two"):
+        alpha.drop(f"{name}.md", acting(name, [effect(witness, idempotency_key="invoice-7")]))
+    approve(alpha, *asked(alpha, 2))
+    alpha.until("one")
+    alpha.until("two")
+    assert happened(witness) == 1
+    assert sorted(found["summary"].partition(",")[0] for found in rows(alpha)) == ["done already", "exit status 0"]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_runner_that_an_agent_starts_runs_nothing(found: Found, witness: Path, inside: bool) -> None:
+    """It may find the verb, and the id; without a person's yes there is nothing to run, and in its shell never."""
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    if inside:
+        name = approved(company, [effect(witness)])
+        process = runner(alpha, name, OPENCLAW_SHELL="exec")
+    else:
+        alpha.drop("job.md", acting("job", [effect(witness)]))
+        alpha.run()
+        process = runner(alpha, row(alpha)["id"])
+    assert process.wait(20) == 1
+    assert happened(witness) == 0
+    assert row(alpha)["state"] == ""
+
+
+# ---------------------------------------------------------------- begun, and nobody saw its end
+
+
+def test_a_runner_that_dies_leaves_its_effect_alive_and_nobody_runs_it_again(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    go = witness.with_name("go")
+    wait = f"while [ ! -e {go} ]; do sleep 0.05; done"
+    alpha.start()
+    alpha.drop("job.md", acting("job", [effect(witness, "echo began", wait)]))
+    [name] = asked(alpha)
+    approve(alpha, name)
+    [pid] = eventually(lambda: runner_pids(alpha, name), 20)
+    until_state(alpha, "started")
+    eventually(lambda: (alpha.root / ".mailboxd" / "gates" / name / "effect" / "child.json").exists(), 10)
+    os.kill(pid, signal.SIGKILL)
+    alpha.kill()
+    alpha.start()
+    eventually(lambda: alpha.query("SELECT 1 FROM outbox WHERE kind = 'perform' AND tries > 1"), 20, alpha.last_words)
+    assert row(alpha)["state"] == "started", "it may still happen: nothing is said yet"
+    assert alpha.phase("job") == "ready_to_resume"
+    go.touch()
+    alpha.until("job", "circuit_open")
+    found_ = row(alpha)
+    assert found_["state"] == "unknown"
+    assert happened(witness) == 1
+    report = alpha.query("SELECT body FROM artifacts WHERE id = ?", found_["artifact"])[0]["body"]
+    assert report == "began\n"
+
+
+@pytest.mark.parametrize(
+    ("verify", "did", "state", "phase"),
+    [
+        (["/usr/bin/test", "-s"], True, "done", "completed"),
+        (["/usr/bin/test", "-s"], False, "failed", "circuit_open"),
+        (["/bin/sh", "-c", "exit 7"], True, "unknown", "circuit_open"),
+        (["/no/such/program"], True, "unknown", "circuit_open"),
+    ],
+    ids=["it-did", "it-did-not", "it-cannot-say", "it-is-not-there"],
+)
+def test_verify_settles_what_nobody_saw(
+    found: Found, witness: Path, verify: list[str], did: bool, state: str, phase: str
+) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    act = effect(witness, verify=[*verify, str(witness)])
+    act["argv"][2] = f"{act['argv'][2]}; kill -9 $$" if did else "kill -9 $$"
+    alpha.start()
+    alpha.drop("job.md", acting("job", [act]))
+    approve(alpha, *asked(alpha))
+    alpha.until("job", phase)
+    assert row(alpha)["state"] == state
+    assert len(alpha.events("action.ended")) == 2
+    assert happened(witness) == did
+
+
+def test_its_time_is_over_and_its_outcome_unknown(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("job.md", acting("job", [effect(witness, "sleep 60", timeout=1)]))
+    approve(alpha, *asked(alpha))
+    task = alpha.until("job", "circuit_open")
+    assert "did not end within 1 s" in task["reason"]
+    assert happened(witness) == 0
+
+
+def test_a_cancel_does_not_stop_what_has_begun(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    go = witness.with_name("go")
+    alpha.drop("job.md", acting("job", [effect(witness, f"while [ ! -e {go} ]; do sleep 0.05; done")]))
+    approve(alpha, *asked(alpha))
+    until_state(alpha, "started")
+    assert alpha.call("cancel", "job").returncode == 0
+    alpha.until("job", "cancelled")
+    assert row(alpha)["state"] == "started"
+    go.touch()
+    assert until_state(alpha, "done", "unknown", "failed")["state"] == "done"
+    assert happened(witness) == 1
+    company.at_rest()
+
+
+def test_a_runner_that_is_asked_to_stop_says_that_nobody_knows(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("job.md", acting("job", [effect(witness, "sleep 60")]))
+    [name] = asked(alpha)
+    approve(alpha, name)
+    until_state(alpha, "started")
+    eventually(lambda: (alpha.root / ".mailboxd" / "gates" / name / "effect" / "child.json").exists(), 10)
+    [pid] = runner_pids(alpha, name)
+    os.kill(pid, signal.SIGTERM)
+    task = alpha.until("job", "circuit_open")
+    assert "told to stop" in task["reason"]
+    assert happened(witness) == 0
+
+
+def test_a_script_that_was_changed_after_the_yes_is_not_run(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    script = alpha.root / "deploy.sh"
+    script.write_text("true\n")
+    approved(company, [{"id": "act", "kind": "command", "argv": ["/bin/sh", "deploy.sh"]}])
+    script.write_text(f"echo happened >> {witness}\n")
+    alpha.start()
+    task = alpha.until("job", "circuit_open", 40)
+    assert "could not be begun" in task["reason"]
+    assert "is not what was approved" in task["reason"]
+    assert happened(witness) == 0
+
+
+def test_what_was_done_is_taken_back_by_a_yes_of_its_own(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("job.md", acting("job", [effect(witness, undo=["/bin/rm", str(witness)])]))
+    [name] = asked(alpha)
+    approve(alpha, name)
+    alpha.until("job")
+    assert alpha.call("undo", name).returncode == 0
+    _, back = asked(alpha, 2)
+    assert happened(witness) == 1
+    approve(alpha, back)
+    eventually(lambda: rows(alpha)[-1]["state"] == "done", 20, alpha.last_words)
+    assert not witness.exists()
+    assert alpha.phase("job") == "completed"
+    company.at_rest()
+
+
+def test_a_script_that_is_exchanged_while_it_runs_is_said_to_be_another_one_now(found: Found) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    (alpha.root / "run.sh").write_text("echo '# exchanged' >> run.sh\n")
+    alpha.start()
+    alpha.drop("job.md", acting("job", [{"id": "act", "kind": "command", "argv": ["sh", "run.sh"]}]))
+    approve(alpha, *asked(alpha))
+    alpha.until("job")
+    assert row(alpha)["summary"].endswith("a file that it names is another one now than was approved")

@@ -1,0 +1,124 @@
+"""The breaker of an agent: a broken one gets no turns, no task loses its attempts to it, and it recovers by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import Agent, Company, eventually, task
+
+pytestmark = pytest.mark.slow
+
+DOWN = {"fail": {"kind": "not_started", "error": "down"}}
+OVERLOADED = {"fail": {"kind": "transient", "error": "overloaded"}}
+LIMITED = {"fail": {"kind": "rate_limit", "error": "slow down"}}
+WELL = {"default": {"reply": "Done."}}
+QUICK = {"failures": 2, "open_seconds": 0.4, "open_max_seconds": 1}
+
+
+def breaker(agent: Agent, name: str) -> dict[str, Any]:
+    return next(iter(agent.query("SELECT * FROM breakers WHERE agent = ?", name)), {})
+
+
+def give(alpha: Agent, *names: str) -> None:
+    for name in names:
+        alpha.drop(f"{name}.md", task(name, max_attempts=9))
+
+
+def accepted(company: Company) -> int:
+    return sum(1 for entry in company.entries() if entry["event"] == "begin")
+
+
+def test_faults_of_several_tasks_open_it_and_the_one_turn_that_is_let_through_closes_it(found: Found) -> None:
+    rules = [{"match": ".", "times": 4, **OVERLOADED}, {"reply": "Done."}]
+    company = found({"alpha": {"rules": rules}}, breaker=QUICK, limits={"turns_per_agent": 2})
+    alpha = company["alpha"]
+    alpha.start()
+    give(alpha, "one", "two", "three")
+    for name in ("one", "two", "three"):
+        alpha.until(name)
+    opened = alpha.events("breaker.opened")
+    assert len(opened) >= 2, "a turn that fails while it is half open opens it again"
+    assert "2 faults in a row" in opened[0]["data"]["reason"]
+    assert opened[1]["data"]["times"] == 2
+    assert alpha.events("breaker.half_open")
+    assert alpha.events("breaker.closed")
+    assert breaker(alpha, "alpha")["state"] == "closed"
+    company.at_rest()
+
+
+def test_while_it_is_open_no_turn_starts_and_no_attempt_is_lost_also_over_a_crash(found: Found) -> None:
+    company = found({"alpha": {"default": OVERLOADED}}, breaker={**QUICK, "open_seconds": 600, "open_max_seconds": 600})
+    alpha = company["alpha"]
+    alpha.start()
+    give(alpha, "one", "two")
+    eventually(lambda: breaker(alpha, "alpha").get("state") == "open", why=alpha.last_words)
+    turns = accepted(company)
+    alpha.kill()
+    company.rewrite({"alpha": WELL})
+    alpha.start()
+    give(alpha, "three")
+    eventually(lambda: alpha.phase("three") == "execution_ready", why=alpha.last_words)
+    (shut,) = alpha.json("status")["breakers"]
+    assert (shut["agent"], shut["state"]) == ("alpha", "open")
+    (cause, *_) = alpha.json("why", "three")["because"]
+    assert (cause["kind"], cause["at"]) == ("breaker", shut["until"])
+    assert "unblock --agent alpha" in cause["hint"]
+    assert (accepted(company), len(alpha.attempts("three"))) == (turns, 0)
+    assert alpha.call("unblock", "--agent", "alpha").returncode == 0
+    for name in ("one", "two", "three"):
+        alpha.until(name)
+    assert alpha.call("unblock", "--agent", "alpha").returncode == 1
+    assert alpha.events("breaker.closed")[0]["role"] == "operator"
+    company.at_rest()
+
+
+def test_a_broken_agent_does_not_stop_the_others(found: Found) -> None:
+    company = found(
+        {"alpha": WELL, "beta": {"default": DOWN}, "gamma": WELL},
+        breaker={**QUICK, "open_seconds": 600, "open_max_seconds": 600},
+        synthesis="concat",
+    )
+    alpha = company["alpha"]
+    alpha.start()
+    plan = {f"b{n}": {"agent": "beta", "description": "B"} for n in range(6)}
+    plan |= {f"g{n}": {"agent": "gamma", "description": "G"} for n in range(4)}
+    alpha.drop("go.md", task("job", plan=plan))
+    for number in range(4):
+        alpha.until(f"job.g{number}")
+    assert breaker(alpha, "beta")["state"] == "open"
+    assert all(alpha.task(f"job.b{n}")["failures"] == 0 for n in range(6))
+    assert alpha.json("why", "job.b5")["because"][0]["kind"] == "breaker"
+    company.at_rest()
+
+
+def test_a_provider_that_names_a_pause_is_given_it_by_every_task(found: Found) -> None:
+    company = found({"alpha": {"rules": [{"match": ".", "times": 1, **LIMITED}], **WELL}}, breaker={"failures": 5})
+    alpha = company["alpha"]
+    alpha.start()
+    give(alpha, "one")
+    eventually(lambda: breaker(alpha, "alpha").get("state") == "open", why=alpha.last_words)
+    give(alpha, "two")
+    eventually(lambda: alpha.phase("two") == "execution_ready")
+    assert accepted(company) == 1
+    alpha.call("unblock", "--agent", "alpha")
+    alpha.until("two")
+    assert alpha.call("retry", "one").returncode == 0  # else it waits for its own backoff, as long as the provider said
+    alpha.until("one")
+    company.at_rest()
+
+
+def test_an_agent_gets_no_more_turns_than_its_hour_allows(found: Found) -> None:
+    company = found({"alpha": WELL}, limits={"turns_per_agent_hour": 2})
+    alpha = company["alpha"]
+    alpha.start()
+    give(alpha, "one", "two")
+    alpha.until("one")
+    alpha.until("two")
+    give(alpha, "three")
+    eventually(lambda: alpha.phase("three") == "execution_ready")
+    eventually(lambda: alpha.json("why", "three")["because"][0]["kind"] == "pace", why=alpha.last_words)
+    assert len(company.executions()) == 2
+    company.at_rest()

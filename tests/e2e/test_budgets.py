@@ -1,0 +1,153 @@
+"""Budgets: what a tree costs is summed up to its root; over budget it waits for the operator, and nothing is killed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import Agent, eventually, task
+
+pytestmark = pytest.mark.slow
+
+DEAR = {"default": {"reply": "Result of {title}.", "cost": 0.5}}
+THREE = {name: {"agent": "beta", "description": name.upper()} for name in ("a", "b", "c")}
+
+
+def held(alpha: Agent, name: str) -> str:
+    return str(alpha.task(name).get("held", ""))
+
+
+def test_what_a_tree_costs_is_summed_up_to_its_root_with_its_reviews_and_its_synthesis(found: Found) -> None:
+    review = {
+        "rules": [
+            {"match": {"kind": "review"}, "reply": "---\ntype: review\nverdict: approved\n---\nFine.", "cost": 0.25}
+        ]
+    }
+    company = found({"alpha": DEAR, "beta": DEAR, "rex": review})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", plan=THREE, gates="quality_gate", reviewers="rex"))
+    alpha.run()
+    root = alpha.task("job")
+    assert root["phase"] == "completed"
+    turns = alpha.events("turn.ended")
+    assert {event["data"]["turn"] for event in turns} == {"dispatch", "synthesis", "review"}
+    assert root["spent_usd"] == pytest.approx(sum(event["data"]["usage"].get("cost_usd", 0) for event in turns))
+    assert root["spent_usd"] == pytest.approx(3 * 0.5 + 0.5 + 4 * 0.25)  # children inherit the gate
+    assert root["turns"] == 2
+    assert alpha.json("show", "job")["spent"]["usd"] == root["spent_usd"]
+    company.at_rest()
+
+
+def test_over_budget_the_tree_waits_visibly_until_the_operator_raises_it(found: Found) -> None:
+    company = found({"alpha": DEAR, "beta": DEAR}, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=THREE, budget_usd="0.75"))
+    eventually(lambda: held(alpha, "job"), why=alpha.last_words)
+    eventually(alpha.has_nothing_to_do)
+    assert sorted(alpha.phase(f"job.{name}") for name in "abc") == ["completed", "completed", "execution_ready"]
+    blocked = alpha.json("status")["blocked"]
+    assert [entry["kind"] for entry in blocked] == ["budget"]
+    assert "over budget" in blocked[0]["why"]
+    assert "over budget" in (alpha.root / "tasks/job/task.md").read_text()
+    (waiting,) = [name for name in "abc" if alpha.phase(f"job.{name}") == "execution_ready"]
+    assert alpha.json("why", f"job.{waiting}")["because"][0]["kind"] == "budget"
+    refused = alpha.call("unblock", "job", "--retry")
+    assert (refused.returncode, "over-budget" in refused.stderr) == (1, True)
+    alpha.kill()
+    alpha.start()
+    assert held(alpha, "job"), "a restart lets nothing go on"
+    assert alpha.call("unblock", "job", "--retry", "--budget-usd", "5").returncode == 0
+    alpha.until("job")
+    assert len(company.executions(agent="beta")) == 3
+    company.at_rest()
+
+
+def test_a_turn_that_runs_is_let_finish_and_its_result_counts(found: Found) -> None:
+    slow = {"rules": [{"match": "B", "delay": 1.0, "reply": "B is done.", "cost": 0.5}], **DEAR}
+    company = found({"alpha": DEAR, "beta": slow, "gamma": DEAR}, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.start()
+    plan = {"a": {"agent": "gamma", "description": "A"}, "b": {"agent": "beta", "description": "B"}}
+    alpha.drop("go.md", task("job", plan=plan, budget_usd="0.4"))
+    eventually(lambda: held(alpha, "job"), why=alpha.last_words)
+    alpha.until("job.b")
+    assert alpha.attempts("job.b")[0]["status"] == "succeeded"
+    alpha.until("job")  # to put texts in order takes no turn
+    company.at_rest()
+
+
+def test_a_budget_of_a_child_is_a_bound_inside_that_of_its_parent(found: Found) -> None:
+    inner = {name: {"agent": "beta", "description": name.upper()} for name in ("x", "y")}
+    plan = {
+        "cheap": {"agent": "self", "description": "Cheap", "budget_usd": 0.3, "subtasks": inner},
+        "free": THREE["a"],
+    }
+    company = found({"alpha": DEAR, "beta": DEAR}, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=plan, budget_usd="50"))
+    eventually(lambda: held(alpha, "job.cheap"), why=alpha.last_words)
+    alpha.until("job.free")
+    assert not held(alpha, "job")
+    assert alpha.call("cancel", "job").returncode == 0
+    alpha.until("job", "cancelled")
+    company.at_rest()
+
+
+def test_tokens_are_a_budget_too(found: Found) -> None:
+    company = found({"alpha": DEAR, "beta": DEAR})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan={"a": THREE["a"]}, budget_tokens=5))
+    eventually(lambda: "tokens" in held(alpha, "job"), why=alpha.last_words)
+    assert alpha.call("unblock", "job", "--retry", "--budget-tokens", "1000000").returncode == 0
+    alpha.until("job")
+    company.at_rest()
+
+
+def test_a_task_that_takes_too_many_turns_waits_and_is_granted_as_many_again(found: Found) -> None:
+    rules = [{"match": ".", "times": 3, "fail": {"kind": "transient", "error": "overloaded"}}, {"reply": "Done."}]
+    company = found({"alpha": {"rules": rules}}, limits={"turns_per_task": 2}, breaker={"failures": 0})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", max_attempts=9))
+    eventually(lambda: "2 turns" in held(alpha, "job"), why=alpha.last_words)
+    assert alpha.call("unblock", "job", "--retry").returncode == 0
+    alpha.until("job")
+    assert alpha.task("job")["turns"] == 4
+    company.at_rest()
+
+
+def test_what_a_peer_with_a_daemon_says_it_cost_is_added_and_marked_as_its_word(found: Found) -> None:
+    company = found(
+        {"alpha": {"mailbox": "true", **DEAR}, "beta": {"mailbox": "true", **DEAR}},
+        daemons=("alpha", "beta"),
+        synthesis="concat",
+    )
+    alpha, beta = company["alpha"], company["beta"]
+    alpha.start()
+    beta.start()
+    alpha.drop("go.md", task("job", plan={"a": THREE["a"]}, budget_usd="2"))
+    alpha.until("job")
+    (told,) = alpha.events("usage.reported")
+    assert told["data"]["usage"]["cost_usd"] == pytest.approx(0.5)
+    assert alpha.task("job")["spent_usd"] >= 0.5
+    assert "cost_usd: 0.5" in beta.sent("reply")[0]
+    assert json.loads(beta.task("job.a")["policy"])["budget_usd"] == pytest.approx(2)
+    company.at_rest()
+
+
+def test_a_tree_may_not_grow_beyond_its_bound(found: Found) -> None:
+    company = found({"alpha": DEAR, "beta": DEAR}, limits={"tree": 2})
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", plan=THREE))
+    alpha.run()
+    assert alpha.rejections() == {"go.md": "plan-too-large"}
+    with closing(sqlite3.connect(alpha.root / ".mailboxd" / "mailboxd.db")) as db:
+        assert db.execute("SELECT count(*) FROM tasks WHERE parent IS NOT NULL").fetchone() == (0,)
+    company.at_rest()

@@ -1,0 +1,233 @@
+"""The database of a running workspace: damaged, gone, exchanged, of another version, locked. Nothing is made anew."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import Agent, cpu_ticks, eventually, task
+
+pytestmark = pytest.mark.slow
+
+WORK = {"default": {"reply": "Result of {title}."}}
+TRY_AGAIN = 75
+
+LOCKER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def database(agent: Agent) -> Path:
+    return agent.root / ".mailboxd" / "mailboxd.db"
+
+
+def worked(found: Found) -> Agent:
+    """An agent that has done some work and whose daemon has ended well."""
+    alpha = found({"alpha": WORK})["alpha"]
+    alpha.drop("go.md", task("job"))
+    alpha.run()
+    return alpha
+
+
+def bad_page(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[4096 * 3 : 4096 * 6] = b"\xa5" * (4096 * 3)
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("hurt", [bad_page, Path.unlink])
+def test_a_database_that_is_damaged_or_gone_is_neither_used_nor_replaced(
+    found: Found, hurt: Callable[[Path], None]
+) -> None:
+    """More kinds of damage are in tests/store/test_opening.py."""
+    alpha = worked(found)
+    path = database(alpha)
+    hurt(path)
+    before = path.read_bytes() if path.exists() else None
+    alpha.drop("next.md", task("next"))
+    for _ in range(2):
+        done = alpha.call("run")
+        assert done.returncode == TRY_AGAIN
+        assert "Traceback" not in done.stderr
+        for words in ("mailboxd backup", "rebuild --replace", "audit verify", str(path)):
+            assert words in done.stderr
+        assert (path.read_bytes() if path.exists() else None) == before
+    copies = list(path.parent.glob("mailboxd.db.damaged-*"))
+    assert [copy.read_bytes() for copy in copies] == ([before] if before else [])
+    assert (alpha.inbox / "next.md").exists()
+    status = alpha.call("status")
+    assert status.returncode == 1
+    assert "red" in status.stdout
+
+
+@pytest.mark.parametrize("words", [("cancel", "job"), ("init", "--agent", "alpha")])
+def test_no_command_makes_a_new_database_in_the_place_of_one_that_is_gone(found: Found, words: tuple[str, ...]) -> None:
+    alpha = worked(found)
+    database(alpha).unlink()
+    done = alpha.call(*words)
+    assert done.returncode == TRY_AGAIN, done.stderr
+    assert not database(alpha).exists()
+
+
+def test_a_backup_is_put_back_and_a_rebuilt_database_is_taken(found: Found, tmp_path: Path) -> None:
+    """The procedure that a damaged database is answered with leads somewhere."""
+    alpha = worked(found)
+    assert alpha.call("backup", str(tmp_path / "copy.db")).returncode == 0
+    bad_page(database(alpha))
+    assert alpha.call("run", "--until-idle").returncode == TRY_AGAIN
+    shutil.copyfile(tmp_path / "copy.db", database(alpha))
+    alpha.run()
+    assert alpha.phase("job") == "completed"
+    database(alpha).unlink()
+    done = alpha.call("rebuild", "--replace")
+    assert done.returncode == 0, done.stderr
+    alpha.run()
+    assert alpha.phase("job") == "completed"
+    assert alpha.call("audit", "verify").returncode == 0
+
+
+def test_what_a_copy_knows_as_under_way_is_asked_about_and_not_done_again(found: Found, tmp_path: Path) -> None:
+    """The copy was made during a turn; when it is put back, the turn has long ended, and nothing here shows it."""
+    company = found({"alpha": {"default": {"reply": "Done.", "delay": 3}}})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    eventually(lambda: company.entries())
+    assert alpha.call("backup", str(tmp_path / "copy.db")).returncode == 0
+    eventually(lambda: alpha.phase("job") == "completed")
+    alpha.stop()
+    shutil.copyfile(tmp_path / "copy.db", database(alpha))
+    for ending in ("-wal", "-shm"):
+        database(alpha).with_name(database(alpha).name + ending).unlink(missing_ok=True)
+    assert alpha.phase("job") == "executing"
+    alpha.run()
+    assert alpha.phase("job") == "completed"
+    assert len(company.executions()) == 1
+
+
+def test_another_workspaces_database_is_refused(found: Found) -> None:
+    alpha = worked(found)
+    other = worked(found)
+    shutil.copyfile(database(other), database(alpha))
+    done = alpha.call("run", "--until-idle")
+    assert done.returncode == TRY_AGAIN
+    assert "another workspace" in done.stderr
+
+
+@pytest.mark.parametrize("gone", [("",), ("-wal",), ("", "-wal", "-shm")])
+def test_a_database_that_is_deleted_under_a_running_daemon_is_saved_by_it(found: Found, gone: tuple[str, ...]) -> None:
+    """SQLite goes on writing into a file without a name: what was accepted meanwhile would be lost with the process."""
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("1.md", task("one"))
+    alpha.until("one")
+    for ending in gone:
+        Path(f"{database(alpha)}{ending}").unlink()
+    alpha.drop("2.md", task("two"))
+    assert alpha.ended(20) == TRY_AGAIN, alpha.last_words()
+    assert "while it was in use" in alpha.last_words()
+    assert alpha.phase("one") == "completed"
+    alpha.start()
+    alpha.until("two")
+    company.at_rest()
+
+
+@pytest.mark.parametrize("end", [Agent.stop, Agent.kill, None], ids=["stopped", "killed", "running"])
+def test_another_workspaces_database_is_refused_also_beside_the_log_of_ours(
+    found: Found, end: Callable[[Agent], object] | None
+) -> None:
+    """SQLite would lay the -wal that is left over whatever database stands there, page by page, and ask nothing."""
+    company = found({"alpha": WORK, "beta": WORK}, daemons=["alpha", "beta"])
+    alpha, beta = company["alpha"], company["beta"]
+    beta.drop("theirs.md", task("theirs"))
+    beta.run()
+    alpha.start()
+    alpha.drop("1.md", task("one"))
+    alpha.until("one")
+    eventually(alpha.has_nothing_to_do)
+    if end is not None:
+        end(alpha)
+        shutil.copy(database(alpha), alpha.root / "ours.db")
+    shutil.copy(database(beta), alpha.root / "theirs.db")
+    (alpha.root / "theirs.db").rename(database(alpha))
+    alpha.drop("2.md", task("two"))
+    if end is None:
+        assert alpha.ended(20) == TRY_AGAIN, alpha.last_words()
+        assert "look which of the two is right" in alpha.last_words()
+        assert not Path(f"{database(alpha)}-wal").exists()
+    for _ in range(2):
+        done = alpha.call("run", "--until-idle")
+        assert (done.returncode, "another workspace" in done.stderr) == (TRY_AGAIN, True), done.stderr
+    assert (alpha.inbox / "2.md").exists()
+    ours = database(alpha).with_name("mailboxd.db.rescued") if end is None else alpha.root / "ours.db"
+    ours.rename(database(alpha))
+    alpha.start()
+    alpha.until("two")
+    assert alpha.phases() == {"one": "completed", "two": "completed"}
+    company.at_rest()
+
+
+def test_a_newer_database_is_refused_and_left_as_it_is(found: Found) -> None:
+    alpha = worked(found)
+    with closing(sqlite3.connect(database(alpha))) as db:
+        db.execute("PRAGMA user_version = 99")
+    before = database(alpha).read_bytes()
+    done = alpha.call("run", "--until-idle")
+    assert done.returncode == TRY_AGAIN
+    assert "install a newer mailboxd" in done.stderr
+    assert database(alpha).read_bytes() == before
+
+
+def test_a_daemon_that_meets_a_lock_names_its_holder_stands_still_and_goes_on(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    process = alpha.start()
+    alpha.drop("1.md", task("one"))
+    alpha.until("one")
+    eventually(alpha.has_nothing_to_do)
+    words = [sys.executable, "-c", LOCKER, str(database(alpha))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as locker:
+        assert locker.stdin is not None
+        assert locker.stdout is not None
+        locker.stdout.readline()
+        alpha.drop("2.md", task("two"))
+        before = cpu_ticks(process.pid)
+        eventually(lambda: f"pid {locker.pid} " in alpha.last_words(), 15, alpha.last_words)
+        status = alpha.call("status")
+        assert status.returncode == 1, status.stdout
+        assert "HALT(db-locked)" in status.stdout
+        assert "docs/operations.md#db-locked" in status.stdout
+        assert (alpha.inbox / "2.md").exists()
+        assert cpu_ticks(process.pid) - before < 100  # a second, of more than five
+        locker.stdin.close()
+    alpha.until("two")
+    eventually(lambda: alpha.json("status")["health"]["grade"] == "green")
+    assert alpha.last_words().count("HALT(db-locked)") == 1
+    company.at_rest()
+
+
+def test_a_command_that_meets_a_lock_names_its_holder(found: Found) -> None:
+    alpha = worked(found)
+    words = [sys.executable, "-c", LOCKER, str(database(alpha))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as locker:
+        assert locker.stdin is not None
+        assert locker.stdout is not None
+        locker.stdout.readline()
+        done = alpha.call("cancel", "job")
+        locker.send_signal(signal.SIGKILL)
+    assert done.returncode == TRY_AGAIN
+    assert f"pid {locker.pid} (python" in done.stderr

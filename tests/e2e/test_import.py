@@ -1,0 +1,123 @@
+"""`mailboxd import`: a workspace in which clawflow was run by hand goes on where it stands."""
+
+from __future__ import annotations
+
+import json
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import Agent, eventually, reply, task
+
+WORK = {"default": {"reply": "Result of {title}."}}
+
+COORDINATING = """---
+task_id: q3
+mode: coordinating
+status: executing
+from: boss
+created_at: 2026-11-01T08:00:00Z
+updated_at: 2026-11-01T09:00:00Z
+---
+
+# Task: Q3
+
+## Original Instructions
+
+Report on Q3.
+
+## DAG
+
+```yaml
+subtasks:
+  extract: {agent: beta, description: Extract, depends_on: [], status: done, result_summary: 42 rows}
+  chart: {agent: beta, description: Chart, depends_on: [extract], status: dispatched}
+  text: {agent: self, description: Write the text, depends_on: [extract], status: pending}
+```
+
+## Subtask Results
+
+### extract
+
+42 rows, all of them good.
+"""
+
+DIRECT = """---
+task_id: {task_id}
+mode: direct
+status: {status}
+from: {sender}
+---
+
+# Task: {task_id}
+
+## Instructions
+
+Do it.
+
+## Results
+
+{results}
+"""
+
+
+def clawflow(agent: Agent) -> None:
+    """What somebody left behind who ran the protocol by hand."""
+    archive = agent.root / "mailbox" / "archive"
+    (archive / "from-gamma.md").write_text(task("audit", sender="gamma", subtask_id="numbers"))
+    (archive / "old.md").write_text(task("old", sender="boss", message_id="m-1"))
+    (archive / "notes.txt").write_text("---\ntype: task\n: broken\n---\n")
+    texts = {
+        "q3": COORDINATING,
+        "audit": DIRECT.format(task_id="audit", status="in-progress", sender="gamma", results=""),
+        "old": DIRECT.format(task_id="old", status="done", sender="boss", results="It was easy."),
+        "bad": DIRECT.format(task_id="bad", status="failed", sender="boss", results="It was not."),
+    }
+    for name, text in texts.items():
+        (agent.root / "tasks" / name).mkdir()
+        (agent.root / "tasks" / name / "task.md").write_text(text)
+
+
+def test_what_is_done_stays_done_and_what_is_under_way_goes_on(found: Found) -> None:
+    company = found({"alpha": WORK, "beta": WORK})
+    alpha = company["alpha"]
+    clawflow(alpha)
+    taken = alpha.call("import", "--json")
+    account = json.loads(taken.stdout)
+    assert taken.returncode == 1, "one file could not be read, and it is said which"
+    assert [problem["path"] for problem in account["problems"]] == ["mailbox/archive/notes.txt"]
+    assert (account["messages"], sorted(account["tasks"])) == (2, ["audit", "bad", "old", "q3"])
+    phases = alpha.phases()
+    assert (phases["old"], phases["bad"], phases["q3"]) == ("completed", "failed", "executing")
+    children = [phases[f"q3.{key}"] for key in ("extract", "chart", "text")]
+    assert children == ["completed", "executing", "execution_ready"]
+
+    alpha.start()
+    alpha.until("audit")
+    alpha.until("q3.text")
+    alpha.drop("reply.md", reply("q3", "chart", "beta", "A fine chart."))
+    alpha.until("q3")
+    alpha.drop("again.md", task("old", sender="boss", message_id="m-1"))
+    eventually(lambda: alpha.mail("duplicate"))
+    alpha.stop()
+    assert not company.executions(agent="beta"), "what beta had is not given to it again"
+    answered = [text for text in alpha.sent("reply") if "audit" in text]
+    assert len(answered) == 1
+    assert "subtask_id: numbers" in answered[0]
+    assert alpha.call("history", "--verify").returncode == 0
+
+
+def test_importing_again_takes_only_what_is_new(found: Found) -> None:
+    alpha = found({"alpha": WORK})["alpha"]
+    clawflow(alpha)
+    alpha.call("import")
+    (alpha.root / "mailbox" / "archive" / "notes.txt").unlink()
+    again = alpha.call("import", "--json")
+    assert json.loads(again.stdout) == {"messages": 0, "tasks": [], "known": 6, "problems": []}
+    assert again.returncode == 0
+
+
+def test_not_beside_a_running_daemon(found: Found) -> None:
+    alpha = found({"alpha": WORK})["alpha"]
+    alpha.start()
+    refused = alpha.call("import")
+    assert refused.returncode == 73
+    assert "running" in refused.stderr or "lock" in refused.stderr

@@ -1,0 +1,206 @@
+"""The machine says no: no descriptors, no inotify, a disk that fails; and a daemon that is stopped or restarted."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import MAILBOXD, Agent, environment, eventually, task
+
+pytestmark = pytest.mark.slow
+
+WORK = {"default": {"reply": "Result of {title}."}}
+TRY_AGAIN = 75
+
+
+def grade(agent: Agent) -> tuple[str, str]:
+    """How it is, and all that is said about that."""
+    done = agent.call("status")
+    return done.stdout.splitlines()[1].split()[1], done.stdout
+
+
+def begin(agent: Agent, *before: str) -> None:
+    """Start the daemon behind another command."""
+    with agent.log.open("ab") as log:
+        agent.process = subprocess.Popen([*before, *MAILBOXD, "run"], cwd=agent.root, env=environment(), stderr=log)
+    agent.until_ready()
+
+
+# ---------------------------------------------------------------- descriptors
+
+
+def test_without_descriptors_it_waits_says_so_and_goes_on(found: Found) -> None:
+    company = found({"alpha": WORK}, inbox={"rescan_seconds": 1})
+    alpha = company["alpha"]
+    process = alpha.start()
+    alpha.drop("1.md", task("one"))
+    alpha.until("one")
+    eventually(alpha.has_nothing_to_do)
+    open_now = len(os.listdir(f"/proc/{process.pid}/fd"))
+    soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (open_now - 4, hard))
+    alpha.drop("2.md", task("two"))
+    eventually(lambda: "ulimit -n" in alpha.last_words(), 20, alpha.last_words)
+    said, why = grade(alpha)
+    assert said == "amber", why
+    assert "ulimit -n" in why
+    eventually(lambda: len(alpha.mail()) == 2)  # taken with what was held in reserve
+    assert process.poll() is None
+    assert len(company.executions()) == 1
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    alpha.until("two")
+    eventually(lambda: grade(alpha)[0] == "green", 20, alpha.last_words)
+    assert "Traceback" not in alpha.last_words()
+    assert len(company.executions()) == 2
+    company.at_rest()
+
+
+# ---------------------------------------------------------------- inotify
+
+
+def test_without_inotify_it_scans_and_says_what_to_type(found: Found) -> None:
+    company = found({"alpha": WORK}, inbox={"rescan_seconds": 2})
+    alpha = company["alpha"]
+    shell = 'echo 0 >/proc/sys/user/max_inotify_instances && exec "$@"'
+    words = ["unshare", "--user", "--map-root-user", "sh", "-c", shell, "-"]
+    if subprocess.run([*words, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("needs user namespaces with limits of their own")
+    begin(alpha, *words)
+    alpha.drop("1.md", task("one"))
+    alpha.until("one")
+    said, why = grade(alpha)
+    assert said == "amber", why
+    assert "fs.inotify.max_user_instances" in why
+    assert "fs.inotify.max_user_instances" in alpha.last_words()
+    company.at_rest()
+
+
+# ---------------------------------------------------------------- a failing disk
+
+
+def failing(what: str) -> list[str]:
+    strace = shutil.which("strace")
+    if strace is None or subprocess.run([strace, "-qq", "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("needs strace that may trace")
+    return [strace, "-D", "-f", "-qq", "-o", "/dev/null", "-e", what]
+
+
+@pytest.mark.parametrize("call", ["fsync", "fdatasync"])
+@pytest.mark.parametrize("nth", [1, 9])
+def test_a_failed_fsync_ends_the_process_at_once_and_the_next_one_recovers(found: Found, call: str, nth: int) -> None:
+    """What a second fsync says proves nothing (the kernel has dropped the pages): it is never asked again."""
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.drop("1.md", task("one"))
+    words = failing(f"inject={call}:error=EIO:when={nth}+")
+    done = subprocess.run(
+        [*words, *MAILBOXD, "run", "--until-idle"],
+        cwd=alpha.root, env=environment(), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == TRY_AGAIN, done.stderr
+    assert alpha.call("status").returncode != 0
+    alpha.start()
+    eventually(lambda: alpha.phase("one") in ("completed", "circuit_open"), 60, alpha.last_words)
+    assert len(company.executions()) <= 1
+    company.at_rest()
+
+
+# ---------------------------------------------------------------- stopped and restarted
+
+
+def test_a_daemon_that_was_stopped_takes_what_ended_meanwhile(found: Found) -> None:
+    """SIGSTOP, as a debugger or a frozen container does it. That it is red after 45 s is in tests/test_health.py."""
+    company = found({"alpha": {"default": {"delay": 1, "reply": "Done."}}})
+    alpha = company["alpha"]
+    process = alpha.start()
+    alpha.drop("1.md", task("one"))
+    eventually(company.executions)
+    process.send_signal(signal.SIGSTOP)
+    for number in range(2, 5):
+        alpha.drop(f"{number}.md", task(f"t{number}"))
+    eventually(lambda: [entry for entry in company.entries() if entry["event"] == "end"])
+    process.send_signal(signal.SIGCONT)
+    for name in ("one", "t2", "t3", "t4"):
+        alpha.until(name)
+    eventually(lambda: grade(alpha)[0] == "green")
+    assert len(company.executions()) == 4
+    company.at_rest()
+
+
+def test_a_daemon_that_was_killed_is_red_and_one_that_was_stopped_well_is_off(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    assert grade(alpha)[0] == "green"
+    alpha.kill()
+    said, why = grade(alpha)
+    assert said == "red"
+    assert "without a word" in why
+    alpha.start()
+    assert alpha.stop() == 0
+    assert grade(alpha)[0] == "off"
+    company.at_rest()
+
+
+def test_thirty_restarts_leave_no_trace_in_the_log(found: Found) -> None:
+    """Half of them kills, beside work that waits: an attempt that is under way, an open circuit."""
+    rules = [{"match": {"task": "broken"}, "fail": {"error": "no"}}, {"match": {"task": "long"}, "hang": 600}]
+    company = found({"alpha": {"rules": rules, **WORK}})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("1.md", task("broken"))
+    alpha.until("broken", "circuit_open")
+    alpha.drop("2.md", task("long"))
+    eventually(lambda: company.executions(local_id="long"))
+    alpha.kill()
+
+    def events() -> int:
+        return len(alpha.query("SELECT seq FROM events"))
+
+    before = events()
+    for number in range(30):
+        alpha.start(wait=number % 3 != 0)
+        alpha.kill()
+    assert events() - before <= 30
+    alpha.start()
+    assert alpha.call("cancel", "long").returncode == 0
+    alpha.until("long", "cancelled")
+    assert len(company.executions(local_id="long")) == 1
+    assert len(list(Path(alpha.root / ".mailboxd").iterdir())) < 20
+    company.at_rest()
+
+
+def test_an_overflow_of_the_kernels_queue_loses_no_message(found: Found) -> None:
+    """More files than the kernel keeps events for, while nobody reads them."""
+    company = found({"alpha": WORK}, limits={"sender_messages": 1_000_000, "sender_bytes": 1_000_000_000})
+    alpha = company["alpha"]
+    process = alpha.start()
+    process.send_signal(signal.SIGSTOP)
+    queue = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    count = queue // 2 + 500  # each is made, closed and renamed
+    body = task("same", "Same")
+    for number in range(count):
+        alpha.drop(f"{number:06}.md", body)  # one id: the first is a task, all others are known
+    alpha.drop("last.md", task("last"))
+    process.send_signal(signal.SIGCONT)
+    eventually(lambda: not os.listdir(alpha.inbox), 100, alpha.last_words)
+    alpha.until("last")
+    peak = _peak(process.pid)
+    assert peak < 300 << 20
+    assert sum(1 for _ in (alpha.root / "mailbox" / "archive").rglob("*.md")) == count + 1
+    assert len(company.executions()) == 2
+    company.at_rest()
+
+
+def _peak(pid: int) -> int:
+    """The most memory that a process has had, in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024

@@ -1,0 +1,158 @@
+"""Whom a plan may name, through a running daemon: asked of OpenClaw, asked again when its configuration changes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import SCRIPTED, eventually, task
+
+WORK: dict[str, Any] = {"default": {"reply": "Done."}}
+DISCOVERS = {"discovery": "true"}
+
+
+def gives_to(agent: str) -> dict[str, Any]:
+    return {"x": {"agent": agent, "description": "X", "expected_output": "One line."}}
+
+
+def test_an_agent_that_is_added_to_openclaw_is_known_without_a_restart(found: Found) -> None:
+    company = found({"alpha": WORK}, openclaw=DISCOVERS, synthesis="concat", inbox={"rescan_seconds": 1})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("1.md", task("before", plan=gives_to("beta")))
+    eventually(lambda: alpha.rejections() == {"1.md": "unknown-agent"}, why=alpha.last_words)
+    company.rewrite({"alpha": WORK, "beta": WORK})
+    alpha.drop("2.md", task("after", plan=gives_to("beta")))
+    alpha.until("after")
+    assert b"has changed" in alpha.log.read_bytes()
+    company.rewrite({"alpha": {**WORK, "allow": []}, "beta": WORK})
+    alpha.drop("3.md", task("revoked", plan=gives_to("beta")))
+    eventually(lambda: alpha.rejections().get("3.md") == "unknown-agent", why=alpha.last_words)
+    company.at_rest()
+    assert len(company.executions(agent="beta")) == 1
+
+
+def test_work_for_an_agent_that_is_no_more_waits_for_a_person_and_goes_on_when_it_is_there_again(found: Found) -> None:
+    plan = {**gives_to("beta"), "y": {"agent": "beta", "description": "Y", "depends_on": ["x"]}}
+    slow = {"default": {"reply": "Done.", "delay": 4}}
+    company = found({"alpha": WORK, "beta": slow}, openclaw=DISCOVERS, synthesis="concat", inbox={"rescan_seconds": 1})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=plan))
+    eventually(lambda: company.executions(agent="beta"), why=alpha.last_words)
+    company.rewrite({"alpha": WORK})
+    eventually(lambda: "there is no agent beta" in alpha.call("why", "job.y").stdout, why=alpha.last_words)
+    assert alpha.phase("job.y") == "execution_ready"
+    assert alpha.attempts("job.y") == []
+    assert alpha.log.read_bytes().count(b"work waits for the agent beta") == 1
+    company.rewrite({"alpha": WORK, "beta": WORK})
+    alpha.until("job")
+    company.at_rest()
+
+
+def test_an_agent_that_plans_for_somebody_out_of_reach_hears_whom_it_may_reach(found: Found) -> None:
+    """The refusal is the reason of the failed attempt, everybody can read it, and the next attempt is told."""
+    mended = {
+        "match": {"kind": "work", "text": "OpenClaw's configuration does not let alpha"},
+        "plan": gives_to("beta"),
+    }
+    rules = [mended, {"match": {"kind": "work", "task": "job"}, "plan": gives_to("gamma")}]
+    alpha_acts = {**WORK, "allow": ["beta"], "rules": rules}
+    company = found({"alpha": alpha_acts, "beta": WORK, "gamma": WORK}, openclaw=DISCOVERS, synthesis="concat")
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    alpha.until("job")
+    first, second = alpha.attempts("job")
+    assert "does not let alpha give work to gamma; it may reach beta" in first["error_summary"]
+    assert second["status"] == "succeeded"
+    assert "it may reach beta" in alpha.call("history", "job").stdout
+    company.at_rest()
+    assert company.executions(agent="gamma") == []
+
+
+def test_why_says_whom_the_plan_of_a_task_that_pauses_may_not_name(found: Found) -> None:
+    rules = [{"match": {"kind": "work", "task": "job"}, "plan": gives_to("gamma")}]
+    company = found(
+        {"alpha": {**WORK, "allow": [], "rules": rules}, "gamma": WORK},
+        openclaw=DISCOVERS,
+        retry={"backoff_seconds": 300, "backoff_max_seconds": 300},
+    )
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    eventually(lambda: alpha.task("job").get("failures"), why=alpha.last_words)
+    (cause,) = alpha.json("why", "job")["because"]
+    assert cause["kind"] == "backoff"
+    assert "does not let alpha give work to gamma; it may reach nobody" in cause["text"]
+    assert alpha.call("cancel", "job").returncode == 0
+    company.at_rest()
+
+
+def test_a_planner_is_told_what_its_peers_are_for(found: Found) -> None:
+    rules = [
+        {"match": {"kind": "work", "text": r"beta: Bea; writes short reports\n<<<end"}, "reply": "It knows."},
+        {"match": {"kind": "work"}, "reply": "It does not."},
+    ]
+    beta = {**WORK, "name": "Bea"}
+    company = found({"alpha": {"rules": rules}, "beta": beta}, openclaw=DISCOVERS)
+    company["beta"].root.mkdir(parents=True)
+    (company["beta"].root / "IDENTITY.md").write_text(
+        "# Who am I?\n\n- **Name:** Bea\n- **Theme:** writes short reports\n"
+    )
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job"))
+    alpha.run()
+    assert alpha.task("job")["result"] == "It knows."
+    company.at_rest()
+
+
+def test_an_identity_that_is_a_link_a_pipe_or_too_long_is_not_read(found: Found) -> None:
+    rules = [{"match": {"kind": "work", "text": "secret"}, "reply": "It leaks."}]
+    company = found({"alpha": {**WORK, "rules": rules}, "beta": WORK, "gamma": WORK, "delta": WORK}, openclaw=DISCOVERS)
+    for name in ("beta", "gamma", "delta"):
+        company[name].root.mkdir(parents=True)
+    (company.root / "elsewhere").write_text("- Theme: secret\n")
+    (company["beta"].root / "IDENTITY.md").symlink_to(company.root / "elsewhere")
+    os.mkfifo(company["gamma"].root / "IDENTITY.md")
+    (company["delta"].root / "IDENTITY.md").write_text("x" * 9000 + "\n- Theme: secret\n")
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job"))
+    alpha.run()
+    assert alpha.task("job")["result"] == "Done."
+    company.at_rest()
+
+
+def test_an_agent_that_is_called_like_a_person_is_given_nothing(found: Found) -> None:
+    """`from: operator` means a person: what an agent of that name sends must not be able to count as that."""
+    company = found({"alpha": WORK, "operator": WORK}, openclaw=DISCOVERS)
+    alpha = company["alpha"]
+    alpha.drop("go.md", task("job", plan=gives_to("operator")))
+    alpha.run()
+    assert alpha.rejections() == {"go.md": "unknown-agent"}
+    assert b"the agent operator is called like a person" in alpha.log.read_bytes()
+    alpha.config.write_text(alpha.config.read_text().replace("agent: alpha", "agent: Operator"))
+    refused = alpha.call("run", "--until-idle")
+    assert refused.returncode == 78
+    assert "rename the agent" in refused.stderr
+
+
+def test_until_openclaw_has_said_whom_it_may_reach_nobody_else_is_given_work(found: Found, tmp_path: Path) -> None:
+    """`openclaw agent` would refuse nobody, so an answer that fails must not open the door."""
+    broken = tmp_path / "openclaw"
+    refuses = 'case "$*" in *"config get agents"*) echo config is invalid >&2; exit 1;; esac'
+    broken.write_text(f'#!/bin/sh\n{refuses}\nexec {SCRIPTED} "$@"\n')
+    broken.chmod(0o755)
+    command = [str(broken), "--script", str(tmp_path / "company0" / "script.yaml")]
+    company = found({"alpha": WORK, "beta": WORK}, openclaw={**DISCOVERS, "command": command})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("own.md", task("own"))
+    alpha.drop("given.md", task("given", plan=gives_to("beta")))
+    alpha.until("own")
+    eventually(lambda: alpha.rejections() == {"given.md": "unknown-agent"}, why=alpha.last_words)
+    assert "has not said yet" in str(alpha.mail("rejected")[0]["reason"])
+    company.at_rest()
+    assert company.executions(agent="beta") == []

@@ -1,0 +1,60 @@
+"""Finished tasks leave tasks/ after a time; mail, events and what is still open stay (`tasks.keep_days`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import Found
+from tests.e2e.support import Agent, task
+
+pytestmark = pytest.mark.slow
+
+WORK = {"default": {"reply": "Result of {title}."}}
+TREE = {"one": {"agent": "self", "description": "One"}}
+
+
+def below(agent: Agent, path: str = "tasks") -> set[str]:
+    return {entry.name for entry in (agent.root / path).iterdir()}
+
+
+def run_twice(agent: Agent) -> None:
+    agent.run()  # at its beginning nothing had ended yet
+    agent.run()
+
+
+def test_a_finished_task_is_put_away_whole(found: Found) -> None:
+    alpha = found({"alpha": WORK}, tasks={"keep_days": 0})["alpha"]
+    alpha.drop("a.md", task("report"))
+    alpha.drop("b.md", task("tree", plan=TREE))
+    alpha.run()
+    (alpha.root / "tasks" / "report" / "my-notes.md").write_text("mine")
+    alpha.run()
+    assert below(alpha) == {".archive"}
+    assert below(alpha, "tasks/.archive") == {"report", "tree"}
+    assert "Result of report." in (alpha.root / "tasks/.archive/report/task.md").read_text()
+    assert (alpha.root / "tasks/.archive/report/my-notes.md").read_text() == "mine"
+    assert [event["data"]["path"] for event in alpha.events("task.put_away")] == [
+        "tasks/.archive/report",
+        "tasks/.archive/tree",
+    ]
+    assert len(list((alpha.root / "mailbox/archive").rglob("*.md"))) == 2
+    alpha.run()
+    assert below(alpha) == {".archive"}, "it is not rendered again"
+    assert alpha.call("history", "--verify").returncode == 0
+
+
+def test_what_comes_back_is_shown_again_and_put_away_beside_its_predecessor(found: Found) -> None:
+    alpha = found({"alpha": WORK}, tasks={"keep_days": 0})["alpha"]
+    alpha.drop("a.md", task("report"))
+    run_twice(alpha)
+    assert alpha.call("retry", "report").returncode == 0
+    run_twice(alpha)
+    assert below(alpha, "tasks/.archive") == {"report", "report~2"}
+    assert "Result of report." in (alpha.root / "tasks/.archive/report~2/task.md").read_text()
+
+
+def test_what_is_open_or_fresh_stays(found: Found) -> None:
+    alpha = found({"alpha": WORK})["alpha"]
+    alpha.drop("a.md", task("report"))
+    run_twice(alpha)
+    assert below(alpha) == {"report"}

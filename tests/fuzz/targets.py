@@ -1,0 +1,208 @@
+"""What is fuzzed, and the laws: for every reader of foreign text, one function that takes any bytes.
+
+Each either returns or raises what breaks a law. The laws: no exception but MessageError; its words are short and
+printable; what was read is written and read back equal; the same bytes give the same answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.discovery import parse_agents, parse_config_file, parse_messaging, parse_rules, parse_version
+from mailboxd.agents.ledger import ReplySource, read_ledger, read_reply
+from mailboxd.agents.outcome import classify
+from mailboxd.config import default_text, load
+from mailboxd.core.outcomes import Answer, Outcome, Succeeded
+from mailboxd.errors import ConfigError, MessageError
+from mailboxd.messages.actions import read_actions, render_actions
+from mailboxd.messages.answer import read_answer, read_draft
+from mailboxd.messages.checks import parse_checks, render_checks
+from mailboxd.messages.codec import parse, render
+from mailboxd.messages.plan import parse_dag, render_dag
+from mailboxd.messages.signature import canonical, with_signature
+from mailboxd.messages.spec import render_spec
+from mailboxd.messages.taskfile import parse_task_file, render_task_file
+from mailboxd.messages.templates import Templates
+
+ROOT = Path(__file__).resolve().parents[2]
+CORPUS = Path(__file__).with_name("corpus")
+"""Inputs that once broke a law: `corpus/<target>/<what it was>`."""
+SIGNATURE = f"ed25519:{'0' * 32}:{'A' * 86}"
+_TEMPLATES = Templates(None)
+_LONGEST_ERROR = 2048
+_FOLDER = TemporaryDirectory(prefix="mailboxd-fuzz-")
+_KEYS = ("limits.turns", "signing.require", "openclaw.command", "checks.commands", "gates.reviewers", "nope")
+
+
+def refused(error: MessageError) -> None:
+    """A refusal is for people and terminals: at most 2 KiB, one line, nothing that a terminal would act on."""
+    text = str(error)
+    assert error.rule, error
+    assert re.fullmatch("[a-z][a-z0-9-]*", error.rule), error.rule
+    assert len(text.encode()) <= _LONGEST_ERROR, len(text)
+    assert text.isprintable(), text
+
+
+def message(raw: bytes) -> None:
+    """A file of the inbox: `codec.parse`, and everything that is made of a message."""
+    try:
+        parsed = parse(raw, "fuzz.md")
+    except MessageError as error:
+        refused(error)
+        return
+    assert parse(raw, "fuzz.md") == parsed
+    assert all(text.isprintable() and len(text) < _LONGEST_ERROR for text in parsed.warnings)
+    try:
+        written = render(parsed.message)
+    except MessageError as error:
+        if error.rule != "too-large":
+            raise
+        return
+    again = parse(written, "fuzz.md").message
+    assert again == parsed.message
+    assert render(again) == written
+
+
+def signature(raw: bytes) -> None:
+    """The bytes that a signature is over, and adding one."""
+    try:
+        before = canonical(raw)
+        signed = with_signature(raw, SIGNATURE)
+    except MessageError as error:
+        refused(error)
+        return
+    assert canonical(signed) == before
+    assert with_signature(signed, SIGNATURE) == signed
+
+
+def taskfile(raw: bytes) -> None:
+    """A task.md that a person or an agent wrote."""
+    try:
+        read = parse_task_file(raw, "task.md")
+        written = render_task_file(read, _TEMPLATES)
+        read.spec()
+    except MessageError as error:
+        refused(error)
+        return
+    assert parse_task_file(written, "task.md") == read
+
+
+def plan(raw: bytes) -> None:
+    """A `## DAG` section."""
+    try:
+        dag = parse_dag(text(raw), path="DAG")
+    except MessageError as error:
+        refused(error)
+        return
+    assert parse_dag(render_dag(dag), path="DAG") == dag
+
+
+def checks(raw: bytes) -> None:
+    """A `## Checks` section."""
+    try:
+        found = parse_checks(text(raw), path="Checks")
+    except MessageError as error:
+        refused(error)
+        return
+    assert parse_checks(render_checks(found), path="Checks") == found
+
+
+def actions(raw: bytes) -> None:
+    """A `## Planned Actions` section."""
+    try:
+        found = read_actions(text(raw), path="Planned Actions")
+    except MessageError as error:
+        refused(error)
+        return
+    assert read_actions(render_actions(found), path="Planned Actions") == found
+
+
+def answer(raw: bytes) -> None:
+    """What an agent said in its turn: never an exception, and never a structure that was not claimed."""
+    said = text(raw)
+    read = read_answer(said)
+    assert isinstance(read, Answer)
+    assert read_answer(said) == read
+    draft = read_draft(said)
+    if hasattr(draft, "spec"):
+        render_spec(draft.spec)
+
+
+def outcome(raw: bytes) -> None:
+    """What OpenClaw's program left behind: exit status, then what it printed."""
+    rc = [0, 0, 1, 2, 124, 130, 143, -9, -15, None][raw[0] % 10] if raw else 0
+    left = Exit(rc, raw[1:], raw[1:200])
+    read = classify(left)
+    assert isinstance(read, Outcome)
+    assert classify(left) == read
+    if isinstance(read, Succeeded):
+        assert rc == 0, "only exit 0 is success"
+        answer(read.text.encode("utf-8", "surrogatepass"))
+
+
+def openclaw(raw: bytes) -> None:
+    """Every other answer of OpenClaw's program: whatever it prints, it is an answer or none."""
+    left = Exit(0 if raw[:1] != b"1" else 1, raw[1:])
+    read_ledger(left)
+    for source in ReplySource:
+        read_reply(source, left, "run_1")
+    for read in (parse_version, parse_agents, parse_config_file):
+        read(left)
+    parse_rules(left, "main")
+    parse_messaging(left, (2026, 9, 6))
+
+
+def config(raw: bytes) -> None:
+    """config.yaml, which an agent may have written: a configuration, or an error that names the file."""
+    file = Path(_FOLDER.name) / "config.yaml"
+    file.write_bytes(raw)
+    try:
+        read = load(file)
+    except ConfigError as error:
+        told(str(error), file)
+        return
+    assert read.agent
+
+
+def told(error: str, file: Path) -> None:
+    """An error about a file names it, and is not as long as it."""
+    assert str(file) in error
+    assert len(error) < 8 * _LONGEST_ERROR
+
+
+def text(raw: bytes) -> str:
+    """Any bytes as text that a decoder can yield, with surrogates for what is not UTF-8: the worst there is."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    target.__name__: target
+    for target in (*(message, signature, taskfile, plan, checks, actions, answer, outcome, openclaw, config),)
+}
+
+
+def seeds(name: str) -> Iterator[bytes]:
+    """Inputs to begin with: what the documentation shows, what OpenClaw has printed, and what once broke a law."""
+    yield from (path.read_bytes() for path in sorted(CORPUS.glob(f"{name}/*")))
+    if name == "config":
+        yield default_text("main").encode()
+        yield re.sub("(?m)^#(?=[ a-z_]+:)", "", default_text("main")).encode()
+        yield from (f"agent: main\n{key.replace('.', ': {')}: 1{'}' * key.count('.')}\n".encode() for key in _KEYS)
+        return
+    if name in ("outcome", "openclaw"):
+        for path in sorted((ROOT / "tests" / "agents" / "fixtures").glob("*.json")):
+            run = json.loads(path.read_text(encoding="utf-8"))
+            yield b"\0" + run.get("stdout", "").encode()
+        return
+    examples = []
+    for page in ("messages.md", "taskmd.md", "specs.md"):
+        shown = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        examples += re.findall(r"^(`{3,4})\w*\n(.*?)^\1$", shown, re.MULTILINE | re.DOTALL)
+    for _, example in examples:
+        yield example.encode()
+        yield from (inner.encode() for inner in re.findall(r"^~~~\w*\n(.*?)^~~~$", example, re.MULTILINE | re.DOTALL))

@@ -1,0 +1,56 @@
+"""A workspace with one gate in it, and a setting to act in, for the tests of this directory."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mailboxd.core.actions import Action, ActionKind, ActionRules
+from mailboxd.gates import effects
+from mailboxd.gates.ends import End, Setting
+from mailboxd.gates.place import Place
+from mailboxd.gates.preview import Shown, preview
+from mailboxd.workspace.layout import Workspace
+
+APPROVAL = "apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF"
+
+
+def action(kind: str, **fields: Any) -> Action:
+    return Action(id="act", kind=ActionKind(kind), **fields)
+
+
+@dataclass
+class Stand:
+    """`do` is what happens between a request and its end: shown, then performed."""
+
+    root: Path
+    outside: Path
+    setting: Setting
+    place: Place = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.place = Place(self.root, APPROVAL)
+        self.place.make()
+
+    def show(self, act: Action) -> Shown:
+        return preview(act, self.place, self.setting)
+
+    def perform(self, act: Action, target_sha256: str = "", key: str = "key/1") -> End:
+        return effects.perform(act, key, target_sha256, self.place, self.setting)
+
+    def do(self, act: Action) -> End:
+        return self.perform(act, self.show(act).target_sha256)
+
+    def given(self, **changes: Any) -> None:
+        self.setting = replace(self.setting, **changes)
+
+
+def stand(tmp_path: Path) -> Stand:
+    root, outside = tmp_path / "ws", tmp_path / "outside"
+    outside.mkdir()
+    Workspace.create(root)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(outside), "KEY": "hunter2", "OTHER": "other-secret"}
+    return Stand(root, outside, Setting(root, environ, time.monotonic, ActionRules(frozenset({"KEY"})), timeout=20))

@@ -1,0 +1,96 @@
+"""The workflow, the words and the answers of Lobster; the real one is asked in tests/live."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mailboxd.gates import lobster
+from mailboxd.gates.lobster import Envelope
+
+APPROVAL = "apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF"
+EFFECT = ("/opt/py thon/bin/python", "-P", "-m", "mailboxd.cli", "effect", "run", APPROVAL, "--workspace", "/w/it's")
+
+
+def test_the_workflow_asks_before_the_runner_runs() -> None:
+    raw = lobster.workflow(APPROVAL, Path("/w/it's/preview.txt"), EFFECT)
+    assert raw is not None
+    made = yaml.safe_load(raw)
+    preview, confirm, effect = made["steps"]
+    assert preview["run"] == """cat -- '/w/it'"'"'s/preview.txt'"""
+    assert "run" not in confirm, "an approval on a step that runs something runs it first"
+    assert APPROVAL in confirm["approval"]
+    assert effect["when"] == "$confirm.approved"
+    assert effect["run"] == (
+        "'/opt/py thon/bin/python' -P -m mailboxd.cli effect run " + APPROVAL + """ --workspace '/w/it'"'"'s'"""
+    )
+
+
+def test_the_same_approval_has_the_same_workflow() -> None:
+    assert lobster.workflow(APPROVAL, Path("/p"), EFFECT) == lobster.workflow(APPROVAL, Path("/p"), EFFECT)
+    assert lobster.workflow(APPROVAL, Path("/p"), EFFECT) != lobster.workflow(APPROVAL, Path("/q"), EFFECT)
+
+
+@pytest.mark.parametrize("path", ["/w/${HOME}/p", "/w/a\nb/p", "/w/\x1b/p"])
+def test_a_path_that_lobster_would_change_has_no_workflow(path: str) -> None:
+    assert lobster.workflow(APPROVAL, Path(path), EFFECT) is None
+
+
+def test_a_template_of_the_workspace_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    templates = tmp_path / ".mailboxd" / "templates"
+    templates.mkdir(parents=True)
+    (templates / "approval-recovery.lobster.yaml").write_text("evil")
+    monkeypatch.chdir(tmp_path)
+    raw = lobster.workflow(APPROVAL, Path("/p"), EFFECT)
+    assert raw is not None
+    assert b"evil" not in raw
+
+
+def test_the_words_hold_no_token() -> None:
+    assert lobster.run_words(("lobster",), Path("/g/w.yaml")) == (
+        "lobster", "run", "--mode", "tool", "--file", "/g/w.yaml"
+    )  # fmt: skip
+    yes = lobster.resume_words(("node", "lobster.js"), "728f3400", approve=True)
+    assert yes == ("node", "lobster.js", "resume", "--id", "728f3400", "--approve", "yes")
+    assert lobster.resume_words(("lobster",), "728f3400", approve=False)[-1] == "no"
+
+
+def test_its_environment_is_small() -> None:
+    environ = {"PATH": "/bin", "HOME": "/h", "KEY": "secret", "OPENCLAW_TOKEN": "secret", "TZ": ""}
+    assert lobster.environment(environ, Path("/g/state")) == {
+        "PATH": "/bin", "HOME": "/h", "LOBSTER_STATE_DIR": "/g/state"
+    }  # fmt: skip
+
+
+NO_ID = Envelope("", error="it gave its gate an id that is none")
+
+
+def envelope(**changes: object) -> bytes:
+    asked = {"type": "approval_request", "resumeToken": "eyJ", "approvalId": "728f3400"}
+    said = {"protocolVersion": 1, "ok": True, "status": "needs_approval", "output": [], "requiresApproval": asked}
+    return json.dumps({**said, **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        (envelope(), Envelope("needs_approval", id="728f3400")),
+        (envelope(status="ok", requiresApproval=None), Envelope("ok")),
+        (envelope(status="cancelled", requiresApproval=None), Envelope("cancelled")),
+        (envelope(ok=False, error={"type": "runtime_error", "message": "gone"}), Envelope("", error="gone")),
+        (envelope(protocolVersion=2), Envelope("", error="its protocol is version 2, not 1")),
+        (envelope(requiresApproval={"approvalId": "--approve"}), NO_ID),
+        (envelope(requiresApproval={"approvalId": "../../x"}), NO_ID),
+        (envelope(requiresApproval={"approvalId": 7}), NO_ID),
+        (envelope(requiresApproval={}), Envelope("", error="it gave no answer that can be read")),
+        (envelope(ok=False), Envelope("", error="it gave no answer that can be read")),
+        (b"", Envelope("", error="it gave no answer that can be read")),
+        (b"[]", Envelope("", error="it gave no answer that can be read")),
+        (b"[" * 100_000, Envelope("", error="it gave no answer that can be read")),
+    ],
+)
+def test_its_answers(raw: bytes, found: Envelope) -> None:
+    assert lobster.read(raw) == found

@@ -1,0 +1,187 @@
+"""What a person is shown, and what the approval is bound to."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from mailboxd.core.actions import Action
+from mailboxd.errors import Refused, WorldError
+from mailboxd.gates.binding import content_sha256
+from mailboxd.gates.ends import Impossible
+from mailboxd.gates.place import LARGEST, standing_gates
+from mailboxd.gates.preview import MOST
+from tests.gates.place import APPROVAL, Stand, action
+
+
+def lines(at: Stand, act: Action) -> list[str]:
+    return at.show(act).text.split("\n")
+
+
+def test_a_command_is_shown_word_by_word(at: Stand) -> None:
+    act = action(
+        "command", argv=("sh", "-c", "rm -rf 'x y'"), cwd="", env=("KEY",), timeout=9, verify=("test", "-e", "x"),
+        undo=("git", "revert", "HEAD"),
+    )  # fmt: skip
+    assert lines(at, act) == [
+        'runs, without a shell: ["sh", "-c", "rm -rf \'x y\'"]',
+        f"in: {at.root}",
+        "environment: KEY",
+        "no file of the workspace is bound to your approval: it runs whatever lies there by then",
+        "at most: 9 s",
+        'whether it happened is asked by: ["test", "-e", "x"]',
+        'it can be taken back by: ["git", "revert", "HEAD"]',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("act", "forged"),
+    [
+        (action("command", argv=("echo", "x\nin: /\n")), "in: /"),
+        (action("command", argv=("echo",), cwd="/x\nat most: 1 s"), "at most: 1 s"),
+        (action("message", channel="c", target="t\nto: me", text="hi\nat most: 1 s"), "to: me"),
+        (action("message", channel="c", target="t", text="hi\nat most: 1 s"), "at most: 1 s"),
+        (action("http", method="POST", url="http://x.org/", body="a\nno body"), "no body"),
+        (action("manual", action="do it\nat most: 1 s"), "at most: 1 s"),
+    ],
+)  # fmt: skip
+def test_no_word_of_others_can_pass_for_a_line_of_ours(at: Stand, act: Action, forged: str) -> None:
+    assert forged not in lines(at, act)
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J\x1b]0;x\x07", "a\rb", "\u202egnp.exe", "\u2028", "\x9b31m"])
+def test_what_a_terminal_would_obey_is_shown_as_an_escape(at: Stand, text: str) -> None:
+    for act in (
+        action("message", channel="c", target="t", text=f"x{text}y"),
+        action("command", argv=("echo", text)),
+        action("file", path=str(at.outside / "f"), content=f"x{text}y"),
+        action("manual", action=text),
+    ):
+        at.place.make()
+        assert all(char.isprintable() or char == "\n" for char in at.show(act).text)
+
+
+def test_a_long_text_is_cut_and_says_so(at: Stand) -> None:
+    act = action("message", channel="c", target="t", text="x" * (MOST + 500))
+    assert f"(cut here: 500 of {MOST + 500} characters are not shown)" in lines(at, act)
+
+
+def test_a_difference(at: Stand) -> None:
+    target = at.outside / "conf"
+    target.write_text("a\nb\nc\n")
+    shown = lines(at, action("file", path=str(target), content="a\nB\nc"))
+    assert [line for line in shown if line.startswith("| ")] == [
+        f"| --- {target} (now)", f"| +++ {target} (new)", "| @@ -1,4 +1,3 @@", "|  a", "| -b", "| +B", "|  c", "| -"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b"\xff\xfe", b"text", "(binary: there is no difference to show)"),
+        (b"text", b"a\0b", "(binary: there is no difference to show)"),
+        (None, b"\x80", "(it is binary)"),
+        (b"same", b"same", "that is its content already: nothing would change"),
+        (b"a\n" * 3000, b"b\n" * 3000, "(too long to be compared; the new content:)"),
+    ],
+)
+def test_what_has_no_difference_to_show_says_so_with_sizes_and_hashes(
+    at: Stand, old: bytes | None, new: bytes, said: str
+) -> None:
+    target = at.outside / "conf"
+    if old is not None:
+        target.write_bytes(old)
+    (at.root / "new").write_bytes(new)
+    shown = lines(at, action("file", path=str(target), source="new"))
+    assert said in shown
+    assert any(line.startswith(f"with: {len(new)} bytes, sha256 ") for line in shown)
+
+
+def test_too_large_a_source_is_impossible(at: Stand) -> None:
+    with (at.root / "big").open("wb") as file:
+        file.truncate(LARGEST + 1)
+    with pytest.raises(Impossible, match="at most"):
+        at.show(action("file", path=str(at.outside / "f"), source="big"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd"),
+    [
+        (("./deploy.sh",), ""),
+        (("sh", "deploy.sh", "now"), ""),
+        (("make", "--file=deploy.sh"), ""),
+        (("sh", "../deploy.sh"), "sub"),
+        (("sh", "link"), ""),
+    ],
+)
+def test_a_file_of_the_workspace_that_a_command_names_is_what_was_approved(
+    at: Stand, argv: tuple[str, ...], cwd: str
+) -> None:
+    script = at.root / "deploy.sh"
+    script.write_text("echo good")
+    (at.root / "sub").mkdir()
+    (at.root / "link").symlink_to(script)
+    act = action("command", argv=argv, cwd=cwd)
+    shown = at.show(act)
+    assert "file of the workspace: " in shown.text
+    assert content_sha256(act, at.place) == shown.content_sha256
+    script.write_text("echo evil")
+    assert content_sha256(act, at.place) != shown.content_sha256
+
+
+def test_a_file_that_appears_under_a_word_is_a_change_too(at: Stand) -> None:
+    act = action("command", argv=("sh", "later.sh"))
+    shown = at.show(act)
+    assert shown.content_sha256 == ""
+    (at.root / "later.sh").write_text("echo evil")
+    assert content_sha256(act, at.place) != shown.content_sha256
+
+
+def test_words_that_name_nothing_of_the_workspace_bind_nothing(at: Stand) -> None:
+    (at.outside / "f").write_text("x")
+    os.mkfifo(at.root / "fifo")
+    argv = ("cat", str(at.outside / "f"), "../outside/f", "fifo", ".", "", "a\0b", ".mailboxd/config.yaml", "x" * 5000)
+    assert at.show(action("command", argv=argv)).content_sha256 == ""
+
+
+def test_the_payload_is_what_a_file_is_bound_to(at: Stand) -> None:
+    act = action("file", path=str(at.outside / "f"), content="x")
+    shown = at.show(act)
+    assert content_sha256(act, at.place) == shown.content_sha256
+    (at.place.path / "payload").write_bytes(b"evil")
+    assert content_sha256(act, at.place) != shown.content_sha256
+
+
+def test_a_gate_is_only_for_its_owner(at: Stand) -> None:
+    at.show(action("file", path=str(at.outside / "f"), content="x"))
+    assert at.place.path.stat().st_mode & 0o777 == 0o700
+    assert (at.place.path / "payload").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_in_the_place_of_the_gates_is_not_followed(at: Stand) -> None:
+    """Whatever is removed or read there is ours."""
+    (at.outside / APPROVAL).mkdir()
+    at.place.remove()
+    gates = at.place.path.parent
+    gates.rmdir()
+    gates.symlink_to(at.outside)
+    at.place.remove()
+    assert (at.outside / APPROVAL).is_dir()
+    with pytest.raises(WorldError):
+        standing_gates(at.root)
+    with pytest.raises(WorldError):
+        at.place.make()
+    assert at.place.kept("payload") is None
+    with pytest.raises(Refused, match="cannot be entered"), at.place.held():
+        pass
+
+
+def test_who_holds_a_gate_holds_it_alone(at: Stand) -> None:
+    assert standing_gates(at.root) == [APPROVAL]
+    assert not at.place.is_held()
+    with at.place.held():
+        assert at.place.is_held()
+        with pytest.raises(Refused, match="at this moment"), at.place.held():
+            pass
+    assert not at.place.is_held()

@@ -1,0 +1,172 @@
+"""Files outside the workspace: whole, only over what was seen, never through a link."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.approvals import Performed
+from mailboxd.gates.ends import Impossible
+from mailboxd.gates.targets import sha256
+from tests.gates.place import Stand, action
+
+DONE, FAILED = Performed.DONE, Performed.FAILED
+
+
+def test_a_new_file_and_a_changed_one(at: Stand) -> None:
+    target = at.outside / "conf"
+    end = at.do(action("file", path=str(target), content="one\n"))
+    assert end.state is DONE
+    assert target.read_text() == "one\n"
+    target.chmod(0o640)
+    at.place.make()
+    shown = at.show(action("file", path=str(target), content="two\n"))
+    assert shown.target_sha256 == sha256(b"one\n")
+    assert "| -one" in shown.text.splitlines()
+    assert "| +two" in shown.text.splitlines()
+    assert at.perform(action("file", path=str(target), content="two\n"), shown.target_sha256).state is DONE
+    assert target.read_text() == "two\n"
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(at.outside) == ["conf"]
+
+
+def test_what_was_shown_is_written_whatever_becomes_of_the_source(at: Stand) -> None:
+    source, target = at.root / "out.txt", at.outside / "conf"
+    source.write_text("as shown")
+    act = action("file", path=str(target), source="out.txt")
+    shown = at.show(act)
+    assert shown.content_sha256 == sha256(b"as shown")
+    source.write_text("swapped")
+    assert at.perform(act).state is DONE
+    assert target.read_text() == "as shown"
+
+
+@pytest.mark.parametrize("now", ["changed", None])
+def test_a_target_that_changed_since_it_was_shown_is_left_alone(at: Stand, now: str | None) -> None:
+    target = at.outside / "conf"
+    target.write_text("old")
+    act = action("file", path=str(target), content="new")
+    seen = at.show(act).target_sha256
+    target.unlink()
+    if now is not None:
+        target.write_text(now)
+    end = at.perform(act, seen)
+    assert end.state is FAILED
+    assert "changed since it was approved" in end.summary
+    assert (target.read_text() if target.exists() else None) == now
+
+
+def test_a_target_that_came_since_it_was_shown_is_left_alone(at: Stand) -> None:
+    target = at.outside / "conf"
+    act = action("file", path=str(target), content="new")
+    seen = at.show(act).target_sha256
+    target.write_text("somebody else's")
+    assert at.perform(act, seen).state is FAILED
+    assert target.read_text() == "somebody else's"
+
+
+def test_a_target_that_has_the_content_already_is_done(at: Stand) -> None:
+    target = at.outside / "conf"
+    act = action("file", path=str(target), content="new")
+    seen = at.show(act).target_sha256
+    target.write_text("new")
+    before = target.stat()
+    end = at.perform(act, seen)
+    assert (end.state, end.summary) == (DONE, f"{target} has that content already")
+    assert target.stat().st_ino == before.st_ino
+
+
+def test_what_a_try_that_died_left_beside_the_target_is_in_nobodys_way(at: Stand) -> None:
+    """It may even be a link that somebody laid there."""
+    target, precious = at.outside / "conf", at.outside / "precious"
+    precious.write_text("precious")
+    hidden = at.outside / f".{sha256(b'conf')[:16]}.mailboxd.tmp"
+    hidden.symlink_to(precious)
+    assert at.do(action("file", path=str(target), content="new")).state is DONE
+    assert precious.read_text() == "precious"
+    assert not hidden.exists()
+
+
+def _link(at: Stand) -> str:
+    (at.outside / "real").mkdir()
+    (at.outside / "link").symlink_to(at.outside / "real")
+    return str(at.outside / "link" / "conf")
+
+
+def _file_link(at: Stand) -> str:
+    (at.outside / "conf").symlink_to(at.outside / "elsewhere")
+    return str(at.outside / "conf")
+
+
+def _directory(at: Stand) -> str:
+    (at.outside / "conf").mkdir()
+    return str(at.outside / "conf")
+
+
+def _fifo(at: Stand) -> str:
+    os.mkfifo(at.outside / "conf")
+    return str(at.outside / "conf")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (_link, "without following links"),
+        (_file_link, "not a regular file"),
+        (_directory, "not a regular file"),
+        (_fifo, "not a regular file"),
+        (lambda at: str(at.outside / "no" / "such" / "conf"), "cannot be entered"),
+        (lambda at: f"{at.outside}/../ws/x", "without . and .."),
+        (lambda at: f"{at.outside}/conf/", "not the absolute path"),
+        (lambda _: "relative", "not the absolute path"),
+        (lambda at: str(at.root / ".mailboxd" / "mailboxd.db"), "mailboxd's own directory"),
+        (lambda at: f"{at.root}//.mailboxd/config.yaml", "mailboxd's own directory"),
+    ],
+    ids=["link", "file-link", "directory", "fifo", "missing", "dots", "slash", "relative", "ours", "ours-too"],
+)
+def test_a_path_that_is_not_simply_there_is_refused(at: Stand, path, why: str) -> None:  # type: ignore[no-untyped-def]
+    act = action("file", path=path(at), content="new")
+    with pytest.raises(Impossible, match=why):
+        at.show(act)
+    at.place.make()
+    at.place.keep("payload", b"new")
+    assert at.perform(act).state is FAILED
+    assert not (at.outside / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("source", ["missing", "../outside/secret", "link", "dir", "linked/x", ".."])
+def test_a_source_that_leads_out_of_the_workspace_is_refused(at: Stand, source: str) -> None:
+    (at.outside / "secret").write_text("secret")
+    (at.outside / "x").write_text("secret")
+    (at.root / "link").symlink_to(at.outside / "secret")
+    (at.root / "linked").symlink_to(at.outside)
+    (at.root / "dir").mkdir()
+    with pytest.raises(Impossible):
+        at.show(action("file", path=str(at.outside / "conf"), source=source))
+
+
+def test_a_disk_that_refuses_is_a_failure_and_leaves_nothing(at: Stand) -> None:
+    folder = at.outside / "ro"
+    folder.mkdir()
+    act = action("file", path=str(folder / "conf"), content="new")
+    at.show(act)
+    if os.geteuid() == 0:
+        pytest.skip("root writes everywhere")
+    folder.chmod(0o500)
+    assert at.perform(act).state is FAILED
+
+
+def test_without_the_payload_nothing_is_written(at: Stand) -> None:
+    act = action("file", path=str(at.outside / "conf"), content="new")
+    at.show(act)
+    (at.place.path / "payload").unlink()
+    assert at.perform(act).state is FAILED
+    assert not (at.outside / "conf").exists()
+
+
+def test_a_directory_in_the_place_of_the_workspace_link_is_written_by_its_real_name(at: Stand, tmp_path: Path) -> None:
+    """`/proc/self/cwd` and the like are links too."""
+    with pytest.raises(Impossible, match="without following links"):
+        at.show(action("file", path=f"/proc/self/cwd{at.outside}/conf", content="x"))

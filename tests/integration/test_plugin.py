@@ -1,0 +1,196 @@
+"""The plugin from outside: what OpenClaw says of it, what is still to be done, and how its error is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.outcome import classify
+from mailboxd.cli.program import program
+from mailboxd.cli.session import Session
+from mailboxd.core.outcomes import Failed
+from mailboxd.errors import UnavailableError
+from mailboxd.integration.plugin import (
+    PluginState,
+    Step,
+    install_steps,
+    perform,
+    plugin_state,
+    read_state,
+    source,
+    uninstall_steps,
+)
+from mailboxd.messages import codec
+from mailboxd.messages.models import AckMessage, TaskMessage
+from mailboxd.messages.sections import Section
+from tests.agents.recorded import printed, recorded
+
+OPENCLAW = OpenClaw(("openclaw",))
+READY = PluginState(True, True, True, "1.0.0", str(source()), "")
+ABSENT = PluginState(False, False, False, "", "", "it is not installed")
+
+
+def inspected(**changes: Any) -> dict[str, Any]:
+    """What OpenClaw 2026.9.6 says of the plugin, without what nobody asks for."""
+    facts = {"id": "mailboxd", "version": "1.0.0", "rootDir": str(source()), "enabled": True, "status": "loaded"}
+    said: dict[str, Any] = {"plugin": facts, "typedHooks": [{"name": "before_agent_reply"}]}
+    said["policy"] = {"allowConversationAccess": True, "allowedModels": []}
+    said["plugin"].update(changes.pop("plugin", {}))
+    return {**said, **changes}
+
+
+def error(message: str) -> Exit:
+    return printed({"ok": False, "error": {"type": "cli_error", "message": message}}, rc=1)
+
+
+# ---------------------------------------------------------------- the state
+
+
+def test_a_plugin_that_takes_messages_has_no_problem() -> None:
+    assert read_state(printed(inspected())) == READY
+
+
+@pytest.mark.parametrize(
+    ("answer", "says", "installed"),
+    [
+        (error("Plugin not found: mailboxd. Run `openclaw plugins list`"), "not installed", False),
+        (error("Config invalid"), "Config invalid", False),
+        (Exit(1, b"", b"Node 20 is too old"), "Node 20 is too old", False),
+        (Exit(0, b"no json"), "exit status 0", False),
+        (printed([]), "exit status 0", False),
+        (printed(inspected(plugin={"enabled": False, "activationReason": "disabled in config"})), "disabled in", True),
+        (printed(inspected(policy={}, typedHooks=[])), "allowConversationAccess", True),
+        (printed(inspected(typedHooks=[], plugin={"error": "SyntaxError"})), "did not load it: SyntaxError", True),
+        (printed(inspected(typedHooks=None)), "no hook is registered", True),
+        (printed(inspected(plugin={"rootDir": "/nowhere"})), "not the one of this mailboxd", True),
+        (printed(inspected(plugin={"rootDir": ""})), "not the one of this mailboxd", True),
+    ],
+)
+def test_what_is_in_the_way_is_said(answer: Exit, says: str, installed: bool) -> None:
+    state = read_state(answer)
+    assert says in state.problem
+    assert state.installed is installed
+
+
+def test_an_openclaw_that_is_not_there_is_a_problem_and_no_exception(tmp_path: Path) -> None:
+    assert "cannot run" in plugin_state(OpenClaw((str(tmp_path / "none"),)), {}).problem
+
+
+# ---------------------------------------------------------------- the steps
+
+
+@pytest.mark.parametrize(
+    ("state", "commands"),
+    [
+        (ABSENT, ["install", "set"]),
+        (READY, []),
+        (replace(READY, enabled=False, problem="disabled"), ["enable"]),
+        (replace(READY, may_read=False, problem="may not"), ["set"]),
+        (replace(READY, path="/nowhere", problem="another"), ["install"]),
+        (replace(READY, problem="did not load"), ["install"]),
+        (replace(READY, enabled=False, may_read=False, path="/x", problem="all"), ["install", "set", "enable"]),
+    ],
+)
+def test_only_what_is_missing_is_done(state: PluginState, commands: list[str]) -> None:
+    assert [step.argv[2] for step in install_steps(OPENCLAW, state)] == commands
+
+
+def test_what_is_not_there_is_not_removed() -> None:
+    assert uninstall_steps(OPENCLAW, ABSENT) == []
+    assert [step.argv for step in uninstall_steps(OPENCLAW, READY)] == [OPENCLAW.plugin_uninstall_argv("mailboxd")]
+
+
+@pytest.mark.parametrize(
+    "script", ["echo refused >&2; exit 1", """echo '{"ok":false,"error":{"message":"refused"}}'; exit 1"""]
+)
+def test_a_command_that_fails_ends_it_and_says_why(script: str, tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    steps = [Step("fail", ("sh", "-c", script)), Step("go on", ("touch", str(later)))]
+    with pytest.raises(UnavailableError, match=r"^`sh -c .*` failed: .*refused"):
+        perform(steps, {"PATH": "/usr/bin:/bin"})
+    assert not later.exists()
+
+
+# ---------------------------------------------------------------- the verbs
+
+
+@pytest.mark.parametrize("verb", ["install", "uninstall"])
+@pytest.mark.parametrize("kind", ["plugin", "skill"])
+def test_a_shell_inside_an_agents_turn_may_not_change_anything(kind: str, verb: str) -> None:
+    result = CliRunner().invoke(program, [kind, verb], obj=Session(), env={"OPENCLAW_SHELL": "exec"})
+    assert result.exit_code == 1
+    assert "may not act as the operator" in result.stderr
+
+
+def test_a_dry_run_shows_the_commands_without_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(program, ["plugin", "install", "--dry-run", "--json"], obj=Session(), env={"PATH": ""})
+    assert result.exit_code == 0
+    facts = json.loads(result.stdout)
+    assert facts["applied"] is False
+    assert [step["command"][:3] for step in facts["steps"]] == [
+        ["openclaw", "plugins", "install"],
+        ["openclaw", "config", "set"],
+    ]
+    assert CliRunner().invoke(program, ["plugin", "status"], obj=Session(), env={"PATH": ""}).exit_code == 1
+
+
+# ---------------------------------------------------------------- what the plugin answers
+
+
+@pytest.mark.parametrize(
+    ("text", "started"),
+    [("mailboxd: the message was not delivered: ENOSPC in the mailbox of beta.", False), ("Something broke.", True)],
+)
+def test_an_error_that_is_answered_is_no_success_and_no_silence(text: str, started: bool) -> None:
+    answer = json.loads(recorded("ok").stdout)
+    answer["result"]["payloads"] = [{"text": text, "isError": True}]
+    outcome = classify(printed(answer))
+    assert isinstance(outcome, Failed)
+    assert outcome.error == text
+    assert outcome.started is started
+    assert not outcome.silent
+
+
+TRIMMED = "\t\n\v\f\r \u00a0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+"""What JavaScript's trim removes, and so the gateway."""
+
+
+@pytest.mark.parametrize("end", TRIMMED)
+def test_every_message_of_ours_ends_in_exactly_one_line_end_that_can_be_put_back(end: str) -> None:
+    for section in (Section("Instructions", f"x{end}"), Section(f"Notes{end}")):
+        raw = codec.render(TaskMessage(task_id="a", from_="b", title=f"t{end}", sections=(section,))).decode()
+        assert raw.endswith("\n")
+        assert raw.rstrip(TRIMMED) + "\n" == raw
+    assert codec.render(AckMessage(task_id="a", from_="b")).decode().endswith("---\n")
+
+
+def test_a_plugin_that_was_installed_as_hard_links_is_handed_over_as_files_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uv, and pipx with it, link what they install to their cache; OpenClaw 2026.9.6 takes no file with two names."""
+    packages, took = tmp_path / "packages", tmp_path / "took"
+    plugin = shutil.copytree(source(), packages / "openclaw-plugin")
+    for file in plugin.iterdir():
+        (tmp_path / f"cached-{file.name}").hardlink_to(file)
+    monkeypatch.setattr("mailboxd.integration.plugin.packaged", lambda: packages)
+    openclaw = tmp_path / "openclaw"
+    openclaw.write_text(
+        '#!/bin/sh\n[ "$2" = install ] || exit 0\n'
+        '[ -z "$(find "$3" -type f -links +1)" ] || { echo "failed plugin directory boundary checks" >&2; exit 1; }\n'
+        f'cp -r "$3" "{took}"\n'
+    )
+    openclaw.chmod(0o755)
+    perform(install_steps(OpenClaw((str(openclaw),)), ABSENT), {"PATH": os.environ["PATH"]})
+    assert {file.name: file.read_bytes() for file in took.iterdir()} == {
+        file.name: file.read_bytes() for file in plugin.iterdir()
+    }

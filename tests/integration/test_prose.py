@@ -1,0 +1,80 @@
+"""The review loop for OpenProse: a model carries it out, so what can be checked is that each command in it is one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from mailboxd.cli.program import COMMANDS, program
+from mailboxd.core.terms import Phase
+from tests.cli.asking import TELL, ask
+from tests.cli.stage import Stage, make
+
+FILE = Path(__file__).resolve().parents[2] / "templates" / "mailbox-review-loop.prose.md"
+TEXT = FILE.read_text(encoding="utf-8")
+LINES = re.findall(r"^ *# \$ (.+)$", TEXT, re.MULTILINE)
+PLACES = {"{task}": "q3-report", "{verdict.findings}": "- the figure in line 3", "{last seq}": "17"}
+DECIDES = {"approve", "reject", "request-changes", "undo", "run", "cancel", "unblock"}
+
+
+def words(line: str) -> list[str]:
+    """The words of a command line, with something in each of its places."""
+    found = re.findall(r"\{[^}]*\}|[^\s{]+", line)
+    return [PLACES.get(word, word) for word in found]
+
+
+def verbs() -> list[str]:
+    return [words(line)[1] for line in LINES]
+
+
+@pytest.mark.parametrize("line", sorted(set(LINES)))
+def test_every_command_parses_with_the_real_program(line: str) -> None:
+    called, *arguments = words(line)
+    assert called == "mailboxd"
+    assert "--json" in arguments
+    command = program.get_command(click.Context(program), arguments[0])
+    assert command is not None
+    with command.make_context(arguments[0], arguments[1:]):
+        pass
+
+
+def test_every_word_that_follows_the_programs_name_is_a_verb_and_none_decides() -> None:
+    named = re.findall(r"`mailboxd ([a-z-]+)", TEXT) + verbs()
+    assert set(named) <= set(COMMANDS)
+    assert not DECIDES & set(verbs())
+    assert {"show", "approvals", "why", "retry"} <= set(verbs())
+
+
+def test_it_has_the_form_of_a_contract() -> None:
+    _, front, body = TEXT.split("---\n", 2)
+    assert dict(line.split(": ", 1) for line in front.splitlines()) == {
+        "name": FILE.name.split(".")[0],
+        "kind": "function",
+    }
+    sections = re.findall(r"^### (\w+)$", body, re.MULTILINE)
+    assert sections[:6] == ["Parameters", "Returns", "Shape", "Errors", "Invariants", "Execution"]
+    assert body.count("```prose\n") == 1
+
+
+def test_it_branches_on_phases_that_there_are() -> None:
+    named = set(re.findall(r'"([a-z_]+)"', TEXT.partition("```prose")[2])) - {
+        "approved",
+        "waits",
+        "ended",
+        "accepted",
+        "given_up",
+    }
+    assert named == {"failed", "cancelled", "awaiting_approval", "completed"} <= set(Phase)
+
+
+def test_what_it_reads_is_what_the_program_answers(tmp_path: Path) -> None:
+    stage: Stage = make(tmp_path / "alpha")
+    ask(stage, "q3-report", TELL)
+    found = stage.json("show", "q3-report")
+    assert {"phase", "reason", "spec", "results", "reviews", "attempts"} <= set(found)
+    assert stage.json("approvals", "--task", "q3-report")[0]["short_id"]
+    assert stage.json("why", "q3-report")["because"][0]["text"]
+    assert {"seq", "data"} <= set(stage.json("history", "q3-report", "--since", "1")[0])

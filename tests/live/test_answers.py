@@ -1,0 +1,167 @@
+"""How turns of a real agent end, and what each costs: silence, cuts, broken tools, refusals, timeouts, sizes."""
+
+from __future__ import annotations
+
+import json
+
+from tests.e2e.support import Agent, eventually, task
+from tests.live.conftest import Found
+from tests.live.model import Exec, Fault, Hang, Text
+
+
+def statuses(agent: Agent, local_id: str) -> list[str]:
+    return [row["status"] for row in agent.attempts(local_id)]
+
+
+def test_silence_is_a_failed_attempt_and_the_next_one_is_told(found: Found) -> None:
+    """REPLY_SKIP ends a turn; NO_REPLY and an empty answer OpenClaw asks about again by itself, within the attempt."""
+    company = found()
+    alpha, model = company["alpha"], company.model
+    for name, word in (("skip", "REPLY_SKIP"), ("mute", "NO_REPLY"), ("void", "")):
+        model.on(Text(word), task=name, attempt="1")
+        model.on(Text("Here it is."), task=name, attempt="2")
+    alpha.start()
+    for name in ("skip", "mute", "void"):
+        alpha.drop(f"{name}.md", task(name))
+    for name in ("skip", "mute", "void"):
+        assert alpha.until(name)["result"] == "Here it is."
+        assert statuses(alpha, name) == ["failed", "succeeded"]
+    calls = model.per_attempt()
+    assert calls["alpha", "skip", "1"] == 1
+    assert calls["alpha", "mute", "1"] > 1
+    assert calls["alpha", "void", "1"] > 1
+    assert [calls["alpha", name, "2"] for name in ("skip", "mute", "void")] == [1, 1, 1]
+    company.at_rest()
+
+
+def test_an_answer_after_a_silence_within_the_turn_is_the_answer(found: Found) -> None:
+    company = found()
+    alpha, model = company["alpha"], company.model
+    model.on(Text("Second thoughts."), task="hesitant")
+    model.on(Text("NO_REPLY"), task="hesitant", times=1)
+    alpha.start()
+    alpha.drop("go.md", task("hesitant"))
+    assert alpha.until("hesitant")["result"] == "Second thoughts."
+    assert model.per_attempt() == {("alpha", "hesitant", "1"): 2}
+    company.at_rest()
+
+
+def test_what_a_model_cuts_is_taken_without_the_notice_of_openclaw(found: Found) -> None:
+    company = found()
+    alpha, model = company["alpha"], company.model
+    model.on(Text("Half a sen", finish="length"), task="cut")
+    alpha.start()
+    alpha.drop("go.md", task("cut"))
+    text, marker = alpha.until("cut")["result"].split("\n\n")
+    assert text == "Half a sen"
+    assert marker.startswith("[mailboxd] cut")
+    company.at_rest()
+
+
+def test_a_tool_that_failed_is_the_agents_business(found: Found) -> None:
+    """What it says afterwards is its answer; what the turn used is recorded with the attempt."""
+    company = found()
+    alpha, model = company["alpha"], company.model
+    model.on(Exec("exit 3"), Text("It does not work here, but here is the rest."), task="tool")
+    alpha.start()
+    alpha.drop("go.md", task("tool"))
+    assert alpha.until("tool")["result"] == "It does not work here, but here is the rest."
+    assert model.per_attempt() == {("alpha", "tool", "1"): 2}
+    (attempt,) = alpha.attempts("tool")
+    usage = json.loads(attempt["usage"])
+    assert (usage["input_tokens"], usage["output_tokens"]) == (200, 20)
+    assert usage["cost_usd"] > 0
+    assert attempt["run_id"]
+    company.at_rest()
+
+
+def test_a_tool_without_words_after_it_is_no_answer_and_the_next_attempt_is_told(found: Found) -> None:
+    """OpenClaw says `ok` and puts a sentence of its own in the place of the agent's answer."""
+    company = found()
+    alpha, model = company["alpha"], company.model
+    model.on(Exec("echo x >> ran"), Text(""), task="wordless", attempt="1")
+    model.on(Text("It ran."), task="wordless", attempt="2")
+    alpha.start()
+    alpha.drop("go.md", task("wordless"))
+    assert alpha.until("wordless")["result"] == "It ran."
+    assert statuses(alpha, "wordless") == ["failed", "succeeded"]
+    assert (alpha.root / "ran").read_text() == "x\n"
+    (second,) = model.made(task="wordless", attempt="2")
+    assert "no final summary was produced" in second.text
+    company.at_rest()
+
+
+def test_a_request_that_the_model_refuses_is_not_repeated(found: Found) -> None:
+    company = found()
+    alpha, model = company["alpha"], company.model
+    model.on(Fault(400, "the request is malformed"), task="refused")
+    alpha.start()
+    alpha.drop("go.md", task("refused"))
+    alpha.until("refused", "failed")
+    assert statuses(alpha, "refused") == ["failed"]
+    assert len(model.made(task="refused", attempt="1")) == len(model.calls)
+    (answer,) = eventually(lambda: alpha.sent("reply"), why=alpha.last_words)
+    assert "status: failed" in answer
+    company.at_rest()
+
+
+def test_a_turn_that_takes_too_long_is_stopped_and_repeated(found: Found) -> None:
+    company = found()
+    alpha, model = company["alpha"], company.model
+    model.on(Hang(), task="slow", attempt="1")
+    model.on(Text("In time."), task="slow", attempt="2")
+    alpha.start()
+    alpha.drop("go.md", task("slow", timeout=8))
+    assert alpha.until("slow")["result"] == "In time."
+    first, second = alpha.attempts("slow")
+    assert (first["status"], second["status"]) == ("failed", "succeeded")
+    assert "timed out" in first["error_summary"]
+    assert model.per_attempt()["alpha", "slow", "2"] == 1
+    company.at_rest()
+
+
+def test_a_tool_that_takes_too_long_is_a_timeout_although_openclaw_says_ok(found: Found) -> None:
+    company = found()
+    alpha, model = company["alpha"], company.model
+    model.on(Exec("echo x >> ran; sleep 60"), Text("Slept."), task="sleeper", attempt="1")
+    model.on(Text("Awake."), task="sleeper", attempt="2")
+    alpha.start()
+    alpha.drop("go.md", task("sleeper", timeout=8))
+    assert alpha.until("sleeper")["result"] == "Awake."
+    assert statuses(alpha, "sleeper") == ["failed", "succeeded"]
+    assert (alpha.root / "ran").read_text() == "x\n"
+    assert model.per_attempt() == {("alpha", "sleeper", "1"): 1, ("alpha", "sleeper", "2"): 1}
+    company.at_rest()
+
+
+def test_a_message_of_a_megabyte_reaches_the_model_whole(found: Found) -> None:
+    """1,048,576 bytes: the largest that an inbox takes by default."""
+    company = found()
+    alpha, model = company["alpha"], company.model
+    empty = task("letter").replace("Do letter.", "")
+    words = "".join(f"line {number} of the long letter\n" for number in range(40_000))
+    words = words[: 1_048_576 - len(empty)].rstrip()
+    words += "." * (1_048_576 - len(empty) - len(words))
+    model.on(Text("Read."), task="letter")
+    alpha.start()
+    alpha.drop("go.md", task("letter").replace("Do letter.", words))
+    assert alpha.until("letter")["result"] == "Read."
+    (call,) = model.calls
+    assert words in call.text
+    assert [row["size"] for row in alpha.mail()] == [1_048_576]
+    company.at_rest()
+
+
+def test_a_message_over_the_limit_of_openclaw_fails_without_a_call(found: Found) -> None:
+    company = found(limits={"message_bytes": 8_000_000})
+    alpha, model = company["alpha"], company.model
+    words = "\n".join(f"line {number} of the endless letter" for number in range(130_000))
+    assert len(words) > 4_194_304
+    alpha.start()
+    alpha.drop("go.md", task("endless").replace("Do endless.", words))
+    alpha.until("endless", "failed")
+    assert "4194304" in alpha.task("endless")["error"]
+    assert model.calls == []
+    (answer,) = alpha.sent("reply")
+    assert "4194304" in answer
+    company.at_rest()

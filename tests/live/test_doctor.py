@@ -1,0 +1,146 @@
+"""`mailboxd doctor` at the real OpenClaw: what is well, what is broken, and that its mends mend it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.support import BIN, Agent
+from tests.live.conftest import Found, FoundApart
+from tests.live.gateway import Gateway, run_of
+from tests.live.install import OPENCLAW
+
+PATIENCE = 300.0
+"""A dozen calls of OpenClaw, on a machine that may have other things to do."""
+
+
+class Examined:
+    """What one run of doctor said."""
+
+    def __init__(self, agent: Agent, *words: str, **env: str) -> None:
+        done = agent.call("doctor", "--json", *words, seconds=PATIENCE, env=env)
+        assert done.stderr == "", done.stderr
+        self.status = done.returncode
+        self.found: dict[str, dict[str, Any]] = {one["id"]: one for one in json.loads(done.stdout)["findings"]}
+        unknown = [one for slug, one in self.found.items() if slug.endswith("-unknown")]
+        assert not unknown, unknown
+
+    def level(self, slug: str) -> str:
+        return str(self.found[slug]["level"]) if slug in self.found else ""
+
+    def text(self, slug: str) -> str:
+        return str(self.found[slug]["text"])
+
+    @property
+    def failed(self) -> set[str]:
+        return {slug for slug, one in self.found.items() if one["level"] == "error"}
+
+    def mend(self, gateway: Gateway, *slugs: str) -> None:
+        """Do what it says, as a person would: by pasting the last way that it offers into a shell."""
+        for slug in slugs:
+            line = self.found[slug]["mends"][-1]
+            env = {**gateway.env, "PATH": f"{BIN}{os.pathsep}{gateway.env['PATH']}"}
+            done = subprocess.run(
+                ["sh", "-c", line],
+                cwd=gateway.workspace("alpha"),
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+            )
+            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+def with_another_token(gateway: Gateway) -> str:
+    """A configuration for the program that is not the gateway's own."""
+    path = gateway.root / "state" / "another.json"
+    path.write_text(gateway.config.read_text().replace(gateway.token, "not-the-one"))
+    return str(path)
+
+
+def test_all_is_well_and_a_canary_costs_one_call_of_the_model(found: Found) -> None:
+    company = found()
+    alpha = company["alpha"]
+    alpha.start()
+    told = Examined(alpha, "--canary")
+    assert (told.status, told.failed) == (0, set())
+    for slug in ("node", "openclaw-version", "gateway", "agent", "agent-workspace", "peers", "tools", "exec-approvals"):
+        assert told.level(slug) == "ok", told.found.get(slug)
+    assert OPENCLAW in told.text("openclaw-version")
+    assert "beta" in told.text("peers")
+    assert told.level("file-boundary") == "warning"
+    assert "it said: Done." in told.text("canary-turn")
+    assert len(company.model.calls) == 1
+    assert alpha.phases() == {}
+
+
+def test_a_gateway_that_is_down_that_knows_another_token_or_that_drains(found_apart: FoundApart) -> None:
+    company = found_apart(run_of(["alpha"]), start=False)
+    alpha, gateway = company["alpha"], company.gateway
+    down = Examined(alpha)
+    assert (down.status, down.failed) == (1, {"gateway"})
+    assert "does not answer" in down.text("gateway")
+    assert down.found["gateway"]["mends"] == ["openclaw gateway run"]
+    gateway.start()
+    refused = Examined(alpha, "--canary", OPENCLAW_CONFIG_PATH=with_another_token(gateway))
+    assert (refused.status, refused.failed) == (1, {"gateway"})
+    assert "refuses the credentials" in refused.text("gateway")
+    assert refused.level("canary-turn") == "note"
+    assert gateway.openclaw("gateway", "suspend").returncode == 0
+    draining = Examined(alpha)
+    assert (draining.status, draining.level("gateway")) == (0, "warning")
+    assert "draining" in draining.text("gateway")
+
+
+def test_an_unknown_agent_and_a_node_that_is_too_old(found_apart: FoundApart, tmp_path: Path) -> None:
+    company = found_apart(run_of(["alpha", "beta"]), start=False)
+    alpha = company["alpha"]
+    alpha.config.write_text(alpha.config.read_text().replace("agent: alpha", "agent: nobody"))
+    unknown = Examined(alpha)
+    assert {"agent", "gateway"} == unknown.failed
+    assert unknown.text("agent") == "OpenClaw has no agent nobody; it has alpha, beta"
+    old = tmp_path / "bin" / "node"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\ntest \"$1\" = --version && echo v20.20.2 && exit\necho 'Node is too old' >&2; exit 1\n")
+    old.chmod(0o755)
+    told = Examined(alpha, PATH=f"{old.parent}{os.pathsep}{company.gateway.exports['PATH']}")
+    assert (told.status, told.failed) == (1, {"node"})
+    assert told.text("node") == f"Node 20.20.2 ({old}) does not fit: OpenClaw needs >=24.16.0 <25 || >=26.1.0"
+
+
+def test_what_it_says_to_do_mends_it(found_apart: FoundApart) -> None:
+    """An agent without file tools, whose commands need approval, who may reach nobody, in another workspace."""
+    entry = {"tools": {"profile": "minimal"}, "subagents": {"allowAgents": []}}
+    company = found_apart({"alpha": entry, "beta": {}}, start=False)
+    alpha, gateway = company["alpha"], company.gateway
+    config = json.loads(gateway.config.read_text())
+    config["tools"] = {"exec": {"mode": "ask"}, "deny": ["write"]}
+    config["agents"]["entries"]["alpha"]["workspace"] = str(gateway.root / "elsewhere")
+    gateway.config.write_text(json.dumps(config))
+    ill = Examined(alpha)
+    slugs = ("tools", "file-boundary", "exec-approvals", "peers", "agent-workspace")
+    assert [ill.level(slug) for slug in slugs] == ["warning", "warning", "warning", "note", "error"], ill.found
+    ill.mend(gateway, *slugs)
+    better = Examined(alpha)
+    better.mend(gateway, *({"tools"} if better.level("tools") == "warning" else set()))  # two lists barred them
+    well = Examined(alpha)
+    assert [well.level(slug) for slug in slugs] == ["ok", "", "ok", "ok", "ok"], well.found
+
+
+def test_with_the_plugin_a_message_comes_and_is_filed_without_a_model(found_apart: FoundApart) -> None:
+    company = found_apart(run_of(["alpha"]), start=False)
+    alpha, gateway = company["alpha"], company.gateway
+    without = Examined(alpha)
+    assert without.level("plugin") == "warning"
+    without.mend(gateway, "plugin", "skill")
+    gateway.start()
+    alpha.start()
+    told = Examined(alpha, "--canary")
+    assert (told.status, told.failed) == (0, set()), told.found
+    assert [told.level(slug) for slug in ("plugin", "skill", "canary-message", "canary-filed")] == ["ok"] * 4
+    assert len(company.model.calls) == 1
+    assert alpha.phases() == {}
+    assert [row["verdict"] for row in alpha.mail()] == ["orphan"]

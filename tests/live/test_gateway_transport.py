@@ -1,0 +1,400 @@
+"""`openclaw.transport: gateway` on the real gateway: the same outcomes as `openclaw agent`, and what may go wrong.
+
+Unlike the other live tests these import mailboxd: a turn's program is run as the daemon runs it, and judged by the code
+that judges it there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.dispatcher import Dispatcher
+from mailboxd.agents.gateway import pairing
+from mailboxd.agents.gateway.transport import GatewayTransport, pairing_file
+from mailboxd.agents.ledger import LedgerStatus, read_ledger
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.outcome import classify
+from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN
+from tests.e2e.support import eventually, task
+from tests.live.company import LiveCompany
+from tests.live.conftest import Found, FoundApart
+from tests.live.gateway import Gateway, run_of
+from tests.live.model import Exec, Fault, Hang, Model, Step, Text
+
+CLI = OpenClaw(("openclaw",))
+GATEWAY = {"openclaw": {"transport": "gateway"}}
+OWNERS_TOOLS = {
+    "automations", "gateway", "plugins", "sessions", "conversations_list", "conversations_send", "conversations_turn",
+    "nodes", "terminal", "screen", "computer", "portal", "mobile_ui", "openclaw",
+}  # fmt: skip
+
+
+class Turns:
+    """Turns of alpha, one process each, as the daemon would start them; each in a session of its own."""
+
+    def __init__(self, company: LiveCompany) -> None:
+        self.company = company
+        self.directory = company["alpha"].root / ".mailboxd" / "turns"
+        self.pairing = pairing_file(company["alpha"].root.resolve(), company.gateway.env)
+        self.gateway = GatewayTransport(CLI, self.pairing)
+        self._numbers = itertools.count(1)
+
+    def begin(
+        self,
+        text: str = "Work.",
+        *,
+        by: Dispatcher | None = None,
+        timeout: int = 60,
+        call: str = "",
+        agent: str = "alpha",
+    ) -> Turn:
+        call = call or f"trn_{uuid.uuid4().hex}"
+        key = f"agent:{agent}:mailboxd:{call.lower()}"
+        place = self.directory / f"{next(self._numbers)}" / call
+        place.mkdir(parents=True)
+        file = place / "prompt.md"
+        file.write_bytes(f"[mailboxd] work turn · task {call} · attempt 1\n\n{text}".encode())
+        argv = (by or self.gateway).turn_argv(agent, key, file, timeout)
+        return Turn(argv, place, self.company.gateway, call, key)
+
+    def run(self, text: str = "Work.", **how: object) -> Outcome:
+        return self.begin(text, **how).outcome()  # type: ignore[arg-type]
+
+
+class Turn:
+    """One process, with its output in files as a call has it."""
+
+    def __init__(self, argv: tuple[str, ...], place: Path, gateway: Gateway, call: str, key: str) -> None:
+        self.place = place
+        self.call = call
+        self.key = key
+        self.gateway = gateway
+        with (place / "stdout").open("wb") as out, (place / "stderr").open("wb") as err:
+            self.process = subprocess.Popen(
+                argv,
+                cwd=place,
+                env=gateway.env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def exit(self, seconds: float = 200.0) -> Exit:
+        status = self.process.wait(seconds)
+        rc = status if status >= 0 else 128 - status
+        return Exit(rc, (self.place / "stdout").read_bytes(), (self.place / "stderr").read_bytes())
+
+    def outcome(self) -> Outcome:
+        return classify(self.exit())
+
+    def ledger(self) -> LedgerStatus:
+        done = self.gateway.openclaw("tasks", "show", self.key, "--json")
+        return read_ledger(Exit(done.returncode, done.stdout.encode())).status
+
+
+def paired(company: LiveCompany) -> Turns:
+    """Alpha's workspace, paired by the operator's command."""
+    alpha = company["alpha"]
+    done = alpha.call("gateway", "pair", env={"OPENCLAW_GATEWAY_TOKEN": company.gateway.token})
+    assert done.returncode == EXIT_OK, done.stderr
+    return Turns(company)
+
+
+@pytest.fixture
+def turns(found: Found) -> Turns:
+    return paired(found())
+
+
+def until_asked(model: Model, turn: Turn) -> None:
+    eventually(lambda: model.made(task=turn.call), 60, lambda: f"{turn.process.poll()}\n{turn.exit(0.1)}")
+
+
+# ---------------------------------------------------------------- the same as the CLI
+
+CASES: dict[str, tuple[Step, ...]] = {
+    "text": (Text("Forty-two elephants, naïvely: 🐘."),),
+    "a tool, then text": (Exec("echo one >> ran"), Text("Ran.")),
+    "a tool, then nothing": (Exec("echo one >> ran"), Text("")),
+    "cut": (Text("Half a sent", finish="length"),),
+    "nothing, twice": (Text(""),),
+    "refused by the model": (Fault(400),),
+    "REPLY_SKIP": (Text("REPLY_SKIP"),),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_outcome_is_that_of_the_cli(turns: Turns, case: str) -> None:
+    turns.company.model.on(*CASES[case])
+
+    def comparable(outcome: Outcome) -> Outcome:
+        if isinstance(outcome, Succeeded | Failed):
+            assert outcome.run_id
+            return replace(outcome, run_id=None, session_ref=None)
+        return outcome
+
+    over_the_gateway, over_the_cli = turns.run(), turns.run(by=CLI)
+    assert comparable(over_the_gateway) == comparable(over_the_cli)
+    assert not isinstance(over_the_gateway, Unknown)
+
+
+def test_a_turn_that_times_out_has_failed(turns: Turns) -> None:
+    turns.company.model.on(Hang())
+    outcome = turns.run(timeout=3)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.startswith("the turn timed out")
+
+
+def test_the_run_id_is_the_call_id_and_a_second_start_executes_nothing(turns: Turns) -> None:
+    turns.company.model.on(Text("Once."))
+    first = turns.begin()
+    assert classify(first.exit()) == classify(turns.begin(call=first.call).exit())
+    outcome = first.outcome()
+    assert isinstance(outcome, Succeeded)
+    assert outcome.run_id == first.call
+    assert len(turns.company.model.made(task=first.call)) == 1
+
+
+# ---------------------------------------------------------------- large, and byte for byte
+
+
+@pytest.mark.parametrize("size", [1_000_000, 4_194_304])
+def test_a_large_message_arrives(turns: Turns, size: int) -> None:
+    turns.company.model.on(Text("Read."))
+    text = "".join(f"{number:07d}\n" for number in range(size // 8 - 100))
+    turn = turns.begin(text)
+    assert isinstance(turn.outcome(), Succeeded)
+    call, *_ = turns.company.model.made(task=turn.call)  # OpenClaw may go on to tidy up so large a session
+    assert text.strip() in call.text
+
+
+def test_a_message_arrives_as_it_is(turns: Turns) -> None:
+    text = "tabs\tand  spaces  \r\nquotes \" ' ` \\ \\n\n\n\n{{braces}} <tags> &amp; naïve 🐘 \u2028 e\u0301 \x01 end"
+    turn = turns.begin(text)
+    assert isinstance(turn.outcome(), Succeeded)
+    (call,) = turns.company.model.made(task=turn.call)
+    assert text in call.text
+
+
+def test_a_message_that_no_frame_holds_is_refused(turns: Turns) -> None:
+    outcome = turns.run("x" * 26_300_000)
+    assert isinstance(outcome, Failed)
+    assert (outcome.started, outcome.permanence) == (False, Permanence.PERMANENT)
+    assert "26214400 are allowed" in outcome.error
+
+
+# ---------------------------------------------------------------- stopping
+
+
+def test_sigterm_aborts_the_run(turns: Turns) -> None:
+    model = turns.company.model
+    model.on(Hang())
+    turn = turns.begin()
+    until_asked(model, turn)
+    turn.process.terminate()
+    ended = turn.exit(5)
+    assert (ended.rc, ended.stdout, ended.stderr) == (143, b"", b"")
+    assert isinstance(classify(ended), Aborted)
+    assert eventually(lambda: turn.ledger() is LedgerStatus.ABORTED, 20)
+
+
+def test_an_abort_that_nobody_confirms_is_unknown(found_apart: FoundApart) -> None:
+    company = found_apart(run_of(["alpha"]))
+    turns = paired(company)
+    company.model.on(Hang())
+    turn = turns.begin()
+    until_asked(company.model, turn)
+    assert company.gateway.process is not None
+    os.kill(company.gateway.process.pid, signal.SIGSTOP)
+    try:
+        turn.process.terminate()
+        ended = turn.exit(30)
+    finally:
+        os.kill(company.gateway.process.pid, signal.SIGCONT)
+    outcome = classify(ended)
+    assert ended.rc == 143
+    assert isinstance(outcome, Unknown)
+    assert outcome.run_id == turn.call
+
+
+# ---------------------------------------------------------------- a gateway that goes, or does not want us
+
+
+def test_a_gateway_killed_in_mid_turn_is_unknown_and_one_that_is_down_has_started_nothing(
+    found_apart: FoundApart,
+) -> None:
+    company = found_apart(run_of(["alpha"]))
+    turns = paired(company)
+    company.model.on(Hang())
+    turn = turns.begin()
+    until_asked(company.model, turn)
+    company.gateway.kill()
+    outcome = turn.outcome()
+    assert isinstance(outcome, Unknown)
+    assert outcome.run_id == turn.call
+
+    outcome = turns.run()
+    assert isinstance(outcome, Failed)
+    assert (outcome.started, outcome.permanence) == (False, Permanence.TRANSIENT)
+    assert outcome.error.startswith("Gateway not reachable at ws://127.0.0.1:")
+
+
+def _other_token(turns: Turns) -> None:
+    known = pairing.read(turns.pairing)
+    assert known is not None
+    pairing.write(turns.pairing, replace(known, token="not-the-token"))
+
+
+def _no_pairing(turns: Turns) -> None:
+    pairing.remove(turns.pairing)
+
+
+def _removed(turns: Turns) -> None:
+    known = pairing.read(turns.pairing)
+    assert known is not None
+    done = turns.company.gateway.openclaw("devices", "remove", known.device.id)
+    assert done.returncode == 0, done.stderr
+
+
+def _revoked(turns: Turns) -> None:
+    known = pairing.read(turns.pairing)
+    assert known is not None
+    done = turns.company.gateway.openclaw("devices", "revoke", "--device", known.device.id, "--role", "operator")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("spoil", [_other_token, _no_pairing, _removed, _revoked])
+def test_a_device_that_the_gateway_does_not_know_starts_nothing(turns: Turns, spoil: Callable[[Turns], None]) -> None:
+    spoil(turns)
+    turn = turns.begin()
+    outcome = turn.outcome()
+    assert isinstance(outcome, Failed)
+    assert (outcome.started, outcome.permanence) == (False, Permanence.PERMANENT)
+    assert outcome.error.startswith("unauthorized: ")
+    assert "mailboxd gateway pair" in outcome.error
+    assert turns.company.model.made(task=turn.call) == []
+    assert turns.company["alpha"].call("gateway", "status").returncode == EXIT_NO
+
+
+def test_an_unknown_agent_is_refused_for_good(turns: Turns) -> None:
+    outcome = turns.run(agent="nobody")
+    assert isinstance(outcome, Failed)
+    assert (outcome.started, outcome.permanence) == (False, Permanence.PERMANENT)
+
+
+def test_the_device_may_run_turns_and_nothing_more(turns: Turns) -> None:
+    stands = turns.company["alpha"].json("gateway", "status")
+    assert stands["scopes"] == ["operator.write"]
+    (device,) = [
+        found for found in json.loads(turns.company.gateway.openclaw("devices", "list", "--json").stdout)["paired"]
+        if found["deviceId"] == stands["device"]
+    ]  # fmt: skip
+    assert (device["displayName"], device["scopes"]) == (stands["name"], ["operator.write"])
+
+
+# ---------------------------------------------------------------- pairing
+
+
+def test_a_gateway_that_wants_a_person_is_paired_in_two_steps(found_apart: FoundApart) -> None:
+    company = found_apart(run_of(["alpha"]), start=False)
+    config = json.loads(company.gateway.config.read_text())
+    config["gateway"]["nodes"] = {"pairing": {"autoApproveLocal": False}}
+    company.gateway.config.write_text(json.dumps(config))
+    company.gateway.start()
+    alpha, token = company["alpha"], {"OPENCLAW_GATEWAY_TOKEN": company.gateway.token}
+    first = alpha.call("gateway", "pair", "--json", env=token)
+    assert first.returncode == EXIT_TRY_AGAIN, first.stderr
+    assert alpha.call("gateway", "status").returncode == EXIT_NO
+    waiting = json.loads(first.stdout)
+    again = alpha.call("gateway", "pair", env=token)
+    assert f"openclaw devices approve {waiting['request']}" in again.stdout
+    approved = company.gateway.openclaw("devices", "approve", waiting["request"])
+    assert approved.returncode == 0, approved.stderr
+    assert alpha.call("gateway", "pair", env=token).returncode == EXIT_OK
+    assert alpha.json("gateway", "status")["works"]
+
+
+def test_unpairing_removes_the_device_here_and_there(turns: Turns) -> None:
+    alpha = turns.company["alpha"]
+    device = alpha.json("gateway", "status")["device"]
+    assert turns.pairing.stat().st_mode & 0o777 == 0o600
+    assert alpha.call("gateway", "unpair").returncode == EXIT_OK
+    assert not turns.pairing.exists()
+    assert device not in turns.company.gateway.openclaw("devices", "list", "--json").stdout
+
+
+def test_two_workspaces_are_two_devices_and_neither_displaces_the_other(found: Found) -> None:
+    company = found(daemons=["alpha", "beta"])
+    token = {"OPENCLAW_GATEWAY_TOKEN": company.gateway.token}
+    for name in ("alpha", "beta", "alpha"):
+        assert company[name].call("gateway", "pair", env=token).returncode == EXIT_OK
+    devices = [company[name].json("gateway", "status")["device"] for name in ("alpha", "beta")]
+    assert len(set(devices)) == 2
+
+
+# ---------------------------------------------------------------- the daemon
+
+
+def test_a_daemon_works_over_the_gateway(found: Found) -> None:
+    company = found(daemons=["alpha"], **GATEWAY)
+    alpha, model = company["alpha"], company.model
+    alpha.call("gateway", "unpair")  # the device of another test: one worker has one gateway, and one state
+    refused = alpha.call("run", "--until-idle")
+    assert refused.returncode == EXIT_CONFIG
+    assert "mailboxd gateway pair" in refused.stderr
+    paired(company)
+    model.on(Text("Forty-two elephants."), agent="beta")
+    model.on(Text("Together."), kind="synthesis")
+    plan = {"count": {"agent": "beta", "description": "Count"}, "write": {"agent": "self", "description": "Write"}}
+    alpha.start()
+    alpha.drop("go.md", task("over-the-gateway", plan=plan))
+    alpha.until("over-the-gateway")
+    assert alpha.task("over-the-gateway")["result"] == "Together."
+    assert set(model.per_attempt().values()) == {1}
+    runs = [attempt["run_id"] for attempt in alpha.attempts("over-the-gateway.count")]
+    assert len(runs) == 1
+    assert runs[0].startswith("trn_")
+    assert "openclaw" not in "".join(path.name for path in (alpha.root / ".mailboxd" / "turns").iterdir())
+    company.at_rest()
+
+
+def test_a_turn_outlives_its_daemon(found: Found) -> None:
+    company = found(daemons=["alpha"], **GATEWAY)
+    paired(company)
+    alpha, model = company["alpha"], company.model
+    model.on(Hang("Survived."), task="adopted")
+    alpha.start()
+    alpha.drop("go.md", task("adopted"))
+    eventually(lambda: model.made(task="adopted"), 60, alpha.last_words)
+    alpha.kill()
+    alpha.start()
+    model.release()
+    assert alpha.until("adopted")["result"] == "Survived."
+    assert len(model.made(task="adopted")) == 1
+    company.at_rest()
+
+
+def test_only_the_tools_of_openclaws_owner_are_withheld(turns: Turns) -> None:
+    """docs/gateway.md lists them."""
+
+    def offered(by: Dispatcher) -> set[str]:
+        turn = turns.begin(by=by)
+        assert isinstance(turn.outcome(), Succeeded)
+        (call,) = turns.company.model.made(task=turn.call)
+        return set(call.tools)
+
+    over_the_gateway, over_the_cli = offered(turns.gateway), offered(CLI)
+    assert {"read", "write", "edit", "exec"} <= over_the_gateway <= over_the_cli
+    assert over_the_cli - over_the_gateway <= OWNERS_TOOLS

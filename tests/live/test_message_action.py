@@ -1,0 +1,105 @@
+"""An approved message over the real `openclaw message send`, to a channel that a server of ours stands in for."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.core.actions import ActionRules
+from mailboxd.core.approvals import Performed
+from mailboxd.gates import effects
+from mailboxd.gates.ends import End, Setting
+from mailboxd.gates.place import Place
+from mailboxd.workspace.layout import Workspace
+from tests.gates.place import APPROVAL, action
+from tests.live.gateway import Gateway
+
+
+class Telegram:
+    """The bot API as far as OpenClaw asks it; `refuses` is what a message is answered with."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.refuses: Mapping[str, Any] | None = None
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    def answer(self, path: str, raw: bytes) -> Mapping[str, Any]:
+        if path.endswith("sendMessage"):
+            if self.refuses is not None:
+                return self.refuses
+            self.sent.append(json.loads(raw)["text"])
+            chat = {"id": 42, "type": "private"}
+            return {"ok": True, "result": {"message_id": 77, "date": 1, "chat": chat, "text": "x"}}
+        if path.endswith("getUpdates"):
+            time.sleep(0.5)
+            return {"ok": True, "result": []}
+        return {"ok": True, "result": {"id": 1, "is_bot": True, "first_name": "b", "username": "b"}}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        telegram = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+                said = telegram.answer(self.path, raw)
+                body = json.dumps(said).encode()
+                self.send_response(said.get("error_code", 200))
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+@pytest.fixture
+def telegram() -> Iterator[Telegram]:
+    made = Telegram()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.mark.usefixtures("_installed")
+def test_a_message_is_sent_as_it_was_shown_or_is_said_not_to_be(telegram: Telegram, tmp_path: Path) -> None:
+    bot = {"telegram": {"enabled": True, "botToken": "1:A", "apiRoot": telegram.url}}
+    gateway = Gateway(tmp_path / "gateway", "http://127.0.0.1:1/v1", {"alpha": {}}, channels=bot)
+    Workspace.create(tmp_path / "ws")
+    place = Place(tmp_path / "ws", APPROVAL)
+    setting = Setting(place.root, gateway.env, time.monotonic, ActionRules())
+
+    def send(text: str) -> End:
+        place.make()
+        return effects.perform(action("message", channel="telegram", target="42", text=text), "k", "", place, setting)
+
+    assert send("hello").state is Performed.FAILED, "nobody is there: nothing was sent"
+    try:
+        gateway.start()
+        text = "-- hello,\n$HOME \"world\" 'ü'"
+        done = send(text)
+        assert (done.state, done.summary) == (Performed.DONE, "sent, as message 77")
+        assert telegram.sent == [text]
+        telegram.refuses = {"ok": False, "error_code": 400, "description": "Bad Request: chat not found"}
+        lost = send("lost")
+        assert lost.state is Performed.UNKNOWN
+        assert "chat not found" in lost.summary
+    finally:
+        gateway.close()

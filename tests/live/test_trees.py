@@ -1,0 +1,120 @@
+"""Trees of work on the real gateway: chains, recursion, peers with and without a daemon, fan-outs."""
+
+from __future__ import annotations
+
+from tests.e2e.support import eventually, task
+from tests.live.conftest import Found
+from tests.live.model import Hang, Text, Write, plan, plan_yaml
+
+SYNTHESIS = Text("Together.")
+
+
+def test_a_chain_of_two_levels_costs_one_call_per_turn(found: Found) -> None:
+    company = found()
+    alpha, model = company["alpha"], company.model
+    model.on(Text("Forty-two elephants."), agent="beta")
+    model.on(Text("Written."), task="chain.write")
+    model.on(SYNTHESIS, kind="synthesis")
+    plan = {
+        "collect": {"agent": "beta", "description": "Collect"},
+        "write": {"agent": "self", "description": "Write", "depends_on": ["collect"]},
+    }
+    alpha.start()
+    alpha.drop("go.md", task("chain", plan=plan))
+    alpha.until("chain")
+    assert alpha.phases() == dict.fromkeys(("chain", "chain.collect", "chain.write"), "completed")
+    assert alpha.task("chain")["result"] == "Together."
+    assert model.per_attempt() == {
+        ("beta", "chain.collect", "1"): 1,
+        ("alpha", "chain.write", "1"): 1,
+        ("alpha", "chain", "1"): 1,
+    }
+    (write,) = model.made(task="chain.write")
+    assert "Forty-two elephants." in write.text
+    company.at_rest()
+
+
+def test_a_peer_without_a_daemon_answers_plans_and_fails_in_its_turn(found: Found) -> None:
+    """Its turn is all there is of it: what it plans is carried out from here, and nothing lands in its workspace."""
+    company = found()
+    alpha, model = company["alpha"], company.model
+    model.on(plan({"dig": {"agent": "gamma", "description": "Dig"}}), agent="beta", task="peer.research", kind="task")
+    model.on(Text("---\ntype: reply\nstatus: failed\n---\n\n## Error\n\nThe ground is frozen.\n"), agent="gamma")
+    model.on(Text("Gold."), agent="gamma", times=1)
+    model.on(SYNTHESIS, kind="synthesis")
+    alpha.start()
+    alpha.drop("go.md", task("peer", plan={"research": {"agent": "beta", "description": "Research"}}))
+    alpha.until("peer")
+    assert alpha.phases() == dict.fromkeys(("peer", "peer.research", "peer.research.dig"), "completed")
+    alpha.drop("2.md", task("peer2", plan={"dig": {"agent": "gamma", "description": "Dig", "max_attempts": 1}}))
+    alpha.until("peer2", "failed")
+    assert "The ground is frozen." in alpha.task("peer2.dig")["error"]
+    assert [(call.agent, call.kind, call.task) for call in model.calls] == [
+        ("beta", "task", "peer.research"),
+        ("gamma", "task", "peer.research.dig"),
+        ("beta", "synthesis", "peer.research"),
+        ("alpha", "synthesis", "peer"),
+        ("gamma", "task", "peer2.dig"),
+    ]
+    assert not (company["beta"].root / "mailbox").exists()
+    company.at_rest()
+
+
+def test_a_fan_out_of_six_runs_three_at_a_time(found: Found) -> None:
+    company = found(limits={"turns": 3, "turns_per_agent": 3}, synthesis="concat")
+    alpha, model = company["alpha"], company.model
+    model.on(Hang("Part of the whole."))
+    children = {f"part{n}": {"agent": ("beta", "gamma")[n % 2], "description": f"Part {n}"} for n in range(6)}
+    alpha.start()
+    alpha.drop("go.md", task("fan", plan=children))
+    eventually(lambda: len(model.calls) == 3, 180, alpha.last_words)
+    assert sorted(alpha.phases().values()) == ["executing"] * 4 + ["execution_ready"] * 3  # the root, and three
+    model.release()
+    alpha.until("fan")
+    assert model.most_at_once == 3
+    assert model.per_attempt() == {(("beta", "gamma")[n % 2], f"fan.part{n}", "1"): 1 for n in range(6)}
+    company.at_rest()
+
+
+def test_a_plan_for_an_agent_that_may_not_be_reached_is_refused_with_those_that_may(found: Found) -> None:
+    company = found(daemons=["narrow"], synthesis="concat")
+    narrow, model = company["narrow"], company.model
+    model.on(plan({"x": {"agent": "gamma", "description": "X"}}), agent="narrow", task="said", attempt="1")
+    model.on(plan({"x": {"agent": "beta", "description": "X"}}), agent="narrow", task="said", attempt="2")
+    narrow.start()
+    narrow.drop("told.md", task("told", plan={"x": {"agent": "gamma", "description": "X"}}))
+    narrow.drop("unknown.md", task("unknown", plan={"x": {"agent": "nobody", "description": "X"}}))
+    narrow.drop("said.md", task("said"))
+    narrow.drop("good.md", task("good", plan={"x": {"agent": "beta", "description": "X"}}))
+    narrow.until("good")
+    narrow.until("said")
+    assert narrow.rejections() == {"told.md": "unknown-agent", "unknown.md": "unknown-agent"}
+    first, second = model.made(agent="narrow", task="said")
+    assert "gamma" not in first.text
+    assert "may reach beta" in second.text
+    answers = {answer.partition("task_id: ")[2].partition("\n")[0]: answer for answer in narrow.sent("reply")}
+    assert "may reach beta" in answers["told"]
+    assert "there is no agent nobody; narrow may give work to beta" in answers["unknown"]
+    assert model.per_attempt() == {
+        ("narrow", "said", "1"): 1,
+        ("narrow", "said", "2"): 1,
+        ("beta", "said.x", "1"): 1,
+        ("beta", "good.x", "1"): 1,
+    }
+    company.at_rest()
+
+
+def test_an_agent_writes_its_plan_into_task_md_with_its_own_tool(found: Found) -> None:
+    company = found(synthesis="concat")
+    alpha, model = company["alpha"], company.model
+    dag = plan_yaml({"part": {"agent": "beta", "description": "Part"}})
+    text = f"---\ntask_id: written\nmode: coordinating\n---\n\n# Task: written\n\n## DAG\n\n```yaml\n{dag}```\n"
+    model.on(Write("tasks/written/task.md", text), Text("The plan stands in task.md."), agent="alpha", task="written")
+    model.on(Text("Part of it."), agent="beta")
+    alpha.start()
+    alpha.drop("go.md", task("written"))
+    alpha.until("written")
+    assert alpha.phases() == dict.fromkeys(("written", "written.part"), "completed")
+    assert "Part of it." in alpha.task("written")["result"]
+    assert model.per_attempt() == {("alpha", "written", "1"): 2, ("beta", "written.part", "1"): 1}
+    company.at_rest()

@@ -1,0 +1,289 @@
+"""What the tools do, and what they refuse: each call through the protocol, on a real database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.core.terms import Gate
+from mailboxd.store import log
+from mailboxd.store.store import Store
+from tests.mcp.stand import EXECUTOR, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Stand
+
+APPROVED: dict[str, Any] = {"task": "t", "kind": "quality", "verdict": "approved", "summary": "good"}
+
+
+# ---------------------------------------------------------------- creating and reading
+
+
+def test_a_person_creates_a_root_task_once(stand: Stand) -> None:
+    given = {"task_id": "q3", "title": "Sum up", "instructions": "Read it.", "acceptance_criteria": ["One page."]}
+    made = stand.call(OPERATOR, "task_create", **given)
+    assert (made["task"], made["created"]) == ("q3", True)
+    before = stand.last_event()
+    again = stand.call(OPERATOR, "task_create", **given)
+    assert (again["task"], again["created"]) == ("q3", False)
+    assert stand.last_event() == before
+    [row] = stand.rows("SELECT sender, parent, executor FROM tasks")
+    assert row == {"sender": "operator", "parent": None, "executor": "alpha"}
+    assert stand.call(OPERATOR, "task_get", task="q3")["spec"]["acceptance_criteria"] == ["One page."]
+
+
+def test_reading_shows_what_a_reviewer_needs_and_no_secret(stand: Stand) -> None:
+    attempt = stand.at_gate(Gate.QUALITY_GATE)
+    seen = stand.call(QUALITY, "task_get", task="t")
+    assert (seen["phase"], seen["results"], seen["attempt_id"]) == ("quality_gate", "the result", attempt)
+    [token] = stand.rows("SELECT reply_token FROM attempts")
+    assert token["reply_token"] not in json.dumps(seen)
+
+
+def test_a_long_result_is_cut_and_says_so(stand: Stand) -> None:
+    stand.stage.create("t")
+    stand.stage.start()
+    stand.stage.end_turn("t", "x" * 60_000)
+    seen = stand.call(EXECUTOR, "task_get", task="t")["results"]
+    assert seen.endswith("… (60000 characters; the whole stands in its task.md)")
+
+
+@pytest.mark.parametrize("name", ["nobody", "tsk_01ARZ3NDEKTSV4RRFFQ69G5FAV"])
+def test_an_unknown_task_is_said_to_be_one(stand: Stand, name: str) -> None:
+    assert stand.call(EXECUTOR, "task_get", task=name)["error"]["rule"] == "no-such-task"
+
+
+def test_each_is_told_what_waits_for_it(stand: Stand) -> None:
+    stand.at_gate(Gate.QUALITY_GATE, "reviewed")
+    stand.executing("running")
+    stand.stage.create("ready")
+
+    def names(who: str) -> list[str]:
+        return [row["task"] for row in stand.call(who, "task_list_ready")["tasks"]]
+
+    assert names(EXECUTOR) == ["running", "ready"]
+    assert names("executor:other") == []
+    assert names(QUALITY) == ["reviewed"]
+    assert names(SPEC) == names("quality_reviewer:other") == []
+    assert names(OPERATOR) == names(ORCHESTRATOR) == names("lobster:x") == ["ready"]
+    stand.call(QUALITY, "task_append_review", **APPROVED | {"task": "reviewed"})
+    assert names(QUALITY) == []
+    assert len(stand.call(EXECUTOR, "task_list_ready", limit=1)["tasks"]) == 1
+
+
+# ---------------------------------------------------------------- evidence
+
+
+def test_a_checkpoint_is_of_the_live_attempt(stand: Stand) -> None:
+    attempt = stand.executing()
+    assert (
+        "attempt.checkpoint"
+        in stand.call(EXECUTOR, "task_record_checkpoint", task="t", note="half done", attempt_id=attempt)["recorded"]
+    )
+    refused = stand.call(EXECUTOR, "task_record_checkpoint", task="t", note="x", attempt_id="att_other")
+    assert refused["error"]["rule"] == "stale-attempt"
+
+
+@pytest.mark.parametrize(
+    ("who", "state", "rule"),
+    [(EXECUTOR, "ready", "no-attempt"), (EXECUTOR, "completed", "ended"), (EXECUTOR, "circuit_open", "no-attempt")],
+)
+def test_nothing_is_added_where_nothing_runs(stand: Stand, who: str, state: str, rule: str) -> None:
+    if state == "circuit_open":
+        stand.open_circuit()
+    else:
+        stand.stage.create("t")
+    if state == "completed":
+        stand.stage.start()
+        stand.stage.end_turn("t", "done")
+    before = stand.last_event()
+    assert stand.call(who, "task_record_checkpoint", task="t", note="x")["error"]["rule"] == rule
+    assert stand.last_event() == before
+
+
+def test_a_file_becomes_an_artifact_with_a_hash_that_we_computed(stand: Stand) -> None:
+    stand.executing()
+    (stand.stage.ws.root / "out").mkdir()
+    (stand.stage.ws.root / "out" / "report.txt").write_bytes(b"figures")
+    made = stand.call(EXECUTOR, "task_record_artifact", task="t", kind="test_report", path="out/report.txt")
+    digest = hashlib.sha256(b"figures").hexdigest()
+    assert (made["uri"], made["sha256"]) == ("workspace:out/report.txt", digest)
+    [row] = stand.rows("SELECT kind, uri, sha256, produced_by, attempt FROM artifacts")
+    assert row == {
+        "kind": "test_report", "uri": "workspace:out/report.txt", "sha256": digest, "produced_by": "alpha",
+        "attempt": stand.attempt(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [
+        ("/etc/passwd", "outside-workspace"),
+        ("../alpha/notes.txt", "outside-workspace"),
+        ("a/../../x", "outside-workspace"),
+        (".mailboxd/config.yaml", "outside-workspace"),
+        (".", "outside-workspace"),
+        ("./.mailboxd/mcp.json", "outside-workspace"),
+        ("missing.txt", "no-such-file"),
+        ("missing/file.txt", "no-such-file"),
+        ("link.txt", "no-such-file"),
+        ("linked/passwd", "no-such-file"),
+        ("pipe", "no-such-file"),
+        ("tasks", "no-such-file"),
+        ("x" * 300, "no-such-file"),
+        ("huge", "file-too-large"),
+    ],
+)
+def test_what_is_no_file_of_the_workspace_is_no_artifact(stand: Stand, path: str, rule: str) -> None:
+    stand.executing()
+    root = stand.stage.ws.root
+    (root / "link.txt").symlink_to("/etc/passwd")
+    (root / "linked").symlink_to("/etc")
+    os.mkfifo(root / "pipe")
+    with (root / "huge").open("wb") as file:
+        file.truncate(256 * 1024 * 1024 + 1)
+    before = stand.last_event()
+    answer = stand.call(EXECUTOR, "task_record_artifact", task="t", kind="other", path=path)
+    assert answer["error"]["rule"] == rule
+    assert stand.last_event() == before
+
+
+# ---------------------------------------------------------------- reviews
+
+
+def test_an_approval_by_tool_decides_the_gate_and_the_answer_of_the_turn_changes_nothing(stand: Stand) -> None:
+    attempt = stand.at_gate(Gate.QUALITY_GATE)
+    said = stand.call(QUALITY, "task_append_review", **APPROVED, attempt_id=attempt)
+    assert said["phase"] == "completed"
+    stand.stage.end_turn("t", "---\ntype: review\nverdict: blocked\n---\n\nI changed my mind.\n")
+    assert stand.phase() == "completed"
+    assert [row["verdict"] for row in stand.rows("SELECT verdict FROM reviews")] == ["approved"]
+
+
+def test_the_answer_of_the_turn_first_then_the_tool(stand: Stand) -> None:
+    stand.at_gate(Gate.QUALITY_GATE, reviewers=("critic", "judge"))
+    stand.call(QUALITY, "task_append_review", **APPROVED)
+    before = stand.last_event()
+    assert stand.call(QUALITY, "task_append_review", **APPROVED)["recorded"] == []
+    changed = APPROVED | {"verdict": "blocked"}
+    assert stand.call(QUALITY, "task_append_review", **changed)["error"]["rule"] == "already-reviewed"
+    assert stand.last_event() == before
+    assert stand.phase() == "quality_gate"
+
+
+def test_findings_reach_the_next_attempt(stand: Stand) -> None:
+    stand.at_gate(Gate.SPEC_GATE)
+    stand.call(
+        SPEC, "task_append_review", task="t", kind="spec", verdict="changes_requested", summary="not yet",
+        findings=[{"severity": "major", "message": "the sum is wrong", "file": "report.txt", "line": 3}],
+    )  # fmt: skip
+    assert stand.phase() == "execution_ready"
+    [row] = stand.rows("SELECT findings FROM tasks")
+    assert "the sum is wrong" in row["findings"]
+    [row] = stand.rows("SELECT findings FROM reviews")
+    assert json.loads(row["findings"])[0]["line"] == 3
+
+
+@pytest.mark.parametrize(
+    ("gate", "who", "kind", "rule"),
+    [
+        (Gate.SPEC_GATE, QUALITY, "quality", "not-under-review"),
+        (Gate.QUALITY_GATE, SPEC, "spec", "not-under-review"),
+        (Gate.QUALITY_GATE, SPEC, "quality", "permission-denied"),
+        (Gate.SPEC_GATE, QUALITY, "spec", "permission-denied"),
+    ],
+)
+def test_a_review_is_for_the_gate_that_is_open(stand: Stand, gate: Gate, who: str, kind: str, rule: str) -> None:
+    stand.at_gate(gate)
+    before = stand.last_event()
+    answer = stand.call(who, "task_append_review", **APPROVED | {"kind": kind})
+    assert answer["error"]["rule"] == rule
+    assert stand.last_event() == before
+
+
+def test_a_spec_is_reviewed_before_anything_runs(stand: Stand) -> None:
+    stand.at_gate(Gate.SPEC_REVIEW)
+    said = stand.call(SPEC, "task_append_review", task="t", kind="spec", verdict="approved", summary="clear")
+    assert said["phase"] == "execution_ready"
+
+
+def test_a_review_of_an_older_attempt_is_refused(stand: Stand) -> None:
+    stand.at_gate(Gate.QUALITY_GATE)
+    answer = stand.call(QUALITY, "task_append_review", **APPROVED, attempt_id="att_before")
+    assert answer["error"]["rule"] == "stale-attempt"
+
+
+def test_nobody_who_was_not_asked_reviews(stand: Stand) -> None:
+    stand.to_be_reviewed()
+    assert stand.call(QUALITY, "task_append_review", **APPROVED)["error"]["rule"] == "not-under-review"
+
+
+# ---------------------------------------------------------------- moving
+
+
+@pytest.mark.parametrize("who", [OPERATOR, ORCHESTRATOR])
+@pytest.mark.parametrize(
+    ("to", "result", "phase"),
+    [
+        ("cancelled", "", "cancelled"),
+        ("execution_ready", "", "execution_ready"),
+        ("failed", "", "failed"),
+        ("completed", "the result", "completed"),
+    ],
+)
+def test_an_open_circuit_is_decided(stand: Stand, who: str, to: str, result: str, phase: str) -> None:
+    stand.open_circuit(result=result)
+    assert stand.call(who, "task_transition", task="t", to=to, note="my word")["phase"] == phase
+
+
+@pytest.mark.parametrize(("to", "rule"), [("completed", "illegal-transition"), ("failed", "illegal-transition")])
+def test_no_order_ends_work_as_if_it_were_done(stand: Stand, to: str, rule: str) -> None:
+    stand.executing()
+    assert stand.call(OPERATOR, "task_transition", task="t", to=to)["error"]["rule"] == rule
+    assert stand.phase() == "executing"
+
+
+def test_a_circuit_is_opened_where_there_is_work_and_its_turn_is_stopped(stand: Stand) -> None:
+    stand.executing()
+    assert stand.call(ORCHESTRATOR, "task_open_circuit", task="t", reason="it loops")["phase"] == "circuit_open"
+    [attempt] = stand.rows("SELECT status FROM attempts")
+    assert attempt["status"] == "aborted"
+    assert stand.rows("SELECT kind FROM outbox WHERE state = 'pending' AND kind = 'stop_turns'")
+    again = stand.call(ORCHESTRATOR, "task_open_circuit", task="t", reason="again")
+    assert again["error"]["rule"] == "illegal-transition"
+
+
+def test_the_orchestrator_starts_what_is_ready_and_nothing_else(stand: Stand) -> None:
+    stand.stage.create("t")
+    assert stand.call(ORCHESTRATOR, "task_start_attempt", task="t")["phase"] == "executing"
+    assert stand.call(ORCHESTRATOR, "task_start_attempt", task="t")["error"]["rule"] == "not-ready"
+
+
+# ---------------------------------------------------------------- what holds
+
+
+def test_everything_by_tool_is_in_the_log_and_the_log_replays(stand: Stand, tmp_path: Path) -> None:
+    (stand.stage.ws.root / "notes.txt").write_text("evidence")
+    stand.to_be_reviewed()
+    stand.call(EXECUTOR, "task_record_checkpoint", task="t", note="half \u0000 done \ud83d\ude00")
+    stand.call(EXECUTOR, "task_record_artifact", task="t", kind="other", path="notes.txt")
+    stand.stage.end_turn("t", "the result")
+    stand.call(QUALITY, "task_append_review", **APPROVED)
+    stand.stage.create("u")
+    stand.call(ORCHESTRATOR, "task_start_attempt", task="u")
+    stand.call(ORCHESTRATOR, "task_open_circuit", task="u", reason="stuck")
+    assert stand.stage.run("history", "--verify").exit_code == 0
+    store = Store.open(stand.stage.ws.database, stand.stage.clock.now())
+    kinds = {recorded.event.kind.value for recorded in log.read(store.db)}
+    store.close()
+    assert {"attempt.checkpoint", "artifact.recorded", "review.appended", "circuit.opened"} <= kinds
+
+
+def test_the_list_of_ready_tasks_reads_only(stand: Stand) -> None:
+    stand.executing()
+    before = stand.last_event()
+    stand.call(OPERATOR, "task_list_ready", limit=100)
+    stand.call(OPERATOR, "task_get", task="t")
+    assert stand.last_event() == before

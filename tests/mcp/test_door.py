@@ -1,0 +1,275 @@
+"""The loopback listener as a process: who is let in, in which role, and how much of anything."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.mcp import tokens
+from mailboxd.mcp.caller import parse
+from mailboxd.workspace.layout import Workspace
+from tests.cli.stage import make
+from tests.e2e.support import MAILBOXD, environment, eventually
+from tests.mcp.stand import EXECUTOR, OPERATOR, QUALITY
+
+pytestmark = pytest.mark.slow
+
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Door:
+    """`mailboxd mcp serve --http` in a workspace of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.port = free_port()
+        stage = make(root, f"mcp:\n  port: {self.port}\n")
+        stage.create("t")
+        self.ws: Workspace = stage.ws
+        self.log = root / "serve.log"
+        self.process = self.start()
+
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [*MAILBOXD, "mcp", "serve", "--http", *more, "-w", str(self.ws.root)],
+                env=environment({}), stdin=subprocess.PIPE, stdout=log, stderr=log,
+            )  # fmt: skip
+        eventually(lambda: process.poll() is not None or self.listens(), why=self.log.read_text)
+        return process
+
+    def listens(self, host: str = "127.0.0.1") -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(2)
+            return probe.connect_ex((host, self.port)) == 0
+
+    def grant(self, who: str) -> str:
+        token = tokens.new_token()
+        kept = [grant for grant in tokens.load(self.ws) if str(grant.caller) != who]
+        tokens.save(self.ws, [*kept, tokens.Grant(parse(who), tokens.fingerprint(token), "now")])
+        return token
+
+    def ask(
+        self, token: str | None, body: Any = LIST, *, method: str = "POST", path: str = "/mcp", **more: str
+    ) -> tuple[int, Any]:
+        """The status and the JSON of an answer."""
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream", **more}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request(method, path, body if isinstance(body, bytes) else json.dumps(body), headers)
+        answer = connection.getresponse()
+        raw = answer.read()
+        connection.close()
+        try:
+            return answer.status, json.loads(raw)
+        except ValueError:
+            return answer.status, raw.decode()
+
+    def call(self, token: str, tool: str, **arguments: Any) -> dict[str, Any]:
+        params = {"name": tool, "arguments": arguments}
+        status, answer = self.ask(token, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        assert status == 200, answer
+        found: dict[str, Any] = answer["result"]["structuredContent"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    made = Door(tmp_path_factory.mktemp("door") / "alpha")
+    yield made
+    made.process.kill()
+    made.process.wait(30)
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", "x" * 10_000, "\u00fc"])
+def test_nobody_comes_in_without_a_token(door: Door, token: str | None) -> None:
+    status, answer = door.ask(token)
+    assert (status, sorted(answer)) == (401, ["error"])
+
+
+def test_the_role_is_the_tokens_whatever_the_request_says(door: Door) -> None:
+    executor, reviewer = door.grant(EXECUTOR), door.grant(QUALITY)
+
+    def names(token: str, **more: str) -> list[str]:
+        status, answer = door.ask(token, **more)
+        assert status == 200
+        return [tool["name"] for tool in answer["result"]["tools"]]
+
+    assert "task_append_review" not in names(executor, **{"x-role": "operator", "mcp-session-id": "1"})
+    assert "task_append_review" in names(reviewer)
+    assert door.call(executor, "task_transition", task="t", to="cancelled")["error"]["rule"] == "permission-denied"
+    assert door.call(executor, "task_get", task="t")["phase"] == "execution_ready"
+
+
+def test_a_token_that_is_taken_back_is_void_at_once(door: Door) -> None:
+    first = door.grant("executor:leaving")
+    assert door.ask(first)[0] == 200
+    door.grant("executor:leaving")
+    assert door.ask(first)[0] == 401
+
+
+@pytest.mark.parametrize("who", [OPERATOR, "orchestrator:mailboxd", "lobster:gate"])
+def test_no_token_makes_its_bearer_a_person(door: Door, who: str) -> None:
+    """Even one that somebody wrote into the file by hand."""
+    assert door.ask(door.grant(who))[0] == 401
+
+
+def test_two_authorizations_are_none(door: Door) -> None:
+    token = door.grant(EXECUTOR)
+    with socket.create_connection(("127.0.0.1", door.port), timeout=30) as connection:
+        said = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\nConnection: close\r\nContent-Length: 2\r\n"
+        said += f"Authorization: Bearer {token}\r\nAuthorization: Bearer x\r\n\r\n{{}}"
+        connection.sendall(said.encode())
+        assert connection.recv(64).startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "rebound.example"}, 421),
+        ({"host": "127.0.0.1:1"}, 421),
+        ({"origin": "https://rebound.example"}, 403),
+        ({"origin": "http://127.0.0.1"}, 403),
+        ({"origin": "null"}, 403),
+        ({"content-type": "text/plain"}, 400),
+    ],
+)
+def test_no_web_page_gets_in(door: Door, headers: dict[str, str], status: int) -> None:
+    assert door.ask(door.grant(EXECUTOR), **headers)[0] == status
+
+
+def test_there_is_one_place_and_one_way_to_ask(door: Door) -> None:
+    token = door.grant(EXECUTOR)
+    assert [door.ask(token, method=method)[0] for method in ("GET", "DELETE", "PUT", "OPTIONS")] == [405] * 4
+    assert [door.ask(token, path=path)[0] for path in ("/", "/mcp/", "/sse", "/mcp/../x")] == [404] * 4
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [(b"{", 400), (b"[]", 400), (b"\xff", 400), (b"x" * (1 << 20), 400), (b"x" * (2 << 20), 413)]
+)
+def test_what_is_no_request_is_refused(door: Door, body: bytes, status: int) -> None:
+    assert door.ask(door.grant(EXECUTOR), body)[0] == status
+    assert door.process.poll() is None
+
+
+def test_too_many_at_once_are_turned_away_and_then_served(door: Door) -> None:
+    token = door.grant(EXECUTOR)
+    with ExitStack() as held:
+        for _ in range(80):
+            held.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=30))
+        eventually(lambda: door.ask(token)[0] == 503)
+    eventually(lambda: door.ask(token)[0] == 200)
+
+
+def test_it_listens_on_loopback_only(door: Door) -> None:
+    assert door.listens()
+    assert not door.listens("127.0.0.2")
+
+
+def test_no_token_is_in_the_log_or_in_the_file(door: Door) -> None:
+    token = door.grant(EXECUTOR)
+    door.ask(token)
+    door.ask(token[:-1])
+    assert token[:-1] not in door.log.read_text()
+    assert token not in (door.ws.state / tokens.NAME).read_text()
+    assert (door.ws.state / tokens.NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_damaged_file_of_tokens_lets_nobody_in(door: Door) -> None:
+    token = door.grant(EXECUTOR)
+    file = door.ws.state / tokens.NAME
+    kept = file.read_bytes()
+    file.write_text("{")
+    assert door.ask(token)[0] == 503
+    file.unlink()
+    assert door.ask(token)[0] == 401
+    file.write_bytes(kept)
+    assert door.ask(token)[0] == 200
+
+
+def test_what_is_recorded_stays_when_it_is_killed(door: Door) -> None:
+    token = door.grant(EXECUTOR)
+    status, _ = door.ask(token)
+    door.process.kill()
+    door.process.wait(30)
+    door.process = door.start()
+    assert status == door.ask(token)[0] == 200
+
+
+def test_it_ends_on_sigterm(tmp_path: Path) -> None:
+    door = Door(tmp_path / "alpha")
+    door.process.send_signal(signal.SIGTERM)
+    door.process.wait(30)
+    assert not door.listens()
+
+
+def test_it_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
+    door = Door(tmp_path / "alpha")
+    door.process.kill()
+    door.process.wait(30)
+    child = door.start("--until-eof")
+    assert child.poll() is None
+    assert child.stdin is not None
+    child.stdin.close()
+    assert child.wait(30) == 0
+
+
+def test_a_port_that_is_taken_is_said(door: Door) -> None:
+    argv = [*MAILBOXD, "mcp", "serve", "--http", "-w", str(door.ws.root)]
+    done = subprocess.run(argv, env=environment({}), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 75
+    assert f"127.0.0.1:{door.port}" in done.stderr
+    assert "mcp.port" in done.stderr
+
+
+@pytest.mark.parametrize("how", [["--as", "executor:alpha"], ["--as", "operator:kim"], ["--http"]])
+def test_no_agent_chooses_its_role_in_a_shell_of_its_own(tmp_path: Path, how: list[str]) -> None:
+    stage = make(tmp_path / "alpha", "mcp:\n  port: 1\n")
+    argv = [*MAILBOXD, "mcp", "serve", *how, "-w", str(stage.ws.root)]
+    env = environment({}) | {"OPENCLAW_SHELL": "exec"}
+    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "permission-denied" in done.stderr
+    assert done.stdout == ""
+
+
+def test_standard_input_and_output_speak_for_one_role(tmp_path: Path) -> None:
+    stage = make(tmp_path / "alpha")
+    argv = [*MAILBOXD, "mcp", "serve", "--as", "executor:alpha", "-w", str(stage.ws.root)]
+    hello = {
+        "jsonrpc": "2.0", "id": 0, "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+        },
+    }  # fmt: skip
+    said = [hello, {"jsonrpc": "2.0", "method": "notifications/initialized"}, LIST]
+    text = "".join(json.dumps(one) + "\n" for one in said)
+    process = subprocess.Popen(
+        argv, env=environment({}), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(text)
+    process.stdin.flush()
+    first, second = json.loads(process.stdout.readline()), json.loads(process.stdout.readline())
+    process.stdin.close()
+    assert process.wait(30) == 0
+    assert first["result"]["serverInfo"]["name"] == "mailboxd"
+    assert [tool["name"] for tool in second["result"]["tools"]] == [
+        "task_get", "task_record_checkpoint", "task_record_artifact", "task_list_ready",
+    ]  # fmt: skip

@@ -1,0 +1,241 @@
+"""Each cell of the permission matrix (protocol section 5), tried through every entrance: file, command, tool.
+
+The engine asks the matrix, so no entrance opens a cell that is closed. An entrance may have no way to a cell at all:
+then there is nothing that could be sent, and the table of that entrance says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mailboxd import person
+from mailboxd.core.terms import Gate
+from tests.cli.asking import TELL, ask
+from tests.e2e.support import message, reply
+from tests.mcp.stand import EXECUTOR, LOBSTER, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Stand
+
+VERBS = (
+    "read", "start_attempt", "checkpoint", "artifact", "review_spec", "review_quality", "request_approval",
+    "resolve_approval", "transition", "open_circuit",
+)  # fmt: skip
+
+# As in the protocol: "optional" is y, and so is "through commands" of a person.
+MATRIX = f"""
+{ORCHESTRATOR}            y y y y - - y y y y
+{EXECUTOR}                y - y y - - - - - -
+{SPEC}                    y - y y y - - - - -
+{QUALITY}                 y - y y - y - - - -
+{LOBSTER}                 y - y y - - y y - -
+{OPERATOR}                y - - - - - - y y -
+"""
+
+# ---------------------------------------------------------------- typed tools
+
+APPROVAL = "{approval}"
+"""Stands for the approval that waits."""
+REVIEW: dict[str, Any] = {"task": "t", "verdict": "approved", "summary": "good"}
+CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "read": ("task_get", {"task": "t"}),
+    "start_attempt": ("task_start_attempt", {"task": "t"}),
+    "checkpoint": ("task_record_checkpoint", {"task": "t", "note": "half done"}),
+    "artifact": ("task_record_artifact", {"task": "t", "kind": "other", "path": "notes.txt"}),
+    "review_spec": ("task_append_review", {**REVIEW, "kind": "spec"}),
+    "review_quality": ("task_append_review", {**REVIEW, "kind": "quality"}),
+    "request_approval": (
+        "task_request_approval",
+        {"task": "t", "action": {"id": "publish", "kind": "command", "argv": ["make", "publish"]}},
+    ),
+    "resolve_approval": ("task_resolve_approval", {"approval_id": APPROVAL, "decision": "approved"}),
+    "transition": ("task_transition", {"task": "t", "to": "cancelled"}),
+    "open_circuit": ("task_open_circuit", {"task": "t", "reason": "stuck"}),
+}
+EFFECT: dict[str, list[str]] = {
+    "start_attempt": ["attempt.started"],
+    "checkpoint": ["attempt.checkpoint"],
+    "artifact": ["artifact.recorded"],
+    "review_spec": ["review.appended"],
+    "review_quality": ["review.appended"],
+    "request_approval": ["task.amended"],
+    "resolve_approval": ["approval.resolved"],
+    "transition": ["task.transitioned"],
+    "open_circuit": ["circuit.opened"],
+}
+"""What is recorded, at least, when a cell is open; reading records nothing."""
+BY_ITSELF = {(ORCHESTRATOR, "resolve_approval")}
+"""Open cells that are no tool's: what expires or is void the engine resolves, and nobody can have it say yes."""
+
+
+def _cells(table: str) -> list[Any]:
+    rows = [line.split() for line in table.strip().splitlines()]
+    return [
+        pytest.param(who, verb, mark == "y", id=f"{who}-{verb}")
+        for who, *marks in rows
+        for verb, mark in zip(VERBS, marks, strict=True)
+    ]
+
+
+def _prepare(stand: Stand, verb: str) -> str:
+    """The state in which the verb has something to do; the id of the approval that waits, where there is one."""
+    (stand.stage.ws.root / "notes.txt").write_text("evidence")
+    match verb:
+        case "start_attempt":
+            stand.stage.create("t")
+        case "review_spec":
+            stand.at_gate(Gate.SPEC_GATE)
+        case "review_quality":
+            stand.at_gate(Gate.QUALITY_GATE)
+        case "read" | "checkpoint" | "artifact":
+            stand.to_be_reviewed()
+        case "resolve_approval":
+            (waiting,) = ask(stand.stage, "t", TELL)
+            return waiting
+        case _:
+            stand.executing()
+    return ""
+
+
+@pytest.mark.parametrize(("who", "verb", "allowed"), _cells(MATRIX))
+def test_a_cell_by_a_typed_tool(stand: Stand, who: str, verb: str, allowed: bool) -> None:
+    waiting = _prepare(stand, verb)
+    before, (tool, arguments) = stand.last_event(), CALLS[verb]
+    answer = stand.call(who, tool, **{key: waiting if text == APPROVAL else text for key, text in arguments.items()})
+    if not allowed or (who, verb) in BY_ITSELF:
+        assert answer["error"]["rule"] == "permission-denied"
+        assert stand.last_event() == before
+    else:
+        assert "error" not in answer
+        recorded = stand.rows("SELECT kind, role, actor FROM events WHERE seq > ? ORDER BY seq", before)
+        assert set(EFFECT.get(verb, [])) <= {row["kind"] for row in recorded}
+        if verb in EFFECT:
+            role, _, name = who.partition(":")
+            if (role, verb) == ("operator", "resolve_approval"):
+                name = person.name()  # who decides is whom the operating system says, not what a client is called
+            assert {"role": role, "actor": name} in [{"role": row["role"], "actor": row["actor"]} for row in recorded]
+        else:
+            assert recorded == []
+
+
+@pytest.mark.parametrize("verb", ["read", "checkpoint", "artifact"])
+@pytest.mark.parametrize(
+    ("who", "rule"),
+    [
+        ("executor:other", "wrong-agent"),
+        ("spec_reviewer:other", "not-a-reviewer"),
+        ("quality_reviewer:other", "not-a-reviewer"),
+        ("quality_reviewer:alpha", "own-work"),
+    ],
+)
+def test_own_and_assigned_mean_that(stand: Stand, who: str, rule: str, verb: str) -> None:
+    _prepare(stand, verb)
+    before, (tool, arguments) = stand.last_event(), CALLS[verb]
+    assert stand.call(who, tool, **arguments)["error"]["rule"] == rule
+    assert stand.last_event() == before
+
+
+@pytest.mark.parametrize(
+    ("who", "rule"), [("quality_reviewer:other", "not-a-reviewer"), ("quality_reviewer:alpha", "own-work")]
+)
+def test_only_an_assigned_reviewer_reviews_and_never_its_own_work(stand: Stand, who: str, rule: str) -> None:
+    stand.at_gate(Gate.QUALITY_GATE)
+    before = stand.last_event()
+    assert stand.call(who, "task_append_review", **REVIEW, kind="quality")["error"]["rule"] == rule
+    assert stand.last_event() == before
+
+
+@pytest.mark.parametrize("role", ["executor", "spec_reviewer", "quality_reviewer", "operator", "orchestrator"])
+def test_nobody_gets_another_role_by_the_name_that_it_has(stand: Stand, role: str) -> None:
+    """`operator` as a name is a name; what counts is the role of the connection."""
+    stand.executing()
+    before = stand.last_event()
+    answer = stand.call(f"{role}:operator", "task_open_circuit", task="t", reason="x")
+    assert ("error" not in answer) is (role == "orchestrator")
+    assert role == "orchestrator" or stand.last_event() == before
+
+
+# ---------------------------------------------------------------- files
+
+
+def _about_child(kind: str, body: str = "", **headers: str) -> str:
+    return message(kind, "t", body, sender="{who}", subtask_id="c", **headers)
+
+
+FILES: dict[str, str] = {
+    "checkpoint": _about_child("progress", "half done"),
+    "artifact": reply("t", "c", "{who}", "the results"),
+    "review_spec": _about_child("review", "good", verdict="approved"),
+    "review_quality": _about_child("review", "good", verdict="approved"),
+    "resolve_approval": message("approval", "t", sender="{who}", approval_id=APPROVAL, decision="approved"),
+    "transition": message("cancel", "t", sender="{who}"),
+}
+NO_MESSAGE = ("read", "start_attempt", "request_approval", "open_circuit")
+"""What no message type says."""
+
+# A file has no role, it has a sender: boss gave the work t, worker has its child c, critic is its reviewer. Who reviews
+# is asked in a turn of its own (or by tool), where nobody else can answer: a file in its name is nobody's word.
+BY_FILE = """
+worker     - - y y - - - - - -
+critic     - - - - - - - - - -
+alpha      - - - - - - - - - -
+mailboxd   - - - - - - - - - -
+eve        - - - - - - - - - -
+boss       - - - - - - - - y -
+operator   - - - - - - - - y -
+"""
+GATES = {"review_spec": Gate.SPEC_GATE, "review_quality": Gate.QUALITY_GATE}
+NOT_TAKEN = {"wrong-agent", "unsigned-approval", "orphan", "late"}
+
+
+@pytest.mark.parametrize(("who", "verb", "allowed"), _cells(BY_FILE))
+def test_a_cell_by_a_file(stand: Stand, who: str, verb: str, allowed: bool) -> None:
+    if verb in NO_MESSAGE:
+        assert not allowed
+        assert stand.drop(message(verb, "t", sender=who)) == "unknown-type"
+        return
+    stand.given_away(GATES.get(verb))
+    (waiting,) = ask(stand.stage, "asking", TELL)
+    before = stand.rows("SELECT local_id, phase FROM tasks")
+    said = stand.drop(FILES[verb].replace("{who}", who).replace(APPROVAL, waiting))
+    if allowed:
+        assert said == "accepted"
+    else:
+        assert said in NOT_TAKEN
+        assert stand.rows("SELECT local_id, phase FROM tasks") == before
+        assert stand.rows("SELECT id FROM reviews") == []
+    assert stand.rows("SELECT id, status FROM approvals") == [{"id": waiting, "status": "pending"}]
+
+
+# ---------------------------------------------------------------- commands
+
+# A command is a person's, whoever types it: there is one row, and one more for an agent's shell. Where the matrix is
+# open and the row here is not, there is no command (yet): nobody comes to that cell this way.
+COMMANDS: dict[str, list[str]] = {
+    "read": ["show", "t"],
+    "transition": ["cancel", "t"],
+    "resolve_approval": ["approve", APPROVAL],
+    **{verb: [verb.replace("_", "-"), "t"] for verb in VERBS if verb not in ("read", "transition", "resolve_approval")},
+}
+BY_COMMAND = "operator   y - - - - - - y y -"
+IN_AN_AGENTS_SHELL = "agent      y - - - - - - - - -"
+
+
+@pytest.mark.parametrize(("who", "verb", "allowed"), [*_cells(BY_COMMAND), *_cells(IN_AN_AGENTS_SHELL)])
+def test_a_cell_by_a_command(stand: Stand, who: str, verb: str, allowed: bool) -> None:
+    waiting = _prepare(stand, verb)
+    before = stand.last_event()
+    env: dict[str, str | None] = {"OPENCLAW_SHELL": "exec" if who == "agent" else None}
+    result = stand.stage.run(*(waiting if word == APPROVAL else word for word in COMMANDS[verb]), env=env)
+    if allowed:
+        assert result.exit_code == 0, result.output
+    elif verb in ("transition", "resolve_approval"):
+        assert "permission-denied" in result.output
+        assert stand.last_event() == before
+    else:
+        assert f"there is no command '{COMMANDS[verb][0]}'" in result.output
+        assert stand.last_event() == before
+
+
+def test_every_verb_of_the_protocol_stands_in_every_table() -> None:
+    assert set(CALLS) == set(VERBS) == set(FILES) | set(NO_MESSAGE)
+    assert set(COMMANDS) == set(VERBS)

@@ -1,0 +1,254 @@
+"""A workspace with real files, the daemon's own parts, agents that a seed plays, and a clock that is moved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import cast
+
+from mailboxd.agents.dispatcher import Dispatcher
+from mailboxd.archiving import Archiving
+from mailboxd.arrivals import Arrivals
+from mailboxd.calls import Calls
+from mailboxd.clock import ManualClock
+from mailboxd.core.effects import Bounce, Compose, RunTurn, Send
+from mailboxd.core.inputs import TurnEnded
+from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Failure, Planned, Results, Succeeded
+from mailboxd.core.terms import Turn
+from mailboxd.core.times import to_epoch
+from mailboxd.core.types import Plan, PlannedChild, Policy
+from mailboxd.custody import Custody
+from mailboxd.engine import Engine
+from mailboxd.ids import Ids
+from mailboxd.intake import Intake
+from mailboxd.messages.templates import Templates
+from mailboxd.outgoing import Outgoing
+from mailboxd.posting import Posting
+from mailboxd.prompting import Prompting
+from mailboxd.settings import Settings
+from mailboxd.store.store import Order, Store
+from mailboxd.taskmd import TaskMarkdown
+from mailboxd.workspace.inbox import Inbox
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.taskfiles import TaskFiles
+from tests.e2e.support import message, reply, task
+
+SETTINGS = Settings(agent="alpha", policy=Policy(backoff_base=0.01, backoff_max=0.02), slots=3)
+PEERS = ("beta", "gamma")
+
+
+@dataclass(slots=True)
+class Mailroom:
+    """`step` lets something happen; `settle` lets everything that is decided reach the files."""
+
+    ws: Workspace
+    random: Random
+    clock: ManualClock
+    engine: Engine
+    reports: list[Callable[[], None]] = field(default_factory=list)
+    dropped: list[bytes] = field(default_factory=list)
+    given: dict[str, RunTurn] = field(default_factory=dict)
+    """What peers have acknowledged and not replied to, by the task's id."""
+    tasks: int = 0
+    parts: Parts | None = None
+
+    @classmethod
+    def begin(cls, root: Path, seed: int) -> Mailroom:
+        Workspace.create(root)
+        ws, random, clock = Workspace(root), Random(seed), ManualClock("2026-03-01T08:00:00.000Z")
+        store = Store.open(ws.database, clock.now())
+        ids = Ids(random.getrandbits)
+        engine = Engine(store, SETTINGS, clock, ids, random, new_token=lambda: f"{random.getrandbits(128):032x}")
+        return cls(ws, random, clock, engine)
+
+    def close(self) -> None:
+        self.engine.store.close()
+
+    # ------------------------------------------------------------ what happens
+
+    def step(self) -> None:
+        """One of the things that happen in a workspace."""
+        self.clock.advance(self.random.choice((0.003, 0.2, 5.0, 400.0)))
+        self.random.choice((self.drop, self.look, self.look, self.work, self.work, self.work, self.answer))()
+
+    def drop(self) -> None:
+        """Somebody writes a message; sometimes one that came before, or one that is wrong."""
+        if self.dropped and self.random.random() < 0.15:
+            raw = self.random.choice(self.dropped)
+        elif self.tasks and self.random.random() < 0.15:
+            raw = self._again(f"t{self.random.randint(1, self.tasks)}")
+        elif self.random.random() < 0.1:
+            raw = b"---\ntype: task\ntask_id: ../x\nfrom: boss\n---\n"
+        else:
+            self.tasks += 1
+            raw = task(f"t{self.tasks}", sender=self.random.choice(("operator", "boss")), plan=self._plan()).encode()
+        self.put(raw)
+
+    def _again(self, task_id: str) -> bytes:
+        """A cancel, or the same work given out anew."""
+        sender = self.random.choice(("operator", "boss"))
+        if self.random.random() < 0.5:
+            return message("cancel", task_id, "No longer needed.", sender=sender).encode()
+        attempt = self.random.randint(2, 9)
+        return task(task_id, sender=sender, attempt=attempt, attempt_id=f"again-{attempt}").encode()
+
+    def put(self, raw: bytes) -> None:
+        """A file in the inbox, written at this moment."""
+        self.dropped.append(raw)
+        path = self.ws.inbox / f"m{len(self.dropped)}.md"
+        path.write_bytes(raw)
+        os.utime(path, (to_epoch(self.clock.now()), to_epoch(self.clock.now())))
+
+    def _plan(self) -> dict[str, dict[str, object]] | None:
+        if self.random.random() < 0.4:
+            return None
+        keys = [f"c{number}" for number in range(self.random.randint(1, 4))]
+        plan: dict[str, dict[str, object]] = {}
+        for index, key in enumerate(keys):
+            needs = [other for other in keys[:index] if self.random.random() < 0.4]
+            agent: object = self.random.choice(("self", *PEERS, list(PEERS)))
+            plan[key] = {"agent": agent, "description": f"Do {key}", "depends_on": needs}
+        return plan
+
+    def look(self) -> None:
+        """A round of the daemon: what was reported, what lies in the inbox, what is due, what may start."""
+        parts = self._parts()
+        with self.engine.batch():
+            self._report()
+            parts.arrivals.take(to_epoch(self.engine.now))
+            self.engine.tick()
+            self.engine.schedule()
+        parts.archiving.perform()
+        self._round()
+        parts.taskmd.perform()
+        self._round()
+
+    def _round(self) -> None:
+        with self.engine.batch():
+            self._report()
+
+    def _report(self) -> None:
+        reports, self.reports[:] = list(self.reports), []
+        for report in reports:
+            report()
+
+    def work(self) -> None:
+        """One of the effects that are ordered is performed."""
+        orders = [order for order in self.engine.store.pending(self.clock.now(), 500) if order.task not in self.given]
+        if orders:
+            self._perform(self.random.choice(orders))
+            self._round()
+
+    def answer(self) -> None:
+        """A peer that has work replies by message; sometimes that it failed."""
+        if not self.given:
+            return
+        task_id = self.random.choice(sorted(self.given))
+        effect = self.given.pop(task_id)
+        child = self.engine.store.task(task_id)
+        attempt = None if child is None else self.engine.store.attempt(task_id, child.attempt)
+        if child is None or attempt is None:
+            return
+        token = {"reply_token": attempt.reply_token} if self.random.random() < 0.5 else {}
+        said = {"attempt_id": effect.attempt_id, **token}
+        if self.random.random() < 0.2:
+            said["status"] = "failed"
+        text = reply(child.task_id, child.key, effect.agent, f"Peer result {self.random.random()}", **said)
+        self.put(text.replace("## Results", "## Error").encode() if "status" in said else text.encode())
+
+    # ------------------------------------------------------------ the relay's part
+
+    def _perform(self, order: Order) -> None:
+        parts = self._parts()
+        found = self.engine.store.task(order.task) if order.task else None
+        match order.effect:
+            case RunTurn() as effect if found is not None:
+                attempt = self.engine.store.attempt(found.id, found.attempt)
+                if effect.turn is Turn.DISPATCH and attempt is not None and attempt.id == effect.attempt_id:
+                    raw, _ = parts.outgoing.dispatch(effect, found, attempt, self.clock.now())
+                    parts.posting.write(effect.message_id, "task", found.local_id, effect.agent, raw, found.id)
+                    self.clock.advance(0.02)
+                self._end(order, effect)
+            case Send() as effect if found is not None:
+                raw = parts.outgoing.message(effect, found, self.clock.now())
+                parts.posting.write(effect.message_id, effect.type, found.local_id, effect.to, raw, found.id)
+                self.reports.append(lambda: self.engine.store.finish(order.id))
+            case Bounce() as effect:
+                raw = parts.outgoing.bounce(effect, self.clock.now())
+                parts.posting.write(effect.message_id, "reply", effect.task_id, effect.to, raw, "")
+                self.reports.append(lambda: self.engine.store.finish(order.id))
+            case Compose() as effect if found is not None:
+                text, said = parts.outgoing.composed(found)
+                ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, "alpha", Succeeded(text), Results(text, said))
+                self.reports.append(lambda: self._take(order, replace(ended, called=False)))
+            case _:
+                self.reports.append(lambda: self.engine.store.finish(order.id))
+
+    def _end(self, order: Order, effect: RunTurn) -> None:
+        chance, text = self.random.random(), f"Result {self.random.random()}"
+        outcome: Succeeded | Failed = Succeeded(text)
+        answer: Answer | None = Results(text)
+        if effect.turn is Turn.DISPATCH and chance < 0.5:
+            answer = Acknowledged()
+            self.given[order.task] = effect
+        elif chance < 0.2 and effect.turn is Turn.WORK:
+            answer = Planned(
+                Plan(tuple(PlannedChild(f"p{n}", (self.random.choice(("self", *PEERS)),), "Do") for n in (1, 2)))
+            )
+        elif chance > 0.9 and effect.turn is not Turn.SYNTHESIS:
+            answer = Failure("It could not be done.")
+
+        ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, outcome, answer)
+        self.reports.append(lambda: self._take(order, ended))
+
+    def _take(self, order: Order, ended: TurnEnded) -> None:
+        self.engine.hear(order.task, ended, actor=ended.agent)
+        self.engine.store.finish(order.id)
+
+    # ------------------------------------------------------------ the end
+
+    def settle(self) -> None:
+        """Everything that is decided reaches the files: what was ordered to be sent, what was judged, task.md."""
+        for _ in range(4):
+            for order in self.engine.store.pending(self.clock.now(), 500):
+                if isinstance(order.effect, Send | Bounce):
+                    self._perform(order)
+            self.clock.advance(0.01)
+            self._round()
+        parts = self._parts()
+        parts.archiving.perform()
+        self._round()
+        parts.taskmd.perform(limit=1000)
+        self._round()
+
+    def _parts(self) -> Parts:
+        if self.parts is None:
+            self.parts = Parts.of(self)
+        return self.parts
+
+
+@dataclass(slots=True)
+class Parts:
+    arrivals: Arrivals
+    archiving: Archiving
+    taskmd: TaskMarkdown
+    outgoing: Outgoing
+    posting: Posting
+
+    @classmethod
+    def of(cls, room: Mailroom) -> Parts:
+        ws, core, templates = room.ws, room.engine, Templates(None)
+        intake = Intake(core)
+        inbox = Inbox(ws, settle_seconds=0.0, incomplete_seconds=0.0, max_bytes=1 << 20)
+        taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=0.0), templates, room.reports)
+        prompting = Prompting("alpha", core.store, templates, SETTINGS.limits, 100_000, lambda _: "", tuple)
+        outgoing = Outgoing("alpha", core.store, templates, lambda _: "", prompting)
+        nobody = cast(Calls, None), cast(Dispatcher, None)
+        posting = Posting(core, *nobody, outgoing, ws, lambda _: None, room.reports)
+        arrivals = Arrivals(core, intake, inbox, 0.0)
+        return cls(
+            arrivals, Archiving(core, ws, room.reports, Custody(core, ws, room.reports)), taskmd, outgoing, posting
+        )

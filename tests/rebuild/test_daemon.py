@@ -1,0 +1,192 @@
+"""`mailboxd rebuild` on what real daemons left, and what they do with the database that it makes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Found, found
+from tests.e2e.support import Agent, Company, eventually, reply, task
+from tests.rebuild.compare import differences
+
+pytestmark = pytest.mark.slow
+
+__all__ = ["found"]
+
+WORK = {"default": {"reply": "Result of {title}."}}
+SLOW = {"default": {"hang": 15, "reply": "Too late."}}
+PLAN = {
+    "figures": {"agent": "beta", "description": "Get the figures"},
+    "text": {"agent": "self", "description": "Write it", "depends_on": ["figures"]},
+}
+
+
+def database(alpha: Agent) -> Path:
+    return alpha.root / ".mailboxd" / "mailboxd.db"
+
+
+def rebuilt(alpha: Agent, *words: str) -> dict[str, Any]:
+    done = alpha.call("rebuild", "--json", *words)
+    assert done.returncode == 0, done.stderr + done.stdout
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+def lose(alpha: Agent) -> None:
+    for path in database(alpha).parent.glob("mailboxd.db*"):
+        path.unlink()
+
+
+def turns(company: Company) -> int:
+    return len(company.executions())
+
+
+def test_a_lost_database_is_made_again_and_work_goes_on(found: Found, tmp_path: Path) -> None:
+    company = found({"alpha": WORK, "beta": WORK, "boss": WORK})
+    alpha = company["alpha"]
+    alpha.drop("one.md", task("one"))
+    alpha.drop("two.md", task("two", sender="boss", plan=PLAN))
+    alpha.drop("bad.md", "---\ntype: zonk\n---\n")
+    alpha.run()
+    kept = tmp_path / "kept.db"
+    assert alpha.call("backup", str(kept)).returncode == 0
+    before = turns(company)
+    lose(alpha)
+
+    first = rebuilt(alpha, "--into", str(tmp_path / "first.db"))
+    second = rebuilt(alpha, "--replace")
+    assert first["fingerprint"] == second["fingerprint"]
+    assert differences(kept, database(alpha)) == []
+    assert (first["differences"], first["problems"], first["open"]) == ([], [], 0)
+    assert alpha.call("audit", "verify").returncode == 0
+
+    alpha.drop("again.md", task("two", sender="boss", plan=PLAN, note="repeated"))
+    alpha.drop("new.md", task("new"))
+    alpha.run()
+    assert alpha.phase("new") == "completed"
+    assert turns(company) == before + 2, "the new work, and the reply that was asked for again"
+    assert alpha.call("audit", "verify").returncode == 0
+
+
+def test_what_a_peer_has_is_waited_for_and_not_given_out_twice(found: Found) -> None:
+    company = found({"alpha": WORK, "beta": SLOW})
+    alpha = company["alpha"]
+    alpha.drop("two.md", task("two", plan=PLAN))
+    alpha.start()
+    eventually(lambda: alpha.sent("task") and alpha.mail(direction="out"))
+    shown = alpha.root / "tasks" / "two" / "task.md"
+    eventually(lambda: shown.exists() and "dispatched" in shown.read_text())
+    alpha.kill()
+    lose(alpha)
+    said = rebuilt(alpha, "--replace")
+    assert said["open"] == 3
+    (attempt,) = alpha.attempts("two.figures")
+    assert (attempt["status"], attempt["waiting_for"]) == ("running", "lookup")
+    (sent,) = alpha.sent("task")
+    assert attempt["id"] in sent
+    assert attempt["reply_token"] in sent
+    pending = {row["kind"] for row in alpha.query("SELECT kind FROM outbox WHERE state = 'pending'")}
+    assert pending == {"look_up"}
+
+    alpha.start()
+    text = reply("two", "figures", "beta", "42", attempt_id=attempt["id"], reply_token=attempt["reply_token"])
+    alpha.drop("reply.md", text)
+    alpha.until("two")
+    assert alpha.stop() == 0
+    assert len(alpha.sent("task")) == 1, "it was not given out again"
+    assert alpha.task("two.figures")["result"] == "42"
+    assert alpha.call("history", "--verify").returncode == 0
+
+
+def test_own_work_under_way_is_looked_up_by_its_call(found: Found) -> None:
+    company = found({"alpha": SLOW})
+    alpha = company["alpha"]
+    alpha.drop("one.md", task("one"))
+    alpha.start()
+    eventually(company.entries)
+    shown = alpha.root / "tasks" / "one" / "task.md"
+    eventually(lambda: shown.exists() and "in-progress" in shown.read_text())
+    alpha.kill()
+    lose(alpha)
+    rebuilt(alpha, "--replace")
+    (attempt,) = alpha.attempts("one")
+    assert (alpha.phase("one"), attempt["waiting_for"]) == ("executing", "lookup")
+
+    for path in (alpha.root / ".mailboxd" / "turns").iterdir():
+        path.rename(alpha.root / path.name)
+    rebuilt(alpha, "--replace")
+    assert alpha.phase("one") == "circuit_open", "nobody knows which session to ask about: a person decides"
+
+
+@pytest.mark.parametrize("begun", [1, 3, 6, 9])
+def test_killed_and_robbed_of_its_database_it_does_nothing_twice(found: Found, begun: int) -> None:
+    work = {"default": {"reply": "Result of {title}.", "delay": 0.2}}
+    company = found({"alpha": work, "beta": work})
+    alpha = company["alpha"]
+    plan = PLAN | {"table": {"agent": "self", "description": "Make the table"}}
+    for number in range(3):
+        alpha.drop(f"m{number}.md", task(f"t{number}", plan=plan))
+    alpha.start()
+    eventually(lambda: len(company.executions()) >= begun)
+    alpha.kill()
+    lose(alpha)
+    rebuilt(alpha, "--replace")
+    alpha.start()
+
+    def unknown() -> list[str]:
+        """What ended in the instant before the kill, when no file said so yet: that is a person's to decide."""
+        return [name for name, phase in alpha.phases().items() if phase == "circuit_open"]
+
+    def is_settled(tree: str) -> bool:
+        return alpha.phase(tree) == "completed" or any(name.startswith(f"{tree}.") for name in unknown())
+
+    eventually(lambda: all(is_settled(f"t{number}") for number in range(3)), 30, alpha.last_words)
+    eventually(alpha.has_nothing_to_do)
+    assert alpha.stop() == 0
+    held = {name.partition(".")[0] for name in unknown()}
+    assert len(unknown()) <= 1, "one at a time runs for each agent"
+    assert len(company.executions()) == 12 - len(held), "three trees of three children, and their syntheses"
+    assert alpha.call("audit", "verify").returncode == 0
+
+
+def test_beside_a_daemon_it_is_refused(found: Found) -> None:
+    alpha = found({"alpha": WORK})["alpha"]
+    alpha.start()
+    before = database(alpha).stat().st_ino
+    assert alpha.call("rebuild", "--replace").returncode == 73
+    assert alpha.call("rebuild", "--into", "x.db").returncode == 73
+    assert database(alpha).stat().st_ino == before
+    assert alpha.call("rebuild").returncode == 2
+
+
+def test_the_one_before_is_kept_even_when_it_is_damaged(found: Found) -> None:
+    alpha = found({"alpha": WORK})["alpha"]
+    alpha.drop("one.md", task("one"))
+    alpha.run()
+    raw = database(alpha).read_bytes()
+    database(alpha).write_bytes(raw[:4096] + b"\xff" * 8192 + raw[12288:])
+    said = rebuilt(alpha, "--replace")
+    assert Path(said["kept"]).name.startswith("mailboxd.db.replaced-")
+    assert Path(said["kept"]).stat().st_size >= 12288
+    assert alpha.phase("one") == "completed"
+    assert list(database(alpha).parent.glob("heads.jsonl.replaced-*"))
+    alpha.run()
+    assert alpha.call("audit", "verify").returncode == 0
+
+
+def test_what_was_put_away_stays_away(found: Found) -> None:
+    alpha = found({"alpha": WORK}, tasks={"keep_days": 0})["alpha"]
+    alpha.drop("one.md", task("one"))
+    alpha.run()
+    alpha.run()
+    away = alpha.root / "tasks" / ".archive"
+    assert [path.name for path in away.iterdir()] == ["one"]
+    lose(alpha)
+    rebuilt(alpha, "--replace")
+    alpha.run()
+    assert alpha.phase("one") == "completed"
+    assert [path.name for path in away.iterdir()] == ["one"]
+    assert not (alpha.root / "tasks" / "one").exists()

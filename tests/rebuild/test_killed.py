@@ -1,0 +1,68 @@
+"""`rebuild --replace` killed at its changes: the database before is never lost, and another run ends the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import killed_at
+from tests.e2e.conftest import Found, found
+from tests.e2e.support import environment, task
+
+__all__ = ["found"]
+
+pytestmark = pytest.mark.slow
+
+SPREAD = 6
+"""Points of the middle, where the new file is written, that are tried; the last ten are tried all."""
+PLAN = {"table": {"agent": "self", "description": "Make the table"}, "text": {"agent": "beta", "description": "Write"}}
+
+
+def rebuild(root: Path, point: int) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, killed_at.__file__, str(point), "-w", str(root), "rebuild", "--replace", "--json"]
+    return subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
+
+
+def told(path: Path) -> list[tuple[object, ...]]:
+    """The tasks that a database knows, or nothing if it is none."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        return db.execute("SELECT local_id, phase, result FROM tasks ORDER BY local_id").fetchall()
+
+
+def test_killed_at_every_change(found: Found, tmp_path: Path) -> None:
+    company = found({"alpha": {"default": {"reply": "Done."}}, "beta": {"default": {"reply": "Done."}}})
+    alpha = company["alpha"]
+    alpha.drop("a.md", task("a", plan=PLAN))
+    alpha.drop("b.md", task("b"))
+    alpha.run()
+    assert alpha.phases()["a"] == "completed"
+
+    def copy(name: str) -> Path:
+        shutil.copytree(alpha.root, tmp_path / name, symlinks=True)
+        return tmp_path / name
+
+    before = told(alpha.root / ".mailboxd/mailboxd.db")
+    whole = rebuild(copy("whole"), 0)
+    assert whole.returncode == 0, whole.stderr
+    reference = json.loads(whole.stdout)["fingerprint"]
+    (changes,) = map(int, re.findall(r"changes: (\d+)", whole.stderr))
+    middle = range(1, changes - 9, max(1, (changes - 10) // SPREAD))
+    for point in (*middle, *range(max(changes - 9, 1), changes + 1)):
+        root = copy(f"at-{point}")
+        assert rebuild(root, point).returncode == -9, point
+        state = root / ".mailboxd"
+        old = [path for path in state.glob("mailboxd.db*") if re.fullmatch(r"mailboxd\.db(\.replaced-\w+)?", path.name)]
+        assert before in [told(path) for path in old], f"killed at {point}: the database before is gone"
+        again = rebuild(root, 0)
+        assert again.returncode == 0, (point, again.stderr)
+        assert json.loads(again.stdout)["fingerprint"] == reference, point
+        assert not list(state.glob("*.rebuilding*")), "nothing is left of the one that was killed"
+        shutil.rmtree(root)

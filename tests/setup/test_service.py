@@ -1,0 +1,166 @@
+"""The daemon as a service: under a real `systemd --user` where one can be started, and where there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mailboxd.agents.systemctl import UserManager as Asked
+from mailboxd.agents.systemctl import escaped, unit_of
+from mailboxd.errors import ConfigError
+from mailboxd.setup import units
+from mailboxd.setup.units import Unit
+from mailboxd.workspace.layout import Workspace
+from tests.e2e.conftest import Found
+from tests.e2e.support import BIN, MAILBOXD, Agent, task
+from tests.setup.usermanager import UserManager
+
+PATHS = ["/", "/home/ann/.openclaw/workspace", "/.hidden/x", "//a//b/", "/with space/ü-x_y:z/%f", "/a\\b/-c"]
+
+
+def bare(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine without systemd."""
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    return {"PATH": str(folder), "HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": ""}
+
+
+@pytest.mark.skipif(shutil.which("systemd-escape") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_is_escaped_as_systemd_does_it(path: str) -> None:
+    said = subprocess.run(["systemd-escape", "--path", path], capture_output=True, text=True, timeout=60, check=True)
+    assert escaped(Path(path)) == said.stdout.strip()
+
+
+def test_the_drop_in_names_this_installation_and_no_secret(tmp_path: Path) -> None:
+    environ = {"HOME": "/home/ann", "PATH": "/opt/100%/bin:relative:/usr/bin", "OPENCLAW_STATE_DIR": "/srv/claw"}
+    secrets = {"OPENCLAW_GATEWAY_TOKEN": "t0p-secret", "OPENAI_API_KEY": "sk-secret"}
+    unit = Unit(Workspace(tmp_path), {**environ, **secrets})
+    text = unit.belongs()[unit.drop_in].decode()
+    assert f'ExecStart="{units.command()[0]}" "-P" "-m" "mailboxd.cli" "run"' in text
+    assert f'Environment="PATH={BIN}:/opt/100%%/bin:/usr/bin"' in text
+    assert 'Environment="OPENCLAW_STATE_DIR=/srv/claw"' in text
+    assert 'ReadWritePaths="-/srv/claw"' in text
+    assert "secret" not in text
+    assert unit.drop_in == Path(f"/home/ann/.config/systemd/user/{unit_of(tmp_path)}.d/mailboxd.conf")
+
+
+def test_what_no_line_can_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot stand in a unit file"):
+        Unit(Workspace(tmp_path), {"HOME": "/x", "PATH": "/a\nExecStart=/bin/evil"}).belongs()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_unit_and_drop_in_together(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    unit = Unit(Workspace(tmp_path / "ws"), {"HOME": str(home), "PATH": os.environ["PATH"], "OPENCLAW_STATE_DIR": "/x"})
+    assert unit.write() == [unit.folder / "mailboxd@.service", unit.drop_in]
+    assert unit.write() == []
+    checked = subprocess.run(
+        ["systemd-analyze", "--user", "verify", unit.name],
+        env={"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(home)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (checked.returncode, [line for line in checked.stderr.splitlines() if "mailboxd@" in line]) == (0, [])
+
+
+# ------------------------------------------------------------------ where there is no systemd
+
+
+def test_without_systemd_it_is_said_and_what_to_do_instead(found: Found, tmp_path: Path) -> None:
+    alpha, env = found({"alpha": {}})["alpha"], bare(tmp_path)
+    for words in (["install"], ["start"], ["stop"], ["logs"]):
+        done = alpha.call("service", *words, env=env)
+        assert done.returncode == 69, (words, done)
+        assert "there is no systemctl" in done.stderr
+        assert f"mailboxd -w {alpha.root} run" in done.stderr
+    assert alpha.call("service", "status", env=env).returncode == 69
+    assert not (tmp_path / "home").exists()
+
+
+def test_without_systemd_the_files_can_be_written_for_later(found: Found, tmp_path: Path) -> None:
+    alpha, env = found({"alpha": {}})["alpha"], bare(tmp_path)
+    done = alpha.call("service", "install", "--no-start", "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    state = json.loads(done.stdout)["state"]
+    assert (state["manager"], state["installed"], state["active"]) == (False, True, False)
+    assert Path(state["path"]).is_file()
+    again = alpha.call("service", "install", "--no-start", env=env)
+    assert "nothing to do" in again.stdout
+    assert alpha.call("service", "uninstall", env=env).returncode == 0
+    assert [path for path in (tmp_path / "home").rglob("*") if path.is_file()] == []
+
+
+def test_inside_an_agents_turn_no_service_is_installed(found: Found, tmp_path: Path) -> None:
+    done = found({"alpha": {}})["alpha"].call("service", "install", env={**bare(tmp_path), "OPENCLAW_SHELL": "exec"})
+    assert done.returncode == 1
+    assert "permission-denied" in done.stderr
+
+
+def test_a_manager_that_nobody_has_booted_is_none(tmp_path: Path) -> None:
+    fake = tmp_path / "systemctl"  # the protocol of the command only: what one says in a container
+    fake.write_text("#!/bin/sh\necho offline\nexit 1\n")
+    fake.chmod(0o755)
+    assert "no service manager of this user answers" in Asked({"PATH": f"{tmp_path}:/bin:/usr/bin"}).missing()
+
+
+# ------------------------------------------------------------------ with a real one
+
+
+@pytest.mark.slow
+def test_a_service_from_its_installation_to_its_end(found: Found, manager: UserManager) -> None:
+    alpha = found({"alpha": {"default": {"reply": "Result of {title}."}}})["alpha"]
+
+    def service(*words: str) -> tuple[int, str]:
+        done = manager.call(*MAILBOXD, "service", *words, cwd=alpha.root)
+        return done.returncode, done.stdout + done.stderr
+
+    assert service("status")[0] == 1
+    status, said = service("install")
+    assert status == 0, said
+    first = pid_of(manager, alpha)
+    assert first > 0
+    status, said = service("install")
+    assert (status, pid_of(manager, alpha)) == (0, first), "it was started again without need"
+    assert "nothing to do" in said
+    assert service("status")[0] == 0
+    alpha.drop("one.md", task("one"))
+    alpha.until("one", seconds=60)
+    assert service("stop")[0] == 0
+    assert pid_of(manager, alpha) == 0
+    assert service("start")[0] == 0
+    assert pid_of(manager, alpha) not in (0, first)
+    assert service("uninstall")[0] == 0
+    assert pid_of(manager, alpha) == 0
+    left = [path.name for path in (manager.root / "home").rglob("*") if path.is_file() or path.is_symlink()]
+    assert left == ["relaxed.conf"]
+    assert alpha.phase("one") == "completed"
+
+
+@pytest.mark.slow
+def test_a_daemon_that_was_started_by_hand_is_not_fought_with(found: Found, manager: UserManager) -> None:
+    alpha = found({"alpha": {}})["alpha"]
+    alpha.start()
+    done = manager.call(*MAILBOXD, "service", "install", cwd=alpha.root)
+    assert done.returncode == 1, done
+    assert "already-running" in done.stderr
+    assert alpha.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_service_that_does_not_start_says_how_it_ended(found: Found, manager: UserManager) -> None:
+    alpha = found({"alpha": {}})["alpha"]
+    alpha.config.write_text("agent: alpha\nnonsense: 1\n")
+    done = manager.call(*MAILBOXD, "service", "install", cwd=alpha.root)
+    assert done.returncode == 69, done
+    assert "It ended with 78" in done.stderr
+    assert "service logs" in done.stderr
+
+
+def pid_of(manager: UserManager, agent: Agent) -> int:
+    return int(manager.systemctl("show", unit_of(agent.root), "--property", "MainPID", "--value") or 0)

@@ -1,0 +1,228 @@
+"""`mailboxd setup`: what it plans, does, does not do twice, and takes back. Beside a stand-in for OpenClaw."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.setup import home, leftovers
+from mailboxd.setup.record import Record
+from tests.e2e.support import MAILBOXD, PATIENCE, Company, environment
+from tests.setup.usermanager import UserManager
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
+
+
+class Beside:
+    """A machine with a scripted OpenClaw and two agents that have no mailbox, without systemd."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.company = Company(root, {"alpha": {"default": {"reply": "Done."}}, "beta": {}})
+        for name in ("alpha", "beta"):
+            self.workspace(name).mkdir(parents=True)
+        self.config = root / "openclaw.json"
+        entries = {name: {"workspace": str(self.workspace(name))} for name in ("alpha", "beta")}
+        self.config.write_text(json.dumps({"agents": {"entries": entries}}, indent=2, sort_keys=True))
+        bin_ = root / "bin"
+        bin_.mkdir()
+        (bin_ / "openclaw").write_text(
+            f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tests.setup.standin "$@"\n'
+        )
+        (bin_ / "openclaw").chmod(0o755)
+        self.env = {
+            "PATH": str(bin_), "HOME": str(root / "home"), "XDG_STATE_HOME": str(root / "state"),
+            "OPENCLAW_CONFIG_PATH": str(self.config), "MAILBOXD_SCRIPT": str(self.company.script),
+        }  # fmt: skip
+
+    def workspace(self, name: str) -> Path:
+        return self.root / "ws" / name
+
+    def setup(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*MAILBOXD, "setup", *words], cwd=self.root, env=environment({**self.env, **env}),
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180 * PATIENCE,
+        )  # fmt: skip
+
+    def steps(self, *words: str, status: int = 0) -> dict[tuple[str, str], dict[str, Any]]:
+        done = self.setup(*words, "--json")
+        assert done.returncode == status, done.stdout + done.stderr
+        return {(one["kind"], one["agent"] or ""): one for one in json.loads(done.stdout)["steps"]}
+
+    def files(self) -> set[str]:
+        skip = {"home", "bin"}
+        return {str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.parts[-1] not in skip}
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Beside:
+    return Beside(tmp_path)
+
+
+def test_a_plan_changes_nothing(beside: Beside) -> None:
+    before = beside.files(), beside.config.read_text()
+    done = beside.setup("--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "○ workspace alpha" in done.stdout
+    assert "○ plugin    all agents" in done.stdout
+    assert "– service   beta: there is no systemctl on this machine; run `mailboxd -w" in done.stdout
+    assert (beside.files(), beside.config.read_text()) == before
+
+
+def test_nobody_can_be_asked(beside: Beside) -> None:
+    done = beside.setup()
+    assert done.returncode == 2
+    assert "--yes" in done.stderr
+    assert not (beside.workspace("alpha") / ".mailboxd").exists()
+
+
+def test_a_person_is_asked_and_no_is_the_default(beside: Beside) -> None:
+    ours, theirs = pty.openpty()
+    asked = subprocess.Popen(
+        [*MAILBOXD, "setup"], cwd=beside.root, env=environment(beside.env), stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    said = b""
+    while b"[y/N]" not in said and select.select([ours], [], [], 60 * PATIENCE)[0]:
+        said += os.read(ours, 4096)
+    assert b"Do this? [y/N]" in said, said
+    os.write(ours, b"\n")
+    assert asked.wait(60 * PATIENCE) == 1
+    os.close(ours)
+    assert not (beside.workspace("alpha") / ".mailboxd").exists()
+
+
+def test_done_once_and_not_twice_and_taken_back(beside: Beside) -> None:
+    before = json.loads(beside.config.read_text())
+    steps = beside.steps("--yes", "--no-canary")
+    assert {key: one["standing"] for key, one in steps.items() if key[0] != "service"} == dict.fromkeys(
+        [("workspace", "alpha"), ("workspace", "beta"), ("plugin", ""), ("skill", "alpha"), ("skill", "beta"),
+         ("tools", "alpha"), ("tools", "beta")], "due",
+    )  # fmt: skip
+    assert all(one["done"] and not one["problem"] for key, one in steps.items() if key[0] != "service")
+    assert json.loads(beside.config.read_text()) != before
+    again = beside.steps("--yes", "--no-canary")
+    assert {one["standing"] for key, one in again.items() if key[0] != "service"} == {"done"}
+
+    told = beside.setup("--yes", "--no-canary").stdout
+    without_service = any(key[0] == "service" and one["standing"] == "left_out" for key, one in again.items())
+    assert ("while a daemon runs: `mailboxd -w WORKSPACE run`" in told) == without_service
+
+    (beside.workspace("alpha") / "mailbox" / "inbox" / "one.md").write_text("Work.\n")
+    undone = beside.setup("--undo", "--yes", "--json")
+    assert undone.returncode == 0, undone.stderr
+    assert {one["problem"] for one in json.loads(undone.stdout)["steps"]} == {None}
+    assert json.loads(beside.config.read_text()) == before
+    assert not (beside.workspace("alpha") / "skills" / "mailboxd").exists()
+    assert (beside.workspace("alpha") / "mailbox" / "inbox" / "one.md").read_text() == "Work.\n"
+    assert (beside.workspace("alpha") / ".mailboxd" / "mailboxd.db").exists()
+    assert "nothing to take back" in beside.setup("--undo").stdout
+
+
+def test_what_was_there_before_is_not_taken_back(beside: Beside) -> None:
+    env = environment(beside.env)
+    words = [*MAILBOXD, "plugin", "install"]
+    assert subprocess.run(words, cwd=beside.root, env=env, capture_output=True, timeout=180 * PATIENCE).returncode == 0
+    before = beside.config.read_text()
+    assert beside.steps("--yes", "--no-canary", "--skip", "tools")["plugin", ""]["standing"] == "done"
+    assert beside.setup("--undo", "--yes").returncode == 0
+    assert beside.config.read_text() == before
+
+
+def test_after_a_failure_it_says_what_was_done_and_goes_on_when_it_is_run_again(beside: Beside) -> None:
+    whole = json.loads(beside.config.read_text())
+    beside.config.write_text(json.dumps(whole | {"refusesPlugins": True}))
+    done = beside.setup("--yes", "--no-canary")
+    assert done.returncode == 69, done.stdout
+    assert "✓ workspace alpha: made" in done.stdout
+    assert "✗ plugin: `" in done.stdout
+    assert "the registry is down" in done.stdout
+    assert "✓ skill beta" in done.stdout
+    assert "run `mailboxd setup` again" in done.stdout
+    said = json.loads(beside.config.read_text())
+    beside.config.write_text(json.dumps({name: value for name, value in said.items() if name != "refusesPlugins"}))
+    steps = beside.steps("--yes", "--no-canary")
+    assert (steps["plugin", ""]["standing"], steps["workspace", "alpha"]["standing"]) == ("due", "done")
+    assert beside.setup("--undo", "--yes").returncode == 0
+    assert json.loads(beside.config.read_text()) == whole
+
+
+def test_a_shared_workspace_gets_no_mailbox(beside: Beside) -> None:
+    inside = str(beside.workspace("alpha") / "inner")
+    beside.company.rewrite({"alpha": {}, "beta": {"workspace": inside}, "gamma": {"workspace": "ws/gamma"}})
+    done = beside.setup("--dry-run", "--json")
+    told = json.loads(done.stdout)
+    assert set(told["passed_over"]) == {"alpha", "beta"}
+    assert {one["agent"] for one in told["steps"]} == {None, "gamma"}
+
+
+def test_an_agent_that_is_not_there_and_an_openclaw_that_is_not_there(beside: Beside) -> None:
+    done = beside.setup("--dry-run", "--agent", "nobody")
+    assert (done.returncode, "OpenClaw has no agent nobody; it has alpha, beta" in done.stderr) == (69, True)
+    nowhere = beside.setup("--dry-run", PATH="/nonexistent")
+    assert (nowhere.returncode, "npm install -g openclaw" in nowhere.stderr) == (69, True)
+
+
+def test_an_agent_cannot_set_up(beside: Beside) -> None:
+    assert beside.setup("--yes", OPENCLAW_SHELL="exec").returncode == 1
+
+
+def test_a_damaged_record_is_named(beside: Beside) -> None:
+    record = Record(beside.env)
+    record.path.parent.mkdir(parents=True)
+    record.path.write_text('{"done": [1]}')
+    record.path.chmod(0o600)
+    done = beside.setup("--undo", "--yes")
+    assert (done.returncode, f"{record.path} cannot be read" in done.stderr) == (78, True), done.stderr
+
+
+def test_services_are_set_up_and_taken_back(beside: Beside, manager: UserManager) -> None:
+    env = beside.env | {"HOME": manager.env["HOME"], "PATH": f"{beside.env['PATH']}:{os.environ['PATH']}"}
+    done = manager.call(*MAILBOXD, "setup", "--yes", "--no-canary", "--skip", "tools", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "✓ service alpha: mailboxd@" in done.stdout
+    units = manager.systemctl("list-units", "--plain", "--no-legend", "--state=active", "mailboxd@*")
+    assert len(units.splitlines()) == 2, units
+    undone = manager.call(*MAILBOXD, "setup", "--undo", "--yes", env=env)
+    assert undone.returncode == 0, undone.stderr
+    assert manager.systemctl("list-units", "--plain", "--no-legend", "mailboxd@*") == ""
+
+
+# ------------------------------------------------------------------ parts
+
+
+def test_the_port_goes_into_the_group_that_is_meant() -> None:
+    from mailboxd import config
+
+    text = home.with_port(config.default_text("alpha"), 8770)
+    assert text.count("  port: 8770") == 1
+    assert text.index("\nmcp:\n") < text.index("\n  port: 8770\n") < text.index("#shutdown:")
+
+
+BROUGHT = {"entries": {"openai": {"config": {"personality": "friendly"}}}}
+"""What OpenClaw shows of its own plugins once the section is there, and what stands in no file."""
+
+
+@pytest.mark.parametrize(
+    ("there", "others", "now", "removed"),
+    [
+        ([], {"entries": {}}, {"entries": {"mailboxd": {"enabled": False}}}, "plugins"),
+        ([], BROUGHT, {"entries": {"mailboxd": {"enabled": False}, **BROUGHT["entries"]}}, "plugins"),
+        ([], BROUGHT, {"entries": {"mailboxd": {}, "openai": {"config": {}}}}, "plugins.entries.mailboxd"),
+        ([], None, {"entries": {"mailboxd": {}}}, "plugins.entries.mailboxd"),
+        (["plugins"], {"slots": {}, "entries": {}}, {"slots": {}, "entries": {"mailboxd": {}}}, "plugins.entries"),
+        (list(leftovers.PATHS), {"entries": {}}, {"entries": {"mailboxd": {}}}, ""),
+        ([], {"entries": {}}, None, ""),
+    ],
+)
+def test_only_what_an_installation_made_is_taken_out(there: list[str], others: Any, now: Any, removed: str) -> None:
+    assert leftovers.outermost(now, {"there": there, "others": others}) == removed

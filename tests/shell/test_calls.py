@@ -1,0 +1,88 @@
+"""The table of running calls with real processes: room by number, lane and memory, and ends that are left for later."""
+
+from __future__ import annotations
+
+import os
+import select
+import selectors
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mailboxd.calls import Call, Calls, Caps, NewCall
+from tests.e2e.support import eventually
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Iterator[Calls]:
+    with selectors.DefaultSelector() as selector:
+        made = Calls(tmp_path, selector, dict(os.environ), 1 << 20, 1.0, Caps(4, 2, 215 * MIB))
+        yield made
+        for call in made.running.values():
+            call.child.kill()
+        eventually(lambda: list(made.ended()) is not None and not made.running)
+
+
+def start(calls: Calls, name: str, now: float = 0.0, agent: str = "alpha", seconds: str = "60") -> None:
+    calls.start(NewCall(name, agent, f"key-{name}", 60.0), ("sleep", seconds), now)
+
+
+def test_the_room_is_the_cap_and_at_most_half_of_the_gateways_lane(calls: Calls) -> None:
+    assert calls.room(0.0).most == 4
+    for lane, most in ((8, 4), (5, 2), (1, 1), (512, 4)):
+        calls.lane = lane
+        assert calls.room(0.0).most == most
+
+
+def test_an_agent_has_its_own_cap_and_a_question_none(calls: Calls) -> None:
+    start(calls, "a")
+    start(calls, "b")
+    assert not calls.has_room(0.0, "alpha")
+    assert calls.has_room(0.0, "beta")
+    assert calls.has_room(0.0)
+
+
+def test_a_call_that_has_just_begun_is_counted_with_the_memory_it_is_going_to_take(calls: Calls) -> None:
+    calls.available = lambda: 500 * MIB
+    assert calls.room(0.0).left == 2
+    start(calls, "a", now=0.0)
+    assert calls.room(1.0).left == 1
+    start(calls, "b", now=1.0)
+    assert (calls.room(2.0).left, calls.room(2.0).is_short) == (0, True)
+    assert calls.room(5.5).left == 1  # the first has taken what it takes: the kernel says so by now
+    assert calls.room(100.0).left == 2
+
+
+def test_the_first_call_may_always_start(calls: Calls) -> None:
+    calls.available = lambda: 0
+    assert calls.has_room(0.0, "alpha")
+    start(calls, "a")
+    assert not calls.has_room(0.0, "beta")
+
+
+def test_an_end_that_does_not_concern_the_caller_waits_without_waking_anybody(calls: Calls) -> None:
+    start(calls, "mine", seconds="0")
+    start(calls, "other", seconds="0")
+
+    def is_mine(call: Call) -> bool:
+        return call.id == "mine"
+
+    found = eventually(lambda: [call.id for call, _ in calls.ended(is_mine)])
+    eventually(lambda: select.select([calls.running["other"].child.pidfd], [], [], 0)[0])
+    assert not list(calls.ended(is_mine))
+    assert not calls.selector.select(0)
+    assert (found, list(calls.running)) == (["mine"], ["other"])
+    assert [call.id for call, _ in calls.ended()] == ["other"]
+    assert not calls.running
+
+
+def test_what_ended_while_nobody_looked_was_in_time_however_late_that_is_seen(calls: Calls) -> None:
+    start(calls, "a", seconds="0")
+    pidfd = calls.running["a"].child.pidfd
+    select.select([pidfd], [], [], 20)
+    calls.expire(1000.0)
+    [(call, exit_)] = list(calls.ended())
+    assert (call.stopped, exit_.rc) == ("", 0)

@@ -1,0 +1,67 @@
+"""What a round looks at: the inbox at every poke, tasks/ unless only mail was heard, both by the timer."""
+
+from __future__ import annotations
+
+import selectors
+from pathlib import Path
+
+from mailboxd.wake import Looks, Wake, poke
+
+
+def test_a_wake_up_by_mail_alone_is_told_from_all_others(tmp_path: Path) -> None:
+    with selectors.DefaultSelector() as selector:
+        wake = Wake(selector, tmp_path)
+        try:
+            wake.mail()
+            wake.mail()
+            assert wake.drain() is False
+            wake.mail()
+            wake.poke()
+            wake.mail()
+            assert wake.drain() is True
+            assert poke(tmp_path)  # a command: nobody knows what it did
+            assert wake.drain() is True
+            assert wake.drain() is False
+        finally:
+            wake.close()
+
+
+def looked(looks: Looks, mono: float) -> tuple[bool, bool]:
+    """One round at that moment: whether it looks at the inbox, and at tasks/."""
+    if not looks.is_due(mono):
+        return False, False
+    at = True, looks.tasks
+    looks.rest_until(mono + 30.0)
+    looks.mail = looks.tasks = False
+    return at
+
+
+def test_the_first_look_is_at_everything_and_mail_leaves_tasks_out() -> None:
+    looks = Looks()
+    assert looked(looks, 100.0) == (True, True)
+    assert looked(looks, 101.0) == (False, False)
+    looks.heard(False)
+    assert looked(looks, 102.0) == (True, False)
+    looks.heard(True)
+    looks.heard(False)
+    assert looked(looks, 103.0) == (True, True)
+
+
+def test_mail_that_never_ends_does_not_put_off_the_look_at_tasks() -> None:
+    looks = Looks()
+    assert looked(looks, 100.0) == (True, True)
+    for second in range(101, 130):
+        looks.heard(False)
+        assert looked(looks, float(second)) == (True, False)
+    assert looks.next == 130.0
+    looks.heard(False)
+    assert looked(looks, 130.0) == (True, True)
+
+
+def test_a_file_that_waits_is_looked_at_when_it_may_be_ready() -> None:
+    looks = Looks()
+    assert looked(looks, 100.0) == (True, True)
+    looks.wait_until = 100.5
+    assert looks.next == 100.5
+    assert looked(looks, 100.4) == (False, False)
+    assert looked(looks, 100.5) == (True, True)

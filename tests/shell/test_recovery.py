@@ -1,0 +1,108 @@
+"""A lost turn is asked about by real programs; what they say is recorded as OpenClaw printed it."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.calls import Calls
+from mailboxd.core.effects import LookUp
+from mailboxd.core.outcomes import Outcome, Unknown
+from mailboxd.recovery import Recovery
+from tests.agents.recorded import recorded
+from tests.core.desk import Desk
+from tests.e2e.support import eventually
+
+_PROGRAM = """\
+import pathlib, sys
+case = pathlib.Path(sys.argv[1]) / ("show" if sys.argv[2] == "tasks" else "history")
+sys.stdout.write((case.with_suffix(".out")).read_text())
+sys.exit(int((case.with_suffix(".rc")).read_text()))
+"""
+
+
+class Asked:
+    """A desk with one lost turn, and an OpenClaw that prints what `says` was told."""
+
+    def __init__(self, root: Path, selector: selectors.BaseSelector) -> None:
+        self.root = root
+        (root / "turns").mkdir()
+        (root / "program.py").write_text(_PROGRAM)
+        self.desk = Desk()
+        self.desk.give()
+        self.desk.ends("t", Unknown("gateway closed", "run_1"))
+        self.calls = Calls(root / "turns", selector, dict(os.environ), 1 << 20, 1.0)
+        command = (sys.executable, str(root / "program.py"), str(root))
+        self.recovery = Recovery(self.desk.engine, self.calls, OpenClaw(command), [])
+
+    def says(self, *, show: str, history: str) -> None:
+        for name, case in (("show", show), ("history", history)):
+            exit_ = recorded(case)
+            (self.root / f"{name}.out").write_bytes(exit_.stdout)
+            (self.root / f"{name}.rc").write_text(str(exit_.rc))
+
+    def look(self) -> Outcome | None:
+        """One look-up to its end: the outcome, or None when it is to be asked again later."""
+        (order,) = (o for o in self.desk.store.pending(self.desk.clock.now(), 10) if isinstance(o.effect, LookUp))
+        assert isinstance(order.effect, LookUp)
+        assert self.recovery.begin(order, order.effect)
+        while self.recovery.is_busy(order.id):
+            self.recovery.go_on()
+            ((call, exit_),) = eventually(lambda: list(self.calls.ended()))
+            with self.desk.engine.batch():
+                found = self.recovery.ended(call, exit_)
+            if found is not None:
+                return found[2]
+        return None
+
+    def asked_again_after(self) -> float:
+        """Seconds until it is asked again; they pass."""
+        for seconds in range(1, 100):
+            self.desk.clock.advance(1)
+            if any(isinstance(o.effect, LookUp) for o in self.desk.store.pending(self.desk.clock.now(), 10)):
+                return seconds
+        raise AssertionError("it is not asked again")
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    with selectors.DefaultSelector() as selector:
+        yield Asked(tmp_path, selector)
+
+
+def test_after_a_crash_the_time_counts_from_when_the_gateway_answers(asked: Asked) -> None:
+    """OpenClaw runs an interrupted turn again within 25 s of being ready, however long it was down."""
+    asked.says(show="tasks-show-gateway-down", history="err-gateway-down")
+    for _ in range(4):
+        assert asked.look() is None
+        assert asked.asked_again_after() == 30
+    asked.says(show="tasks-show-gateway-down", history="chat-history")
+    assert asked.look() is None
+    assert asked.asked_again_after() == 45
+    outcome = asked.look()
+    assert isinstance(outcome, Unknown)
+    assert outcome.looked_up
+
+
+def test_what_the_gateway_did_of_itself_after_it_came_back_is_taken(asked: Asked) -> None:
+    asked.says(show="tasks-show-gateway-down", history="chat-history")
+    assert asked.look() is None
+    assert asked.asked_again_after() == 45
+    asked.says(show="tasks-show-succeeded", history="chat-history")
+    outcome = asked.look()
+    assert outcome is not None
+    assert getattr(outcome, "text", "") == "All done."
+
+
+def test_it_is_given_up_after_the_timeout_and_two_minutes(asked: Asked) -> None:
+    asked.says(show="tasks-show-gateway-down", history="err-gateway-down")
+    asked.desk.clock.advance(600 + 119)
+    run = json.loads(recorded("tasks-show-gateway-down").stdout)["runId"]
+    assert asked.look() == Unknown("the gateway went away during the turn and is not back", run, looked_up=True)

@@ -1,0 +1,97 @@
+"""A tree as it is drawn: all of a small one, and of a large one what fits, with the rest counted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.terms import Phase
+from mailboxd.drawing.graph import Edge, Graph, Lead, Node
+from mailboxd.drawing.svg import graph_svg
+from mailboxd.store.outline import MANY, MOST, outline
+from mailboxd.store.report import opened
+from tests.cli.stage import Stage, child, make
+from tests.store.crowd import multiply
+
+
+def _outline(stage: Stage, name: str = "big", most: int = MOST) -> Graph:
+    with opened(stage.ws.database) as report:
+        return outline(report, report.find(name), link=_link, most=most)
+
+
+def _link(name: str, stacked: bool) -> str:
+    return f"/t/{name}{'/children' if stacked else ''}"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return make(tmp_path / "alpha")
+
+
+def _crowd(stage: Stage, like: str, count: int, **phases: int) -> None:
+    with closing(sqlite3.connect(stage.ws.database)) as db, db:
+        multiply(db, like, count, phases)
+
+
+def test_a_small_tree_is_drawn_whole_with_what_needs_what(stage: Stage) -> None:
+    stage.create("big", child("a"), child("b", "beta", ("a",)), child("c", "alpha", (), child("d")))
+    graph = _outline(stage)
+    by_id = {node.id: node for node in graph.nodes}
+    named = {(by_id[edge.start].label, by_id[edge.end].label, edge.lead) for edge in graph.edges}
+    assert named == {
+        ("big", "a", Lead.CHILD), ("a", "b", Lead.NEED), ("big", "c", Lead.CHILD), ("c", "d", Lead.CHILD),
+    }  # fmt: skip
+    assert [node.href for node in graph.nodes][:2] == ["/t/big", "/t/big.a"]
+    with pytest.raises(KeyError), opened(stage.ws.database) as report:
+        outline(report, "tsk_none")
+
+
+def _tasks(graph: Graph) -> Counter[str]:
+    drawn: Counter[str] = Counter()
+    for node in graph.nodes:
+        drawn.update(node.counts or {node.phase: 1})
+    return drawn
+
+
+@pytest.mark.parametrize("count", [MANY - 10, 20_000])
+def test_of_a_large_fan_out_what_wants_a_look_is_drawn_and_the_rest_is_counted(stage: Stage, count: int) -> None:
+    stage.create("big", child("a"), child("sum", "alpha", ("a",)))
+    _crowd(stage, "big.a", count, failed=2, awaiting_approval=1, execution_ready=100)
+    graph = _outline(stage)
+    labels = {node.label for node in graph.nodes}
+    assert {"big", "a-1", "a-2", "a-3"} <= labels
+    assert len(graph.nodes) <= 20
+    drawn = _tasks(graph)
+    assert sum(drawn.values()) == count + 3
+    assert drawn[Phase.FAILED] == 2
+    assert len(graph_svg(graph)) < 20_000
+    (stack, *_) = [node for node in graph.nodes if node.counts]
+    assert stack.href == "/t/big/children"
+    reached = {edge.end for edge in graph.known_edges()}
+    assert reached == {node.id for node in graph.nodes[1:]}
+
+
+def test_a_large_deep_tree_stops_at_its_bound_and_says_how_many_are_below(stage: Stage) -> None:
+    chain = tuple(child(f"d{m}", "alpha", (f"d{m - 1}",) if m else ()) for m in range(20))
+    stage.create("big", *(child(f"k{n}", "alpha", (), *chain) for n in range(30)))
+    graph = _outline(stage)
+    assert MOST - 25 < len(graph.nodes) <= MOST
+    folded = [node for node in graph.nodes if node.below]
+    assert folded
+    assert all(node.below == 20 for node in folded)
+    assert _outline(stage, folded[-1].title.partition(":")[0]).nodes[1:] != ()
+    assert len(_outline(stage, most=10).nodes) <= 10
+
+
+def test_links_are_the_callers_and_stacks_stand_between_what_they_need(stage: Stage) -> None:
+    keys = [f"k{n}" for n in range(40)]
+    stage.create("big", *(child(key) for key in keys), child("merge", "alpha", tuple(keys)))
+    graph = _outline(stage)
+    merge: Node = next(node for node in graph.nodes if node.label == "merge")
+    stack = next(node for node in graph.nodes if node.counts)
+    assert Edge(stack.id, merge.id) in graph.edges
+    assert stack.size == 36

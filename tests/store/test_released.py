@@ -1,0 +1,66 @@
+"""Every schema that was ever released is opened, migrated and verified by this program.
+
+A release adds one: `python -m tests.store.freezing VERSION`, and commits `tests/store/schemas/VERSION.sql`. A change
+of the schema after that is a new file in `mailboxd/store/migrations/`, never a change of one that was released.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mailboxd.store import log
+from mailboxd.store.db import connect, migrate, migrations
+from mailboxd.store.opening import open_workspace
+from mailboxd.store.store import Store
+from tests.store.freezing import FOLDER, TABLES
+
+NOW = "2027-01-01T00:00:00.000Z"
+RELEASED = sorted(path.stem for path in FOLDER.glob("*.sql"))
+
+
+@pytest.fixture(params=RELEASED)
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A database as that release left it."""
+    made = tmp_path / "mailboxd.db"
+    with closing(sqlite3.connect(made)) as db:
+        db.executescript((FOLDER / f"{request.param}.sql").read_text(encoding="utf-8"))
+    return made
+
+
+def _schema(db: sqlite3.Connection) -> dict[str, str]:
+    rows = db.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'")
+    return {name: " ".join(sql.replace('"', "").split()) for name, sql in rows}
+
+
+def test_there_is_one() -> None:
+    assert RELEASED
+
+
+def test_it_holds_something_of_everything_that_matters(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        counts = {table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
+    assert all(counts.values()), counts
+
+
+def test_it_is_migrated_and_its_events_replay_to_its_tables(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        before = {row[0]: row[1] for row in db.execute("SELECT seq, hash FROM events")}
+    store = open_workspace(path, NOW, thorough=True)
+    with closing(store):
+        assert store.db.execute("PRAGMA user_version").fetchone()[0] == len(migrations())
+        after = {row[0]: row[1] for row in store.db.execute("SELECT seq, hash FROM events")}
+        assert after == before, "a migration has touched the log"
+        log.check(store.db)
+
+
+def test_what_it_becomes_is_what_a_new_database_is(path: Path) -> None:
+    with closing(Store.open(path, NOW)) as store, closing(connect(None)) as fresh:
+        migrate(fresh, NOW)
+        assert _schema(store.db) == _schema(fresh), (
+            "a migration that a frozen schema was made with has been changed: write a new one instead. (Only while "
+            f"that version is not released yet: `python -m tests.store.freezing` makes {', '.join(RELEASED)} again.)"
+        )

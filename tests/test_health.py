@@ -1,0 +1,139 @@
+"""What the daemon notes of itself, and what that means to who reads it: silence is red."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mailboxd.clock import ManualClock
+from mailboxd.core.times import plus
+from mailboxd.errors import StoreError
+from mailboxd.health import FILE, SILENT, Grade, Halt, Trouble, Where, read
+from mailboxd.pulse import EVERY, Health
+from mailboxd.sdnotify import Notifier
+from mailboxd.workspace.layout import Workspace
+
+PID = os.getpid()
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Workspace:
+    Workspace.create(tmp_path)
+    return Workspace(tmp_path)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def noted(ws: Workspace, clock: ManualClock) -> Health:
+    return Health(ws, clock, Notifier({}), "alpha")
+
+
+def grade(ws: Workspace, clock: ManualClock, pid: int | None = PID) -> Grade:
+    return read(ws, pid, clock.now(), clock.monotonic())[0]
+
+
+def test_a_loop_that_beats_is_green_and_one_that_stands_still_is_red_within_a_minute(
+    ws: Workspace, clock: ManualClock
+) -> None:
+    assert EVERY + SILENT <= 60
+    with noted(ws, clock) as health:
+        for _ in range(100):
+            clock.advance(EVERY)
+            health.beat()
+            assert grade(ws, clock) is Grade.GREEN
+        clock.advance(SILENT + 1)
+        assert grade(ws, clock) is Grade.RED
+        assert "stands still" in read(ws, PID, clock.now(), clock.monotonic())[1][0].why
+        health.beat()
+        assert grade(ws, clock) is Grade.GREEN
+
+
+@pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
+def test_a_clock_that_jumps_makes_nobody_ill_and_hides_no_silence(
+    ws: Workspace, clock: ManualClock, jump: float
+) -> None:
+    with noted(ws, clock):
+        wall, steady = clock.now(), clock.monotonic()
+        assert read(ws, PID, plus(wall, jump), steady + 5)[0] is Grade.GREEN
+        assert read(ws, PID, plus(wall, jump + SILENT + 1), steady + SILENT + 1)[0] is Grade.RED
+
+
+def test_the_worst_counts_and_each_is_said_once(
+    ws: Workspace, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mailboxd")
+    with noted(ws, clock) as health:
+        for left in (511, 510, 509):
+            health.say(Where.ROOM, f"only {left} MiB are free", Grade.AMBER)
+        assert grade(ws, clock) is Grade.AMBER
+        health.say(Where.FILING, "the archive is gone")
+        health.say(Where.FILING, "the archive is gone")
+        assert grade(ws, clock) is Grade.RED
+        assert health.line == "TROUBLE filing mail: the archive is gone"
+        assert health.say(Where.FILING, "")
+        assert not health.say(Where.FILING, "")
+        assert (grade(ws, clock), health.line) == (Grade.AMBER, "TROUBLE room on the disk: only 509 MiB are free")
+        health.say(Where.ROOM, "")
+        assert (grade(ws, clock), health.line) == (Grade.GREEN, "agent alpha")
+    said = [record.message for record in caplog.records]
+    assert said == [
+        "room on the disk: only 511 MiB are free",
+        "filing mail: the archive is gone",
+        "filing mail: works again",
+        "room on the disk: works again",
+    ]
+
+
+def test_each_trouble_has_a_short_name_that_stays() -> None:
+    def slug(where: Where, why: str) -> str:
+        return Trouble(where, why, Grade.RED, "").slug
+
+    assert slug(Where.FILING, "mailbox/archive is gone") == "filing-mail"
+    assert slug(Where.ASKING, "no answer") == "asking-openclaw"
+    assert slug(Where.DATABASE, f"HALT({Halt.DISK_FULL}): no room") == "disk-full"
+    assert slug(Where.DATABASE, f"HALT({Halt.DB_LOCKED}): pid 7 has it") == "db-locked"
+
+
+def test_an_end_that_was_meant_is_off_and_any_other_is_red(ws: Workspace, clock: ManualClock) -> None:
+    assert grade(ws, clock, pid=None) is Grade.OFF
+    with noted(ws, clock):
+        assert grade(ws, clock, pid=None) is Grade.RED  # killed
+        assert grade(ws, clock, pid=PID + 1) is Grade.RED  # another one, which has not said how it is
+    assert grade(ws, clock, pid=None) is Grade.OFF
+    with pytest.raises(StoreError), noted(ws, clock):
+        raise StoreError("the disk failed")
+    found, troubles = read(ws, None, clock.now(), clock.monotonic())
+    assert (found, troubles[0].why) == (Grade.RED, "it gave up: the disk failed")
+
+
+def test_the_note_is_written_in_its_place_and_never_grows(ws: Workspace, clock: ManualClock) -> None:
+    file = ws.state / FILE
+    with noted(ws, clock) as health:
+        before = file.stat()
+        for number in range(50):
+            for where in Where:
+                health.say(where, "x\n\x1b" * 1000 + str(number))
+        after = file.stat()
+    assert (before.st_ino, before.st_size) == (after.st_ino, after.st_size) == (before.st_ino, 4096)
+    assert after.st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"null", b"[]", b'{"pid": 1}', b"\xff", b'{"pid": 1, "at": "x"}'])
+def test_a_note_that_cannot_be_read_is_none(ws: Workspace, clock: ManualClock, raw: bytes) -> None:
+    (ws.state / FILE).write_bytes(raw)
+    assert grade(ws, clock) is Grade.RED
+    assert grade(ws, clock, pid=None) is Grade.OFF
+
+
+def test_a_link_in_its_place_is_not_followed(ws: Workspace, clock: ManualClock, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("precious")
+    (ws.state / FILE).symlink_to(target)
+    with noted(ws, clock) as health:
+        health.say(Where.SENDING, "y")
+    assert target.read_text() == "precious"

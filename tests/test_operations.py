@@ -1,0 +1,132 @@
+"""docs/operations.md speaks of everything that the program can say is wrong, and of nothing else."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from mailboxd.health import Halt, Where
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "mailboxd"
+PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+ALARMS = PAGE.partition("\n## Alarms\n")[2]
+
+SECTION = re.compile(r"^#### (\S+)\n((?:<a id=[^\n]*\n)?)(.*?)(?=^###|\Z)", re.MULTILINE | re.DOTALL)
+ANCHOR = re.compile(r'<a id="([a-z-]+)"></a>')
+NO_ALARM = frozenset(
+    re.findall(r"`([a-z]+)`", "".join(re.findall(r"^\| (`.*?) \|", ALARMS.partition("no alarm\n")[2], re.MULTILINE)))
+)
+LOG = ALARMS.partition("### Lines of the log\n")[2]
+
+BY_HAND = frozenset({"bug", "service", "unknown"})
+"""Sections that no slug of the code leads to: lines of the log, and `<name>-unknown` of a probe that failed."""
+
+
+@cache
+def sections() -> dict[str, str]:
+    """Each name that can be linked to, with the text that stands there."""
+    found: dict[str, str] = {}
+    for heading, anchors, text in SECTION.findall(ALARMS):
+        for name in (heading, *ANCHOR.findall(anchors)):
+            assert name not in found, f"{name} is there twice"
+            found[name] = text
+    return found
+
+
+@cache
+def calls(*paths: str) -> tuple[ast.Call, ...]:
+    files = sorted({file for path in paths for file in SOURCE.rglob(path)})
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    return tuple(node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def literal(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def findings() -> set[str]:
+    """The ids of what `doctor` finds wrong, or worth knowing; `say` is a check's choice between two levels."""
+    judged = {"note", "warning", "error", "say"}
+    called = (call for call in calls("doctor/*.py", "doctor/*/*.py") if _name(call) in judged and call.args)
+    return {literal(call.args[0]) for call in called} - {""}
+
+
+def causes() -> set[str]:
+    """The kinds of `why`: the second argument of each Cause, and what `_no_room` returns in its place."""
+    kinds = {literal(call.args[1]) for call in calls("core/why.py", "core/hindrance.py") if _name(call) == "Cause"}
+    tree = ast.parse((SOURCE / "core" / "why.py").read_text(encoding="utf-8"))
+    (chooses,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "_no_room")
+    returned = [node.value for node in ast.walk(chooses) if isinstance(node, ast.Return)]
+    return (kinds | {literal(pair.elts[0]) for pair in returned if isinstance(pair, ast.Tuple)}) - {""}
+
+
+def alarms() -> set[str]:
+    """`what` of every alarm that is recorded as an event."""
+    given: set[str] = set()
+    for call in calls("*.py"):
+        if any(ast.unparse(argument) == "Kind.ALARM" for argument in call.args):
+            given |= {literal(keyword.value) for keyword in call.keywords if keyword.arg == "what"}
+            data = [node for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Dict)]
+            given |= {
+                literal(value)
+                for one in data
+                for key, value in zip(one.keys, one.values, strict=True)
+                if key is not None and literal(key) == "what"
+            }
+    return given
+
+
+def troubles() -> set[str]:
+    return {where.lower().replace(" ", "-") for where in Where} | set(Halt)
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def test_the_code_is_read_as_it_is_meant() -> None:
+    assert {"clock", "custody", "notice", "impossible-action", "filing-mail"} == alarms()
+    assert {"gateway", "inodes", "node", "lane", "exec-approvals", "canary-filed"} <= findings()
+    assert {"slot", "memory", "circuit", "pace", "budget"} <= causes()
+
+
+@pytest.mark.parametrize("named", [troubles, findings, alarms], ids=["status", "doctor", "log"])
+def test_everything_that_can_be_wrong_has_its_section(named: object) -> None:
+    assert callable(named)
+    assert named() - set(sections()) == set()
+
+
+def test_every_cause_of_why_has_its_section_or_is_no_alarm() -> None:
+    assert causes() - set(sections()) - NO_ALARM == set()
+    assert causes() >= NO_ALARM
+    assert set(sections()) & NO_ALARM == set()
+
+
+def test_no_section_is_about_what_nobody_says() -> None:
+    assert set(sections()) - troubles() - findings() - causes() - alarms() - BY_HAND - {"inotify"} == set()
+
+
+@pytest.mark.parametrize("name", sorted(sections()))
+def test_a_section_says_what_to_do_and_when_it_is_over(name: str) -> None:
+    text = sections()[name]
+    assert "**You:**" in text
+    assert "**By itself:**" in text
+    assert len(text.split()) > 20
+
+
+def test_every_warning_of_the_log_is_explained() -> None:
+    said = [
+        literal(call.args[0])
+        for call in calls("*.py")
+        if isinstance(call.func, ast.Attribute)
+        and ast.unparse(call.func.value) == "_log"
+        and call.func.attr in {"warning", "error", "exception", "critical"}
+    ]
+    texts = [[part.strip(" ,:;()") for part in re.split(r"%(?:\.?\d*)?[a-z]", text)] for text in said]
+    wanted = [[part for part in parts if len(part) > 3] for parts in texts]
+    told = re.findall(r"`([^`]+)`", LOG)
+    missing = [parts for parts in wanted if parts and not any(one in part for part in parts for one in told)]
+    assert missing == []

@@ -1,0 +1,280 @@
+"""The page over a company that works: what it shows, and what a person does there, recorded in the person's name."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.acting import ALONE, acting, effect, happened
+from tests.e2e.conftest import Found
+from tests.e2e.support import Agent, Company, eventually, task
+from tests.web.serve import Browser, lines_of_stream, stream_until_changed
+
+pytestmark = pytest.mark.slow
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+Opened = Callable[..., Browser]
+
+
+def asked(agent: Agent) -> dict[str, Any]:
+    """The request that waits, as soon as there is one."""
+    found: list[dict[str, Any]] = eventually(lambda: agent.json("approvals"), 20, agent.last_words)
+    return found[0]
+
+
+def waiting(found: Found, witness: Path) -> tuple[Company, dict[str, Any]]:
+    company = found({"alpha": {"default": {"reply": "Done."}}}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("job.md", acting("job", [effect(witness, risk="it may hurt")]))
+    return company, asked(alpha)
+
+
+def test_what_is_approved_here_happens_once_in_the_name_of_the_user(
+    found: Found, opened: Opened, tmp_path: Path
+) -> None:
+    company, row = waiting(found, tmp_path / "witness")
+    page = opened(company)
+    key = page.key()
+    overview = page.get("/").words
+    assert "1 request waits for you" in overview
+    assert "green" in overview
+    path = f"/w/{key}/a/{row['short_id']}"
+    shown = page.get(path)
+    assert row["digest"] in shown.text
+    assert "it may hurt" in shown.words
+    assert str(tmp_path / "witness") in shown.words  # the exact action
+    answer = page.form(path, decision="approved", note="seen")
+    assert answer.status == 303
+    assert answer.headers["location"].endswith("?done=approved")
+    company["alpha"].until("job")
+    assert happened(tmp_path / "witness") == 1
+    (recorded,) = company["alpha"].query("SELECT resolved_by, note FROM approvals")
+    assert recorded == {"resolved_by": ME, "note": "seen"}
+    assert f"Decided {ME}" in page.get(path).words
+    assert "<form method" not in page.get(path).text.partition("<footer")[0]
+    company.at_rest()
+
+
+def test_an_approval_is_bound_to_what_was_shown(found: Found, opened: Opened, tmp_path: Path) -> None:
+    company, row = waiting(found, tmp_path / "witness")
+    page = opened(company)
+    path = f"/w/{page.key()}/a/{row['short_id']}"
+    for digest in ("", "0" * 64, row["digest"][:12], row["digest"].upper(), "x"):
+        answer = page.form(path, decision="approved", digest=digest)
+        assert answer.status == 409
+        assert "Nothing was changed" in answer.words
+    for decision, note in (("rejected", ""), ("request_changes", " "), ("maybe", "x"), ("", "x")):
+        assert page.form(path, decision=decision, note=note).status == 409
+    assert asked(company["alpha"])["status"] == "pending"
+    assert page.form(path, decision="rejected", note="not today").status == 303
+    (recorded,) = company["alpha"].query("SELECT status, resolved_by, note FROM approvals")
+    assert recorded == {"status": "rejected", "resolved_by": ME, "note": "not today"}
+    assert not happened(tmp_path / "witness")
+
+
+def test_changes_are_requested_and_a_second_word_is_refused(found: Found, opened: Opened, tmp_path: Path) -> None:
+    company, row = waiting(found, tmp_path / "witness")
+    company["alpha"].stop()  # what is decided is recorded without a daemon
+    page = opened(company)
+    path = f"/w/{page.key()}/a/{row['id']}"
+    form = page.get(path).text
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form.partition("<footer")[0]))
+    assert page.post(path, {**hidden, "decision": "request_changes", "note": "smaller"}).status == 303
+    answer = page.post(path, {**hidden, "decision": "approved"})
+    assert answer.status == 409
+    assert [row["status"] for row in company["alpha"].query("SELECT status FROM approvals")] == ["request_changes"]
+
+
+_OVER = {"failed", "circuit_open"}
+
+
+def test_orders_are_those_of_the_command_line(found: Found, opened: Opened) -> None:
+    rules = [
+        {"match": {"task": "asks"}, "times": "1", "question": "Which figures?"},
+        {"match": {"task": "breaks"}, "times": "1", "fail": "the site is away"},
+        {"match": {"task": "stuck"}, "fail": "the site is away"},
+        {"match": {"task": "lasts"}, "delay": 600},
+    ]
+    company = found(
+        {"alpha": {"rules": rules, "default": {"reply": "Done."}}}, limits={"turns": 6, "turns_per_agent": 6},
+        retry={"max_attempts": 1, "backoff_seconds": 0.05, "backoff_max_seconds": 0.2},
+    )  # fmt: skip
+    alpha = company["alpha"]
+    alpha.start()
+    for name in ("asks", "breaks", "stuck", "lasts"):
+        alpha.drop(f"{name}.md", task(name))
+    page = opened(company)
+    key = page.key()
+    eventually(lambda: "Which figures?" in page.get(f"/w/{key}/t/asks").words, 30, alpha.last_words)
+    assert page.form(f"/w/{key}/t/asks", order="answer", note="").status == 409
+    assert page.form(f"/w/{key}/t/asks", order="answer", note="The audited ones.").status == 303
+    alpha.until("asks")
+    eventually(lambda: {alpha.phase("breaks"), alpha.phase("stuck")} <= _OVER, 30, alpha.last_words)
+    for name in ("breaks", "stuck"):
+        order = "unblock-retry" if alpha.phase(name) == "circuit_open" else "retry"
+        assert page.form(f"/w/{key}/t/{name}", order=order, note="it is up again").status == 303
+    alpha.until("breaks")
+    eventually(lambda: alpha.phase("stuck") in _OVER, 30, alpha.last_words)
+    if alpha.phase("stuck") == "circuit_open":
+        assert page.form(f"/w/{key}/t/stuck", order="unblock-fail").status == 303
+        assert alpha.phase("stuck") == "failed"
+    eventually(lambda: alpha.phase("lasts") == "executing", 30, alpha.last_words)
+    assert page.form(f"/w/{key}/t/lasts", order="cancel", note="not wanted").status == 303
+    alpha.until("lasts", "cancelled")
+    refused = page.post(f"/w/{key}/t/lasts", _hidden(page, f"/w/{key}/t/stuck") | {"order": "cancel"})
+    assert refused.status == 409
+    assert "Not done" in refused.words
+    people = {row["actor"] for row in alpha.query("SELECT DISTINCT actor FROM events WHERE role = 'operator'")}
+    assert ME in people
+
+
+def _hidden(page: Browser, path: str) -> dict[str, str]:
+    return dict(re.findall(r'<input type="hidden" name="(form)" value="([^"]*)">', page.get(path).text)[:1])
+
+
+def test_a_task_shows_all_that_is_on_record(found: Found, opened: Opened) -> None:
+    rules = [
+        {"match": {"task": "q.two", "attempt": "1"}, "reply": "one\ntwo\nthree\n"},
+        {"match": {"task": "q.two"}, "reply": "one\n2\nthree\n"},
+    ]
+    company = found({"alpha": {"rules": rules, "default": {"reply": "Result of {title}."}}})
+    alpha = company["alpha"]
+    plan = {
+        "one": {"agent": "self", "description": "one"},
+        "two": {"agent": "self", "description": "two", "depends_on": ["one"]},
+    }
+    alpha.drop("q.md", task("q", plan=plan))
+    alpha.run()
+    assert alpha.call("retry", "q.two", "--note", "in digits").returncode == 0
+    alpha.run()
+    page = opened(company)
+    key = page.key()
+    words = page.get(f"/w/{key}/t/q.two").words
+    for part in ("one 2 three", "-two", "+2", "Attempt 1 to 2", "q.two: attempt 2 succeeded", "Spec", "Timeline"):
+        assert part in words
+    tree = page.get(f"/w/{key}/t/q").text
+    assert f'href="/w/{key}/t/q.one"' in tree
+    assert tree.count('class="node good"') == 3
+    assert "attempt" in page.get(f"/w/{key}/t/q").words
+    link = re.findall(rf'href="(/w/{key}/m/[^"]+)">archive/', page.get(f"/w/{key}/t/q").text)[0]
+    raw = page.get(link)
+    assert "type: task" in raw.text
+    assert "subtasks:" in raw.text
+    assert "q.md" in page.get(f"/w/{key}/messages").words
+    hits = page.get("/search?q=Result").words
+    assert "Result" in hits
+    assert page.get("/search?q=%22%22").status == 409  # no word in it
+    assert page.get(f"/w/{key}?q=two").text.count("<tr>") == 2
+    assert page.get(f"/w/{key}?phase=failed").words.count("No task is like that") == 1
+
+
+def test_no_reply_token_is_ever_shown(found: Found, opened: Opened) -> None:
+    company = found({"alpha": {}, "beta": {"default": {"reply": "Done."}}}, daemons=["alpha", "beta"])
+    alpha = company["alpha"]
+    for name in ("alpha", "beta"):
+        company[name].start()
+    alpha.drop("q.md", task("q", plan={"one": {"agent": "beta", "description": "one"}}))
+    alpha.until("q")
+    tokens = {row["reply_token"] for row in alpha.query("SELECT reply_token FROM attempts WHERE reply_token <> ''")}
+    assert tokens
+    page = opened(company)
+    for name in ("alpha", "beta"):
+        key = page.key(name)
+        paths = [
+            f"/w/{key}/messages",
+            f"/w/{key}",
+            *re.findall(rf"/w/{key}/m/[^\"]+", page.get(f"/w/{key}/messages").text),
+        ]
+        paths += re.findall(rf'/w/{key}/t/[^"/]+', page.get(f"/w/{key}?children=1").text)
+        for path in paths:
+            answer = page.get(path)
+            assert answer.status == 200
+            assert not [token for token in tokens if token in answer.text]
+
+
+def test_workspaces_stand_side_by_side_and_one_that_breaks_or_goes_takes_none_with_it(
+    found: Found, opened: Opened
+) -> None:
+    company = found({name: {} for name in ("alpha", "beta", "gamma")}, daemons=["alpha", "beta", "gamma"])
+    for name in ("alpha", "beta", "gamma"):
+        company[name].drop("t.md", task("t"))
+        company[name].run()
+    page = opened(company)
+    assert [page.key(name)[:-9] for name in ("alpha", "beta", "gamma")] == ["alpha", "beta", "gamma"]
+    gone = page.key("gamma")
+    shutil.rmtree(company["gamma"].root)
+    (company["beta"].root / ".mailboxd" / "mailboxd.db").write_bytes(b"no database at all" * 500)
+    words = page.get("/").words
+    assert "gamma" not in words
+    assert "1 completed" in words
+    assert "beta" in words
+    assert page.get(f"/w/{gone}").status == 404
+    assert page.get(f"/w/{page.key('beta')}").status == 200
+    assert page.get(f"/w/{page.key('beta')}/t/t").status == 503
+    assert lines_of_stream(page, "/stream", 3)
+    del company.agents["beta"], company.agents["gamma"]
+
+
+def test_named_workspaces_are_shown_and_no_others(found: Found, opened: Opened) -> None:
+    company = found({"alpha": {}, "beta": {}}, daemons=["alpha", "beta"])
+    for name in ("alpha", "beta"):
+        company[name].drop("t.md", task("t"))
+        company[name].run()
+    page = opened(company, "alpha", str(company["beta"].root))
+    words = page.get("/").words
+    assert "/ws/beta" in words
+    assert "/ws/alpha" not in words
+
+
+def test_the_stream_says_when_something_was_recorded(found: Found, opened: Opened) -> None:
+    company = found({"alpha": {}})
+    alpha = company["alpha"]
+    alpha.start()
+    page = opened(company)
+    first = lines_of_stream(page, f"/stream?w={page.key()}", 5)
+    assert first[0] == "retry: 2000"
+    assert first[2] == "event: version"
+    alpha.drop("t.md", task("t"))
+    alpha.until("t")
+    assert stream_until_changed(page, f"/stream?w={page.key()}", first[3]).endswith(":green")
+
+
+def test_the_daemon_serves_the_page_when_it_is_told_to(found: Found) -> None:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    company = found({"alpha": {}}, web={"port": port})
+    alpha = company["alpha"]
+    alpha.start()
+    page = Browser(port, "")
+
+    def answers() -> bool:
+        try:
+            return page.get("/").status == 401
+        except OSError:
+            return False
+
+    eventually(answers, 30, alpha.last_words)
+    page.link = alpha.call("web", "--link").stdout.strip()
+    assert page.enter().status == 303
+    assert "green" in page.get("/").words
+    alpha.kill()
+
+    def is_gone() -> bool:
+        try:
+            page.get("/")
+        except OSError:
+            return True
+        return False
+
+    eventually(is_gone, 30)

@@ -1,0 +1,75 @@
+"""Twenty thousand tasks: what a page draws and sends stays bounded, and a chain of two hundred can be read."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import Stage, child, make
+from tests.store.crowd import multiply
+from tests.web.serve import Browser, served
+
+pytestmark = pytest.mark.slow
+
+MOST_BYTES = 400_000
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    root: Path = tmp_path_factory.mktemp("crowd")
+    stage: Stage = make(root / "alpha")
+    stage.create("big", child("a"), child("sum", "alpha", ("a",)))
+    stage.create("chain", *(child(f"k{n}", "alpha", (f"k{n - 1}",) if n else ()) for n in range(198)))
+    with closing(sqlite3.connect(stage.ws.database)) as db, db:
+        multiply(db, "big.a", 20_000, {"failed": 3, "circuit_open": 500})
+    with served(stage.ws.root, {"XDG_STATE_HOME": str(root / "state")}) as browser:
+        yield browser
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/w/{key}", "/w/{key}?children=1", "/w/{key}?q=a-1", "/w/{key}?children=1&page=300", "/w/{key}/t/big",
+     "/w/{key}/t/big/children", "/w/{key}/t/big.a-7", "/w/{key}/t/big.sum"],
+)  # fmt: skip
+def test_every_page_stays_small(crowd: Browser, path: str) -> None:
+    answer = crowd.get(path.format(key=crowd.key()))
+    assert answer.status == 200
+    assert len(answer.text) < MOST_BYTES
+    assert answer.text.count('class="node ') <= 200
+    assert answer.text.count("<tr>") <= 80
+
+
+def test_the_overview_says_how_many_need_somebody(crowd: Browser) -> None:
+    assert "and 492 more" in crowd.get("/").words  # 8 of 500 are shown
+
+
+def test_the_drawing_says_how_many_it_stands_for_and_leads_to_them(crowd: Browser) -> None:
+    key = crowd.key()
+    answer = crowd.get(f"/w/{key}/t/big")
+    assert 10 < answer.text.count('class="node ') < 25
+    assert "20,003 tasks as" in answer.words
+    assert f'href="/w/{key}/t/big/children"' in answer.text
+    first = crowd.get(f"/w/{key}/t/big/children?phase=failed")
+    assert first.text.count("<tr>") == 4
+    last = crowd.get(f"/w/{key}/t/big/children?page=401")
+    assert "page 401 of 401" in last.words
+
+
+def test_of_many_workspaces_those_that_need_somebody_come_first(tmp_path: Path) -> None:
+    roots = [make(tmp_path / name).ws.root for name in ("quiet", "troubled", "silent")]
+    with closing(sqlite3.connect(roots[1] / ".mailboxd" / "mailboxd.db")) as db:
+        db.execute("DROP TABLE tasks")
+    with served(roots[0], {"XDG_STATE_HOME": str(tmp_path / "state")}, *map(str, roots)) as browser:
+        assert re.findall(r'class="path">[^<]*/(\w+)<', browser.get("/").text) == ["troubled", "quiet", "silent"]
+
+
+def test_two_hundred_nodes_are_drawn_each_with_its_name(crowd: Browser) -> None:
+    text = crowd.get(f"/w/{crowd.key()}/t/chain").text
+    drawing = text[text.index("<svg xmlns") : text.index("</svg>", text.index("<svg xmlns"))]
+    labels = set(re.findall(r">○ (k\d+)</text>", drawing))
+    assert labels == {f"k{n}" for n in range(198)}
