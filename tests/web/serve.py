@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import itertools
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
@@ -91,7 +92,7 @@ class Browser:
         return found[1]
 
 
-@contextmanager
+@contextlib.contextmanager
 def served(cwd: Path, env: Mapping[str, str], *words: str) -> Iterator[Browser]:
     """`mailboxd web` on a free port, and a browser that has entered."""
     with (cwd / "web.log").open("ab") as log:
@@ -119,25 +120,25 @@ def _listens(browser: Browser) -> bool:
         return False
 
 
-def lines_of_stream(browser: Browser, path: str, count: int, seconds: float = 60) -> Sequence[str]:
+def lines_of_stream(browser: Browser, path: str, count: int) -> Sequence[str]:
     """The first lines of an event stream."""
-    connection = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=seconds)
-    connection.request("GET", path, headers={"cookie": browser.cookie})
-    answer = connection.getresponse()
-    assert answer.headers["content-type"].startswith("text/event-stream"), answer.read()
-    try:
-        return [answer.readline().decode().strip() for _ in range(count)]
-    finally:
-        connection.close()
+    with contextlib.closing(_stream(browser, path)) as lines:
+        return list(itertools.islice(lines, count))
 
 
-def stream_until_changed(browser: Browser, path: str, data: str, seconds: float = 60) -> str:
+def stream_until_changed(browser: Browser, path: str, data: str) -> str:
     """The first data line of an event stream that is not `data`; the first of all may be as old as the last look."""
+    with contextlib.closing(_stream(browser, path)) as lines:
+        return next(line for line in lines if line.startswith("data:") and line != data)
+
+
+def _stream(browser: Browser, path: str, seconds: float = 60) -> Generator[str, None, None]:
     connection = http.client.HTTPConnection("127.0.0.1", browser.port, timeout=seconds)
-    connection.request("GET", path, headers={"cookie": browser.cookie})
-    answer = connection.getresponse()
     try:
-        lines = iter(answer.readline, b"")
-        return next(line for line in (raw.decode().strip() for raw in lines) if line.startswith("data:") and line != data)
+        connection.request("GET", path, headers={"cookie": browser.cookie})
+        answer = connection.getresponse()
+        assert answer.headers["content-type"].startswith("text/event-stream"), answer.read()
+        while line := answer.readline():
+            yield line.decode().strip()
     finally:
         connection.close()
