@@ -53,7 +53,11 @@ class Daemon:
         words = [*command] or [str(shop.agent), *(["--while", str(self._alive)] if hang else [])]
         config = {"agent": "alpha", **SETTINGS, "openclaw": {**SETTINGS["openclaw"], "command": words}}
         config["limits"] = {**SETTINGS["limits"], **(limits or {})}
-        (self.root / ".mailboxd" / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+        # a key on each line, as people write it: `status` reads the agent's name from such a line
+        lines = "".join(
+            f"{key}: {value if isinstance(value, str) else json.dumps(value)}\n" for key, value in config.items()
+        )
+        (self.root / ".mailboxd" / "config.yaml").write_text(lines, encoding="utf-8")
 
     def __enter__(self) -> Daemon:
         self.start()
