@@ -115,6 +115,8 @@ def _meaning(message: AnyMessage) -> Answer:
             return Question(question) if question else Unreadable("the question has no text", "")
         case ReviewMessage():
             summary = message.section("Summary") or _without(message, "Findings")
+            if not message.findings:  # a reviewer who lists them in prose has said them just the same
+                summary = "\n\n".join(filter(None, [summary, message.section("Findings")]))
             return Reviewed(message.verdict, summary, message.findings)
         case AckMessage():
             return Acknowledged()

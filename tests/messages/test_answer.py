@@ -128,6 +128,15 @@ def test_a_review_carries_its_findings() -> None:
     assert read_answer("---\ntype: review\nverdict: approved\n---\nGood.") == Reviewed(Verdict.APPROVED, "Good.")
 
 
+@pytest.mark.parametrize("summary", ["## Summary\n\nNearly\n\n", ""])
+def test_findings_in_prose_are_part_of_what_the_reviewer_said(summary: str) -> None:
+    text = f"---\ntype: review\nverdict: changes_requested\n---\n{summary}## Findings\n\n- No total\n- No *source*\n"
+    said = read_answer(text)
+    assert isinstance(said, Reviewed)
+    assert said.findings == ()
+    assert said.summary == ("Nearly\n\n" if summary else "") + "- No total\n- No *source*"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
