@@ -16,6 +16,8 @@ import pytest
 
 from tests.cli.stage import Stage, make
 
+pytestmark = pytest.mark.slow
+
 BIN = Path(sys.executable).parent
 PROGRAM = str(BIN / "mailboxd")
 SCRIPT = """

@@ -21,6 +21,8 @@ from mailboxd.doctor.probes.openclaw import transport
 from mailboxd.workspace.layout import Workspace
 from tests.e2e.support import MAILBOXD, Agent, Company, environment
 
+pytestmark = pytest.mark.slow
+
 RULES: dict[str, Any] = {"alpha": {"mailbox": True}, "beta": {}}
 
 

@@ -13,6 +13,8 @@ import pytest
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, reply, task
 
+pytestmark = pytest.mark.slow
+
 WORK = {"default": {"reply": "Result of {title}."}}
 
 
@@ -234,7 +236,6 @@ def test_names_that_are_hard_to_handle_are_filed_all_the_same(found: Found) -> N
     company.at_rest()
 
 
-@pytest.mark.slow
 def test_names_that_are_taken_in_the_archive_are_never_overwritten(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -248,7 +249,6 @@ def test_names_that_are_taken_in_the_archive_are_never_overwritten(found: Found)
     company.at_rest()
 
 
-@pytest.mark.slow
 def test_a_thousand_files_at_once_are_all_archived_and_none_twice(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, Company, eventually, message, reply, task
+
+pytestmark = pytest.mark.slow
 
 WORK = {"default": {"reply": "Result of {title}."}}
 CHILD = {"x": {"agent": "beta", "description": "X"}}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, reply, task
+
+pytestmark = pytest.mark.slow
 
 WORK = {"default": {"reply": "Result of {title}."}}
 

@@ -6,8 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Found
 from tests.e2e.support import SCRIPTED, eventually, task
+
+pytestmark = pytest.mark.slow
 
 WORK: dict[str, Any] = {"default": {"reply": "Done."}}
 DISCOVERS = {"discovery": "true"}

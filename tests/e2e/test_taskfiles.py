@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, message, task
+
+pytestmark = pytest.mark.slow
 
 WORK = {"default": {"reply": "Result of {title}."}}
 SLOW = {"default": {"delay": 1.5, "reply": "Result of {title}."}}
