@@ -79,9 +79,11 @@ class Daemon:
         self._rendering = Rendering(
             self.engine.clock,
             self.pace.render,
-            write=lambda: self._try(Where.RENDERING, self.taskmd.perform),
-            stale=lambda: bool(self.engine.store.stale_files()),
+            write=lambda seconds: self._try(Where.RENDERING, lambda: self.taskmd.perform(seconds)),
+            stale=self.engine.store.has_stale_files,
+            more=lambda: self.taskmd.more,
             is_troubled=lambda: self.health.is_troubled(Where.RENDERING),
+            last_event=lambda: self._told,
         )
 
     def run(self, *, until_idle: bool = False) -> None:
@@ -113,9 +115,8 @@ class Daemon:
     # -------------------------------------------------------------- one round
 
     def start(self) -> None:  # what comes before the first round
-        mono = self.engine.clock.monotonic()
         self._told = self.engine.store.last_event()
-        self.watcher.start(mono)
+        self.watcher.start(self.engine.clock.monotonic())
         self.peers.load()
         self._try(Where.ASKING, self.peers.ask)
         while self.peers.must_wait and not self._stopping:
@@ -130,16 +131,15 @@ class Daemon:
 
     def round(self) -> bool:
         """Record what there is to record, then perform; returns whether there is more to do at once."""
-        mono = self.engine.clock.monotonic()
         self._hear_of_peers()
         if self.peers.must_wait:
             return False
-        more = self._record_round(self._looks.is_due(mono))
+        more = self._record_round(self._looks.is_due(self.engine.clock.monotonic()))
         if self._stopping:
             return more
         begun = 0 if self.reserve.why else self._try(Where.SENDING, self.relay.perform)
         begun += self._try(Where.FILING, self.archiving.perform)
-        begun += self._rendering.perform(busy=bool(self.calls.running))
+        begun += self._rendering.perform(turns=bool(self.calls.running))
         begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
         return begun + self._try(Where.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
 
@@ -256,8 +256,8 @@ class Daemon:
             moments.append(sync - mono)
         if self.calls.room(mono).is_short:
             moments.append(_ANXIOUS)
-        if self.engine.store.stale_files():
-            moments.append(self._rendering.due(busy=bool(self.calls.running)) - mono)
+        if self.engine.store.has_stale_files():
+            moments.append(self._rendering.due(turns=bool(self.calls.running)) - mono)
         if (watchdog := self.health.notifier.watchdog_seconds) is not None:
             moments.append(watchdog / 3)
         return max(min(moments), 0.0)
@@ -276,7 +276,7 @@ class Daemon:
             or self.reports
             or self._looks.mail
             or self._looks.wait_until is not None
-            or store.stale_files()
+            or store.has_stale_files()
             or self.archiving.waiting()
             or store.has_pending()
             or store.has_backoff()
@@ -293,7 +293,7 @@ class Daemon:
             with suppress(WorldError):
                 self._try(Where.FILING, self.archiving.perform)
                 self._try(Where.SENDING, lambda: self.relay.starting.dispatches.sync(now=True))
-                self.taskmd.perform(limit=1000)
+                self.taskmd.perform()
         self._record_round(look=False)
         self._try(Where.NOTING, self.heads.write)
         self._record_round(look=False)

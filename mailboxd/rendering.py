@@ -1,8 +1,9 @@
 """When task.md files are written again: coalesced, and never for a large part of the time.
 
-A file of a tree with ten thousand children takes longer to write than a child takes to run. So what changed within
-`every` seconds becomes one writing, and a writing that took long is followed by a pause of many times its length,
-as long as turns run. When nothing runs, it costs nobody anything, and the file is right at once.
+What changed within `every` seconds becomes one writing. Many files are written in slices, so that nothing else waits
+for long: one after the other while nothing happens, with pauses between them while something does. The file of a tree
+with ten thousand children takes longer to write than a child takes to run: it is followed by a pause of many times its
+length. When nothing happens, all that costs nobody anything, and the files are right soon.
 """
 
 from __future__ import annotations
@@ -12,49 +13,62 @@ from dataclasses import dataclass
 
 from mailboxd.clock import Clock
 
-_SHARE = 20.0
-"""While turns run, at most one part in this many of the time goes into writing task files."""
-_CHEAP = 0.05
-"""Seconds of a writing that is no large part of anything: what a rebuild reads from the files is then there at once."""
+SLICE = 0.05
+"""Seconds after which no further file is begun. It is no large part of anything."""
+_SHARE = 3.0
+"""While something happens, many small files take at most one part in this many, and one more, of the time."""
+_SHARE_OF_ONE = 20.0
+"""The same for one file that is dear by itself."""
 _LATEST = 10.0
 """Seconds that a file of a large tree may be behind, at most."""
+_CALM = 1.0
+"""Seconds without an event after which turns that still run are waited for, and nothing else happens."""
 _HELD_UP = 1.0
 _TROUBLED = 5.0
 
 
 @dataclass(slots=True)
 class Rendering:
-    """`write` writes what is out of date and says how many files; `stale` says whether anything is."""
+    """`write` begins files until so many seconds are over, and says how many; `stale` says whether any is out of date,
+    `more` whether the last writing left some for the next; `last_event` grows whenever something happens.
+    """
 
     clock: Clock
     every: float
-    write: Callable[[], int]
+    write: Callable[[float], int]
     stale: Callable[[], bool]
+    more: Callable[[], bool]
     is_troubled: Callable[[], bool]
+    last_event: Callable[[], int]
     _next: float = 0.0
     """When it may write again, on the monotonic clock."""
     _while_busy: float = 0.0
-    """The same, while turns run."""
+    """The same, while something happens."""
+    _event: int = -1
+    _stirred: float = 0.0
 
-    def perform(self, *, busy: bool) -> int:
-        """Write what is out of date, if it is time to. `busy`: turns run that wait for nobody else."""
+    def perform(self, *, turns: bool) -> int:
+        """Write what is out of date, if it is time to. `turns`: some run that wait for nobody else."""
         begun = self.clock.monotonic()
-        if begun < self.due(busy=busy):
+        if (event := self.last_event()) != self._event:
+            self._event, self._stirred = event, begun
+        if begun < self.due(turns=turns):
             return 0
-        written = self.write()
+        written = self.write(SLICE)
         ended = self.clock.monotonic()
-        pause = self.every
+        spent, more = ended - begun, self.more()
+        pause = 0.0 if more else self.every
         if self.is_troubled():
             pause = _TROUBLED
         elif not written and self.stale():
             pause = max(pause, _HELD_UP)  # somebody is writing that very file
-        self._next = ended + pause
-        spent = ended - begun
-        self._while_busy = self._next
-        if spent >= _CHEAP:
-            self._while_busy = max(self._next, ended + min(spent * _SHARE, _LATEST))
+        self._next = self._while_busy = ended + pause
+        if spent >= (SLICE if written <= 1 else 2 * SLICE):  # one of them alone took that long
+            self._while_busy = max(self._next, ended + min(spent * _SHARE_OF_ONE, _LATEST))
+        elif more:
+            self._while_busy = max(self._next, ended + spent * _SHARE)
         return written
 
-    def due(self, *, busy: bool) -> float:
+    def due(self, *, turns: bool) -> float:
         """When it may write again, on the monotonic clock."""
-        return self._while_busy if busy else self._next
+        return min(self._while_busy, max(self._next, self._stirred + _CALM)) if turns else self._next

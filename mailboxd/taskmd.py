@@ -35,6 +35,7 @@ from mailboxd.workspace.files import ObstructedError
 from mailboxd.workspace.taskfiles import Changed, Look, TaskFiles
 
 _log = logging.getLogger("mailboxd")
+_AT_ONCE = 1000
 _STEER = "Steer it, or cancel it and send it again."
 
 
@@ -71,6 +72,8 @@ class TaskMarkdown:
     reports: list[Callable[[], None]]
     _shown: dict[str, TaskFile] = field(default_factory=dict)
     _refused_plans: dict[str, str] = field(default_factory=dict)
+    more: bool = False  # the last writing has left files that are out of date
+    _behind: str = ""
 
     # -------------------------------------------------------------- store -> file
 
@@ -118,12 +121,19 @@ class TaskMarkdown:
             result_summary=child.result_summary or child.error,
         )
 
-    def perform(self, limit: int = 20) -> int:
-        """Write the files that show less than the tables know. Returns how many. Raises WorldError."""
-        written = 0
-        for task_id, marks in self.engine.store.stale_files():
-            if written >= limit:
+    def perform(self, seconds: float = 5.0) -> int:
+        """Write the files that show less than the tables know; after so many seconds none is begun. Returns how many.
+
+        The next time goes on behind the last one: what is always out of date holds up no other. Raises WorldError.
+        """
+        written, end = 0, self.engine.clock.monotonic() + seconds
+        stale = self.engine.store.stale_files(self._behind, _AT_ONCE) or self.engine.store.stale_files("", _AT_ONCE)
+        self.more, self._behind = len(stale) == _AT_ONCE, ""
+        for task_id, marks in stale:
+            if written and self.engine.clock.monotonic() >= end:
+                self.more = True
                 break
+            self._behind = task_id
             task = self.engine.store.task(task_id)
             try:
                 if task is not None and not self.write(task):

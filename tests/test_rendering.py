@@ -1,4 +1,4 @@
-"""When task.md is written again: coalesced, and never for a large part of the time while turns run."""
+"""When task.md is written again: coalesced, and never for a large part of the time while something happens."""
 
 from __future__ import annotations
 
@@ -7,59 +7,108 @@ from mailboxd.rendering import Rendering
 
 
 class Desk:
-    """One stale file, whose writing takes `seconds`."""
+    """Stale files, whose writing takes `seconds`: `files` of them, and more are left while `more`."""
 
-    def __init__(self, seconds: float, *, held_up: bool = False, troubled: bool = False) -> None:
+    def __init__(
+        self, seconds: float, *, files: int = 1, more: bool = False, held_up: bool = False, troubled: bool = False
+    ) -> None:
         self.clock = ManualClock()
         self.seconds = seconds
-        self.held_up = held_up
+        self.files = 0 if held_up else files
+        self.event = 0
         self.rendering = Rendering(
-            self.clock, 0.2, self.write, stale=lambda: held_up, is_troubled=lambda: troubled
-        )  # fmt: skip
+            self.clock,
+            0.2,
+            self.write,
+            stale=lambda: held_up,
+            more=lambda: more,
+            is_troubled=lambda: troubled,
+            last_event=lambda: self.event,
+        )
 
-    def write(self) -> int:
+    def write(self, _seconds: float) -> int:
         self.clock.advance(self.seconds)
-        return 0 if self.held_up else 1
+        return self.files
 
-    def pause(self, *, busy: bool) -> float:
-        """Seconds until it may write again."""
-        return round(self.rendering.due(busy=busy) - self.clock.monotonic(), 3)
+    def happens(self) -> None:
+        self.event += 1
+
+    def pause(self, *, turns: bool) -> float:
+        """Seconds until it may write again, unless something happens until then."""
+        return round(self.rendering.due(turns=turns) - self.clock.monotonic(), 3)
 
 
 def test_what_changes_within_a_moment_is_one_writing() -> None:
     desk = Desk(0.0)
-    assert desk.rendering.perform(busy=True) == 1
-    assert desk.rendering.perform(busy=True) == 0
+    assert desk.rendering.perform(turns=True) == 1
+    assert desk.rendering.perform(turns=True) == 0
     desk.clock.advance(0.2)
-    assert desk.rendering.perform(busy=True) == 1
+    assert desk.rendering.perform(turns=True) == 1
 
 
-def test_a_long_writing_is_followed_by_a_longer_pause_while_turns_run() -> None:
+def test_a_dear_file_is_written_once_things_are_calm_or_much_later() -> None:
     desk = Desk(0.1)
-    desk.rendering.perform(busy=True)
-    assert desk.pause(busy=True) == 2.0
-    assert desk.pause(busy=False) == 0.2
+    desk.rendering.perform(turns=True)
+    assert desk.pause(turns=True) == 0.9  # a second after the event that made it stale
+    assert desk.pause(turns=False) == 0.2
+    desk.clock.advance(0.8)
+    desk.happens()
+    assert desk.rendering.perform(turns=True) == 0
+    assert desk.pause(turns=True) == 1.0
+    desk.clock.advance(0.9)
+    desk.happens()
+    desk.clock.advance(0.3)
+    assert desk.rendering.perform(turns=True) == 1  # 2 s after the last writing, though things go on
 
 
 def test_no_file_is_far_behind() -> None:
     desk = Desk(60.0)
-    desk.rendering.perform(busy=True)
-    assert desk.pause(busy=True) == 10.0
+    desk.rendering.perform(turns=True)
+    for _ in range(19):
+        desk.clock.advance(0.5)
+        desk.happens()
+        assert desk.rendering.perform(turns=True) == 0
+    desk.clock.advance(0.5)
+    assert desk.rendering.perform(turns=True) == 1
+
+
+def test_many_files_are_written_without_a_pause_while_nothing_happens() -> None:
+    desk = Desk(0.06, files=20, more=True)
+    assert desk.rendering.perform(turns=False) == 20
+    assert desk.pause(turns=False) == 0.0
+    desk.clock.advance(1.0)
+    assert desk.rendering.perform(turns=True) == 20
+    assert desk.pause(turns=True) == 0.0
+
+
+def test_many_files_take_a_quarter_of_the_time_while_something_happens() -> None:
+    desk = Desk(0.06, files=20, more=True)
+    desk.rendering.perform(turns=True)
+    assert desk.pause(turns=True) == 0.18
+
+
+def test_a_dear_file_among_many_is_dear() -> None:
+    desk = Desk(0.5, files=20, more=True)
+    desk.rendering.perform(turns=True)
+    desk.clock.advance(0.4)
+    desk.happens()
+    assert desk.rendering.perform(turns=True) == 0
+    assert desk.pause(turns=True) == 1.0
 
 
 def test_a_file_that_somebody_is_writing_is_left_alone_for_a_second() -> None:
     desk = Desk(0.0, held_up=True)
-    desk.rendering.perform(busy=False)
-    assert desk.pause(busy=False) == 1.0
+    desk.rendering.perform(turns=False)
+    assert desk.pause(turns=False) == 1.0
 
 
 def test_what_the_disk_refuses_is_tried_again_later() -> None:
     desk = Desk(0.0, troubled=True)
-    desk.rendering.perform(busy=False)
-    assert desk.pause(busy=False) == 5.0
+    desk.rendering.perform(turns=False)
+    assert desk.pause(turns=False) == 5.0
 
 
 def test_a_short_writing_is_followed_by_no_longer_pause_though_turns_run() -> None:
     desk = Desk(0.04)
-    desk.rendering.perform(busy=True)
-    assert desk.pause(busy=True) == 0.2
+    desk.rendering.perform(turns=True)
+    assert desk.pause(turns=True) == 0.2

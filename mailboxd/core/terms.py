@@ -11,6 +11,8 @@ OPERATORS = frozenset({"operator", "human"})
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
+TURN_SECONDS = 600
+"""How long a turn of a task may take that says nothing of it."""
 LOOKUP_SECONDS = 120
 """How long a lost turn is asked about, past the timeout of a turn: then its outcome counts as unknown."""
 

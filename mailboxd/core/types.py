@@ -10,7 +10,19 @@ from dataclasses import dataclass
 
 from mailboxd.core.actions import Action
 from mailboxd.core.allowance import Stronger
-from mailboxd.core.terms import AttemptStatus, Gate, Join, Mode, Phase, Quorum, Runtime, Synthesis, Waiting, Weak
+from mailboxd.core.terms import (
+    TURN_SECONDS,
+    AttemptStatus,
+    Gate,
+    Join,
+    Mode,
+    Phase,
+    Quorum,
+    Runtime,
+    Synthesis,
+    Waiting,
+    Weak,
+)
 from mailboxd.core.usage import NO_USAGE, Usage
 
 
@@ -78,7 +90,7 @@ class Policy:
     """The rules one task runs under: the workspace's defaults, overridden by the task's own headers."""
 
     max_attempts: int = 3
-    timeout: int = 600
+    timeout: int = TURN_SECONDS
     """Seconds one turn may take."""
     reply_within: int = 86_400
     """Seconds a peer that has acknowledged a dispatch may stay silent."""

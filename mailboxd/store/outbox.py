@@ -135,9 +135,13 @@ class OutboxQueries(Connected):
             raise KeyError(order_id)
         return _order(row)
 
-    def stale_files(self) -> list[tuple[str, int]]:
-        """The tasks whose task.md is out of date, each with its count of marks."""
-        return self.db.execute("SELECT task, marks FROM stale_files").fetchall()
+    def stale_files(self, after: str = "", limit: int = -1) -> list[tuple[str, int]]:
+        """The tasks whose task.md is out of date, each with its count of marks, by id from behind `after` on."""
+        sql = "SELECT task, marks FROM stale_files WHERE task > ? ORDER BY task LIMIT ?"
+        return self.db.execute(sql, (after, limit)).fetchall()
+
+    def has_stale_files(self) -> bool:
+        return self.db.execute("SELECT 1 FROM stale_files LIMIT 1").fetchone() is not None
 
     def file_is_fresh(self, task_id: str, marks: int) -> None:
         """The file shows what was known at that count; a mark that was made since stands."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from mailboxd.core.picture import Occupied, Pending, Picture, Shut, Sign, Standing, Try
 from mailboxd.core.schedule import Room
-from mailboxd.core.terms import TERMINAL, AttemptStatus, Phase, Waiting
+from mailboxd.core.terms import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting
 from mailboxd.store.trees import ABOVE
 
 NEIGHBOURS = 10
@@ -150,9 +150,8 @@ def _asks(db: sqlite3.Connection, task_id: str) -> tuple[tuple[str, str, str], .
 
 
 def _timeout(policy: str) -> int:
-    from mailboxd.store.meaning import timeout
-
-    return timeout(policy)
+    """Seconds that a turn of the task may take; a policy says only what is not as by default."""
+    return int(json.loads(policy).get("timeout", TURN_SECONDS))
 
 
 def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[Try, ...]:

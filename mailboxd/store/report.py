@@ -138,6 +138,12 @@ class Report:
             args *= 2
         return [_listed(row) for row in self.rows(f"SELECT {_LIST} FROM tasks t WHERE {kept} ORDER BY t.seq", *args)]
 
+    def open_roots(self, limit: int | None = None) -> tuple[int, list[Row]]:
+        """How many root tasks have not ended, and the first of them in the order they came."""
+        open_ = f"FROM tasks t WHERE t.parent IS NULL AND t.phase NOT IN {_ENDED}"
+        rows = self.rows(f"SELECT {_LIST} {open_} ORDER BY t.seq LIMIT ?", -1 if limit is None else limit)
+        return self.db.execute(f"SELECT count(*) {open_}").fetchone()[0], [_listed(row) for row in rows]
+
     def tree(self, task_id: str) -> Row:
         """The task with all that is below it: `children` in each, `depends_on` by key.
 

@@ -57,6 +57,7 @@ def test_status_counts_what_is_open_and_says_what_happens_next(plan: Stage) -> N
     assert found["tasks"] == {"completed": 1, "execution_ready": 1, "executing": 3}
     assert found["open"] == 4
     assert [row["local_id"] for row in found["open_tasks"]] == ["job", "other"]
+    assert found["open_tasks_count"] == 2
     assert found["next"]["task"] in ("job.b", "other")
 
 

@@ -221,7 +221,7 @@ class Mailroom:
         parts = self._parts()
         parts.archiving.perform()
         self._round()
-        parts.taskmd.perform(limit=1000)
+        parts.taskmd.perform()
         self._round()
 
     def _parts(self) -> Parts:

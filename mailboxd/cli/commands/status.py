@@ -39,7 +39,7 @@ def command(session: Session) -> int:
     well = _health(ws, session.clock)
     try:
         with session.report() as report, report.snapshot():
-            found = _found(ws, report, session.clock.now()) | {"health": well}
+            found = _found(ws, report, session.clock.now(), None if session.as_json else _SHOWN) | {"health": well}
         shut = [f"the breaker of {row['agent']} is open" for row in found["breakers"] if row["until"]]
         if shut and well["grade"] == Grade.GREEN:
             trouble = Trouble(Where.AGENTS, "; ".join(shut[:_SHOWN]), Grade.AMBER, "")
@@ -62,12 +62,14 @@ def _said(trouble: Trouble) -> dict[str, Any]:
     return {**what, "grade": trouble.grade, "since": trouble.since or None}
 
 
-def _found(ws: Workspace, report: Report, now: str) -> dict[str, Any]:
+def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[str, Any]:
+    """All that there is to say; of the open tasks only the first `most`, where nobody is shown more."""
     pid = lock.holder(ws)
     tasks = report.phases()
     picture = report.picture([*report.blocked(), *report.moving()], now, pid, neighbours=False)
     blocked = [why.cause_of(picture.tasks[task], picture) for task in report.blocked() if task in picture.tasks]
     messages, unjudged = _messages(ws, report)
+    open_count, open_tasks = report.open_roots(most)
     return {
         "workspace": str(ws.root),
         "agent": agent_of(ws),
@@ -76,10 +78,9 @@ def _found(ws: Workspace, report: Report, now: str) -> dict[str, Any]:
         "tasks": tasks,
         "open": sum(count for word, count in tasks.items() if word not in ("completed", "failed", "cancelled")),
         "open_tasks": [
-            {name: row[name] for name in ("local_id", "title", "phase", "status", "reason")}
-            for row in report.tasks()
-            if row["phase"] not in ("completed", "failed", "cancelled")
+            {name: row[name] for name in ("local_id", "title", "phase", "status", "reason")} for row in open_tasks
         ],
+        "open_tasks_count": open_count,
         "blocked": [
             {"task": cause.task, "kind": cause.kind, "why": cause.text, "until": cause.at, "hint": cause.hint}
             for cause in blocked
@@ -153,7 +154,7 @@ def _print_all(found: dict[str, Any]) -> None:
     if found["approvals"]:
         count = found["approvals"]
         _entry("approvals", f"{count} wait{'s' * (count == 1)} for you: `mailboxd approvals`")
-    _open(found["open_tasks"])
+    _open(found["open_tasks"], found["open_tasks_count"])
     for number, cause in enumerate(found["blocked"][:_SHOWN]):
         _entry("" if number else "blocked", fit(f"{cause['task']}: {cause['why']}", columns() - 11))
         if cause["hint"]:
@@ -174,13 +175,13 @@ def _calls(calls: dict[str, Any]) -> str:
     return text
 
 
-def _open(tasks: list[dict[str, Any]]) -> None:
-    size = max((len(row["local_id"]) for row in tasks[:_SHOWN]), default=0)
-    for number, row in enumerate(tasks[:_SHOWN]):
+def _open(tasks: list[dict[str, Any]], count: int) -> None:
+    size = max((len(row["local_id"]) for row in tasks), default=0)
+    for number, row in enumerate(tasks):
         text = f"{pad(phase(row['phase']), 19)} {row['local_id']:<{size}}  "
         _entry("" if number else "open", text + fit(row["title"], max(columns() - 33 - size, 10)))
-    if len(tasks) > _SHOWN:
-        _entry("", f"and {len(tasks) - _SHOWN} more: `mailboxd ls`")
+    if count > len(tasks):
+        _entry("", f"and {count - len(tasks)} more: `mailboxd ls`")
 
 
 def _sentence(coming: dict[str, Any] | None, running: bool) -> str:

@@ -1,0 +1,85 @@
+"""Many task.md files are written in slices, and one that is always out of date holds up no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mailboxd.clock import ManualClock
+from mailboxd.core.inputs import NewTask
+from mailboxd.core.types import Policy, Spec
+from mailboxd.engine import Engine
+from mailboxd.intake import Intake
+from mailboxd.messages.templates import Templates
+from mailboxd.settings import Settings
+from mailboxd.store.store import Store
+from mailboxd.taskmd import TaskMarkdown
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.taskfiles import TaskFiles
+
+EACH = 0.02
+"""Seconds that a file takes."""
+
+
+class Slow(TaskFiles):
+    """Writes nothing, and takes its time for it."""
+
+    def __init__(self, ws: Workspace, clock: ManualClock) -> None:
+        super().__init__(ws)
+        self.clock = clock
+        self.written: list[str] = []
+
+    def write(self, local_id: str, raw: bytes) -> bool:
+        self.clock.advance(EACH)
+        self.written.append(local_id)
+        return True
+
+
+class Desk:
+    def __init__(self, root: Path, tasks: int) -> None:
+        Workspace.create(root)
+        clock = ManualClock()
+        self.engine = Engine(Store.open(None, clock.now()), Settings(agent="alpha", policy=Policy()), clock)
+        self.files = Slow(Workspace(root), clock)
+        self.reports: list[Callable[[], None]] = []
+        self.taskmd = TaskMarkdown(self.engine, Intake(self.engine), self.files, Templates(None), self.reports)
+        self.ids: dict[str, str] = {}
+        with self.engine.batch():
+            for name in (f"t{number}" for number in range(tasks)):
+                new = NewTask(name, None, name, "operator", name, Spec(name, "Do."), Policy())
+                self.ids[name] = str(self.engine.hear(None, new)[0].task)
+
+    def slice(self, *happens: str) -> list[str]:
+        """One slice, and the round after it, in which something happens to these tasks."""
+        before = len(self.files.written)
+        self.taskmd.perform(0.05)
+        with self.engine.batch():
+            for report in self.reports:
+                report()
+            self.reports.clear()
+            self.engine.store.mark_for_rendering([self.ids[name] for name in happens])
+        return self.files.written[before:]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path / "alpha", 7)
+
+
+def test_a_slice_ends_with_the_file_in_which_its_time_is_over(desk: Desk) -> None:
+    assert (desk.slice(), desk.taskmd.more) == (["t0", "t1", "t2"], True)
+    assert (desk.slice(), desk.taskmd.more) == (["t3", "t4", "t5"], True)
+    assert (desk.slice(), desk.taskmd.more) == (["t6"], False)
+    assert not desk.engine.store.has_stale_files()
+
+
+def test_what_is_always_out_of_date_holds_up_no_other(desk: Desk) -> None:
+    first, second, third = (desk.slice("t0", "t1", "t2") for _ in range(3))
+    assert (first, second, third) == (["t0", "t1", "t2"], ["t3", "t4", "t5"], ["t6"])
+    assert desk.slice("t0", "t1", "t2") == ["t0", "t1", "t2"]
+
+
+def test_one_file_is_written_however_long_it_takes(desk: Desk) -> None:
+    assert desk.taskmd.perform(0.0) == 1
