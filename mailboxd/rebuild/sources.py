@@ -98,7 +98,7 @@ class Sources:
             self._kept[path] = raw
 
     def raw_of(self, ws: Workspace, path: str) -> bytes | None:
-        """The bytes of a file below mailbox/, to be asked for once; None if it is no regular file. Raises WorldError."""
+        """The bytes of a file below mailbox/, asked for once; None if it is no regular file. Raises WorldError."""
         kept = self._kept.pop(path, None)
         return raw_of(ws, path) if kept is None else kept
 

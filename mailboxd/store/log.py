@@ -108,7 +108,7 @@ def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) 
 
 
 def _drop_what_only_queries_need(db: sqlite3.Connection) -> None:
-    """Of the indexes only those that forbid something, or by which the projection finds rows: a third of the time."""
+    """Of the indexes only those that forbid something, or by which the projection finds rows."""
     for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql NOT NULL").fetchall():
         if name not in _OF_THE_PROJECTION and not sql.startswith("CREATE UNIQUE"):
             db.execute(f"DROP INDEX {name}")
