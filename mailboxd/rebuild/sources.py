@@ -106,13 +106,13 @@ class Sources:
 def read(ws: Workspace) -> Sources:
     """Everything there is. Raises WorldError when a directory cannot be read."""
     found = Sources()
-    for fd, path in _files(ws, PurePosixPath("archive"), _DEEPEST):
-        _archived(fd, path, found)
-    for fd, path in _files(ws, PurePosixPath("rejected"), 0):
-        if not path.name.endswith(REASON):
-            _rejected(fd, path, found)
-    for fd, path in _files(ws, PurePosixPath("outbox"), 0):
-        _sent(fd, path, found)
+    for fd, folder, name in _files(ws, "archive", _DEEPEST):
+        _archived(fd, folder, name, found)
+    for fd, folder, name in _files(ws, "rejected", 0):
+        if not name.endswith(REASON):
+            _rejected(fd, folder, name, found)
+    for fd, folder, name in _files(ws, "outbox", 0):
+        _sent(fd, folder, name, found)
     for parts in (("tasks", ARCHIVE), ("tasks",)):  # what is live stands before what was put away
         _tasks(ws, parts, found)
     found.sent.sort(key=lambda sent: sent.path)
@@ -136,12 +136,13 @@ def _bytes(fd: int, name: str) -> bytes | None:
         os.close(file)
 
 
-def _files(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[tuple[int, PurePosixPath]]:
+def _files(ws: Workspace, folder: str, depth: int) -> Iterator[tuple[int, str, str]]:
     """Every file below a directory of mailbox/, in the order in which names of a clash were given out.
 
-    With each comes a descriptor of the directory that it lies in, open until the next one is asked for.
+    Each as a descriptor of the directory that it lies in, open until the next one is asked for, the path of that
+    directory, and its name.
     """
-    with world_errors(f"read mailbox/{below}"), directory(ws.mailbox, *below.parts) as fd:
+    with world_errors(f"read mailbox/{folder}"), directory(ws.mailbox, *folder.split("/")) as fd:
         with os.scandir(fd) as entries:
             found = sorted(
                 ((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries),
@@ -149,70 +150,73 @@ def _files(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[tuple[in
             )
         for name, is_directory in found:
             if is_directory and depth:
-                yield from _files(ws, below / name, depth - 1)
-            elif not is_temporary(name) and (not is_directory or below.parts[0] == "rejected"):
-                yield fd, below / name
+                yield from _files(ws, f"{folder}/{name}", depth - 1)
+            elif not is_temporary(name) and (not is_directory or folder == "rejected"):
+                yield fd, folder, name
 
 
 def natural(name: str) -> tuple[str, int, str]:
     """`x.md` before `x~2.md` before `x~10.md`."""
-    clash = _CLASH.match(name)
+    clash = _CLASH.match(name) if "~" in name else None
     return (clash[1] + (clash[3] or ""), int(clash[2]), name) if clash else (name, 1, name)
 
 
-def _archived(fd: int, path: PurePosixPath, found: Sources) -> None:
+def _archived(fd: int, folder: str, file: str, found: Sources) -> None:
+    path = f"{folder}/{file}"
     with world_errors(f"read mailbox/{path}"):
-        status = look(fd, path.name)
-        raw = _bytes(fd, path.name)
-        base = natural(path.name)[0]
-        name = base if base != path.name and look(fd, base) is not None else path.name
+        status = look(fd, file)
+        raw = _bytes(fd, file)
+        base = natural(file)[0]
+        name = base if base != file and look(fd, base) is not None else file
     if raw is None or status is None:
         found.problems.append((f"mailbox/{path}", "it is no regular file"))
         return
-    of_day = len(path.parts) == 3 and _DAY.fullmatch(path.parts[1]) is not None
+    day = folder.removeprefix("archive/")
     try:
         parsed = parse(raw, name, max_bytes=max(len(raw), 1))
     except MessageError as error:
         found.problems.append((f"mailbox/{path}", error.problem))
         return
     written_at = to_text(max(status.st_mtime, 0.0))
-    found.keep(str(path), raw)
-    found.came.append(Came(str(path), path.parts[1] if of_day else "", name, written_at, parsed))
+    found.keep(path, raw)
+    found.came.append(Came(path, day if _DAY.fullmatch(day) else "", name, written_at, parsed))
 
 
-def _rejected(fd: int, path: PurePosixPath, found: Sources) -> None:
+def _rejected(fd: int, folder: str, name: str, found: Sources) -> None:
+    path = f"{folder}/{name}"
     with world_errors(f"read mailbox/{path}{REASON}"):
-        raw = _bytes(fd, f"{path.name}{REASON}")
+        raw = _bytes(fd, f"{name}{REASON}")
     try:
         reason = json.loads(raw or b"")
         wanted = ("name", "rejected_at", "message", "rule", "problem")
-        if not all(isinstance(reason[name], str) for name in wanted):
+        if not all(isinstance(reason[key], str) for key in wanted):
             raise TypeError
     except (ValueError, KeyError, TypeError):
         found.problems.append((f"mailbox/{path}", f"its {REASON} is missing or cannot be read"))
         return
-    found.refusals.append(Refusal(str(path), reason))
+    found.refusals.append(Refusal(path, reason))
 
 
-def _sent(fd: int, path: PurePosixPath, found: Sources) -> None:
+def _sent(fd: int, folder: str, name: str, found: Sources) -> None:
+    path = f"{folder}/{name}"
     with world_errors(f"read mailbox/{path}"):
-        raw = _bytes(fd, path.name)
+        raw = _bytes(fd, name)
     if raw is None:
         found.problems.append((f"mailbox/{path}", "it is no regular file"))
         return
     try:
-        parsed = parse(raw, path.name)
+        parsed = parse(raw, name)
     except MessageError as error:
         found.problems.append((f"mailbox/{path}", error.problem))
         return
     message = parsed.message
     beginning = f"{message.message_id}.{message.type}."
-    if message.message_id is None or not path.name.startswith(beginning):
+    if message.message_id is None or not name.startswith(beginning):
         found.problems.append((f"mailbox/{path}", "mailboxd did not send it: its name does not begin with its id"))
         return
-    of = path.name.removeprefix(beginning).removesuffix(".md")
-    found.keep(str(path), raw)
-    found.sent.append(Sent(str(path), of, parsed.sha256, len(raw), message))
+    of = name.removeprefix(beginning).removesuffix(".md")
+    found.keep(path, raw)
+    found.sent.append(Sent(path, of, parsed.sha256, len(raw), message))
 
 
 def _tasks(ws: Workspace, parts: tuple[str, ...], found: Sources) -> None:
