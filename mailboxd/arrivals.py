@@ -56,15 +56,15 @@ class Arrivals:
         self.require_places()
         scan = self.inbox.scan(now, AT_ONCE)
         moments = [scan.look_again]
-        moments += [self._judge(found, _file(found), now) for found in scan.arrivals if self._is_new(found)]
+        arrived = ((arrival, _file(arrival)) for arrival in scan.arrivals)
+        moments += [self._judge(arrival, file, now) for arrival, file in arrived if self._is_new(file)]
         for refusal in scan.refused:
-            if self._is_new(refusal):
-                self.intake.reject(_file(refusal), refusal.error)
+            if self._is_new(file := _file(refusal)):
+                self.intake.reject(file, refusal.error)
         return Taken([moment for moment in moments if moment is not None], scan.truncated)
 
-    def _is_new(self, found: Arrival | Refusal) -> bool:
+    def _is_new(self, file: File) -> bool:
         """Not judged already and only not moved yet, because a crash or an obstacle came between."""
-        file = _file(found)
         return not self.engine.store.awaits_filing(file.name, file.stamp)
 
     def _judge(self, arrival: Arrival, file: File, now: float) -> float | None:

@@ -18,6 +18,8 @@ PREFIXES = ("tsk", "att", "trn", "rev", "art", "apr", "msg")
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _RANDOM_BITS = 80
 _DIGITS = 26
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_SHIFTS = range(5 * (_DIGITS - 2), -1, -10)
 _LAST = 253_402_300_800_000
 """Milliseconds from 1970 to the year 10,000, which no time of ours can say."""
 
@@ -60,4 +62,5 @@ def time_of(name: str) -> str | None:
 
 
 def _base32(number: int) -> str:
-    return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(_DIGITS)))
+    """Two digits at a time: an id is made for each event that has something new."""
+    return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])

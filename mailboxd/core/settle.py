@@ -11,6 +11,7 @@ from dataclasses import replace
 from mailboxd.core import checks, lifecycle, mending, performing, reviews
 from mailboxd.core.approvals import ApprovalStatus
 from mailboxd.core.budget import over
+from mailboxd.core.changing import changed
 from mailboxd.core.draft import Decision, Draft
 from mailboxd.core.effects import Compose, RunTurn, Send, StopTurns
 from mailboxd.core.events import Kind
@@ -78,7 +79,7 @@ def _take(draft: Draft, trigger: Trigger, reason: str) -> None:
                 stop_turns(draft)  # the quorum does not need their word any more
             draft.move(trigger, reason)
             announce_end(draft)
-    draft.view = replace(draft.view, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
+    draft.view = changed(draft.view, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
 
 
 def _findings(view: View) -> str:

@@ -15,6 +15,7 @@ from mailboxd.core.types import Overrides, PlannedChild, Policy, Spec
 _ITEM = re.compile(r"([ \t]*)(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(\S.*)")
 
 DERIVED_CRITERION = "The instructions are carried out, and the result says what was done."
+_NOTHING_SAID = Overrides()
 
 
 def derive(spec: Spec, weak: Weak = Weak.DERIVE) -> tuple[Spec, tuple[str, ...]]:
@@ -155,5 +156,7 @@ def refused_harness(policy: Policy, may_use: Callable[[str], str | None]) -> str
 
 def apply(policy: Policy, said: Overrides) -> Policy:
     """`policy` with every value that was said put in its place."""
+    if said == _NOTHING_SAID:
+        return policy
     values = {name: getattr(said, name) for name in Overrides.__dataclass_fields__}
     return replace(policy, **{name: value for name, value in values.items() if value is not None})

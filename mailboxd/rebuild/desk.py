@@ -14,6 +14,7 @@ from random import Random
 
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import Bounce, Effect, RunTurn, Send
+from mailboxd.core.events import Event, Kind
 from mailboxd.engine import Engine
 from mailboxd.ids import Ids, time_of
 from mailboxd.rebuild.sources import Sent
@@ -60,6 +61,8 @@ class ReplayStore(Store):
 
     def know(self, sent: Sequence[Sent]) -> None:
         """What was sent, by type and the task in its name."""
+        self.came = ""
+        """The id of the message that was recorded last."""
         self.ordered: list[Ordered] = []
         self.fresh: list[Ordered] = []
         """Those for which a message was found that is not recorded yet."""
@@ -81,6 +84,11 @@ class ReplayStore(Store):
         self._of_task.setdefault(task, []).append(effect)
         if sent is not None:
             self.fresh.append(ordered)
+
+    def append(self, event: Event, now: str) -> int:
+        if event.kind in (Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED):
+            self.came = event.data["message"]["id"]
+        return super().append(event, now)
 
     def ordered_for(self, task: str) -> Sequence[Effect]:
         """What was ordered for a task, in order."""

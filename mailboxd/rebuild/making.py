@@ -14,7 +14,7 @@ from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.finish import called, finish
 from mailboxd.rebuild.replay import Replay
-from mailboxd.rebuild.sources import Sources, raw_of, read
+from mailboxd.rebuild.sources import Sources, read
 from mailboxd.rebuild.timeline import Step, timeline
 from mailboxd.settings import Settings
 from mailboxd.store import log
@@ -109,7 +109,7 @@ def _build(ws: Workspace, settings: Settings, target: Path, account: Account, pr
 def _replay(ws: Workspace, desk: Desk, found: Sources, steps: list[Step], progress: Progress) -> Replay:
     intake = Intake(desk.engine)
     taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), [])
-    replay = Replay(desk, intake, taskmd, lambda path: raw_of(ws, path))
+    replay = Replay(desk, intake, taskmd, lambda path: found.raw_of(ws, path))
     with desk.engine.batch():
         for step in stepwise(steps, "messages", len(steps), progress):
             replay.perform(step)

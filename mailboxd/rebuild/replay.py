@@ -119,7 +119,6 @@ class Replay:
         if hashlib.sha256(raw).hexdigest() != parsed.sha256:  # it has changed since
             parsed = parse(raw, came.name, max_bytes=_MAX_FILE)
         file = File(came.name, raw, parsed.sha256, len(raw), {})
-        before = self.desk.store.last_event()
         try:
             with self.desk.store.savepoint():
                 if not came.day:
@@ -129,7 +128,7 @@ class Replay:
         except _Diverged:
             self._record(file, "late", came)
             self.differences.append(f"mailbox/{came.path}: it counts as late here")
-        self._filed(before, came.path)
+        self._filed(came.path)
 
     def _record(self, file: File, verdict: str, came: Came) -> None:
         row = receipt(self.desk.engine, file, verdict, came.message)
@@ -150,14 +149,12 @@ class Replay:
             message = None if raw is None else parse(raw, said["name"], max_bytes=_MAX_FILE).message
         except MessageError:
             message = None
-        before = self.desk.store.last_event()
         self.desk.ids.give("msg", said["message"])
         self.intake.reject(file, error, message)
-        self._filed(before, refusal.path)
+        self._filed(refusal.path)
 
-    def _filed(self, before: int, path: str) -> None:
-        message = self.desk.store.message_after(before)
-        data = {"at": self.desk.engine.now, "id": message, "path": path}
+    def _filed(self, path: str) -> None:
+        data = {"at": self.desk.engine.now, "id": self.desk.store.came, "path": path}
         self.desk.engine.record(Event(Kind.MESSAGE_FILED, None, data))
 
     # -------------------------------------------------------------- tasks

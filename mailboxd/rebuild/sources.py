@@ -1,6 +1,7 @@
 """What there is to rebuild from: the files of archive/, rejected/, outbox/ and tasks/, each read without a link.
 
-Bytes are read a second time when they are needed, so a large mailbox does not have to fit into memory.
+The bytes of the messages are kept until they are recorded, as far as they fit; the rest is read a second time then, so
+a large mailbox does not have to fit into memory.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from mailboxd.workspace.names import is_temporary
 from mailboxd.workspace.taskfiles import ARCHIVE, TASK_FILE
 
 _LARGEST = 16 << 20
+_KEPT = 64 << 20
+"""Bytes of messages that are kept."""
 _DEEPEST = 4
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _CLASH = re.compile(r"^(.*)~(?:[0-9a-f]{12}-)?(\d+)(\.[^.~]*)?$", re.DOTALL)
@@ -85,18 +88,31 @@ class Sources:
     shown: dict[str, Shown] = field(default_factory=dict)
     problems: list[tuple[str, str]] = field(default_factory=list)
     """A path relative to the workspace, and why nothing can be made of what lies there."""
+    _kept: dict[str, bytes] = field(default_factory=dict)
+    _room: int = _KEPT
+
+    def keep(self, path: str, raw: bytes) -> None:
+        """Keep the bytes of the file `path` below mailbox/ for `raw_of`, if there is room."""
+        if len(raw) <= self._room:
+            self._room -= len(raw)
+            self._kept[path] = raw
+
+    def raw_of(self, ws: Workspace, path: str) -> bytes | None:
+        """The bytes of a file below mailbox/, asked for once; None if it is no regular file. Raises WorldError."""
+        kept = self._kept.pop(path, None)
+        return raw_of(ws, path) if kept is None else kept
 
 
 def read(ws: Workspace) -> Sources:
     """Everything there is. Raises WorldError when a directory cannot be read."""
     found = Sources()
-    for path in _files(ws, PurePosixPath("archive"), _DEEPEST):
-        _archived(ws, path, found)
-    for path in _files(ws, PurePosixPath("rejected"), 0):
-        if not path.name.endswith(REASON):
-            _rejected(ws, path, found)
-    for path in _files(ws, PurePosixPath("outbox"), 0):
-        _sent(ws, path, found)
+    for fd, folder, name in _files(ws, "archive", _DEEPEST):
+        _archived(fd, folder, name, found)
+    for fd, folder, name in _files(ws, "rejected", 0):
+        if not name.endswith(REASON):
+            _rejected(fd, folder, name, found)
+    for fd, folder, name in _files(ws, "outbox", 0):
+        _sent(fd, folder, name, found)
     for parts in (("tasks", ARCHIVE), ("tasks",)):  # what is live stands before what was put away
         _tasks(ws, parts, found)
     found.sent.sort(key=lambda sent: sent.path)
@@ -120,74 +136,87 @@ def _bytes(fd: int, name: str) -> bytes | None:
         os.close(file)
 
 
-def _files(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[PurePosixPath]:
-    """Every file below a directory of mailbox/, in the order in which names of a clash were given out."""
-    with world_errors(f"read mailbox/{below}"), directory(ws.mailbox, *below.parts) as fd, os.scandir(fd) as entries:
-        found = sorted(
-            ((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries), key=lambda item: natural(item[0])
-        )
-    for name, is_directory in found:
-        if is_directory and depth:
-            yield from _files(ws, below / name, depth - 1)
-        elif not is_temporary(name) and (not is_directory or below.parts[0] == "rejected"):
-            yield below / name
+def _files(ws: Workspace, folder: str, depth: int) -> Iterator[tuple[int, str, str]]:
+    """Every file below a directory of mailbox/, in the order in which names of a clash were given out.
+
+    Each as a descriptor of the directory that it lies in, open until the next one is asked for, the path of that
+    directory, and its name.
+    """
+    with world_errors(f"read mailbox/{folder}"), directory(ws.mailbox, *folder.split("/")) as fd:
+        with os.scandir(fd) as entries:
+            found = sorted(
+                ((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries),
+                key=lambda item: natural(item[0]),
+            )
+        for name, is_directory in found:
+            if is_directory and depth:
+                yield from _files(ws, f"{folder}/{name}", depth - 1)
+            elif not is_temporary(name) and (not is_directory or folder == "rejected"):
+                yield fd, folder, name
 
 
 def natural(name: str) -> tuple[str, int, str]:
     """`x.md` before `x~2.md` before `x~10.md`."""
-    clash = _CLASH.match(name)
+    clash = _CLASH.match(name) if "~" in name else None
     return (clash[1] + (clash[3] or ""), int(clash[2]), name) if clash else (name, 1, name)
 
 
-def _archived(ws: Workspace, path: PurePosixPath, found: Sources) -> None:
-    with world_errors(f"read mailbox/{path}"), directory(ws.mailbox, *path.parent.parts) as fd:
-        status = look(fd, path.name)
-        raw = _bytes(fd, path.name)
-        base = natural(path.name)[0]
-        name = base if base != path.name and look(fd, base) is not None else path.name
+def _archived(fd: int, folder: str, file: str, found: Sources) -> None:
+    path = f"{folder}/{file}"
+    with world_errors(f"read mailbox/{path}"):
+        status = look(fd, file)
+        raw = _bytes(fd, file)
+        base = natural(file)[0]
+        name = base if base != file and look(fd, base) is not None else file
     if raw is None or status is None:
         found.problems.append((f"mailbox/{path}", "it is no regular file"))
         return
-    of_day = len(path.parts) == 3 and _DAY.fullmatch(path.parts[1]) is not None
+    day = folder.removeprefix("archive/")
     try:
         parsed = parse(raw, name, max_bytes=max(len(raw), 1))
     except MessageError as error:
         found.problems.append((f"mailbox/{path}", error.problem))
         return
     written_at = to_text(max(status.st_mtime, 0.0))
-    found.came.append(Came(str(path), path.parts[1] if of_day else "", name, written_at, parsed))
+    found.keep(path, raw)
+    found.came.append(Came(path, day if _DAY.fullmatch(day) else "", name, written_at, parsed))
 
 
-def _rejected(ws: Workspace, path: PurePosixPath, found: Sources) -> None:
-    raw = raw_of(ws, f"{path}{REASON}")
+def _rejected(fd: int, folder: str, name: str, found: Sources) -> None:
+    path = f"{folder}/{name}"
+    with world_errors(f"read mailbox/{path}{REASON}"):
+        raw = _bytes(fd, f"{name}{REASON}")
     try:
         reason = json.loads(raw or b"")
         wanted = ("name", "rejected_at", "message", "rule", "problem")
-        if not all(isinstance(reason[name], str) for name in wanted):
+        if not all(isinstance(reason[key], str) for key in wanted):
             raise TypeError
     except (ValueError, KeyError, TypeError):
         found.problems.append((f"mailbox/{path}", f"its {REASON} is missing or cannot be read"))
         return
-    found.refusals.append(Refusal(str(path), reason))
+    found.refusals.append(Refusal(path, reason))
 
 
-def _sent(ws: Workspace, path: PurePosixPath, found: Sources) -> None:
-    raw = raw_of(ws, str(path))
+def _sent(fd: int, folder: str, name: str, found: Sources) -> None:
+    path = f"{folder}/{name}"
+    with world_errors(f"read mailbox/{path}"):
+        raw = _bytes(fd, name)
     if raw is None:
         found.problems.append((f"mailbox/{path}", "it is no regular file"))
         return
     try:
-        parsed = parse(raw, path.name)
+        parsed = parse(raw, name)
     except MessageError as error:
         found.problems.append((f"mailbox/{path}", error.problem))
         return
     message = parsed.message
     beginning = f"{message.message_id}.{message.type}."
-    if message.message_id is None or not path.name.startswith(beginning):
+    if message.message_id is None or not name.startswith(beginning):
         found.problems.append((f"mailbox/{path}", "mailboxd did not send it: its name does not begin with its id"))
         return
-    of = path.name.removeprefix(beginning).removesuffix(".md")
-    found.sent.append(Sent(str(path), of, parsed.sha256, len(raw), message))
+    of = name.removeprefix(beginning).removesuffix(".md")
+    found.keep(path, raw)
+    found.sent.append(Sent(path, of, parsed.sha256, len(raw), message))
 
 
 def _tasks(ws: Workspace, parts: tuple[str, ...], found: Sources) -> None:

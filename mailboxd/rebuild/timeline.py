@@ -16,6 +16,8 @@ from mailboxd.rebuild.outgoing import Outbox, made
 from mailboxd.rebuild.sources import Came, Refusal, Sent, Shown, Sources, natural
 
 ENDED = ("done", "failed", "cancelled", "blocked")
+_PERHAPS_NEVER_BEGUN = ("", "pending", "planning", "cancelled")
+"""What a task.md may say of a task that no attempt was made at: then no attempt is made up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ def _root(outbox: Outbox, shown: Shown) -> Iterator[Step]:
     replies = outbox.replies.get(local_id, [])
     yield Step(created, Create(shown, written.status in ENDED and not replies), local_id)
     task = ("", local_id)
-    begun = written.status not in ("", "pending", "planning") or any(node.dispatched_at for node in written.dag)
+    begun = written.status not in _PERHAPS_NEVER_BEGUN or any(node.dispatched_at for node in written.dag)
     given = outbox.given.get(local_id, [])
     if begun and not given:
         yield Step(created, Begin(task), local_id)

@@ -20,6 +20,7 @@ REPLAYED = (
     "approvals", "messages",
 )  # fmt: skip
 """The tables that the events add up to."""
+_OF_THE_PROJECTION = ("tasks_by_parent", "dependencies_by_needs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) 
     """The tables made again, in memory, from the events alone. Raises WorldError for an event that means nothing."""
     fresh, last = connect(None), 0
     migrate(fresh, "")
+    _drop_what_only_queries_need(fresh)
     try:
         with transaction(fresh):
             for recorded in stepwise(read(db), "tables", total, progress):
@@ -103,6 +105,13 @@ def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) 
         fresh.close()
         raise WorldError(f"events: number {last + 1} cannot be replayed: {type(error).__name__}: {error}") from error
     return fresh
+
+
+def _drop_what_only_queries_need(db: sqlite3.Connection) -> None:
+    """Of the indexes only those that forbid something, or by which the projection finds rows."""
+    for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql NOT NULL").fetchall():
+        if name not in _OF_THE_PROJECTION and not sql.startswith("CREATE UNIQUE"):
+            db.execute(f"DROP INDEX {name}")
 
 
 def differences(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> list[str]:

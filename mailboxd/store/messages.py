@@ -121,15 +121,6 @@ class MessageQueries(Connected):
         )
         return [Filed(*row) for row in rows]
 
-    def message_after(self, seq: int) -> str:
-        """The id of the message that came in with the events after that number."""
-        row = self.db.execute(
-            "SELECT json_extract(data, '$.message.id') FROM events WHERE seq > ? AND kind IN"
-            " ('message.received', 'message.rejected') ORDER BY seq DESC LIMIT 1",
-            (seq,),
-        ).fetchone()
-        return str(row[0])
-
     def awaits_filing(self, name: str, stamp: Mapping[str, Any]) -> bool:
         """Whether this very file has been judged and only has not been moved out of the inbox yet."""
         rows = self.db.execute("SELECT stamp FROM messages WHERE path IS NULL AND name = ?", (name,))

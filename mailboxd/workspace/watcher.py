@@ -1,8 +1,9 @@
 """Hears that something happened below mailbox/ and tasks/, and says "look": never what, because events get lost.
 
-mailbox/ is watched as a whole, the archive with the inbox: a file that leaves a watched tree holds up all later
-events by half a second, one that is renamed within it does not. Which of the events matter is decided by their path.
-That we hear anything at all is never assumed: now and then a hidden file of our own must be heard.
+Of mailbox/ itself only the replacing of the inbox is heard, and of the inbox only what comes: what leaves it is our
+own work. To watchdog each such event costs more than the move itself, and it holds up all later ones by half a second
+to see where the file went. Which of the events matter is decided by their path. That we hear anything at all is never
+assumed: now and then a hidden file of our own must be heard.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from watchdog.events import (
     DirCreatedEvent,
@@ -28,7 +30,8 @@ from watchdog.events import (
     FileSystemEventHandler,
     FileSystemMovedEvent,
 )
-from watchdog.observers.inotify import InotifyObserver
+from watchdog.observers.inotify import InotifyEmitter, InotifyObserver
+from watchdog.observers.inotify_c import InotifyConstants
 
 from mailboxd.workspace.files import directory, hidden_name
 from mailboxd.workspace.layout import Workspace
@@ -56,6 +59,15 @@ _EVENTS: list[type[FileSystemEvent]] = [
     DirDeletedEvent,
 ]
 
+_ARRIVALS: list[type[FileSystemEvent]] = [
+    FileCreatedEvent,
+    FileClosedEvent,
+    FileDeletedEvent,  # of the probe
+    DirCreatedEvent,
+    DirDeletedEvent,
+]
+"""What is heard of the inbox: without moves, so that it does not matter where a file came from."""
+
 _LIMITS = {
     errno.ENOSPC: "too many watches: raise them with `sysctl fs.inotify.max_user_watches=524288`",
     errno.EMFILE: "too many inotify instances or open files: `sysctl fs.inotify.max_user_instances=512`, `ulimit -n`",
@@ -77,7 +89,7 @@ class Watcher:
         self, ws: Workspace, poke: Callable[[], None], polls: str = "", mail: Callable[[], None] | None = None
     ) -> None:
         inbox = _Tree(ws.root, ws.mailbox, ws.inbox, lambda event: _concerns_inbox(event, ws.inbox))
-        tasks = _Tree(ws.root, ws.tasks, ws.tasks, lambda event: _concerns_tasks(event, ws.tasks))
+        tasks = _Tree(ws.root, ws.tasks, ws.tasks, lambda event: _concerns_tasks(event, ws.tasks), recursive=True)
         self._ears: tuple[_Ear, ...] = () if polls else (_Ear(inbox, mail or poke), _Ear(tasks, poke))
         self._polls = polls
 
@@ -119,12 +131,31 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """What one ear listens to: the tree below `top`, proven by a file in `probed`, both below the workspace `root`."""
+    """What one ear listens to, proven by a file in `probed`; both directories lie below the workspace `root`.
+
+    The whole tree below `top` when it is `recursive`; else what comes into `probed`, and what happens in `top` itself.
+    """
 
     root: Path
     top: Path
     probed: Path
     concerns: Callable[[FileSystemEvent], bool]
+    recursive: bool = False
+
+
+class _Emitter(InotifyEmitter):
+    """Asks the kernel for IN_MOVED_FROM only where somebody wants to hear of moves; watchdog's asks always."""
+
+    def get_event_mask_from_filter(self) -> Any:
+        mask = super().get_event_mask_from_filter()
+        wanted: Iterable[type[FileSystemEvent]] = self._event_filter or ()
+        return mask if FileMovedEvent in wanted else type(mask)(mask & ~InotifyConstants.IN_MOVED_FROM)
+
+
+class _Observer(InotifyObserver):
+    def __init__(self) -> None:
+        super().__init__()
+        self._emitter_class = _Emitter
 
 
 class _Ear(FileSystemEventHandler):
@@ -166,12 +197,14 @@ class _Ear(FileSystemEventHandler):
         self._disturbed = False
         self._listens_to = self._identity()
         try:
-            self._observer = InotifyObserver()
-            self._observer.schedule(self, str(self._tree.top), recursive=True, event_filter=_EVENTS)
+            self._observer = _Observer()
+            self._observer.schedule(self, str(self._tree.top), recursive=self._tree.recursive, event_filter=_EVENTS)
+            if not self._tree.recursive:
+                self._observer.schedule(self, str(self._tree.probed), event_filter=_ARRIVALS)
             self._observer.start()
         except OSError as error:
             self.disarm()
-            self._deaf = f"{self._tree.top} is not watched: {_LIMITS.get(error.errno or 0, error.strerror)}"
+            self._deaf = f"{self._tree.probed} is not watched: {_LIMITS.get(error.errno or 0, error.strerror)}"
         else:
             self._probe(now)
         self._known = self._known or self._listens_to

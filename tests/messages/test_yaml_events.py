@@ -7,11 +7,12 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
@@ -206,3 +207,54 @@ def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
         assert error.rule  # noqa: PT017 - both outcomes are right
     else:
         assert isinstance(loaded.value, str | list | dict)
+
+
+_KEYS = st.sampled_from(["id", "from", "a_b-c", "null", "y", "~", "Id", "-", "a b", "<<", "'a'", '"a"', "1"])
+_WORDS = st.text(alphabet=st.sampled_from("aZ019._/+-: \t#,\"'\\[]{}&*!|>%@~?=()"), max_size=12)
+_VALUES = st.one_of(
+    _WORDS,
+    _WORDS.map(lambda text: f'"{text}"'),
+    st.sampled_from(["null", "~", "", "Null", "no", "1e3", "2026-11-21T00:00:00Z", '"null"', "12:30:45", "a: b"]),
+)
+_ROWS = st.tuples(_KEYS, st.sampled_from([": ", ":", ":  ", " : ", ":\t"]), _VALUES, st.sampled_from(["\n", "\r\n"]))
+_ALMOST_SIMPLE = st.lists(_ROWS.map("".join), max_size=5).map("".join)
+
+
+@pytest.mark.usefixtures("parser")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_ALMOST_SIMPLE, st.booleans(), st.integers(1, 9))
+def test_what_is_read_without_a_parser_is_what_the_parser_reads(text: str, cut: bool, first_line: int) -> None:
+    text = text.rstrip("\n") if cut else text
+    simple = yaml_events._simple(text.replace("\r\n", "\n"), first_line)
+    if simple is not None:
+        assert simple == parsed(text, first_line)
+
+
+def parsed(text: str, first_line: int = 1) -> yaml_events.Loaded:
+    """What the parser reads: a comment makes no text simple, and no other one of it."""
+    loaded = load(f"{text.removesuffix(chr(10))}\n#", path="a.md", first_line=first_line)
+    assert yaml_events._simple(f"{text}\n#", first_line) is None
+    return loaded
+
+
+@pytest.mark.usefixtures("parser")
+def test_the_headers_of_every_day_are_read_without_a_parser() -> None:
+    text = 'type: reply\ntask_id: q3.r\nfrom: beta\ncompleted_at: "2026-11-21T00:00:00.000Z"\nattempt: "2"\nx: a b\n'
+
+    assert yaml_events._simple(text, 2) == parsed(text, 2)
+    assert yaml_events._simple(text.rstrip(), 2) is not None
+    for other in ("a: b\na: c\n", "a: null\n", "a:\n", "a: b \n", "a: b\n\nc: d\n", "a: [b]\n", "a: b\n" * 65, "", "a"):
+        assert yaml_events._simple(other, 1) is None
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(st.one_of(_ALMOST_SIMPLE, st.text(alphabet=st.sampled_from("ab: \n-?[]{},'\"#|>"), max_size=40)))
+def test_what_the_c_parser_accepts_the_python_parser_reads_as_the_same(text: str) -> None:
+    """Which of them a machine has makes no difference to what a message says."""
+    read = []
+    for loader in (yaml.CBaseLoader, yaml.BaseLoader):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(yaml_events, "_LOADER", loader)
+            with suppress(MessageError):
+                read.append(parsed(text))
+    assert len(read) < 2 or read[0] == read[1]

@@ -9,6 +9,7 @@ import pytest
 
 from mailboxd.rebuild import making
 from mailboxd.workspace.layout import Workspace
+from tests.e2e.support import message, task
 from tests.rebuild.compare import differences, read
 from tests.rebuild.mailroom import SETTINGS, Mailroom
 
@@ -48,6 +49,25 @@ def test_twice_the_same(tmp_path: Path, seed: int) -> None:
     shutil.copytree(room.ws.root, tmp_path / "copy", copy_function=shutil.copy2)
     three = making.make(Workspace(tmp_path / "copy"), SETTINGS, NOW, tmp_path / "three.db")
     assert three.fingerprint == one.fingerprint
+
+
+def test_no_attempt_is_made_up_for_work_that_was_cancelled_before_anybody_began_it(tmp_path: Path) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    for number in range(9):  # more than may run at once
+        room.put(task(f"t{number}").encode())
+    room.look()
+    room.clock.advance(1.0)
+    room.put(message("cancel", "t8", "No longer needed.").encode())
+    room.look()
+    room.settle()
+    room.close()
+
+    account = making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    rebuilt = read(tmp_path / "one.db")
+    assert account.differences == []
+    assert rebuilt["tasks"]["t8",]["phase"] == "cancelled"
+    for database in (read(room.ws.database), rebuilt):
+        assert "t8" not in {name for name, _ in database["attempts"]}
 
 
 def test_what_was_sent_counts_as_sent_where_no_task_md_shows_it(tmp_path: Path) -> None:

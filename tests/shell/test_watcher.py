@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from watchdog.events import FileSystemEvent
 from watchdog.utils import BaseThread
 
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.mail import archive, deliver, reject
 from mailboxd.workspace.taskfiles import TaskFiles
-from mailboxd.workspace.watcher import Watcher
+from mailboxd.workspace.watcher import PROBE_NAME, Watcher, _Ear
 
 PATIENCE = 10.0
 """Seconds until a test gives up on an event; it comes within a millisecond."""
@@ -139,6 +140,27 @@ def test_files_that_were_just_archived_do_not_delay_the_next_arrival(ears: Ears)
     archive(ears.ws, "x.md", None, b"text", "2026-11-21", lambda path: False)
 
     assert ears.hear(lambda: (ears.ws.inbox / "y.md").touch())
+
+
+def test_moving_a_file_out_of_the_inbox_costs_the_watcher_nothing(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that hear of what we do ourselves hold up the intake: each move took them longer than it takes us."""
+    for name in ("x.md", "y.md"):
+        (ears.ws.inbox / name).write_bytes(b"text")
+    assert ears.proven()
+    seen: list[str] = []
+    dispatch = _Ear.dispatch
+
+    def count(ear: _Ear, event: FileSystemEvent) -> None:
+        if PROBE_NAME not in str(event.src_path):
+            seen.append(f"{event.event_type} {event.src_path!s}")
+        dispatch(ear, event)
+
+    monkeypatch.setattr(_Ear, "dispatch", count)
+    archive(ears.ws, "x.md", None, b"text", "2026-11-21", lambda path: False)
+    archive(ears.ws, "y.md", None, b"text", "2026-11-21", lambda path: False)
+
+    assert ears.proven()
+    assert seen == []
 
 
 def test_an_edit_of_a_task_is_heard_and_our_rendering_is_not(ears: Ears) -> None:
