@@ -7,6 +7,8 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,31 @@ def test_without_descriptors_it_waits_says_so_and_goes_on(found: Found) -> None:
     eventually(lambda: grade(alpha)[0] == "green", 20, alpha.last_words)
     assert "Traceback" not in alpha.last_words()
     assert len(company.executions()) == 2
+    company.at_rest()
+
+
+@pytest.mark.parametrize("most", [5, 10, 15, 20, 22, 24])
+def test_started_with_next_to_no_descriptors_it_says_so_and_nothing_is_lost(found: Found, most: int) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.drop("1.md", task("one"))
+    shell = ["sh", "-c", f'ulimit -Sn {most} && exec "$@"', "-"]
+    with subprocess.Popen(
+        [*shell, *MAILBOXD, "run", "--until-idle"],
+        cwd=alpha.root, env=environment(), stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        while "Too many open files" not in first:
+            first = process.stderr.readline()
+        if "no call is begun" in first or not alpha.unread():
+            process.kill()  # it waits for descriptors
+        said = first + process.stderr.read()
+    assert "Traceback" not in said
+    assert process.returncode in (TRY_AGAIN, -signal.SIGKILL), said
+    alpha.run()
+    assert alpha.phase("one") == "completed"
+    assert len(company.executions()) == 1
     company.at_rest()
 
 
@@ -132,6 +159,34 @@ def test_a_daemon_that_was_stopped_takes_what_ended_meanwhile(found: Found) -> N
         alpha.until(name)
     eventually(lambda: grade(alpha)[0] == "green")
     assert len(company.executions()) == 4
+    company.at_rest()
+
+
+def test_twenty_seconds_of_standing_still_make_nothing_late_that_ended_in_time(found: Found) -> None:
+    """Both clocks go on meanwhile: a deadline and a lease pass, a turn ends before, and a peer never says a word."""
+    plan = {"x": {"agent": "beta", "description": "X"}}
+    company = found(
+        {"alpha": {"default": {"delay": 1, "reply": "In time."}}, "beta": {"mailbox": "true"}}, reply_within_seconds=8
+    )
+    alpha = company["alpha"]
+    process = alpha.start()
+    alpha.drop("1.md", task("job", plan=plan))
+    eventually(lambda: [row for row in alpha.attempts("job.x") if row["waiting_for"] == "reply"])
+    soon = datetime.now(UTC) + timedelta(seconds=12)
+    alpha.drop("2.md", task("short", deadline=f"{soon:%Y-%m-%dT%H:%M:%SZ}"))
+    eventually(lambda: company.executions(local_id="short"))
+    process.send_signal(signal.SIGSTOP)
+    end = time.monotonic() + 20
+    eventually(lambda: [entry for entry in company.entries() if entry["event"] == "end"], 10)
+    assert datetime.now(UTC) < soon
+    eventually(lambda: time.monotonic() > end, 25)
+    process.send_signal(signal.SIGCONT)
+    assert alpha.until("short")["result"] == "In time."
+    alpha.until("job.x", "circuit_open")
+    assert len(alpha.sent("task")) == 1
+    assert len(company.executions()) == 1
+    assert not alpha.events("alarm")
+    eventually(lambda: grade(alpha)[0] == "green", 20, lambda: grade(alpha)[1])
     company.at_rest()
 
 
