@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import MAILBOXD, Agent, environment, eventually, task
+from tests.e2e.support import MAILBOXD, Agent, environment, eventually, reply, task
 
 pytestmark = pytest.mark.slow
 
@@ -248,14 +248,47 @@ def test_an_overflow_of_the_kernels_queue_loses_no_message(found: Found) -> None
     process.send_signal(signal.SIGCONT)
     eventually(lambda: not os.listdir(alpha.inbox), 100, alpha.last_words)
     alpha.until("last")
-    peak = _peak(process.pid)
+    peak = _memory(process.pid, "VmHWM")
     assert peak < 300 << 20
     assert sum(1 for _ in (alpha.root / "mailbox" / "archive").rglob("*.md")) == count + 1
     assert len(company.executions()) == 2
     company.at_rest()
 
 
-def _peak(pid: int) -> int:
-    """The most memory that a process has had, in bytes."""
+def test_what_it_holds_does_not_grow_with_what_it_has_done(found: Found) -> None:
+    """Descriptors, threads, children, memory and the log of the database: after a while as much as at the beginning."""
+    company = found({"alpha": WORK}, limits={"turns": 4, "turns_per_agent": 4})
+    alpha = company["alpha"]
+    process = alpha.start()
+
+    def work(name: str, turns: int, letters: int) -> dict[str, int]:
+        for number in range(letters):
+            alpha.drop(f"{name}{number}.md", reply("nobody", f"{name}{number}", "beta"))
+        for number in range(turns):
+            alpha.drop(f"{name}-t{number}.md", task(f"{name}{number}"))
+        eventually(lambda: len([p for p in alpha.phases().values() if p == "completed"]) % turns == 0, 60)
+        eventually(lambda: alpha.phase(f"{name}{turns - 1}") == "completed", 60)
+        eventually(lambda: alpha.has_nothing_to_do() and not alpha.unread(), 60)
+        proc = Path(f"/proc/{process.pid}")
+        return {
+            "descriptors": len(os.listdir(proc / "fd")),
+            "threads": len(os.listdir(proc / "task")),
+            "children": len((proc / "task" / str(process.pid) / "children").read_text().split()),
+            "memory": _memory(process.pid, "VmRSS"),
+            "wal": (alpha.root / ".mailboxd" / "mailboxd.db-wal").stat().st_size,
+        }
+
+    work("warm", 20, 1500)
+    before = work("first", 20, 1500)
+    after = work("second", 40, 3000)
+    assert after["memory"] - before["memory"] < 8 << 20, (before, after)
+    assert after["wal"] < 64 << 20
+    assert {**after, "memory": 0, "wal": 0} == {**before, "memory": 0, "wal": 0}
+    assert not list((alpha.root / ".mailboxd" / "turns").iterdir())
+    company.at_rest()
+
+
+def _memory(pid: int, name: str) -> int:
+    """A line of the process's status, in bytes: `VmHWM` is the most memory that it has had."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
