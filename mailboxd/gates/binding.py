@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mailboxd.core.actions import Action, ActionKind
 from mailboxd.gates.place import Place
@@ -25,19 +25,19 @@ def content_sha256(action: Action, place: Place) -> str:
     if action.kind is ActionKind.FILE:
         return sha256(place.kept("payload") or b"")
     if action.kind is ActionKind.COMMAND:
-        lines = [f"{name} {found}" for name, found in named_files(action, str(place.root))]
+        lines = [f"{name} {found}" for name, found in named_files(action.argv, action.cwd, str(place.root))]
         return sha256("\n".join(lines).encode()) if lines else ""
     return ""
 
 
-def named_files(action: Action, root: str) -> Iterator[tuple[str, str]]:
+def named_files(argv: Sequence[str], cwd: str, root: str) -> Iterator[tuple[str, str]]:
     """The files of the workspace that words of a command name, each with its sha256: agents can write there.
 
     Links are followed: it is what the command would do. A file of more than 4 MiB is known by its size and time.
     """
-    base = os.path.normpath(os.path.join(root, action.cwd))  # noqa: PTH118 - words of others: text, until it is opened
+    base = os.path.normpath(os.path.join(root, cwd))  # noqa: PTH118 - words of others: text, until it is opened
     seen = set()
-    for word in action.argv:
+    for word in argv:
         for text in (word, word.partition("=")[2], word.partition("@")[2]):
             path = os.path.normpath(os.path.join(base, text))  # noqa: PTH118
             below = path.startswith(f"{root}/") and not path.startswith(f"{root}/{STATE}/")
