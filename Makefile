@@ -52,7 +52,7 @@ soak: $(INSTALLED) ## Play more simulated histories (SEEDS=2000)
 
 # each reader of foreign text in turn; what was learnt stays in .fuzz/, and the next run goes on there
 FUZZED ?= message signature taskfile plan checks actions answer outcome openclaw config
-fuzz: $(INSTALLED) ## Fuzz every reader of foreign text, guided by coverage (SECONDS=60 FUZZED="plan")
+fuzz: $(INSTALLED) ## Fuzz every reader of foreign text, SECONDS (60) for each (SECONDS=600 FUZZED="plan config")
 	@for target in $(FUZZED); do $(BIN)/python -m tests.fuzz.run $$target $(or $(SECONDS),60) || exit 1; done
 
 # the peers that it is compared with live in an environment of their own, which is made once

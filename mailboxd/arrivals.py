@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mailboxd.core.events import Event, Kind
+from mailboxd.core.times import to_text
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, WorldError
 from mailboxd.intake import Intake
@@ -40,6 +41,10 @@ class Arrivals:
     timetable: Timetable = field(default_factory=Timetable)
     require_places: Callable[[], None] = lambda: None
     """Raises WorldError while judged mail could not be moved out of the inbox."""
+    is_catching_up: bool = False
+    """What lay here when the daemon started is not judged yet: among it may be what takes back the work that waits."""
+    _read_until: float = 0.0
+    _is_behind: bool = True
 
     def listen(self, watcher: Watcher, mono: float) -> bool:
         """Prove that the watcher hears, and record it where another directory is now the inbox; inside a batch.
@@ -51,8 +56,14 @@ class Arrivals:
             self.engine.record(Event(Kind.INBOX_REARMED, None, {"at": self.engine.now, "path": "mailbox/inbox"}))
         return missed
 
-    def take(self, now: float) -> Taken:
-        """Judge what is ready; inside a batch. `now` is seconds since 1970. Raises WorldError."""
+    def take(self, now: float, *, can_file: bool) -> Taken:
+        """Judge what is ready; inside a batch. `now` is seconds since 1970. Raises WorldError.
+
+        Nothing is judged while it cannot be filed: then the inbox is left as it is.
+        """
+        self._is_behind = True
+        if not can_file:
+            return Taken([], more=False)
         self.require_places()
         scan = self.inbox.scan(now, AT_ONCE)
         moments = [scan.look_again]
@@ -61,7 +72,15 @@ class Arrivals:
         for refusal in scan.refused:
             if self._is_new(file := _file(refusal)):
                 self.intake.reject(file, refusal.error)
+        self._read_until, self._is_behind = scan.read_until, scan.truncated
+        self.is_catching_up = scan.truncated and not scan.read_until
         return Taken([moment for moment in moments if moment is not None], scan.truncated)
+
+    def heard_until(self) -> str | None:
+        """All that came before that moment has been judged: ours, as text. None: all there is has been."""
+        if not self._is_behind:
+            return None
+        return to_text(self._read_until) if self._read_until else ""
 
     def _is_new(self, file: File) -> bool:
         """Not judged already and only not moved yet, because a crash or an obstacle came between."""

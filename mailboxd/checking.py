@@ -32,6 +32,7 @@ from mailboxd.core.terms import CheckVerdict, Phase
 from mailboxd.core.text import first_line
 from mailboxd.core.types import Check, Task
 from mailboxd.engine import Engine
+from mailboxd.gates.binding import named_files
 from mailboxd.store.store import Order
 from mailboxd.workspace.files import directory, open_regular, read_up_to
 from mailboxd.workspace.layout import Workspace
@@ -44,6 +45,8 @@ _LARGEST = 4 << 20
 
 Said = tuple[CheckVerdict, str, str]
 """Verdict, one line, report."""
+Files = dict[str, str]
+"""Files of the workspace that a command names, each with its sha256."""
 _PASSED, _FAILED, _IMPOSSIBLE = CheckVerdict.PASSED, CheckVerdict.FAILED, CheckVerdict.IMPOSSIBLE
 
 
@@ -56,7 +59,7 @@ class Checking:
     ws: Workspace
     environ: Mapping[str, str]
     reports: list[Callable[[], None]]
-    _running: dict[str, tuple[Order, RunCheck]] = field(default_factory=dict)
+    _running: dict[str, tuple[Order, RunCheck, Files]] = field(default_factory=dict)
 
     def owns(self, call: Call) -> bool:
         return call.id in self._running
@@ -69,8 +72,9 @@ class Checking:
             return True
         now = self.engine.clock.monotonic()
         call = NewCall(order.id, "", f"check:{order.id}", self._timeout(effect.check), order.task, wipe=True)
+        files = self._named(effect.check)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
-            self._running[order.id] = (order, effect)
+            self._running[order.id] = (order, effect, {})  # how it ended is lost: it is begun anew
             return True
         if not effect.check.file and not self.calls.has_room(now):
             return False
@@ -80,20 +84,25 @@ class Checking:
         except NotStarted as missing:
             said = (_IMPOSSIBLE, str(missing), str(missing))
         if said is None:
-            self._running[order.id] = (order, effect)
+            self._running[order.id] = (order, effect, files)
         else:
             self.reports.append(partial(self._hear, order, effect, said))
         return True
 
     def ended(self, call: Call, exit_: Exit) -> None:
         """Record what a check said; inside a batch."""
-        order, effect = self._running.pop(call.id)
+        order, effect, files = self._running.pop(call.id)
         if exit_.rc is None and not call.stopped:
             return  # adopted: how it ended is lost, so it is begun anew
         said = _judged(exit_, call.stopped) if effect.check.command else _fits(exit_, call.stopped)
+        said = _bound(said, files, self._named(effect.check))
         self._hear(order, effect, said)
 
     # -------------------------------------------------------------- inside
+
+    def _named(self, check: Check) -> Files:
+        """What lies there now: whoever can write it decides what the check says, so it is on record."""
+        return dict(named_files(check.command, check.cwd, str(self.ws.root)))
 
     def _is_wanted(self, task: Task, effect: RunCheck) -> bool:
         attempt = self.engine.store.attempt(task.id, task.attempt)
@@ -192,6 +201,16 @@ def _judged(exit_: Exit, stopped: str) -> Said:
     how = stopped or (f"killed by signal {-exit_.rc}" if exit_.rc and exit_.rc < 0 else f"exit status {exit_.rc}")
     last = next((line for line in map(first_line, reversed(text.splitlines())) if line), "")
     return _FAILED, f"{how}: {last}" if last else how, text
+
+
+def _bound(said: Said, before: Files, now: Files) -> Said:
+    """With the files that the command named, and which of them are other ones now than when it was begun."""
+    verdict, summary, report = said
+    changed = [name for name, sha in before.items() if now.get(name) != sha]
+    lines = [f"file of the workspace: {name}, sha256 {sha}" for name, sha in before.items()]
+    lines += [f"changed while the check ran: {name}, sha256 {now.get(name, 'none, it is gone')}" for name in changed]
+    meanwhile = f" (changed while it ran: {first_line(', '.join(changed), 200)})" if changed else ""
+    return verdict, summary + meanwhile, "\n".join([*lines, report])
 
 
 def _fits(exit_: Exit, stopped: str) -> Said:

@@ -33,6 +33,7 @@ from mailboxd.workspace.watcher import Watcher
 _ANXIOUS = 5.0
 """Seconds between two looks while something is wrong."""
 _SOONEST = 0.02
+_OVERSLEPT = 1.0
 _TIDY = 60.0
 """Seconds between two removals of what calls have left behind."""
 _CAN_WAIT = frozenset({Where.RENDERING, Where.PUTTING_AWAY, Where.NOTING, Where.TIDYING})
@@ -151,8 +152,8 @@ class Daemon:
             self._try(Where.COLLECTING, self._take_ended)
             if look and not self._stopping:
                 more = self._take_files()
-            self.engine.tick()
-            if not self._stopping:
+            self.engine.tick(self.arrivals.heard_until())
+            if not self._stopping and not self.arrivals.is_catching_up:
                 self.engine.schedule()
                 more = (not self.reserve.why and self.relay.starting.mark() > 0) or more
         self.calls.sweep()
@@ -197,11 +198,9 @@ class Daemon:
         self.reserve.refill()
         self.health.say(Where.DESCRIPTORS, self.reserve.why, Grade.AMBER)
         looks.rest_until(mono + (self.pace.rescan if self.health.is_green else min(self.pace.rescan, _ANXIOUS)))
-        moments: list[float] = []
         try:
-            if not self.health.is_troubled(Where.FILING):  # else judge no more: the inbox is left as it is
-                taken = self.arrivals.take(now)
-                moments, looks.mail = taken.moments, taken.more
+            taken = self.arrivals.take(now, can_file=not self.health.is_troubled(Where.FILING))
+            looks.mail = taken.more
             seen = self.taskmd.look(now) if looks.tasks else Look()
             # a file that waits is looked at each time, or the moment at which it is ready would be forgotten
             looks.tasks = seen.truncated or seen.look_again is not None
@@ -211,7 +210,7 @@ class Daemon:
             self._trouble(Where.LOOKING, error)
             return False
         self._well(Where.LOOKING)
-        due = moments if seen.look_again is None else [*moments, seen.look_again]
+        due = taken.moments if seen.look_again is None else [*taken.moments, seen.look_again]
         if due:
             looks.wait_until = mono + max(min(due) - now, _SOONEST)
         looks.mail = looks.mail or seen.truncated
@@ -264,6 +263,7 @@ class Daemon:
 
     def _sleep(self, seconds: float) -> None:
         self.health.beat()
+        self._looks.awake_by = self.engine.clock.monotonic() + seconds + _OVERSLEPT
         for key, _ in self.calls.selector.select(seconds):
             if key.data is self.wake:
                 self._looks.heard(self.wake.drain())

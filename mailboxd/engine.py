@@ -176,15 +176,15 @@ class Engine:
     def look_again(self) -> None:
         """Ask of every weak spec whether it still is: what the configuration says of its checks may have changed."""
         for task_id in self.store.drafts():
-            self.hear(task_id, TimePassed())
+            self.hear(task_id, TimePassed(""))
 
-    def tick(self) -> None:
-        """Everything whose moment has come."""
+    def tick(self, read_until: str | None = None) -> None:
+        """Everything whose moment has come. `read_until`: mail that came later may lie unread; None: none does."""
         for broken in self.store.broken():
             if (event := breaker.pause_over(broken, self.now)) is not None:
                 self.record(event)
         for task_id in self.store.due(self.now):
-            self.hear(task_id, TimePassed())
+            self.hear(task_id, TimePassed(read_until))
         for task_id, approval_id in self.store.expired_approvals(self.now):
             self.hear(task_id, ApprovalExpired(approval_id))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -18,6 +19,25 @@ from mailboxd.errors import ConfigError, WorldError
 
 HOST = "127.0.0.1"
 BACKLOG = 64
+_FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE = 60.0
+"""Seconds between two words about the same want."""
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(slots=True)
+class _Crowded:
+    """Says that no more connections can be taken, once in a while: the loop tries, and fails, many times a second."""
+
+    said_at: float = float("-inf")
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in _FULL:
+            loop.default_exception_handler(context)
+        elif loop.time() - self.said_at >= _PAUSE:
+            self.said_at = loop.time()
+            _log.warning("no further connection can be taken, callers wait: %s (`ulimit -n`)", error.strerror)
 
 
 @dataclass(slots=True)
@@ -76,6 +96,7 @@ def serve(
 
 
 async def _run(serving: uvicorn.Server, listening: socket.socket, *, until_eof: bool) -> None:
+    asyncio.get_running_loop().set_exception_handler(_Crowded())
     if until_eof:
         asyncio.get_running_loop().add_reader(0, partial(_at_eof, serving))
     await serving.serve(sockets=[listening])

@@ -60,6 +60,12 @@ class Health:
         return f"TROUBLE {worst[0].where}: {worst[0].why}" if worst else self._line
 
     @property
+    def unread(self) -> str:
+        """Why mail is left in the inbox; empty if none has to be."""
+        found = (self._troubles.get(where) for where in (Where.LOOKING, Where.FILING))
+        return next((trouble.why for trouble in found if trouble is not None), "")
+
+    @property
     def is_green(self) -> bool:
         return not self._troubles
 

@@ -18,7 +18,7 @@ from mailboxd.agents.inside import inside_agent
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
 from mailboxd.daemon import Daemon
-from mailboxd.errors import BusyError, ConfigError, NoRoomError, StoreError
+from mailboxd.errors import BusyError, ConfigError, NoRoomError, StoreError, WorldError
 from mailboxd.health import Halt, Where
 from mailboxd.pulse import Health
 from mailboxd.sdnotify import Notifier
@@ -100,6 +100,8 @@ class _Serving:
             try:
                 with worlds_errors(daemon.engine.store.db):
                     daemon.run(until_idle=until_idle)
+                if until_idle and not self.stops and (why := self.health.unread):
+                    raise WorldError(why)  # to be idle because the mail cannot be read is no success
             finally:
                 self.daemon = None
 

@@ -33,6 +33,8 @@ class Looks:
     tasks_at: float = 0.0
     wait_until: float | None = None
     """When a file that waits may be ready."""
+    awake_by: float = float("inf")
+    """Who wakes later than that was stopped: much may have come meanwhile, and it counts before the clock does."""
 
     @property
     def next(self) -> float:
@@ -42,7 +44,7 @@ class Looks:
 
     def is_due(self, mono: float) -> bool:
         """Whether this round looks."""
-        if mono >= self.next:
+        if mono >= self.next or mono > self.awake_by:
             self.everywhere()
         return self.mail
 

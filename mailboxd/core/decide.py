@@ -80,7 +80,7 @@ def decide(
         case Reply():
             replied(draft, heard)
         case TimePassed():
-            time_passed(draft)
+            time_passed(draft, heard)
         case ImportedDone() | ImportedFailed() | ImportedDispatched():
             imported(draft, heard)
         case Checkpoint() | FileMade() | ReviewGiven() | OpenCircuit():

@@ -171,6 +171,9 @@ class Unblock:
 class TimePassed:
     """The moment in `task.due` has come."""
 
+    read_until: str | None = None
+    """What came by mail before that moment has been heard; None: everything."""
+
 
 @dataclass(frozen=True, slots=True)
 class Edited:

@@ -10,23 +10,25 @@ from mailboxd.core.draft import Draft
 from mailboxd.core.effects import Send
 from mailboxd.core.events import Kind
 from mailboxd.core.failure import outcome_unknown
+from mailboxd.core.inputs import TimePassed
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
 from mailboxd.core.settle import announce_end, take_back
 from mailboxd.core.terms import AttemptStatus, Phase, Waiting
 from mailboxd.core.times import plus
 
 
-def time_passed(draft: Draft) -> None:
-    """Whatever of the task is due at this moment."""
+def time_passed(draft: Draft, passed: TimePassed) -> None:
+    """Whatever of the task is due at this moment. What mail can prevent waits until the mail is read."""
     task, now = draft.task, draft.ctx.now
+    heard = now if passed.read_until is None else min(now, passed.read_until)
     deadline = task.policy.deadline
-    if deadline is not None and deadline <= now and (task.phase, Trigger.DEADLINE_PASSED) in TRANSITIONS:
+    if deadline is not None and deadline <= heard and (task.phase, Trigger.DEADLINE_PASSED) in TRANSITIONS:
         _expired(draft, deadline)
         return
     if task.heartbeat is not None and task.heartbeat <= now and not task.phase.is_terminal:
         _heartbeat(draft)
     if task.due is not None and task.due <= now:
-        _due(draft)
+        _due(draft, heard)
 
 
 def _expired(draft: Draft, deadline: str) -> None:
@@ -36,12 +38,14 @@ def _expired(draft: Draft, deadline: str) -> None:
     announce_end(draft)
 
 
-def _due(draft: Draft) -> None:
+def _due(draft: Draft, heard: str) -> None:
     task, attempt = draft.task, draft.attempt
     waiting = attempt.waiting_for if attempt and attempt.status is AttemptStatus.RUNNING else Waiting.NOTHING
     if task.phase is Phase.CIRCUIT_OPEN:
         draft.move(Trigger.HOLD_OVER, f"nobody unblocked it in time; {task.error or task.reason}")
         announce_end(draft)
+    elif waiting is not Waiting.NOTHING and (task.due or "") > heard:
+        return  # the word that it waits for may lie in the inbox
     elif waiting is Waiting.REPLY:
         outcome_unknown(draft, f"{draft.live.executor} has not replied within {task.policy.reply_within} s")
     elif waiting is Waiting.ANSWER:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mailboxd.core.actions import Action, ActionKind
 from mailboxd.gates.place import Place
@@ -15,6 +15,8 @@ from mailboxd.workspace.layout import STATE
 
 _HASHED = 4 << 20
 """Bytes of a file that are read; the daemon waits for it."""
+_HASHED_IN_ALL = 64 << 20
+"""Bytes of all files of one command: it may name thousands."""
 
 
 def content_sha256(action: Action, place: Place) -> str:
@@ -25,40 +27,48 @@ def content_sha256(action: Action, place: Place) -> str:
     if action.kind is ActionKind.FILE:
         return sha256(place.kept("payload") or b"")
     if action.kind is ActionKind.COMMAND:
-        lines = [f"{name} {found}" for name, found in named_files(action, str(place.root))]
+        lines = [f"{name} {found}" for name, found in named_files(action.argv, action.cwd, str(place.root))]
         return sha256("\n".join(lines).encode()) if lines else ""
     return ""
 
 
-def named_files(action: Action, root: str) -> Iterator[tuple[str, str]]:
+def named_files(argv: Sequence[str], cwd: str, root: str) -> Iterator[tuple[str, str]]:
     """The files of the workspace that words of a command name, each with its sha256: agents can write there.
 
-    Links are followed: it is what the command would do. A file of more than 4 MiB is known by its size and time.
+    Links are followed: it is what the command would do. A file of more than 4 MiB is known by its size and time,
+    and so is what follows on 64 MiB.
     """
-    base = os.path.normpath(os.path.join(root, action.cwd))  # noqa: PTH118 - words of others: text, until it is opened
+    room = _HASHED_IN_ALL
+    base = os.path.normpath(os.path.join(root, cwd))  # noqa: PTH118 - words of others: text, until it is opened
     seen = set()
-    for word in action.argv:
+    for word in argv:
         for text in (word, word.partition("=")[2], word.partition("@")[2]):
             path = os.path.normpath(os.path.join(base, text))  # noqa: PTH118
             below = path.startswith(f"{root}/") and not path.startswith(f"{root}/{STATE}/")
-            if text and "\0" not in text and below and path not in seen and (found := _found(path)):
+            if not text or "\0" in text or not below or path in seen:
+                continue
+            found, size = _found(path, min(room, _HASHED))
+            if found:
+                room -= size
                 seen.add(path)
                 yield path[len(root) + 1 :], found
 
 
-def _found(path: str) -> str:
+def _found(path: str, most: int) -> tuple[str, int]:
+    """What a file is known by, and how many bytes were read for it. Of more than `most` bytes nothing is read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
-        return ""
+        return "", 0
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            return ""
-        if status.st_size > _HASHED:
-            return f"{status.st_size}:{status.st_mtime_ns}"
-        return hashlib.sha256(read_up_to(fd, _HASHED)).hexdigest()
+            return "", 0
+        if status.st_size > most:
+            return f"{status.st_size}:{status.st_mtime_ns}", 0
+        raw = read_up_to(fd, _HASHED)
+        return hashlib.sha256(raw).hexdigest(), len(raw)
     except OSError:
-        return ""
+        return "", 0
     finally:
         os.close(fd)

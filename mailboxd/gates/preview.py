@@ -80,7 +80,7 @@ def _command(action: Action, setting: Setting) -> list[str]:
         raise Impossible("it names no command")
     with standing(setting.root, action.cwd):
         where = action.cwd if action.cwd.startswith("/") else str(setting.root.joinpath(action.cwd))
-    found = named_files(action, str(setting.root))
+    found = named_files(action.argv, action.cwd, str(setting.root))
     files = [f"file of the workspace: {visible(name)}, sha256 {sha}" for name, sha in found]
     files = files or ["no file of the workspace is bound to your approval: it runs whatever lies there by then"]
     env = [f"environment: {', '.join(action.env)}"] if action.env else []

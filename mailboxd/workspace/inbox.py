@@ -72,6 +72,8 @@ class Scan:
     ignored: list[Left] = field(default_factory=list)
     truncated: bool = False
     """There may be more that is ready: scan again as soon as this is handled."""
+    read_until: float = 0.0
+    """What came before that moment (seconds since 1970) has been read, or left on purpose; 0: nothing is known yet."""
 
     @property
     def look_again(self) -> float | None:
@@ -83,6 +85,8 @@ class Scan:
 class _Known:
     ino: int
     first_seen: float
+    came_after: float
+    """The scan before it was first seen, where it was not there yet; 0: there was none."""
     stamp: Stamp | None = None
     unchanged_since: float = 0.0
     deferred: float | None = None
@@ -110,6 +114,7 @@ class Inbox:
         self._max_bytes = max_bytes
         self._known: dict[str, _Known] = {}
         self._ignored: dict[str, Left] = {}
+        self._looked_at = 0.0
 
     def scan(self, now: float, limit: int) -> Scan:
         """Lists the inbox and reads up to `limit` files that are ready, fewer if they are large.
@@ -119,8 +124,9 @@ class Inbox:
         """
         with world_errors(f"read the inbox {self._ws.inbox}"), directory(self._ws.root, "mailbox", "inbox") as fd:
             has_room = self._list(fd, now)
-            scan = Scan(ignored=list(self._ignored.values()))
+            scan = Scan(ignored=list(self._ignored.values()), read_until=now)
             self._take(fd, now, limit, scan)
+            self._looked_at = now
         if not has_room and (scan.arrivals or scan.refused):
             scan.truncated = True
         return scan
@@ -148,7 +154,7 @@ class Inbox:
         for name in fresh[:room]:
             status = look(fd, name)
             if status is not None:
-                arrived.append((status.st_mtime_ns, name, _Known(status.st_ino, now)))
+                arrived.append((status.st_mtime_ns, name, _Known(status.st_ino, now, self._looked_at)))
         arrived.sort(key=lambda item: item[:2])
         self._known.update((name, known) for _, name, known in arrived)
         return len(fresh) <= room
@@ -166,7 +172,7 @@ class Inbox:
         size = 0
         for name, known in self._known.items():
             if len(scan.arrivals) + len(scan.refused) >= limit or size >= _READ_AT_ONCE:
-                scan.truncated = True
+                scan.truncated, scan.read_until = True, known.came_after
                 return
             match self._examine(fd, name, known, now):
                 case Arrival() as arrival:

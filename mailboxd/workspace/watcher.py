@@ -256,10 +256,9 @@ class _Ear(FileSystemEventHandler):
                 os.close(os.open(PROBE_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=fd))
                 os.unlink(PROBE_NAME, dir_fd=fd)
         except OSError as error:
-            self._deaf = (
-                f"whether {self._tree.probed} is watched cannot be proven, we may not write there: {error.strerror} "
-                f"(make uid {os.geteuid()} its owner and run `chmod u+rwx`)"
-            )
+            self._deaf = f"whether {self._tree.probed} is watched cannot be proven: {error.strerror}"
+            if error.errno in (errno.EACCES, errno.EPERM):
+                self._deaf += f" (we may not write there: make uid {os.geteuid()} its owner and run `chmod u+rwx`)"
 
 
 def _concerns_inbox(event: FileSystemEvent, inbox: Path) -> bool:

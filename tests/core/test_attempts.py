@@ -16,6 +16,7 @@ from mailboxd.core.inputs import (
     Reply,
     Retry,
     Start,
+    TimePassed,
     TurnEnded,
     Unblock,
 )
@@ -279,6 +280,16 @@ def test_a_lease_whose_reason_is_gone_ends_quietly() -> None:
     desk.hear("t.a", reply(desk, Question("Which?")))
     desk.wait(100)
     assert (desk.phase("t.a"), desk.task("t.a").due) == (Phase.EXECUTING, None)
+
+
+def test_nobody_is_too_late_whose_word_may_lie_unread() -> None:
+    desk = given_to_bob(with_policy(reply_within=100))
+    before = desk.clock.now()
+    desk.clock.advance(1000)
+    assert not desk.hear("t.a", TimePassed(before))
+    assert not desk.hear("t.a", TimePassed(""))
+    desk.hear("t.a", TimePassed(desk.clock.now()))
+    assert desk.phase("t.a") is Phase.CIRCUIT_OPEN
 
 
 def test_a_question_goes_to_the_sender_and_its_answer_into_the_same_session() -> None:

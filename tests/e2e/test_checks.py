@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sys
@@ -352,4 +353,24 @@ def test_a_child_of_this_agent_is_checked_here(found: Found) -> None:
     alpha.run()
     assert alpha.phase("job") == "completed"
     assert [summary.split(":")[0] for summary, _ in reports(alpha, "job.x")] == ["made passed"]
+    company.at_rest()
+
+
+def test_a_script_that_is_exchanged_while_it_runs_is_on_record(found: Found) -> None:
+    script = "echo judged; mv other.sh judge.sh"
+    company = found(
+        {"alpha": {"rules": [{"writes": {"judge.sh": script, "other.sh": "exit 1"}, "reply": "Done."}]}},
+        checks={"commands": [["sh"]]},
+    )
+    alpha = company["alpha"]
+    alpha.drop("go.md", checked("job", "- id: look\n  command: [sh, judge.sh]"))
+    alpha.run()
+    ((summary, body),) = reports(alpha, "job")
+    assert summary == "look passed: exit status 0 (changed while it ran: judge.sh)"
+    began = hashlib.sha256((alpha.root / "judge.sh").read_bytes()).hexdigest()
+    assert body.splitlines() == [
+        f"file of the workspace: judge.sh, sha256 {hashlib.sha256(script.encode()).hexdigest()}",
+        f"changed while the check ran: judge.sh, sha256 {began}",
+        "judged",
+    ]
     company.at_rest()

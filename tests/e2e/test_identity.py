@@ -72,7 +72,7 @@ def test_a_file_that_is_dropped_again_and_again_says_nothing_to_anybody(found: F
     eventually(alpha.has_nothing_to_do)
     letters = len(alpha.mail(direction="out"))
     kinds = {row["kind"] for row in alpha.query("SELECT DISTINCT kind FROM events")}
-    count = 300
+    count = 1000
     for number in range(count):
         alpha.drop("a.md" if number % 2 else f"{number}.md", text)
         if number % 100 == 0:

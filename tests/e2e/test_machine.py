@@ -7,12 +7,14 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import MAILBOXD, Agent, environment, eventually, task
+from tests.e2e.support import MAILBOXD, Agent, environment, eventually, reply, task
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +61,31 @@ def test_without_descriptors_it_waits_says_so_and_goes_on(found: Found) -> None:
     eventually(lambda: grade(alpha)[0] == "green", 20, alpha.last_words)
     assert "Traceback" not in alpha.last_words()
     assert len(company.executions()) == 2
+    company.at_rest()
+
+
+@pytest.mark.parametrize("most", [5, 10, 15, 20, 22, 24])
+def test_started_with_next_to_no_descriptors_it_says_so_and_nothing_is_lost(found: Found, most: int) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.drop("1.md", task("one"))
+    shell = ["sh", "-c", f'ulimit -Sn {most} && exec "$@"', "-"]
+    with subprocess.Popen(
+        [*shell, *MAILBOXD, "run", "--until-idle"],
+        cwd=alpha.root, env=environment(), stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        while "Too many open files" not in first:
+            first = process.stderr.readline()
+        if "no call is begun" in first or not alpha.unread():
+            process.kill()  # it waits for descriptors
+        said = first + process.stderr.read()
+    assert "Traceback" not in said
+    assert process.returncode in (TRY_AGAIN, -signal.SIGKILL), said
+    alpha.run()
+    assert alpha.phase("one") == "completed"
+    assert len(company.executions()) == 1
     company.at_rest()
 
 
@@ -135,6 +162,34 @@ def test_a_daemon_that_was_stopped_takes_what_ended_meanwhile(found: Found) -> N
     company.at_rest()
 
 
+def test_twenty_seconds_of_standing_still_make_nothing_late_that_ended_in_time(found: Found) -> None:
+    """Both clocks go on meanwhile: a deadline and a lease pass, a turn ends before, and a peer never says a word."""
+    plan = {"x": {"agent": "beta", "description": "X"}}
+    company = found(
+        {"alpha": {"default": {"delay": 1, "reply": "In time."}}, "beta": {"mailbox": "true"}}, reply_within_seconds=8
+    )
+    alpha = company["alpha"]
+    process = alpha.start()
+    alpha.drop("1.md", task("job", plan=plan))
+    eventually(lambda: [row for row in alpha.attempts("job.x") if row["waiting_for"] == "reply"])
+    soon = datetime.now(UTC) + timedelta(seconds=12)
+    alpha.drop("2.md", task("short", deadline=f"{soon:%Y-%m-%dT%H:%M:%SZ}"))
+    eventually(lambda: company.executions(local_id="short"))
+    process.send_signal(signal.SIGSTOP)
+    end = time.monotonic() + 20
+    eventually(lambda: [entry for entry in company.entries() if entry["event"] == "end"], 10)
+    assert datetime.now(UTC) < soon
+    eventually(lambda: time.monotonic() > end, 25)
+    process.send_signal(signal.SIGCONT)
+    assert alpha.until("short")["result"] == "In time."
+    alpha.until("job.x", "circuit_open")
+    assert len(alpha.sent("task")) == 1
+    assert len(company.executions()) == 1
+    assert not alpha.events("alarm")
+    eventually(lambda: grade(alpha)[0] == "green", 20, lambda: grade(alpha)[1])
+    company.at_rest()
+
+
 def test_a_daemon_that_was_killed_is_red_and_one_that_was_stopped_well_is_off(found: Found) -> None:
     company = found({"alpha": WORK})
     alpha = company["alpha"]
@@ -193,14 +248,47 @@ def test_an_overflow_of_the_kernels_queue_loses_no_message(found: Found) -> None
     process.send_signal(signal.SIGCONT)
     eventually(lambda: not os.listdir(alpha.inbox), 100, alpha.last_words)
     alpha.until("last")
-    peak = _peak(process.pid)
+    peak = _memory(process.pid, "VmHWM")
     assert peak < 300 << 20
     assert sum(1 for _ in (alpha.root / "mailbox" / "archive").rglob("*.md")) == count + 1
     assert len(company.executions()) == 2
     company.at_rest()
 
 
-def _peak(pid: int) -> int:
-    """The most memory that a process has had, in bytes."""
+def test_what_it_holds_does_not_grow_with_what_it_has_done(found: Found) -> None:
+    """Descriptors, threads, children, memory and the log of the database: after a while as much as at the beginning."""
+    company = found({"alpha": WORK}, limits={"turns": 4, "turns_per_agent": 4})
+    alpha = company["alpha"]
+    process = alpha.start()
+
+    def work(name: str, turns: int, letters: int) -> dict[str, int]:
+        for number in range(letters):
+            alpha.drop(f"{name}{number}.md", reply("nobody", f"{name}{number}", "beta"))
+        for number in range(turns):
+            alpha.drop(f"{name}-t{number}.md", task(f"{name}{number}"))
+        eventually(lambda: len([p for p in alpha.phases().values() if p == "completed"]) % turns == 0, 60)
+        eventually(lambda: alpha.phase(f"{name}{turns - 1}") == "completed", 60)
+        eventually(lambda: alpha.has_nothing_to_do() and not alpha.unread(), 60)
+        proc = Path(f"/proc/{process.pid}")
+        return {
+            "descriptors": len(os.listdir(proc / "fd")),
+            "threads": len(os.listdir(proc / "task")),
+            "children": len((proc / "task" / str(process.pid) / "children").read_text().split()),
+            "memory": _memory(process.pid, "VmRSS"),
+            "wal": (alpha.root / ".mailboxd" / "mailboxd.db-wal").stat().st_size,
+        }
+
+    work("warm", 20, 1500)
+    before = work("first", 20, 1500)
+    after = work("second", 40, 3000)
+    assert after["memory"] - before["memory"] < 8 << 20, (before, after)
+    assert after["wal"] < 64 << 20
+    assert {**after, "memory": 0, "wal": 0} == {**before, "memory": 0, "wal": 0}
+    assert not list((alpha.root / ".mailboxd" / "turns").iterdir())
+    company.at_rest()
+
+
+def _memory(pid: int, name: str) -> int:
+    """A line of the process's status, in bytes: `VmHWM` is the most memory that it has had."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024

@@ -160,3 +160,17 @@ def test_until_openclaw_has_said_whom_it_may_reach_nobody_else_is_given_work(fou
     assert "has not said yet" in str(alpha.mail("rejected")[0]["reason"])
     company.at_rest()
     assert company.executions(agent="beta") == []
+
+
+def test_an_openclaw_that_is_too_old_is_given_nothing(found: Found, tmp_path: Path) -> None:
+    old = tmp_path / "openclaw"
+    old.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "OpenClaw 2026.1.2" && exit\nexec {SCRIPTED} "$@"\n')
+    old.chmod(0o700)
+    company = found({"alpha": WORK}, openclaw={"discovery": "true", "command": [str(old)]})
+    alpha = company["alpha"]
+    alpha.drop("1.md", task("job"))
+    done = alpha.call("run", "--until-idle")
+    assert done.returncode == 78, done.stderr
+    assert "OpenClaw 2026.1.2 is too old" in done.stderr
+    assert company.executions() == []
+    assert alpha.unread()

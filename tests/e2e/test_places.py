@@ -216,3 +216,18 @@ def test_calls_are_not_kept_behind_a_link(found: Found, tmp_path: Path) -> None:
     assert done.returncode == 75, done.stderr
     assert f"cannot keep calls in {turns}" in done.stderr
     assert list((tmp_path / "turns").iterdir()) == []
+
+
+def test_who_should_do_all_there_is_does_not_say_that_it_is_done_while_mail_lies_unread(found: Found) -> None:
+    company = found({"alpha": {"default": {"reply": "Done."}}})
+    alpha = company["alpha"]
+    archive = alpha.root / "mailbox" / "archive"
+    archive.rename(archive.with_name("away"))
+    alpha.drop("1.md", task("one"))
+    done = alpha.call("run", "--until-idle")
+    assert done.returncode == 75, done.stderr
+    assert str(archive) in done.stderr.splitlines()[-1]
+    archive.with_name("away").rename(archive)
+    alpha.run()
+    assert alpha.phase("one") == "completed"
+    company.at_rest()

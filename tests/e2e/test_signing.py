@@ -179,3 +179,24 @@ def test_two_daemons_that_require_each_others_signature_work_together(found: Fou
         proofs = {row["sender"]: row["verified"] for row in agent.mail() if row["sender"] != "operator"}
         assert proofs == {"beta" if agent is alpha else "alpha": "yes"}
     company.at_rest()
+
+
+def test_a_signed_approval_of_what_was_not_asked_yet_approves_nothing(found: Found, tmp_path: Path) -> None:
+    answer = "---\ntype: reply\nstatus: done\n---\n\n## Results\n\nReady.\n\n## Planned Actions\n\n- by hand\n"
+    company = found({"alpha": {"default": {"reply": answer}}})
+    company.env["XDG_STATE_HOME"] = str(tmp_path / "state")
+    alpha = company["alpha"]
+    alpha.json("keys", "create", "--operator")
+    early = alpha.root / "early.md"
+    early.write_text(
+        "---\ntype: approval\nfrom: operator\napproval_id: apr_01M81RNKSGZYSQT4X8G2XHDWXJ\ndecision: approved\n---\n"
+    )
+    assert alpha.call("keys", "sign", str(early)).returncode == 0
+    alpha.drop("early.md", early.read_text())
+    alpha.drop("go.md", task("job"))
+    alpha.start()
+    alpha.until("job", "awaiting_approval")
+    eventually(alpha.has_nothing_to_do)
+    assert [row["verdict"] for row in alpha.mail() if row["name"] == "early.md"] == ["orphan"]
+    assert [row["status"] for row in alpha.query("SELECT status FROM approvals")] == ["pending"]
+    company.at_rest()

@@ -145,6 +145,24 @@ def test_a_lost_answer_is_looked_up_and_the_work_is_not_done_again(found: Found)
     company.at_rest()
 
 
+def test_twenty_answers_that_are_lost_together_are_looked_up_and_nothing_is_done_again(found: Found) -> None:
+    """What a gateway leaves that goes away in the middle of twenty turns."""
+    company = found(
+        {"alpha": {"default": {"reply": "Found.", "delay": 1, "lose_reply": "true"}}},
+        limits={"turns": 20, "turns_per_agent": 20},
+    )
+    alpha = company["alpha"]
+    names = [f"t{number}" for number in range(20)]
+    for name in names:
+        alpha.drop(f"{name}.md", task(name))
+    alpha.start()
+    for name in names:
+        assert alpha.until(name)["result"] == "Found."
+    assert len(company.executions()) == 20
+    assert all(len(alpha.attempts(name)) == 1 for name in names)
+    company.at_rest()
+
+
 @pytest.mark.parametrize(
     "garbage",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -174,6 +175,26 @@ def test_too_many_at_once_are_turned_away_and_then_served(door: Door) -> None:
             held.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=30))
         eventually(lambda: door.ask(token)[0] == 503)
     eventually(lambda: door.ask(token)[0] == 200)
+
+
+def test_without_descriptors_it_waits_and_serves_when_there_are_more(door: Door) -> None:
+    token = door.grant(EXECUTOR)
+    assert door.ask(token)[0] == 200
+    pid = door.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(list(Path(f"/proc/{pid}/fd").iterdir())) + 2, before[1]))
+    try:
+        with ExitStack() as held:
+            for _ in range(8):
+                held.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=30))
+            eventually(lambda: "Too many open files" in door.log.read_text())
+            assert door.process.poll() is None
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    eventually(lambda: door.ask(token)[0] == 200)
+    said = door.log.read_text()
+    assert "Traceback" not in said
+    assert said.count("no further connection") <= 2
 
 
 def test_it_listens_on_loopback_only(door: Door) -> None:

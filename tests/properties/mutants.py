@@ -362,7 +362,13 @@ MUTANTS = (
         "spent_usd = spent_usd + ?3 WHERE id IN",
         "spent_usd = spent_usd + ?3 WHERE id = ?1 AND id IN",
     ),
-    Mutant("a deadline is judged too early", "deadline <= now and (task.phase", "deadline > now and (task.phase"),
+    Mutant("a deadline is judged too early", "deadline <= heard and (task.phase", "deadline > now and (task.phase"),
+    Mutant(
+        "who replied in time is late while his word lies unread",
+        "heard = now if passed.read_until is None else min(now, passed.read_until)",
+        "heard = now",
+        test_attempts.test_nobody_is_too_late_whose_word_may_lie_unread,
+    ),
     Mutant(
         "a child may loosen its deadline",
         "deadline = min(filter(",

@@ -118,7 +118,7 @@ class Mailroom:
         parts = self._parts()
         with self.engine.batch():
             self._report()
-            parts.arrivals.take(to_epoch(self.engine.now))
+            parts.arrivals.take(to_epoch(self.engine.now), can_file=True)
             self.engine.tick()
             self.engine.schedule()
         parts.archiving.perform()

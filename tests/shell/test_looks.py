@@ -65,3 +65,11 @@ def test_a_file_that_waits_is_looked_at_when_it_may_be_ready() -> None:
     assert looks.next == 100.5
     assert looked(looks, 100.4) == (False, False)
     assert looked(looks, 100.5) == (True, True)
+
+
+def test_who_was_stopped_looks_before_anything_is_judged_by_the_clock() -> None:
+    looks = Looks()
+    assert looked(looks, 100.0) == (True, True)
+    looks.awake_by = 102.0
+    assert looked(looks, 102.0) == (False, False)
+    assert looked(looks, 102.1) == (True, True)

@@ -240,6 +240,22 @@ def test_a_scan_reads_no_more_than_it_was_asked_for(ws: Workspace) -> None:
     assert (len(last.arrivals), last.truncated) == (6, False)
 
 
+def test_a_scan_says_until_when_all_that_came_was_read(ws: Workspace) -> None:
+    put(ws, "1.md")
+    put(ws, "2.md")
+    inbox = Inbox(ws)
+    assert inbox.scan(NOW, 1).read_until == 0  # who knows when the other one came
+    (ws.inbox / "1.md").unlink()
+    assert inbox.scan(NOW + 1, 1).read_until == NOW + 1
+    put(ws, "3.md")
+    put(ws, "4.md")
+    assert inbox.scan(NOW + 60, 1).read_until == NOW + 1  # the others came after the last scan
+    (ws.inbox / "2.md").unlink()
+    put(ws, "5.md")
+    assert inbox.scan(NOW + 61, 2).read_until == NOW + 60
+    assert inbox.scan(NOW + 62, 9).read_until == NOW + 62
+
+
 def test_large_files_are_read_a_few_at_a_time(ws: Workspace) -> None:
     for number in range(20):
         put(ws, f"{number}.md", b"x" * (1 << 20))
