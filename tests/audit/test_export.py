@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import resource
 import sqlite3
 import tarfile
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.audit.export import archive
+from mailboxd.audit.export import archive, lines_to
 from mailboxd.audit.reading import verify_export
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.store.report import opened
@@ -57,6 +58,25 @@ def test_events_as_lines_prove_themselves(alpha: Agent, tmp_path: Path) -> None:
     assert finding is not None
     assert "is not what was recorded" in finding.problem
     assert (tmp_path / "all.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_export_that_the_disk_does_not_take_says_so_and_leaves_no_half_of_it(alpha: Agent, tmp_path: Path) -> None:
+    ws, target = Workspace(alpha.root), tmp_path / "out"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with opened(ws.database) as report:
+        two = report.find("two")
+        writers: tuple[Callable[[], int], ...] = (
+            lambda: lines_to(report, None, target),
+            lambda: archive(ws, report, two, target),
+        )
+        for write in writers:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+            try:
+                with pytest.raises(WorldError, match=f"cannot write {target}: File too large"):
+                    write()
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            assert not target.exists()
 
 
 def test_the_events_of_a_tree_are_those_of_its_tasks(alpha: Agent) -> None:
