@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.e2e.acting import ALONE, acting, approve, asked, effect, happened, rows
 from tests.e2e.conftest import Found, found
 from tests.e2e.support import Agent, Company, eventually, reply, task
 from tests.rebuild.compare import differences
@@ -69,6 +71,37 @@ def test_a_lost_database_is_made_again_and_work_goes_on(found: Found, tmp_path: 
     assert alpha.phase("new") == "completed"
     assert turns(company) == before + 2, "the new work, and the reply that was asked for again"
     assert alpha.call("audit", "verify").returncode == 0
+
+
+def test_an_action_that_was_decided_about_is_not_asked_for_again(found: Found, tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    listed = yaml.safe_dump([effect(witness, f"echo x > {tmp_path}/ran")])
+    declares = {
+        "match": {"task": "own"},
+        "reply": f"## Results\n\nIt is made.\n\n## Planned Actions\n\n```yaml\n{listed}```\n",
+    }
+    company = found({"alpha": {"rules": [declares], **WORK}}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    for number, name in enumerate(("done", "no", "own"), 1):
+        alpha.drop(f"{name}.md", task("own") if name == "own" else acting(name, [effect(witness)]))
+        (*_, request) = asked(alpha, number)
+        if name == "no":
+            assert alpha.call("reject", request, "--note", "no").returncode == 0
+        else:
+            approve(alpha, request)
+        alpha.until(name, "failed" if name == "no" else "completed")
+    company.at_rest()
+    before = alpha.phases()
+    assert happened(witness) == 2
+
+    lose(alpha)
+    said = rebuilt(alpha, "--replace")
+    assert (said["differences"], said["problems"], said["open"]) == ([], [], 0)
+    alpha.run()
+    assert alpha.phases() == before
+    assert rows(alpha) == []
+    assert happened(witness) == 2
 
 
 def test_what_a_peer_has_is_waited_for_and_not_given_out_twice(found: Found) -> None:
