@@ -104,6 +104,25 @@ def test_an_action_that_was_decided_about_is_not_asked_for_again(found: Found, t
     assert happened(witness) == 2
 
 
+def test_a_message_that_lacks_a_signature_is_named(found: Found) -> None:
+    """Where the database is lost, nothing but its signature tells a message from one that was put into the archive."""
+    company = found({"alpha": WORK}, signing={"require": ["operator"]})
+    company.env["XDG_STATE_HOME"] = str(company.root / "state")
+    alpha = company["alpha"]
+    assert alpha.call("keys", "create", "--operator").returncode == 0
+    assert alpha.call("send", "Do it", "--task-id", "real").returncode == 0
+    alpha.run()
+    assert alpha.phases() == {"real": "completed"}
+    (day,) = (alpha.root / "mailbox" / "archive").iterdir()
+    (day / "forged.md").write_text(task("forged"))
+    lose(alpha)
+    done = alpha.call("rebuild", "--json", "--replace")
+    assert done.returncode == 1
+    said = f"mailbox/archive/{day.name}/forged.md: taken as it lies there, but messages from operator must be signed"
+    (difference,) = json.loads(done.stdout)["differences"]
+    assert difference.startswith(said)
+
+
 def test_what_a_peer_has_is_waited_for_and_not_given_out_twice(found: Found) -> None:
     company = found({"alpha": WORK, "beta": SLOW})
     alpha = company["alpha"]
