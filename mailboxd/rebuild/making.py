@@ -70,8 +70,8 @@ def make(
 ) -> Account:
     """Make the database again, as a new file `into`, or in the place of the present one, which is kept beside it.
 
-    `now` only names what is kept; `trust` says whose signature is missing. Performs nothing. Raises LockedError when a daemon runs there, UnavailableError when
-    `into` exists, WorldError; then nothing was replaced.
+    `now` only names what is kept; `trust` says whose signature is missing. Performs nothing. Raises LockedError when a
+    daemon runs there, UnavailableError when `into` exists, WorldError; then nothing was replaced.
     """
     with lock.acquire(ws, now):
         target = into or ws.database.with_name(f"{ws.database.name}.rebuilding")
