@@ -9,15 +9,17 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
 
 from mailboxd.cli.text import Unwritable, flush, plain, say, to_json
-from mailboxd.errors import EXIT_BUG, EXIT_NO, EXIT_OK, EXIT_USAGE, MailboxdError
+from mailboxd.errors import EXIT_BUG, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, MailboxdError, UnavailableError
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
+_GONE = "the directory that you are in is gone. `cd` to it again: one that was made anew under its name is another one"
 
 
 def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
@@ -46,6 +48,9 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
         _silence()
         return EXIT_NO
     except Exception as error:
+        if isinstance(error, FileNotFoundError) and not _stands():
+            _tell(_facts(UnavailableError(_GONE)), as_json)
+            return EXIT_UNAVAILABLE
         _tell(_bug(error, arguments), as_json)
         return EXIT_BUG
 
@@ -63,6 +68,15 @@ def stand() -> None:
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def _stands() -> bool:
+    """Whether the working directory is there."""
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
 
 
 def _unwritten(error: Unwritable) -> dict[str, Any]:

@@ -231,3 +231,15 @@ def test_a_stream_that_is_closed_is_no_bug_and_no_file_of_ours_takes_its_place(c
     argv = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, program]
     subprocess.run(argv, cwd=company.ws.root, capture_output=True, check=True, timeout=300)
     assert int((company.ws.root / "fd").read_text()) > 2
+
+
+def test_a_working_directory_that_is_gone_is_said(company: Stage, tmp_path: Path) -> None:
+    """It was deleted and made anew, say: a shell that stood in it stands nowhere."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    elsewhere = f"{PROGRAM} -w {company.ws.root} status >/dev/null"
+    script = f"cd {gone}; rmdir {gone}; {PROGRAM} status; echo $?; {elsewhere}; echo $?"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == "69\n0\n"
+    assert done.stderr.startswith("mailboxd: the directory that you are in is gone.")
+    assert "bug" not in done.stderr
