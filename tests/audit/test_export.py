@@ -79,6 +79,19 @@ def test_an_export_that_the_disk_does_not_take_says_so_and_leaves_no_half_of_it(
             assert not target.exists()
 
 
+def test_what_an_export_of_a_tree_cannot_show_is_said_and_an_empty_one_is_none(alpha: Agent, tmp_path: Path) -> None:
+    for words, loose in ((), False), (("two",), True):
+        target = tmp_path / f"{len(words)}.jsonl"
+        assert alpha.call("audit", "export", *words, "-o", str(target)).returncode == 0
+        account = verify_export(target)
+        assert account.finding is None
+        assert any("follow one that is not in it" in note for note in account.notes) is loose
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    done = alpha.call("audit", "verify", str(tmp_path / "empty.jsonl"))
+    assert done.returncode == 1
+    assert "there is no event in it" in done.stderr
+
+
 def test_the_events_of_a_tree_are_those_of_its_tasks(alpha: Agent) -> None:
     done = alpha.call("audit", "export", "two")
     ids = {row["id"] for row in alpha.query("SELECT id FROM tasks WHERE local_id LIKE 'two%'")}
@@ -161,7 +174,7 @@ def test_an_archive_that_was_changed(
 )
 def test_what_is_no_export(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "x").write_bytes(raw)
-    assert (verify_export(tmp_path / "x").finding is not None) is bool(raw)
+    assert verify_export(tmp_path / "x").finding is not None
 
 
 def test_a_message_that_was_changed_is_not_handed_out(alpha: Agent, tmp_path: Path) -> None:
