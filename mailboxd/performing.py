@@ -21,8 +21,9 @@ from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
 from mailboxd.engine import Engine
 from mailboxd.gates import lobster
+from mailboxd.gates.binding import is_verify_as_approved
 from mailboxd.gates.commands import GRACE, standing
-from mailboxd.gates.ends import Impossible, Setting, redacted, tail
+from mailboxd.gates.ends import Impossible, Setting, printed, tail
 from mailboxd.gates.handover import handed_over
 from mailboxd.gates.place import Place, standing_gates
 from mailboxd.preparing import LOBSTER, TOKEN, Preparing, effect_words, workflow_of
@@ -159,7 +160,7 @@ class Performing:
         if not place.effect.is_dir():
             return ""
         exit_ = read_exit(place.effect, None, self.setting.output_cap)
-        return self._hidden(row, "\n".join(tail(raw) for raw in (exit_.stdout, exit_.stderr) if raw.strip()))
+        return self._printed(row, exit_)
 
     # -------------------------------------------------------------- verifying
 
@@ -173,6 +174,8 @@ class Performing:
             return False
         self.calls.discard(order.id)  # of a run whose end nobody saw: it only asks, and is asked again
         try:
+            if not is_verify_as_approved(row.action, Place(self.setting.root, row.id)):
+                raise Impossible("a file that verify names is another one now than was approved")
             environment = self.setting.variables(row.action)
             with standing(self.setting.root, row.action.cwd) as here:
                 self.calls.start(call, row.action.verify, now, cwd=here, environment=environment)
@@ -189,7 +192,7 @@ class Performing:
         row = self.engine.store.approval(effect.approval_id)
         if row is None or (exit_.rc is None and not call.stopped):
             return  # adopted: how it ended is lost, so it is asked anew
-        report = self._hidden(row, "\n".join(tail(raw) for raw in (exit_.stdout, exit_.stderr) if raw.strip()))
+        report = self._printed(row, exit_)
         if exit_.rc == _HAPPENED and not call.stopped:
             end = ActionEnded(row.id, Performed.DONE, f"{row.summary}; asked again, it did happen", report)
         elif exit_.rc == _DID_NOT and not call.stopped:
@@ -212,7 +215,7 @@ class Performing:
         self._seen = last
         for name in standing_gates(self.setting.root):
             row = self.engine.store.approval(name)
-            if name in self.preparing.unrecorded or (row is not None and row.is_open):
+            if name in self.preparing.unrecorded or (row is not None and (row.is_open or _is_doubtful(row))):
                 continue
             place = Place(self.setting.root, name)
             if not place.is_held() and not self._is_closing(row, place):
@@ -245,11 +248,14 @@ class Performing:
     def _seconds(self, row: Approval) -> float:
         return self.setting.seconds(row.action) + GRACE + _SLACK
 
-    def _hidden(self, row: Approval, text: str) -> str:
+    def _printed(self, row: Approval, exit_: Exit) -> str:
         try:
-            return redacted(text, self.setting.secrets(row.action))
+            secrets = self.setting.secrets(row.action)
         except Impossible:
-            return "(not kept: its variables are not known any more)" if row.action.env else text
+            if row.action.env:
+                return "(not kept: its variables are not known any more)"
+            secrets = {}
+        return printed(exit_.stdout, exit_.stderr, secrets)
 
     def _finish(self, order: Order) -> None:
         self.engine.store.finish(order.id)
@@ -258,9 +264,14 @@ class Performing:
 
 def _is_wanted(row: Approval, effect: Perform | Verify) -> bool:
     if isinstance(effect, Verify):
-        return row.state is Performed.UNKNOWN and not row.checked
+        return _is_doubtful(row)
     approved = row.status is ApprovalStatus.APPROVED
     return row.state is Performed.STARTED or (approved and row.state is Performed.NOT)
+
+
+def _is_doubtful(row: Approval) -> bool:
+    """Whether its own `verify` is still to say what became of it."""
+    return row.state is Performed.UNKNOWN and not row.checked
 
 
 def _how(call: Call, exit_: Exit) -> str:

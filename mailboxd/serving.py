@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd import assemble, disk, registry
-from mailboxd.agents.inside import inside_agent
+from mailboxd.agents.inside import MARK, inside_agent
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
 from mailboxd.daemon import Daemon
@@ -40,7 +40,8 @@ def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_netw
     """
     if inside_agent(os.environ):
         raise ConfigError(
-            "OPENCLAW_SHELL is set: this is a shell inside an agent's turn, where OpenClaw refuses to call agents. "
+            f"this is a shell inside an agent's turn (OPENCLAW_SHELL, OPENCLAW_SUBAGENT_EXEC or {MARK} says so), where "
+            "OpenClaw refuses to call agents. "
             "Start the daemon from the operator's own shell or from systemd."
         )
     polls = _polls(ws, allowed=allow_network)

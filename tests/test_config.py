@@ -282,6 +282,13 @@ def test_a_pipe_in_its_place_does_not_hold_up_the_start(tmp_path: Path) -> None:
         config.load(tmp_path / "config.yaml")
 
 
+def test_a_directory_in_its_place_is_no_bug(tmp_path: Path) -> None:
+    """A container makes one where a file was to be mounted that is not there."""
+    (tmp_path / "config.yaml").mkdir()
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        config.load(tmp_path / "config.yaml")
+
+
 def test_a_file_that_everybody_may_change_is_not_believed(tmp_path: Path) -> None:
     path = write(tmp_path, "agent: main\n")
     path.chmod(0o666)

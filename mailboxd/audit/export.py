@@ -134,7 +134,7 @@ def _new_file(output: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise WorldError(f"{output}: cannot be written: {error.strerror}") from error
     try:
-        with os.fdopen(fd, "wb") as file:
+        with world_errors(f"write {output}"), os.fdopen(fd, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -114,7 +114,14 @@ def _lines(path: Path, account: Account) -> Finding | None:
                     return _wrong(where, f"event {seq} is not what was recorded", "an event that follows from the last")
             last.seq, last.hash = seq, digest
             account.checked["events"] = number
+    if not last.seq:
+        return _wrong(f"{path}", "there is no event in it", "at least one line of `audit export --format jsonl`")
     account.checked["links"] = links
+    if loose := account.checked["events"] - links:
+        account.notes.append(
+            f"{loose} of its events follow one that is not in it: whether these were changed it cannot show; an export "
+            "of all events can"
+        )
     account.notes.append(f"its last event is {last.seq}:{last.hash}; compare that with a head that was noted")
     return None
 

@@ -9,15 +9,17 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
 
-from mailboxd.cli.text import plain, say, to_json
-from mailboxd.errors import EXIT_BUG, EXIT_NO, EXIT_OK, EXIT_USAGE, MailboxdError
+from mailboxd.cli.text import Unwritable, flush, plain, say, to_json
+from mailboxd.errors import EXIT_BUG, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, MailboxdError, UnavailableError
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
+_GONE = "the directory that you are in is gone. `cd` to it again: one that was made anew under its name is another one"
 
 
 def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
@@ -25,7 +27,7 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
     as_json = "--json" in list(arguments)[: arguments.index("--")] if "--" in arguments else "--json" in arguments
     try:
         result = action()
-        sys.stdout.flush()
+        flush()
         return result if isinstance(result, int) else EXIT_OK
     except MailboxdError as error:
         _tell(_facts(error), as_json)
@@ -41,9 +43,46 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         _silence()
         return EXIT_NO
+    except Unwritable as error:
+        _tell(_unwritten(error), as_json)
+        _silence()
+        return EXIT_NO
     except Exception as error:
+        if isinstance(error, FileNotFoundError) and not _stands():
+            _tell(_facts(UnavailableError(_GONE)), as_json)
+            return EXIT_UNAVAILABLE
         _tell(_bug(error, arguments), as_json)
         return EXIT_BUG
+
+
+def stand() -> None:
+    """Open something that takes everything in the place of each standard stream that is closed.
+
+    The next file that we open would get its number, and what any program of ours prints would be written into that.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def _stands() -> bool:
+    """Whether the working directory is there."""
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
+
+
+def _unwritten(error: Unwritable) -> dict[str, Any]:
+    """Not `try again`: a script that did would give its order twice."""
+    text = f"the answer cannot be written: {error.strerror}. An order that was given counts: see `mailboxd history`"
+    return {"kind": type(error).__name__, "exit": EXIT_NO, "message": text}
 
 
 def _facts(error: MailboxdError) -> dict[str, Any]:
@@ -52,7 +91,7 @@ def _facts(error: MailboxdError) -> dict[str, Any]:
 
 
 def _tell(facts: dict[str, Any], as_json: bool) -> None:
-    with suppress(BrokenPipeError):
+    with suppress(OSError):
         say(to_json({"error": facts}) if as_json else f"mailboxd: {plain(facts['message'])}", err=True)
 
 

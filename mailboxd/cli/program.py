@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import click
 
-from mailboxd.cli.boundary import guarded
+from mailboxd.cli.boundary import guarded, stand
 from mailboxd.cli.session import Session, shared_options
 from mailboxd.cli.text import forgive
 
@@ -58,6 +58,7 @@ class Program(click.Group):
         """Run a command and exit with its status. `obj` may be a `Session` with another clock or pause."""
         arguments = list(sys.argv[1:] if args is None else args)
         extra.setdefault("obj", Session())
+        stand()
         forgive(sys.stdout, sys.stderr)
 
         def action() -> Any:

@@ -52,7 +52,7 @@ class Session:
 
     def workspace(self) -> Workspace:
         """The workspace that is meant. Raises UnavailableError."""
-        return Workspace.find(Path.cwd(), self.path)
+        return Workspace.find(self.path or Path.cwd(), self.path)
 
     @contextmanager
     def report(self) -> Iterator[Report]:

@@ -9,8 +9,10 @@ import io
 import json
 import os
 import shutil
+import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 import click
@@ -39,9 +41,30 @@ def forgive(*streams: TextIO) -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+class Unwritable(OSError):
+    """A standard stream takes nothing: the disk behind it is full, say. A reader that went away is no such case."""
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritable(error.errno, error.strerror) from error
+
+
 def say(text: str = "", *, err: bool = False, newline: bool = True) -> None:
-    """One piece of output."""
-    click.echo(text, err=err, nl=newline, color=False if os.environ.get("NO_COLOR") else None)
+    """One piece of output. Raises Unwritable."""
+    with _writing():
+        click.echo(text, err=err, nl=newline, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def flush() -> None:
+    """Have everything written that was said. Raises Unwritable."""
+    with _writing():
+        sys.stdout.flush()
 
 
 def to_json(value: Any, *, indent: int | None = 2) -> str:

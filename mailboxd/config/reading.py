@@ -66,13 +66,18 @@ def _read(path: Path) -> bytes:
         raise ConfigError(f"{path}: there is no such file; `mailboxd init` writes one") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be opened: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path}: is not a regular file; put one in its place")
         if status.st_mode & stat.S_IWOTH:
             raise ConfigError(f"{path}: every user may change it, and it names a program to run; chmod 600 it")
-        raw = file.read(_LARGEST + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            raw = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
     if len(raw) > _LARGEST:
         raise ConfigError(f"{path}: is larger than {_LARGEST} bytes; remove what does not belong there")
     return raw

@@ -17,41 +17,60 @@ _HASHED = 4 << 20
 """Bytes of a file that are read; the daemon waits for it."""
 _HASHED_IN_ALL = 64 << 20
 """Bytes of all files of one command: it may name thousands."""
+_VERIFY = "verify.txt"
+"""In the gate: what `verify_lines` said when a person was asked."""
 
 
 def content_sha256(action: Action, place: Place) -> str:
-    """sha256 of what the action would use now: what a file is written with, or the files a command names.
+    """sha256 of what the action would use now: what a file is written with, or the files its commands name.
 
     Empty when it uses nothing but its words. Raises WorldError.
     """
+    own, verify = "", verify_lines(action, str(place.root))
     if action.kind is ActionKind.FILE:
-        return sha256(place.kept("payload") or b"")
-    if action.kind is ActionKind.COMMAND:
+        own = sha256(place.kept("payload") or b"")
+    elif action.kind is ActionKind.COMMAND:
         lines = [f"{name} {found}" for name, found in named_files(action.argv, action.cwd, str(place.root))]
-        return sha256("\n".join(lines).encode()) if lines else ""
-    return ""
+        own = sha256("\n".join(lines).encode()) if lines else ""
+    return sha256("\n".join([own, *verify]).encode()) if verify else own
 
 
-def named_files(argv: Sequence[str], cwd: str, root: str) -> Iterator[tuple[str, str]]:
+def verify_lines(action: Action, root: str) -> list[str]:
+    """The files of the workspace that `verify` names, a line each. It runs without another word of a person."""
+    return [f"{name} {found}" for name, found in named_files(action.verify, action.cwd, root)]
+
+
+def keep_verify(action: Action, place: Place) -> None:
+    """Keep what `verify` is bound to, in the new gate of the action. Raises WorldError."""
+    place.keep(_VERIFY, "\n".join(verify_lines(action, str(place.root))).encode())
+
+
+def is_verify_as_approved(action: Action, place: Place) -> bool:
+    """Whether the files that `verify` names are still what a person was shown. Raises WorldError."""
+    return place.kept(_VERIFY) == "\n".join(verify_lines(action, str(place.root))).encode()
+
+
+def named_files(words: Sequence[str], cwd: str, root: str) -> Iterator[tuple[str, str]]:
     """The files of the workspace that words of a command name, each with its sha256: agents can write there.
 
-    Links are followed: it is what the command would do. A file of more than 4 MiB is known by its size and time,
-    and so is what follows on 64 MiB.
+    Links are followed, and `..` behind them: it is what the command would do. A file of more than 4 MiB is known by
+    its size and time, and so is what follows on 64 MiB.
     """
     room = _HASHED_IN_ALL
-    base = os.path.normpath(os.path.join(root, cwd))  # noqa: PTH118 - words of others: text, until it is opened
+    base = os.path.join(root, cwd)  # noqa: PTH118 - words of others: text, until it is opened
     seen = set()
-    for word in argv:
+    for word in words:
         for text in (word, word.partition("=")[2], word.partition("@")[2]):
-            path = os.path.normpath(os.path.join(base, text))  # noqa: PTH118
-            below = path.startswith(f"{root}/") and not path.startswith(f"{root}/{STATE}/")
+            path = os.path.join(base, text)  # noqa: PTH118
+            plain = os.path.normpath(path)
+            below = plain.startswith(f"{root}/") and not plain.startswith(f"{root}/{STATE}/")
             if not text or "\0" in text or not below or path in seen:
                 continue
             found, size = _found(path, min(room, _HASHED))
             if found:
                 room -= size
                 seen.add(path)
-                yield path[len(root) + 1 :], found
+                yield plain[len(root) + 1 :], found
 
 
 def _found(path: str, most: int) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboxd.agents.callfiles import output_size, read_capped
@@ -13,7 +13,7 @@ from mailboxd.agents.process import Child, spawn
 from mailboxd.core.approvals import Performed
 from mailboxd.core.text import first_line
 from mailboxd.errors import WorldError
-from mailboxd.gates.ends import End, Impossible, Setting, tail
+from mailboxd.gates.ends import End, Impossible, Setting, printed
 from mailboxd.workspace.files import directory
 
 GRACE = 10.0
@@ -30,9 +30,11 @@ class Ran:
     stdout: bytes
     stderr: bytes
 
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
     @property
     def output(self) -> str:
-        return "\n".join(tail(raw) for raw in (self.stdout, self.stderr) if raw.strip())
+        return printed(self.stdout, self.stderr, self.secrets)
 
 
 def parts_of(path: str) -> list[str]:

@@ -37,7 +37,8 @@ def _performed(action: Action, key: str, target_sha256: str, place: Place, setti
     match action.kind:
         case ActionKind.COMMAND:
             env = setting.variables(action)
-            return commands.judged(commands.run(setting, place.effect, action.argv, action.cwd, env, seconds))
+            ran = commands.run(setting, place.effect, action.argv, action.cwd, env, seconds)
+            return commands.judged(replace(ran, secrets=setting.secrets(action)))
         case ActionKind.MESSAGE:
             if (why := messages.unsayable(action.text)) is not None:
                 raise Impossible(why)

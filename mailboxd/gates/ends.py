@@ -72,6 +72,15 @@ def redacted(text: str, secrets: Mapping[str, str]) -> str:
     return text
 
 
+def printed(stdout: bytes, stderr: bytes, secrets: Mapping[str, str]) -> str:
+    """The ends of both outputs, with the names of secrets in the place of their values.
+
+    These go first: of a value that a cut goes through nothing could be found again.
+    """
+    hidden = [redacted(raw.decode("utf-8", "surrogateescape"), secrets) for raw in (stdout, stderr) if raw.strip()]
+    return "\n".join(tail(text.encode("utf-8", "surrogateescape")) for text in hidden)
+
+
 def tail(raw: bytes) -> str:
     """The end of an output, as text that a database takes."""
     return raw[-REPORT:].decode("utf-8", "replace").replace("\0", "")

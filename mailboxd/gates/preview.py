@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mailboxd.core.actions import Action, ActionKind
 from mailboxd.gates import messages, web
-from mailboxd.gates.binding import content_sha256, named_files
+from mailboxd.gates.binding import content_sha256, keep_verify, named_files, verify_lines
 from mailboxd.gates.commands import parts_of, standing
 from mailboxd.gates.ends import Impossible, Setting
 from mailboxd.gates.place import LARGEST, Place, read_regular
@@ -54,7 +54,11 @@ def preview(action: Action, place: Place, setting: Setting) -> Shown:
             lines = ["a person does this by hand:", *_quoted(action.action)]
     if action.kind is not ActionKind.MANUAL:
         lines += [f"at most: {setting.seconds(action)} s"]
-    lines += [f"whether it happened is asked by: {_words(action.verify)}"] if action.verify else []
+    if action.verify:
+        lines.append(f"whether it happened is asked by: {_words(action.verify)}")
+        found = [line.rpartition(" ") for line in verify_lines(action, str(setting.root))]
+        lines += [f"verify names a file of the workspace: {visible(name)}, sha256 {sha}" for name, _, sha in found]
+        keep_verify(action, place)
     lines += [f"it can be taken back by: {_words(action.undo)}"] if action.undo else []
     return Shown("\n".join(lines), content_sha256(action, place), target)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from mailboxd import heads
 from mailboxd.errors import UnavailableError
 from mailboxd.intake import Intake
+from mailboxd.keys.trust import Trust
 from mailboxd.messages.templates import Templates
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.rebuild.desk import Desk
@@ -59,11 +60,18 @@ class Account:
     kept: str = ""
 
 
-def make(ws: Workspace, settings: Settings, now: str, into: Path | None, progress: Progress = silent) -> Account:
+def make(
+    ws: Workspace,
+    settings: Settings,
+    now: str,
+    into: Path | None,
+    progress: Progress = silent,
+    trust: Trust | None = None,
+) -> Account:
     """Make the database again, as a new file `into`, or in the place of the present one, which is kept beside it.
 
-    `now` only names what is kept. Performs nothing. Raises LockedError when a daemon runs there, UnavailableError when
-    `into` exists, WorldError; then nothing was replaced.
+    `now` only names what is kept; `trust` says whose signature is missing. Performs nothing. Raises LockedError when a
+    daemon runs there, UnavailableError when `into` exists, WorldError; then nothing was replaced.
     """
     with lock.acquire(ws, now):
         target = into or ws.database.with_name(f"{ws.database.name}.rebuilding")
@@ -73,7 +81,7 @@ def make(ws: Workspace, settings: Settings, now: str, into: Path | None, progres
             raise UnavailableError(f"{into}: there is such a file already; it is left as it is")
         account = Account(str(into or ws.database))
         try:
-            _build(ws, settings, target, account, progress)
+            _build(ws, settings, target, account, progress, trust)
         except BaseException:
             remove(target)
             raise
@@ -85,13 +93,15 @@ def make(ws: Workspace, settings: Settings, now: str, into: Path | None, progres
     return account
 
 
-def _build(ws: Workspace, settings: Settings, target: Path, account: Account, progress: Progress) -> None:
+def _build(
+    ws: Workspace, settings: Settings, target: Path, account: Account, progress: Progress, trust: Trust | None
+) -> None:
     progress("files", 0, 0)
     found = read(ws)
     steps = timeline(found)
     desk = Desk.open(target, settings, found.sent, BEGINNING)
     try:
-        replay = _replay(ws, desk, found, steps, progress)
+        replay = _replay(ws, desk, found, steps, progress, trust)
         account.problems, account.differences = found.problems, replay.differences
         prove(desk.store.db, progress)
         account.fingerprint = fingerprint(desk.store.db)
@@ -106,10 +116,12 @@ def _build(ws: Workspace, settings: Settings, target: Path, account: Account, pr
         desk.store.close()
 
 
-def _replay(ws: Workspace, desk: Desk, found: Sources, steps: list[Step], progress: Progress) -> Replay:
+def _replay(
+    ws: Workspace, desk: Desk, found: Sources, steps: list[Step], progress: Progress, trust: Trust | None
+) -> Replay:
     intake = Intake(desk.engine)
     taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), [])
-    replay = Replay(desk, intake, taskmd, lambda path: found.raw_of(ws, path))
+    replay = Replay(desk, intake, taskmd, lambda path: found.raw_of(ws, path), trust)
     with desk.engine.batch():
         for step in stepwise(steps, "messages", len(steps), progress):
             replay.perform(step)

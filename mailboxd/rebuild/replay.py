@@ -30,6 +30,7 @@ from mailboxd.core.terms import AttemptStatus, Phase, Turn, Waiting, same_agent
 from mailboxd.core.types import Attempt, Plan, Task
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.intake import Intake
+from mailboxd.keys.trust import Trust
 from mailboxd.messages.codec import parse
 from mailboxd.messages.taskfile import TaskFile
 from mailboxd.outgoing import row_of_sent
@@ -57,6 +58,7 @@ class Replay:
     intake: Intake
     taskmd: TaskMarkdown
     read: Callable[[str], bytes | None]
+    trust: Trust | None = None
     differences: list[str] = field(default_factory=list)
     """What could not be brought to where its file says it was."""
 
@@ -119,6 +121,7 @@ class Replay:
         if hashlib.sha256(raw).hexdigest() != parsed.sha256:  # it has changed since
             parsed = parse(raw, came.name, max_bytes=_MAX_FILE)
         file = File(came.name, raw, parsed.sha256, len(raw), {})
+        self._doubt(came, raw)
         try:
             with self.desk.store.savepoint():
                 if not came.day:
@@ -129,6 +132,14 @@ class Replay:
             self._record(file, "late", came)
             self.differences.append(f"mailbox/{came.path}: it counts as late here")
         self._filed(came.path)
+
+    def _doubt(self, came: Came, raw: bytes) -> None:
+        """Name what an inbox would not take today; it is taken all the same, for it may be older than the key."""
+        if self.trust is not None:
+            try:
+                self.trust.admit(self.trust.examine(raw, came.message), came.message.from_)
+            except MessageError as error:
+                self.differences.append(f"mailbox/{came.path}: taken as it lies there, but {error.problem}")
 
     def _record(self, file: File, verdict: str, came: Came) -> None:
         row = receipt(self.desk.engine, file, verdict, came.message)

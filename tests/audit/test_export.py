@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import resource
 import sqlite3
 import tarfile
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.audit.export import archive
+from mailboxd.audit.export import archive, lines_to
 from mailboxd.audit.reading import verify_export
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.store.report import opened
@@ -57,6 +58,38 @@ def test_events_as_lines_prove_themselves(alpha: Agent, tmp_path: Path) -> None:
     assert finding is not None
     assert "is not what was recorded" in finding.problem
     assert (tmp_path / "all.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_export_that_the_disk_does_not_take_says_so_and_leaves_no_half_of_it(alpha: Agent, tmp_path: Path) -> None:
+    ws, target = Workspace(alpha.root), tmp_path / "out"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with opened(ws.database) as report:
+        two = report.find("two")
+        writers: tuple[Callable[[], int], ...] = (
+            lambda: lines_to(report, None, target),
+            lambda: archive(ws, report, two, target),
+        )
+        for write in writers:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+            try:
+                with pytest.raises(WorldError, match=f"cannot write {target}: File too large"):
+                    write()
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            assert not target.exists()
+
+
+def test_what_an_export_of_a_tree_cannot_show_is_said_and_an_empty_one_is_none(alpha: Agent, tmp_path: Path) -> None:
+    for words, loose in ((), False), (("two",), True):
+        target = tmp_path / f"{len(words)}.jsonl"
+        assert alpha.call("audit", "export", *words, "-o", str(target)).returncode == 0
+        account = verify_export(target)
+        assert account.finding is None
+        assert any("follow one that is not in it" in note for note in account.notes) is loose
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    done = alpha.call("audit", "verify", str(tmp_path / "empty.jsonl"))
+    assert done.returncode == 1
+    assert "there is no event in it" in done.stderr
 
 
 def test_the_events_of_a_tree_are_those_of_its_tasks(alpha: Agent) -> None:
@@ -141,7 +174,7 @@ def test_an_archive_that_was_changed(
 )
 def test_what_is_no_export(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "x").write_bytes(raw)
-    assert (verify_export(tmp_path / "x").finding is not None) is bool(raw)
+    assert verify_export(tmp_path / "x").finding is not None
 
 
 def test_a_message_that_was_changed_is_not_handed_out(alpha: Agent, tmp_path: Path) -> None:

@@ -188,3 +188,60 @@ def test_colour_is_for_terminals_that_want_it(stage: Stage, variable: dict[str, 
     assert done.returncode == 0
     assert "▶ executing".encode() in shown
     assert (b"\x1b[" in shown) is coloured
+
+
+# ---------------------------------------------------------------- nowhere to write to
+
+
+@pytest.mark.parametrize("verb", ["status", "audit head", "config --json"])
+def test_an_answer_that_cannot_be_written_is_no_bug_of_ours(company: Stage, verb: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        argv = [PROGRAM, *verb.split()]
+        done = subprocess.run(argv, cwd=company.ws.root, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert done.returncode == 1
+    assert "the answer cannot be written: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "bug" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_an_order_counts_whose_answer_cannot_be_written_and_says_so(company: Stage) -> None:
+    with Path("/dev/full").open("wb") as full:
+        argv = [PROGRAM, "send", "Do it", "--task-id", "once", "--json"]
+        done = subprocess.run(argv, cwd=company.ws.root, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert done.returncode == 1, "not 75: who tries that again gives the order twice"
+    assert "An order that was given counts" in done.stderr
+    assert len(list(company.ws.inbox.glob("*.md"))) == 1
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_no_bug_and_no_file_of_ours_takes_its_place(company: Stage, closed: str) -> None:
+    """The next file that is opened would get its number, and whatever is printed would be written into it."""
+    script = f"{PROGRAM} status {closed}; echo $? >status"
+    subprocess.run(["sh", "-c", script], cwd=company.ws.root, capture_output=True, check=True, timeout=300)
+    assert (company.ws.root / "status").read_text() == "0\n"
+    program = """if True:
+        import os, sys
+        import mailboxd.cli
+        sys.argv[1:] = ["--version"]
+        try:
+            mailboxd.cli.main()
+        except SystemExit:
+            opened = os.open(".", os.O_RDONLY)
+            open("fd", "w").write(str(opened))
+    """
+    argv = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, program]
+    subprocess.run(argv, cwd=company.ws.root, capture_output=True, check=True, timeout=300)
+    assert int((company.ws.root / "fd").read_text()) > 2
+
+
+def test_a_working_directory_that_is_gone_is_said(company: Stage, tmp_path: Path) -> None:
+    """It was deleted and made anew, say: a shell that stood in it stands nowhere."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    elsewhere = f"{PROGRAM} -w {company.ws.root} status >/dev/null"
+    script = f"cd {gone}; rmdir {gone}; {PROGRAM} status; echo $?; {elsewhere}; echo $?"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == "69\n0\n"
+    assert done.stderr.startswith("mailboxd: the directory that you are in is gone.")
+    assert "bug" not in done.stderr

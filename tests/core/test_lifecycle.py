@@ -166,9 +166,8 @@ def test_the_table_has_the_rows_of_the_protocol_and_no_other() -> None:
     }
     expected |= {(phase.value, "cancelled") for phase in Phase if phase not in TERMINAL}
     expected |= {(phase.value, "failed") for phase in Phase if phase not in {*TERMINAL, Phase.READY_TO_RESUME}}
-    expected |= {
-        (phase, "completed") for phase in ("spec_draft", "spec_review", "execution_ready", "spec_gate")
-    }  # taken over
+    taken_over = ("spec_draft", "spec_review", "execution_ready", "spec_gate", "awaiting_approval")
+    expected |= {(phase, "completed") for phase in taken_over}
     assert {(source.value, target.value) for (source, _), target in TRANSITIONS.items()} == expected
 
 

@@ -255,6 +255,22 @@ def test_verify_settles_what_nobody_saw(
     assert happened(witness) == did
 
 
+def test_a_verify_that_is_another_one_than_was_approved_does_not_run(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    (alpha.root / "is-it.sh").write_text("exit 0\n")
+    swap = f"echo 'echo happened >> {witness}' > is-it.sh; kill -9 $$"
+    act = {"id": "act", "kind": "command", "argv": ["/bin/sh", "-c", swap], "verify": ["/bin/sh", "is-it.sh"]}
+    alpha.start()
+    alpha.drop("job.md", acting("job", [act]))
+    approve(alpha, *asked(alpha))
+    task = alpha.until("job", "circuit_open")
+    assert row(alpha)["state"] == "unknown"
+    assert "it cannot be verified: a file that verify names is another one now than was approved" in task["reason"]
+    assert happened(witness) == 0
+    eventually(lambda: not list((alpha.root / ".mailboxd" / "gates").iterdir()), 5)
+
+
 def test_its_time_is_over_and_its_outcome_unknown(found: Found, witness: Path) -> None:
     company = found({"alpha": WORK}, approvals=ALONE)
     alpha = company["alpha"]

@@ -13,7 +13,7 @@ import pytest
 from mailboxd.core.approvals import Performed
 from mailboxd.gates import commands, messages
 from mailboxd.gates.commands import Ran
-from mailboxd.gates.ends import Impossible
+from mailboxd.gates.ends import REPORT, Impossible
 from tests.e2e.support import eventually
 from tests.gates.place import Stand, action
 
@@ -51,6 +51,15 @@ def test_its_environment_is_next_to_none_and_what_it_asks_for(at: Stand) -> None
     asked = at.do(action("command", argv=("/usr/bin/env",), env=("KEY",)))
     assert "KEY=${KEY}" in asked.report
     assert "hunter2" not in asked.report + asked.summary
+
+
+@pytest.mark.parametrize("before", ["x" * 60, "x" * 150, "x" * 190])
+@pytest.mark.parametrize("after", [0, REPORT - 4])
+def test_no_cut_leaves_a_part_of_a_secret(at: Stand, before: str, after: int) -> None:
+    long = {**at.setting.environ, "KEY": "s3cr3t" * 20}
+    at.given(environ=long)
+    end = at.do(sh(f'printf "%s%s%0{after}d" {before} "$KEY" 0', env=("KEY",)))
+    assert "s3cr3t" not in end.summary + end.report
 
 
 @pytest.mark.parametrize(("env", "why"), [(("OTHER",), "does not name OTHER"), (("KEY",), "does not have .* KEY")])

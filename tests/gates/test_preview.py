@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
 from mailboxd.core.actions import Action
 from mailboxd.errors import Refused, WorldError
-from mailboxd.gates.binding import content_sha256
+from mailboxd.gates.binding import content_sha256, is_verify_as_approved
 from mailboxd.gates.ends import Impossible
 from mailboxd.gates.place import LARGEST, standing_gates
 from mailboxd.gates.preview import MOST
@@ -128,6 +129,40 @@ def test_a_file_of_the_workspace_that_a_command_names_is_what_was_approved(
     assert content_sha256(act, at.place) == shown.content_sha256
     script.write_text("echo evil")
     assert content_sha256(act, at.place) != shown.content_sha256
+
+
+def test_dots_after_a_link_are_followed_as_the_command_would(at: Stand) -> None:
+    """Or the preview would vouch for one file, and another one would run."""
+    (at.root / "run.sh").write_text("echo good")
+    (at.outside / "run.sh").write_text("echo good too")
+    (at.outside / "deep").mkdir()
+    (at.root / "bin").symlink_to(at.outside / "deep")
+    act = action("command", argv=("sh", "bin/../run.sh", "run.sh"))
+    shown = at.show(act)
+    for changed in (at.outside / "run.sh", at.root / "run.sh"):
+        before = changed.read_text()
+        changed.write_text("echo evil")
+        assert content_sha256(act, at.place) != shown.content_sha256
+        changed.write_text(before)
+
+
+@pytest.mark.parametrize("kind", ["command", "http", "message", "file"])
+def test_a_file_that_verify_names_is_what_was_approved(at: Stand, kind: str) -> None:
+    (at.root / "is-it.sh").write_text("exit 0")
+    fields: dict[str, dict[str, Any]] = {
+        "command": {"argv": ("true",)},
+        "http": {"method": "GET", "url": "http://127.0.0.1/"},
+        "message": {"channel": "slack", "target": "#x", "text": "y"},
+        "file": {"path": str(at.outside / "f"), "content": "x"},
+    }
+    act = action(kind, verify=("sh", "is-it.sh"), **fields[kind])
+    shown = at.show(act)
+    assert "verify names a file of the workspace: is-it.sh, sha256 " in shown.text
+    assert content_sha256(act, at.place) == shown.content_sha256
+    assert is_verify_as_approved(act, at.place)
+    (at.root / "is-it.sh").write_text("echo evil")
+    assert content_sha256(act, at.place) != shown.content_sha256
+    assert not is_verify_as_approved(act, at.place)
 
 
 def test_a_file_that_appears_under_a_word_is_a_change_too(at: Stand) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.e2e.acting import ALONE, acting, approve, asked, effect, happened, rows
 from tests.e2e.conftest import Found, found
 from tests.e2e.support import Agent, Company, eventually, reply, task
 from tests.rebuild.compare import differences
@@ -69,6 +71,56 @@ def test_a_lost_database_is_made_again_and_work_goes_on(found: Found, tmp_path: 
     assert alpha.phase("new") == "completed"
     assert turns(company) == before + 2, "the new work, and the reply that was asked for again"
     assert alpha.call("audit", "verify").returncode == 0
+
+
+def test_an_action_that_was_decided_about_is_not_asked_for_again(found: Found, tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    listed = yaml.safe_dump([effect(witness, f"echo x > {tmp_path}/ran")])
+    declares = {
+        "match": {"task": "own"},
+        "reply": f"## Results\n\nIt is made.\n\n## Planned Actions\n\n```yaml\n{listed}```\n",
+    }
+    company = found({"alpha": {"rules": [declares], **WORK}}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    for number, name in enumerate(("done", "no", "own"), 1):
+        alpha.drop(f"{name}.md", task("own") if name == "own" else acting(name, [effect(witness)]))
+        (*_, request) = asked(alpha, number)
+        if name == "no":
+            assert alpha.call("reject", request, "--note", "no").returncode == 0
+        else:
+            approve(alpha, request)
+        alpha.until(name, "failed" if name == "no" else "completed")
+    company.at_rest()
+    before = alpha.phases()
+    assert happened(witness) == 2
+
+    lose(alpha)
+    said = rebuilt(alpha, "--replace")
+    assert (said["differences"], said["problems"], said["open"]) == ([], [], 0)
+    alpha.run()
+    assert alpha.phases() == before
+    assert rows(alpha) == []
+    assert happened(witness) == 2
+
+
+def test_a_message_that_lacks_a_signature_is_named(found: Found) -> None:
+    """Where the database is lost, nothing but its signature tells a message from one that was put into the archive."""
+    company = found({"alpha": WORK}, signing={"require": ["operator"]})
+    company.env["XDG_STATE_HOME"] = str(company.root / "state")
+    alpha = company["alpha"]
+    assert alpha.call("keys", "create", "--operator").returncode == 0
+    assert alpha.call("send", "Do it", "--task-id", "real").returncode == 0
+    alpha.run()
+    assert alpha.phases() == {"real": "completed"}
+    (day,) = (alpha.root / "mailbox" / "archive").iterdir()
+    (day / "forged.md").write_text(task("forged"))
+    lose(alpha)
+    done = alpha.call("rebuild", "--json", "--replace")
+    assert done.returncode == 1
+    said = f"mailbox/archive/{day.name}/forged.md: taken as it lies there, but messages from operator must be signed"
+    (difference,) = json.loads(done.stdout)["differences"]
+    assert difference.startswith(said)
 
 
 def test_what_a_peer_has_is_waited_for_and_not_given_out_twice(found: Found) -> None:

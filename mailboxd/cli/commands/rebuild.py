@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -35,13 +36,16 @@ def command(session: Session, into: Path | None, replace: bool) -> int:
     if (into is None) is not replace:
         raise click.UsageError("say where to: --into FILE, or --replace for the workspace's own database")
     from mailboxd import assemble, config
+    from mailboxd.keys.ring import Ring
+    from mailboxd.keys.trust import Trust
     from mailboxd.rebuild import making
 
     require_person(OPERATOR)
     ws = session.workspace()
     with bars() as progress:
-        settings = assemble.settings(config.load(ws.config))
-        account = making.make(ws, settings, session.clock.now(), into, progress)
+        loaded = config.load(ws.config)
+        trust = Trust.of(Ring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
+        account = making.make(ws, assemble.settings(loaded), session.clock.now(), into, progress, trust)
     if session.as_json:
         problems = [{"path": path, "problem": problem} for path, problem in account.problems]
         facts = {"database": account.database, "kept": account.kept or None, "fingerprint": account.fingerprint}
