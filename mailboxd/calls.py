@@ -82,7 +82,7 @@ class Calls:
     lane: int | None = None
     """How many turns the gateway runs at once, for everybody: we take at most half of it."""
     running: dict[str, Call] = field(default_factory=dict)
-    _recorded: list[str] = field(default_factory=list)
+    _recorded: list[tuple[str, str]] = field(default_factory=list)
     _glance: tuple[float, int | None] | None = None
 
     def directory(self, call_id: str) -> Path:
@@ -156,14 +156,24 @@ class Calls:
         """Remove the directory of a call at once: its result is of no use to anybody."""
         remove(self.directory(call_id))
 
-    def discard_when_recorded(self, call_id: str) -> None:
-        """Remove the directory of a call after the commit that records its result: until then it is the only copy."""
-        self._recorded.append(call_id)
+    def discard_when_recorded(self, call_id: str, shown_by: str = "") -> None:
+        """Remove the directory of a call after the commit that records its result: until then it is the only copy.
 
-    def sweep(self) -> None:
-        """The transaction is committed: remove what it has recorded."""
-        while self._recorded:
-            self.discard(self._recorded.pop())
+        And not before the task.md of the task `shown_by` is written: if the database is lost, only that file and this
+        directory say that the call was made.
+        """
+        self._recorded.append((call_id, shown_by))
+
+    def sweep(self, is_stale: Callable[[str], bool]) -> None:
+        """The transaction is committed: remove what it has recorded, unless a task.md that shows it is out of date."""
+        if not self._recorded:
+            return
+        stale = {task for task in {task for _, task in self._recorded} if task and is_stale(task)}
+        kept = [(call_id, task) for call_id, task in self._recorded if task in stale]
+        for call_id, task in self._recorded:
+            if task not in stale:
+                self.discard(call_id)
+        self._recorded = kept
 
     def left_over(self, is_over: Callable[[str], bool]) -> None:
         """Remove directories of calls that nobody will look at again. Raises WorldError.

@@ -156,7 +156,7 @@ class Daemon:
             if not self._stopping and not self.arrivals.is_catching_up:
                 self.engine.schedule()
                 more = (not self.reserve.why and self.relay.starting.mark() > 0) or more
-        self.calls.sweep()
+        self.calls.sweep(self.engine.store.is_stale)
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
             self._try(Where.TIDYING, lambda: self.calls.left_over(self.engine.store.is_over))

@@ -177,7 +177,7 @@ class Relay:
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.finish(order.id, "done" if succeeded else "failed")
         if succeeded:
-            self.calls.discard_when_recorded(effect.turn_id)
+            self.calls.discard_when_recorded(effect.turn_id, "" if task is None else task.shown_by)
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
         """A bug of ours must not stop the other work, nor meet the same answer again after every restart."""

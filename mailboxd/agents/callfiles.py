@@ -16,7 +16,8 @@ from mailboxd.errors import world_error
 OUTPUT_CAP = 16 * 1024 * 1024
 """Bytes of standard output that are read by default; a longer one is reported as truncated."""
 PROMPT = "prompt.md"
-_OURS = (PROMPT, "started", "lock", "child.json", "stdout", "stderr")
+STARTED = "started"
+_OURS = (PROMPT, STARTED, "lock", "child.json", "stdout", "stderr")
 STDERR_CAP = 64 * 1024
 """Bytes of standard error that are read: it is for people, nothing is decided by it."""
 

@@ -1,7 +1,7 @@
 """One call of an agent's program: a child process whose every trace is in one directory.
 
     <call>/prompt.md    the message, 0600: never in the argument list, never in a log
-    <call>/started      the mark, made right before the spawn: without it the program provably never ran
+    <call>/started      the mark, made right before the spawn: without it the program provably never ran; argv
     <call>/lock         flock'd through a descriptor that the child inherits: held = somebody of this call is alive
     <call>/child.json   pid, kernel start time, boot id, argv: how a later daemon finds the child again
     <call>/stdout, <call>/stderr
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -27,7 +28,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from mailboxd.agents.callfiles import OUTPUT_CAP, Exit, make_directory, open_regular, read_exit, sync, world
+from mailboxd.agents.callfiles import OUTPUT_CAP, STARTED, Exit, make_directory, open_regular, read_exit, sync, world
 from mailboxd.agents.liveness import has_ended, leader, record
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.errors import UnavailableError, WorldError
@@ -132,7 +133,8 @@ def spawn(
         make_directory(directory)
         lock = open_regular(directory / "lock", os.O_RDWR | os.O_CREAT)
         try:
-            popen = _spawn_locked(directory, lock, partial(_execute, argv, env, cwd), marked=marked)
+            said = json.dumps(list(argv)).encode()
+            popen = _spawn_locked(directory, lock, said, partial(_execute, argv, env, cwd), marked=marked)
         finally:
             os.close(lock)
         # Taken before anybody can reap the child, so it is this process and no successor of its pid.
@@ -144,9 +146,14 @@ def spawn(
 
 
 def _spawn_locked(
-    directory: Path, lock: int, execute: Callable[[int, int, int], subprocess.Popen[bytes]], *, marked: bool
+    directory: Path,
+    lock: int,
+    said: bytes,
+    execute: Callable[[int, int, int], subprocess.Popen[bytes]],
+    *,
+    marked: bool,
 ) -> subprocess.Popen[bytes]:
-    marker = directory / "started"
+    marker = directory / STARTED
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -158,8 +165,10 @@ def _spawn_locked(
     try:
         stderr = open_regular(directory / "stderr", flags)
         try:
-            os.close(open_regular(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            mark = open_regular(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
+                with os.fdopen(mark, "wb") as file:
+                    file.write(said)
                 if not marked:
                     sync(directory)
                     sync(directory.parent)
@@ -217,6 +226,6 @@ def adopt(directory: Path) -> Child | None:
 def state(directory: Path) -> State:
     """What is provable about the call of `directory`, without side effects. Raises WorldError."""
     with world(directory):
-        if not (directory / "started").exists():
+        if not (directory / STARTED).exists():
             return State.NEVER_STARTED
         return State.ENDED if leader(directory) is None else State.RUNNING

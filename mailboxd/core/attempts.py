@@ -51,10 +51,11 @@ CUT = "[mailboxd] cut: the text ends here. The rest did not arrive: a limit of t
 """Stands below a result that is known not to be whole."""
 
 
-def start(draft: Draft) -> None:
-    """Begin the next attempt: a turn, or, when children do the work, waiting for them."""
+def start(draft: Draft, *, begun: bool = False) -> None:
+    """Begin the next attempt: a turn, or, when children do the work, waiting for them. `begun` as in `Start`."""
     view, task, ctx = draft.view, draft.task, draft.ctx
-    if task.phase is not Phase.EXECUTION_READY or view.unmet or view.parent_phase not in (None, Phase.EXECUTING):
+    waits = view.unmet and not begun
+    if task.phase is not Phase.EXECUTION_READY or waits or view.parent_phase not in (None, Phase.EXECUTING):
         raise Refused("not-ready", f"{task.local_id} is not ready to start")
     coordinates = view.children.total > 0
     ordinal = begin(draft, Waiting.CHILDREN if coordinates else Waiting.TURN)

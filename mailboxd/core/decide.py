@@ -71,8 +71,8 @@ def decide(
     match heard:
         case Redispatch():
             _redispatched(draft, heard)
-        case Start():
-            attempts.start(draft)
+        case Start(begun=begun):
+            attempts.start(draft, begun=begun)
         case TurnEnded():
             account.turn_over(draft, heard)
             performing.turn_over(draft, heard)

@@ -50,7 +50,12 @@ class Redispatch:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The scheduler has a slot for this task."""
+    """The scheduler has a slot for this task.
+
+    `begun`: it was begun before the database was lost, as its call shows, so what it needs was there then.
+    """
+
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)

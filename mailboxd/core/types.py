@@ -253,6 +253,11 @@ class Task:
     """When its sender is told that it is alive or, given away, when its peer counts as silent."""
     stronger: Stronger = Stronger()
 
+    @property
+    def shown_by(self) -> str:
+        """The id of the task in whose task.md stands how this one ended."""
+        return self.id if self.parent is None or self.mode is Mode.COORDINATING else self.parent
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

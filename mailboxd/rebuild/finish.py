@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 
+from mailboxd.agents.callfiles import STARTED
 from mailboxd.core.effects import Bounce, Resend, RunTurn, Send, StopTurns
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Edited, Start, TurnEnded
@@ -29,31 +31,34 @@ _MOST_ATTEMPTS = 100
 _LOST = "the database was made again while this turn was under way"
 
 
-def called(ws: Workspace) -> frozenset[str]:
-    """The sessions of the calls that have left a directory: they run, or their end was not recorded."""
-    keys: set[str] = set()
+def called(ws: Workspace) -> Mapping[str, str]:
+    """The calls that have left a directory: they run, or no task.md shows yet how they ended.
+
+    By the session of each, the name of the directory; of several in one session, of the last.
+    """
+    keys: dict[str, str] = {}
     try:
         with directory(ws.root, ws.state.name, ws.turns.name) as turns, os.scandir(turns) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
-        return frozenset()
-    for name in names:
+        return {}
+    for name in sorted(names):
         try:
             with directory(ws.turns, name) as fd:
-                file = open_regular(fd, "child.json")
+                file = open_regular(fd, STARTED)
                 if file is None:
                     continue
                 try:
-                    said = json.loads(read_up_to(file, _LARGEST_RECORD))
+                    argv = json.loads(read_up_to(file, _LARGEST_RECORD))
                 finally:
                     os.close(file)
-            keys |= {word for word in said["argv"] if isinstance(word, str) and word.startswith("agent:")}
+            keys |= {word: name for word in argv if isinstance(word, str) and word.startswith("agent:")}
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return frozenset(keys)
+    return keys
 
 
-def finish(replay: Replay, found: Sources, calls: frozenset[str]) -> None:
+def finish(replay: Replay, found: Sources, calls: Mapping[str, str]) -> None:
     """Bring everything to a place from which a daemon can go on; inside the batch of the replay."""
     store = replay.desk.store
     for shown in found.shown.values():
@@ -95,19 +100,27 @@ def _reconcile(replay: Replay, shown: Shown) -> None:
         replay.differences.append(f"{said} ({task.reason})")
 
 
-def _go_on(replay: Replay, task: Task, calls: frozenset[str]) -> None:
-    """An open task: a call that may be running is looked up, never begun again."""
+def _go_on(replay: Replay, task: Task, calls: Mapping[str, str]) -> None:
+    """An open task: a call that may be running is looked up, never begun again.
+
+    Of a turn that no file shows, the order takes the name of its call's directory: what that holds is then found like
+    after any restart.
+    """
     own = replay.desk.engine.settings.agent
     keys = [session_key(task.executor, task.local_id, own, ordinal) for ordinal in range(1, _MOST_ATTEMPTS)]
     last = max((ordinal for ordinal, key in enumerate(keys, 1) if key in calls), default=0)
     coordinates = bool(replay.desk.store.children(task.id))
-    for _ in range(task.attempt, last):
+    for ordinal in range(task.attempt + 1, last + 1):
         if task.phase is not Phase.EXECUTION_READY or coordinates:
             break
-        task = replay.hear(task, Start())
+        if ordinal == last and same_agent(task.executor, own):
+            replay.desk.ids.give("trn", calls[keys[last - 1]])
+        task = replay.hear(task, Start(begun=True))
         live = replay.live(task)
         if live is not None and task.attempt < last:
             task = _ended(replay, task, live, Failed(UNTOLD))
+        elif live is not None and replay.turn_of(task, live) in calls.values():
+            return
     attempt = replay.live(task)
     if attempt is None or attempt.waiting_for is not Waiting.TURN:
         return

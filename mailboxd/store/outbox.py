@@ -109,13 +109,17 @@ class OutboxQueries(Connected):
         self.db.execute("UPDATE outbox SET state = ? WHERE id = ?", (state, order_id))
 
     def is_over(self, order_id: str) -> bool:
-        """Whether nobody asks any more what a call of this effect brought: it went well, or its task has ended."""
+        """Whether nobody asks any more what a call of this effect brought.
+
+        It went well, or its task has ended, and the task.md that shows it is written.
+        """
         row = self.db.execute(
-            "SELECT o.state, t.phase IN ('completed', 'failed', 'cancelled') FROM outbox o"
+            "SELECT o.state, t.phase IN ('completed', 'failed', 'cancelled'),"
+            " EXISTS (SELECT 1 FROM stale_files s WHERE s.task IN (t.id, t.parent)) FROM outbox o"
             " LEFT JOIN tasks t ON t.id = o.task WHERE o.id = ?",
             (order_id,),
         ).fetchone()
-        return row is not None and (row[0] == "done" or (row[0] == "failed" and row[1] != 0))
+        return row is not None and not row[2] and (row[0] == "done" or (row[0] == "failed" and row[1] != 0))
 
     def postpone(self, order_id: str, not_before: str) -> None:
         self.db.execute("UPDATE outbox SET tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
@@ -139,6 +143,10 @@ class OutboxQueries(Connected):
         """The tasks whose task.md is out of date, each with its count of marks, by id from behind `after` on."""
         sql = "SELECT task, marks FROM stale_files WHERE task > ? ORDER BY task LIMIT ?"
         return self.db.execute(sql, (after, limit)).fetchall()
+
+    def is_stale(self, task_id: str) -> bool:
+        """Whether the task.md of this task is out of date."""
+        return self.db.execute("SELECT 1 FROM stale_files WHERE task = ?", (task_id,)).fetchone() is not None
 
     def has_stale_files(self) -> bool:
         return self.db.execute("SELECT 1 FROM stale_files LIMIT 1").fetchone() is not None

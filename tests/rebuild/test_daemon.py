@@ -123,6 +123,29 @@ def test_a_message_that_lacks_a_signature_is_named(found: Found) -> None:
     assert difference.startswith(said)
 
 
+def test_what_was_done_and_begun_before_a_file_showed_it_is_asked_about_and_not_done_again(found: Found) -> None:
+    slowly = {"rules": [{"match": {"task": "two.text"}, "delay": 1.5, "reply": "The text."}], **WORK}
+    company = found({"alpha": slowly}, tasks={"render_seconds": 60})
+    alpha = company["alpha"]
+    plan = {
+        "figures": {"agent": "self", "description": "Get the figures"},
+        "text": {"agent": "self", "description": "Write it", "depends_on": ["figures"]},
+    }
+    alpha.drop("two.md", task("two", plan=plan))
+    alpha.start()
+    eventually(lambda: alpha.query("SELECT 1 FROM tasks WHERE local_id = 'two.text' AND phase = 'executing'"))
+    eventually(lambda: len(list((alpha.root / ".mailboxd" / "turns").glob("*/child.json"))) == 2)
+    alpha.kill()
+    assert "completed" not in (alpha.root / "tasks" / "two" / "task.md").read_text()
+    lose(alpha)
+    rebuilt(alpha, "--replace")
+    alpha.start()
+    alpha.until("two")
+    assert alpha.phases() == dict.fromkeys(("two", "two.figures", "two.text"), "completed")
+    assert turns(company) == 3, "two children and the synthesis"
+    assert alpha.call("audit", "verify").returncode == 0
+
+
 def test_what_a_peer_has_is_waited_for_and_not_given_out_twice(found: Found) -> None:
     company = found({"alpha": WORK, "beta": SLOW})
     alpha = company["alpha"]

@@ -63,7 +63,7 @@ class Bell:
             with engine.batch():
                 while self.reports:
                     self.reports.pop()()
-            self.calls.sweep()
+            self.calls.sweep(lambda _task: False)
         return len(orders)
 
     def states(self) -> list[str]:
