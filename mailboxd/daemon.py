@@ -19,6 +19,7 @@ from mailboxd.engine import Engine
 from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.heads import Heads
 from mailboxd.health import Grade, Where
+from mailboxd.looks import Looks
 from mailboxd.peers import Peers
 from mailboxd.pulse import Health
 from mailboxd.relay import Relay
@@ -26,8 +27,7 @@ from mailboxd.rendering import Rendering
 from mailboxd.reserve import Reserve
 from mailboxd.retention import Retention
 from mailboxd.taskmd import TaskMarkdown
-from mailboxd.wake import Looks, Wake
-from mailboxd.workspace.taskfiles import Look
+from mailboxd.wake import Wake
 from mailboxd.workspace.watcher import Watcher
 
 _ANXIOUS = 5.0
@@ -201,9 +201,7 @@ class Daemon:
         try:
             taken = self.arrivals.take(now, can_file=not self.health.is_troubled(Where.FILING))
             looks.mail = taken.more
-            seen = self.taskmd.look(now) if looks.tasks else Look()
-            # a file that waits is looked at each time, or the moment at which it is ready would be forgotten
-            looks.tasks = seen.truncated or seen.look_again is not None
+            seen = looks.at_tasks(self.engine.clock, lambda: self.taskmd.look(now))
         except StoreError:
             raise
         except WorldError as error:

@@ -13,52 +13,10 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 NAME = "socket"
 _ANYTHING, _MAIL = b"!", b"m"
-
-
-@dataclass(slots=True)
-class Looks:
-    """What the next round looks at, and when one looks without being asked, on the monotonic clock.
-
-    tasks/ may be large: it is left out of a look for which only mail was heard. By the timer both are looked at.
-    """
-
-    mail: bool = True
-    tasks: bool = True
-    at: float = 0.0
-    tasks_at: float = 0.0
-    wait_until: float | None = None
-    """When a file that waits may be ready."""
-    awake_by: float = float("inf")
-    """Who wakes later than that was stopped: much may have come meanwhile, and it counts before the clock does."""
-
-    @property
-    def next(self) -> float:
-        """When it is time, whatever was heard."""
-        at = min(self.at, self.tasks_at)
-        return at if self.wait_until is None else min(at, self.wait_until)
-
-    def is_due(self, mono: float) -> bool:
-        """Whether this round looks."""
-        if mono >= self.next or mono > self.awake_by:
-            self.everywhere()
-        return self.mail
-
-    def everywhere(self) -> None:
-        self.mail = self.tasks = True
-
-    def rest_until(self, at: float) -> None:
-        """The next look without being asked, at what this one looks at."""
-        self.at = at
-        self.tasks_at = at if self.tasks else self.tasks_at
-
-    def heard(self, more: bool) -> None:
-        """Something happened; `more`: perhaps not in the inbox alone."""
-        self.mail, self.tasks = True, self.tasks or more
 
 
 class Wake:

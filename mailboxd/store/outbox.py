@@ -111,7 +111,7 @@ class OutboxQueries(Connected):
     def is_over(self, order_id: str) -> bool:
         """Whether nobody asks any more what a call of this effect brought.
 
-        It went well, or its task has ended, and the task.md that shows it is written.
+        It went well, and the task.md that shows it is written; or its task has ended.
         """
         row = self.db.execute(
             "SELECT o.state, t.phase IN ('completed', 'failed', 'cancelled'),"
@@ -119,7 +119,7 @@ class OutboxQueries(Connected):
             " LEFT JOIN tasks t ON t.id = o.task WHERE o.id = ?",
             (order_id,),
         ).fetchone()
-        return row is not None and not row[2] and (row[0] == "done" or (row[0] == "failed" and row[1] != 0))
+        return row is not None and ((row[0] == "done" and not row[2]) or (row[0] == "failed" and row[1] != 0))
 
     def postpone(self, order_id: str, not_before: str) -> None:
         self.db.execute("UPDATE outbox SET tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import selectors
 from pathlib import Path
 
-from mailboxd.wake import Looks, Wake, poke
+from mailboxd.clock import ManualClock
+from mailboxd.looks import Looks
+from mailboxd.wake import Wake, poke
+from mailboxd.workspace.taskfiles import Look
 
 
 def test_a_wake_up_by_mail_alone_is_told_from_all_others(tmp_path: Path) -> None:
@@ -73,3 +76,52 @@ def test_who_was_stopped_looks_before_anything_is_judged_by_the_clock() -> None:
     looks.awake_by = 102.0
     assert looked(looks, 102.0) == (False, False)
     assert looked(looks, 102.1) == (True, True)
+
+
+class Tasks:
+    """tasks/, a look at which takes `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.clock, self.seconds, self.looks = ManualClock(), seconds, Looks()
+        self.times = 0
+
+    def look(self) -> Look:
+        self.clock.advance(self.seconds)
+        self.times += 1
+        return Look()
+
+    def round(self) -> int:
+        """A round of the daemon; how often it looked at tasks/ so far."""
+        if self.looks.is_due(self.clock.monotonic()):
+            self.looks.mail = False
+            self.looks.rest_until(self.clock.monotonic() + 30.0)
+            self.looks.at_tasks(self.clock, self.look)
+        return self.times
+
+
+def test_after_a_dear_look_at_tasks_what_is_heard_waits_for_twenty_times_its_length() -> None:
+    tasks = Tasks(0.3)
+    assert tasks.round() == 1
+    for _ in range(9):
+        tasks.looks.heard(True)
+        assert tasks.round() == 1
+        tasks.clock.advance(0.6)
+    assert round(tasks.looks.next - tasks.clock.monotonic(), 3) == 0.6
+    tasks.clock.advance(0.6)
+    assert tasks.round() == 2
+    tasks.clock.advance(6.0)
+    assert tasks.round() == 2, "nothing was heard"
+
+
+def test_after_a_quick_look_the_next_one_is_at_once() -> None:
+    tasks = Tasks(0.01)
+    for times in (1, 2, 3):
+        tasks.looks.heard(True)
+        assert tasks.round() == times
+
+
+def test_who_asks_for_everything_waits_for_nothing() -> None:
+    tasks = Tasks(0.3)
+    assert tasks.round() == 1
+    tasks.looks.everywhere()
+    assert tasks.round() == 2
