@@ -115,12 +115,12 @@ def _go_on(replay: Replay, task: Task, calls: Mapping[str, str]) -> None:
             break
         if ordinal == last and same_agent(task.executor, own):
             replay.desk.ids.give("trn", calls[keys[last - 1]])
+            replay.hear(task, Start(begun=True))
+            return
         task = replay.hear(task, Start(begun=True))
         live = replay.live(task)
         if live is not None and task.attempt < last:
             task = _ended(replay, task, live, Failed(UNTOLD))
-        elif live is not None and replay.turn_of(task, live) in calls.values():
-            return
     attempt = replay.live(task)
     if attempt is None or attempt.waiting_for is not Waiting.TURN:
         return

@@ -276,11 +276,6 @@ class Replay:
                 return effect.turn
         return Turn.SYNTHESIS if self.desk.store.children(task.id) else Turn.WORK
 
-    def turn_of(self, task: Task, attempt: Attempt) -> str:
-        """The id of the last turn that was ordered for the attempt; empty = there is none."""
-        ordered = reversed(self.desk.store.ordered_for(task.id))
-        return next((one.turn_id for one in ordered if isinstance(one, RunTurn) and one.attempt_id == attempt.id), "")
-
     # -------------------------------------------------------------- inside
 
     def _on(self, step: Step, task: tuple[str, str], act: Callable[[Task], None]) -> None:

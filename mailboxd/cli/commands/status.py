@@ -66,8 +66,9 @@ def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[st
     """All that there is to say; of the open tasks only the first `most`, where nobody is shown more."""
     pid = lock.holder(ws)
     tasks = report.phases()
-    picture = report.picture([*report.blocked(), *report.moving()], now, pid, neighbours=False)
-    blocked = [why.cause_of(picture.tasks[task], picture) for task in report.blocked() if task in picture.tasks]
+    stuck = report.blocked()
+    picture = report.picture([*stuck, *report.moving()], now, pid, neighbours=False)
+    blocked = [why.cause_of(picture.tasks[task], picture) for task in stuck if task in picture.tasks]
     messages, unjudged = _messages(ws, report)
     open_count, open_tasks = report.open_roots(most)
     return {
