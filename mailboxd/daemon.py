@@ -139,6 +139,7 @@ class Daemon:
         if self._stopping:
             return more
         begun = 0 if self.reserve.why else self._try(Where.SENDING, self.relay.perform)
+        self._tell()  # only now: calls that were begun run meanwhile
         begun += self._try(Where.FILING, self.archiving.perform)
         begun += self._rendering.perform(turns=bool(self.calls.running))
         begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
@@ -156,12 +157,15 @@ class Daemon:
             if not self._stopping and not self.arrivals.is_catching_up:
                 self.engine.schedule()
                 more = (not self.reserve.why and self.relay.starting.mark() > 0) or more
+        return more
+
+    def _tell(self) -> None:
+        """Say what was recorded, and remove what ended calls have left."""
+        self._told = self.on_events(self._told)
         self.calls.sweep(self.engine.store.is_stale)
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
             self._try(Where.TIDYING, lambda: self.calls.left_over(self.engine.store.is_over))
-        self._told = self.on_events(self._told)
-        return more
 
     def _take_reports(self) -> None:
         reports, self.reports[:] = list(self.reports), []
@@ -187,8 +191,7 @@ class Daemon:
 
     def _take_files(self) -> bool:
         """Judge what lies in the inbox and what was written below tasks/; whether there is more of it."""
-        now = to_epoch(self.engine.now)
-        mono = self.engine.clock.monotonic()
+        now, mono = to_epoch(self.engine.now), self.engine.clock.monotonic()
         looks = self._looks
         looks.mail, looks.wait_until = False, None
         looks.tasks = self.arrivals.listen(self.watcher, mono) or looks.tasks
@@ -244,13 +247,11 @@ class Daemon:
         if self.peers.must_wait:
             return 1.0
         moments = [self._looks.next - mono, self.health.next_beat - mono]
-        if (deadline := self.calls.next_deadline()) is not None:
-            moments.append(deadline - mono)
+        clocked = (self.calls.next_deadline(), self.relay.starting.dispatches.due)
+        moments += [moment - mono for moment in clocked if moment is not None]
         # Counted from the last round, not from now: what became due in between has not been looked at.
         if (due := self.engine.store.next_due(self.engine.now)) is not None:
             moments.append(to_epoch(due) - to_epoch(now))
-        if (sync := self.relay.starting.dispatches.due) is not None:
-            moments.append(sync - mono)
         if self.calls.room(mono).is_short:
             moments.append(_ANXIOUS)
         if self.engine.store.has_stale_files():
@@ -287,6 +288,7 @@ class Daemon:
             self._sleep(min(1.0, max(deadline - self.engine.clock.monotonic(), 0.0)))
             self.calls.expire(self.engine.clock.monotonic())
             self._record_round(look=False)
+            self._tell()
         if self._stopping < 2:
             with suppress(WorldError):
                 self._try(Where.FILING, self.archiving.perform)
@@ -295,3 +297,4 @@ class Daemon:
         self._record_round(look=False)
         self._try(Where.NOTING, self.heads.write)
         self._record_round(look=False)
+        self._tell()
