@@ -2,7 +2,8 @@
 
 One decision reads a task, its parent and its attempt five times and more; of a statement that finds one row by its key,
 most of the time goes into asking. What is kept is true for as long as the log ends where we left it: only events change
-these rows, and a transaction of ours begins by looking where the log ends.
+these rows, and a transaction of ours begins by looking where the log ends. Between transactions SQLite says whether
+another process has written since.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Recent:
         self.tasks: dict[str, Task] = {}
         self.attempts: dict[str, Attempt] = {}
         """By task: its latest."""
+        self.version = -1
+        """`PRAGMA data_version` of the last transaction: it changes when another connection commits."""
 
     def forget(self) -> None:
         self.tasks.clear()
@@ -49,32 +52,39 @@ class Recent:
 
 
 class RecentQueries(Connected):
-    """Inside a transaction what was read before is not read again; outside of one, another process may have written."""
+    """What holds is not read again. Only transactions keep what they read: nobody else writes meanwhile."""
 
     _recent: Recent
 
+    def data_version(self) -> int:
+        return int(self.db.execute("PRAGMA data_version").fetchone()[0])
+
+    def _holds(self) -> bool:
+        return self.db.in_transaction or self.data_version() == self._recent.version
+
     def task(self, task_id: str) -> Task | None:
-        found = self._recent.tasks.get(task_id) if self.db.in_transaction else None
-        if found is None:
-            row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
-            if row is None:
-                return None
-            found = read_task(row)
-            if self.db.in_transaction:
-                self._recent.keep(found)
+        found = self._recent.tasks.get(task_id)
+        if found is not None and self._holds():
+            return found
+        row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
+        if row is None:
+            return None
+        found = read_task(row)
+        if self.db.in_transaction:
+            self._recent.keep(found)
         return found
 
     def attempt(self, task_id: str, ordinal: int) -> Attempt | None:
-        found = self._recent.attempts.get(task_id) if self.db.in_transaction else None
-        if found is None or found.ordinal != ordinal:
-            sql = f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?"
-            row = self.db.execute(sql, (task_id, ordinal)).fetchone()
-            if row is None:
-                return None
-            found = read_attempt(row)
-            task = self._recent.tasks.get(task_id) if self.db.in_transaction else None
-            if task is not None and task.attempt == ordinal:
-                self._recent.attempts[task_id] = found
+        found = self._recent.attempts.get(task_id)
+        if found is not None and found.ordinal == ordinal and self._holds():
+            return found
+        sql = f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?"
+        row = self.db.execute(sql, (task_id, ordinal)).fetchone()
+        if row is None:
+            return None
+        found = read_attempt(row)
+        if self.db.in_transaction and (task := self._recent.tasks.get(task_id)) and task.attempt == ordinal:
+            self._recent.attempts[task_id] = found
         return found
 
     def above(self, task_id: str) -> Iterator[Task]:

@@ -63,6 +63,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
                 if (last := log.tip(self.db)) != self._tip:  # a command has written since
                     self._tip = last
                     self._recent.forget()
+                self._recent.version = self.data_version()
                 yield
         except BaseException:
             self._undone()
