@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 
-from mailboxd.agents.callfiles import STARTED
+from mailboxd.agents.callfiles import CALL
 from mailboxd.core.effects import Bounce, Resend, RunTurn, Send, StopTurns
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Edited, Start, TurnEnded
@@ -45,11 +45,11 @@ def called(ws: Workspace) -> Mapping[str, str]:
     for name in sorted(names):
         try:
             with directory(ws.turns, name) as fd:
-                file = open_regular(fd, STARTED)
+                file = open_regular(fd, CALL)
                 if file is None:
                     continue
                 try:
-                    argv = json.loads(read_up_to(file, _LARGEST_RECORD))
+                    argv = json.loads(read_up_to(file, _LARGEST_RECORD).partition(b"\n")[0])
                 finally:
                     os.close(file)
             keys |= {word: name for word in argv if isinstance(word, str) and word.startswith("agent:")}
