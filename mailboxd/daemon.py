@@ -145,17 +145,21 @@ class Daemon:
         return begun + self._try(Where.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
 
     def _record_round(self, look: bool) -> bool:
-        """Everything this wake-up brought, in one transaction."""
-        more = False
+        """What this wake-up brought, in one transaction; in a second what mail lets begin: no mail waits for that."""
+        more, judged = False, self.arrivals.judged
+        reports, self.reports[:] = list(self.reports), []
         with self.engine.batch():
-            self._take_reports()
+            for report in reports:
+                report()
             self._try(Where.COLLECTING, self._take_ended)
             if look and not self._stopping:
                 more = self._take_files()
             self.engine.tick(self.arrivals.heard_until())
-            if not self._stopping and not self.arrivals.is_catching_up:
-                self.engine.schedule()
-                more = (not self.reserve.why and self.relay.starting.mark() > 0) or more
+            if self.arrivals.judged == judged:
+                more = self._begin() or more
+        if self.arrivals.judged != judged:
+            with self.engine.batch():
+                more = self._begin() or more
         self.calls.sweep(self.engine.store.is_stale)
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
@@ -163,10 +167,12 @@ class Daemon:
         self._told = self.on_events(self._told)
         return more
 
-    def _take_reports(self) -> None:
-        reports, self.reports[:] = list(self.reports), []
-        for report in reports:
-            report()
+    def _begin(self) -> bool:
+        """Give what is ready its turn, inside a batch; whether any call may begin now."""
+        if self._stopping or self.arrivals.is_catching_up:
+            return False
+        self.engine.schedule()
+        return not self.reserve.why and self.relay.starting.mark() > 0
 
     def _take_ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> None:
         for call, exit_ in self.calls.ended(concerns):
@@ -244,13 +250,11 @@ class Daemon:
         if self.peers.must_wait:
             return 1.0
         moments = [self._looks.next - mono, self.health.next_beat - mono]
-        if (deadline := self.calls.next_deadline()) is not None:
-            moments.append(deadline - mono)
+        asked = (self.calls.next_deadline(), self.relay.starting.dispatches.due)
+        moments += [moment - mono for moment in asked if moment is not None]
         # Counted from the last round, not from now: what became due in between has not been looked at.
         if (due := self.engine.store.next_due(self.engine.now)) is not None:
             moments.append(to_epoch(due) - to_epoch(now))
-        if (sync := self.relay.starting.dispatches.due) is not None:
-            moments.append(sync - mono)
         if self.calls.room(mono).is_short:
             moments.append(_ANXIOUS)
         if self.engine.store.has_stale_files():
@@ -270,8 +274,7 @@ class Daemon:
         """Nothing runs, nothing is ordered, nothing is about to happen by itself."""
         store = self.engine.store
         return not (
-            self.calls.running
-            or self.reports
+            (self.calls.running or self.reports)
             or self._looks.mail
             or self._looks.wait_until is not None
             or store.has_stale_files()
