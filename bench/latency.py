@@ -18,7 +18,6 @@ from bench.measure import Stats, ratio
 from bench.processes import Broken
 from bench.workshop import Workshop, say
 
-
 _PAUSE = 0.0001
 
 

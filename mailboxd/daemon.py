@@ -32,7 +32,6 @@ from mailboxd.workspace.watcher import Watcher
 
 _ANXIOUS = 5.0
 """Seconds between two looks while something is wrong."""
-_SOONEST = 0.02
 _OVERSLEPT = 1.0
 _TIDY = 60.0
 """Seconds between two removals of what calls have left behind."""
@@ -101,7 +100,7 @@ class Daemon:
                 break
             if idle_rounds == 1:
                 self._looks.everywhere()  # a file may have come while the last one was finished
-            self._sleep(0.0 if busy or idle_rounds else self._timeout())
+            self._sleep(0.0 if busy or idle_rounds else None)
         self.health.notifier.stopping("waiting for running turns")
         if self._stopping and self.calls.running:
             _log.info("stopping: %d calls are running; a second signal does not wait for them", len(self.calls.running))
@@ -203,7 +202,7 @@ class Daemon:
         self.health.say(Where.ROOM, self.room(), Grade.AMBER)
         self.reserve.refill()
         self.health.say(Where.DESCRIPTORS, self.reserve.why, Grade.AMBER)
-        looks.rest_until(mono + (self.pace.rescan if self.health.is_green else min(self.pace.rescan, _ANXIOUS)))
+        looks.rest(mono, self.pace.rescan if self.health.is_green else min(self.pace.rescan, _ANXIOUS))
         try:
             taken = self.arrivals.take(now, can_file=not self.health.is_troubled(Where.FILING))
             looks.mail = taken.more
@@ -214,9 +213,7 @@ class Daemon:
             self._trouble(Where.LOOKING, error)
             return False
         self._well(Where.LOOKING)
-        due = taken.moments if seen.look_again is None else [*taken.moments, seen.look_again]
-        if due:
-            looks.wait_until = mono + max(min(due) - now, _SOONEST)
+        looks.wait(mono, [moment - now for moment in (*taken.moments, seen.look_again) if moment is not None])
         looks.mail = looks.mail or seen.truncated
         return looks.mail
 
@@ -263,12 +260,15 @@ class Daemon:
             moments.append(watchdog / 3)
         return max(min(moments), 0.0)
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep(self, seconds: float | None) -> None:  # None: until something is due, other than the beat of now
         self.health.beat()
+        seconds = self._timeout() if seconds is None else seconds
         self._looks.awake_by = self.engine.clock.monotonic() + seconds + _OVERSLEPT
-        for key, _ in self.calls.selector.select(seconds):
+        for key, _ in (woken := self.calls.selector.select(seconds)):
             if key.data is self.wake:
                 self._looks.heard(self.wake.drain())
+        if seconds and not woken:
+            self._looks.by_timer(self.engine.clock.monotonic())
 
     def _is_idle(self) -> bool:
         """Nothing runs, nothing is ordered, nothing is about to happen by itself."""
