@@ -139,7 +139,7 @@ class Daemon:
             return more
         begun = 0 if self.reserve.why else self._try(Where.SENDING, self.relay.perform)
         begun += self._try(Where.FILING, self.archiving.perform)
-        begun += self._rendering.perform(turns=bool(self.calls.running))
+        begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._looks.mail)
         begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
         return begun + self._try(Where.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
 
