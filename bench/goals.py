@@ -57,7 +57,7 @@ GOALS = (
     Goal("rebuild", "rebuild, a second time: differences", 0.0, "", _in("rebuild", "differs")),
     Goal("idle", "idle, CPU", 0.05, "%", _in("idle", "CPU %")),
     Goal("idle", "idle, resident memory", 60.0, "MB", _in("idle", "memory MB")),
-    Goal("idle", "idle, wake-ups of the loop in a minute", 4.0, "", _in("idle", "wake-ups of the loop per minute")),
+    Goal("idle", "idle, wake-ups in a minute", 4.0, "", _in("idle", "wake-ups per minute")),
     Goal("status", "status, cold, over `python -c pass`", 150.0, "ms", _in("status", "difference", "p50")),
     Goal("messages", "status, cold, with {n} open tasks, over `python -c pass`", 150.0, "ms",
          _in("messages", "status", "difference", "p50")),

@@ -83,10 +83,10 @@ def memory_mb(pid: int) -> tuple[float, float]:
     return round(now, 1), round(most, 1)
 
 
-def switches(pid: int, threads: str = "*") -> int:
+def switches(pid: int) -> int:
     """How often its threads have gone to sleep: each time somebody has to wake them again."""
     count = 0
-    for status in Path(f"/proc/{pid}/task").glob(f"{threads}/status"):
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
         with suppress(OSError):
             count += int(status.read_text().partition("voluntary_ctxt_switches:")[2].split()[0])
     return count

@@ -43,6 +43,8 @@ class Arrivals:
     """Raises WorldError while judged mail could not be moved out of the inbox."""
     is_catching_up: bool = False
     """What lay here when the daemon started is not judged yet: among it may be what takes back the work that waits."""
+    judged: int = 0
+    """Files that have been judged so far, or read and put off."""
     _read_until: float = 0.0
     _is_behind: bool = True
 
@@ -72,6 +74,7 @@ class Arrivals:
         for refusal in scan.refused:
             if self._is_new(file := _file(refusal)):
                 self.intake.reject(file, refusal.error)
+        self.judged += len(scan.arrivals) + len(scan.refused)
         self._read_until, self._is_behind = scan.read_until, scan.truncated
         self.is_catching_up = scan.truncated and not scan.read_until
         return Taken([moment for moment in moments if moment is not None], scan.truncated)

@@ -26,27 +26,18 @@ from mailboxd.relay import Relay
 from mailboxd.rendering import Rendering
 from mailboxd.reserve import Reserve
 from mailboxd.retention import Retention
+from mailboxd.settings import Pace
 from mailboxd.taskmd import TaskMarkdown
 from mailboxd.wake import Wake
 from mailboxd.workspace.watcher import Watcher
 
 _ANXIOUS = 5.0
 """Seconds between two looks while something is wrong."""
-_SOONEST = 0.02
 _OVERSLEPT = 1.0
 _TIDY = 60.0
 """Seconds between two removals of what calls have left behind."""
 _CAN_WAIT = frozenset({Where.RENDERING, Where.PUTTING_AWAY, Where.NOTING, Where.TIDYING})
 _log = logging.getLogger("mailboxd")
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How often things are looked at without being asked, in seconds."""
-
-    rescan: float = 30.0
-    render: float = 0.2
-    drain: float = 60.0
 
 
 @dataclass(slots=True)
@@ -101,7 +92,7 @@ class Daemon:
                 break
             if idle_rounds == 1:
                 self._looks.everywhere()  # a file may have come while the last one was finished
-            self._sleep(0.0 if busy or idle_rounds else self._timeout())
+            self._sleep(0.0 if busy or idle_rounds else None)
         self.health.notifier.stopping("waiting for running turns")
         if self._stopping and self.calls.running:
             _log.info("stopping: %d calls are running; a second signal does not wait for them", len(self.calls.running))
@@ -141,22 +132,26 @@ class Daemon:
         begun = 0 if self.reserve.why else self._try(Where.SENDING, self.relay.perform)
         self._tell()  # only now: calls that were begun run meanwhile
         begun += self._try(Where.FILING, self.archiving.perform)
-        begun += self._rendering.perform(turns=bool(self.calls.running))
+        begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._looks.mail)
         begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
         return begun + self._try(Where.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
 
     def _record_round(self, look: bool) -> bool:
-        """Everything this wake-up brought, in one transaction."""
-        more = False
+        """What this wake-up brought, in one transaction; in a second what mail lets begin: no mail waits for that."""
+        more, judged = False, self.arrivals.judged
+        reports, self.reports[:] = list(self.reports), []
         with self.engine.batch():
-            self._take_reports()
+            for report in reports:
+                report()
             self._try(Where.COLLECTING, self._take_ended)
             if look and not self._stopping:
                 more = self._take_files()
             self.engine.tick(self.arrivals.heard_until())
-            if not self._stopping and not self.arrivals.is_catching_up:
-                self.engine.schedule()
-                more = (not self.reserve.why and self.relay.starting.mark() > 0) or more
+            if self.arrivals.judged == judged:
+                more = self._begin() or more
+        if self.arrivals.judged != judged:
+            with self.engine.batch():
+                more = self._begin() or more
         return more
 
     def _tell(self) -> None:
@@ -167,10 +162,12 @@ class Daemon:
             self._tidied_at = mono
             self._try(Where.TIDYING, lambda: self.calls.left_over(self.engine.store.is_over))
 
-    def _take_reports(self) -> None:
-        reports, self.reports[:] = list(self.reports), []
-        for report in reports:
-            report()
+    def _begin(self) -> bool:
+        """Give what is ready its turn, inside a batch; whether any call may begin now."""
+        if self._stopping or self.arrivals.is_catching_up:
+            return False
+        self.engine.schedule()
+        return not self.reserve.why and self.relay.starting.mark() > 0
 
     def _take_ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> None:
         for call, exit_ in self.calls.ended(concerns):
@@ -200,7 +197,7 @@ class Daemon:
         self.health.say(Where.ROOM, self.room(), Grade.AMBER)
         self.reserve.refill()
         self.health.say(Where.DESCRIPTORS, self.reserve.why, Grade.AMBER)
-        looks.rest_until(mono + (self.pace.rescan if self.health.is_green else min(self.pace.rescan, _ANXIOUS)))
+        looks.rest(mono, self.pace.rescan if self.health.is_green else min(self.pace.rescan, _ANXIOUS))
         try:
             taken = self.arrivals.take(now, can_file=not self.health.is_troubled(Where.FILING))
             looks.mail = taken.more
@@ -211,9 +208,7 @@ class Daemon:
             self._trouble(Where.LOOKING, error)
             return False
         self._well(Where.LOOKING)
-        due = taken.moments if seen.look_again is None else [*taken.moments, seen.look_again]
-        if due:
-            looks.wait_until = mono + max(min(due) - now, _SOONEST)
+        looks.wait(mono, [moment - now for moment in (*taken.moments, seen.look_again) if moment is not None])
         looks.mail = looks.mail or seen.truncated
         return looks.mail
 
@@ -260,19 +255,21 @@ class Daemon:
             moments.append(watchdog / 3)
         return max(min(moments), 0.0)
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep(self, seconds: float | None) -> None:  # None: until something is due, other than the beat of now
         self.health.beat()
+        seconds = self._timeout() if seconds is None else seconds
         self._looks.awake_by = self.engine.clock.monotonic() + seconds + _OVERSLEPT
-        for key, _ in self.calls.selector.select(seconds):
+        for key, _ in (woken := self.calls.selector.select(seconds)):
             if key.data is self.wake:
                 self._looks.heard(self.wake.drain())
+        if seconds and not woken:
+            self._looks.by_timer(self.engine.clock.monotonic())
 
     def _is_idle(self) -> bool:
         """Nothing runs, nothing is ordered, nothing is about to happen by itself."""
         store = self.engine.store
         return not (
-            self.calls.running
-            or self.reports
+            (self.calls.running or self.reports)
             or self._looks.mail
             or self._looks.wait_until is not None
             or store.has_stale_files()

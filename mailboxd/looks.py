@@ -12,6 +12,9 @@ _DEAR = 0.02
 """Seconds that a look at tasks/ takes from which on it is followed by a pause of `_SHARE` times its length."""
 _SHARE = 20.0
 _LATEST = 10.0
+_SOONEST = 0.02
+_SOON = 1 / 3
+"""Part of the time between two looks by which one comes early when a timer has ended the sleep anyway."""
 
 
 @dataclass(slots=True)
@@ -32,6 +35,7 @@ class Looks:
     """When a file that waits may be ready."""
     awake_by: float = float("inf")
     """Who wakes later than that was stopped: much may have come meanwhile, and it counts before the clock does."""
+    _soon: float = 0.0
 
     @property
     def next(self) -> float:
@@ -64,10 +68,20 @@ class Looks:
         self.tasks = seen.truncated or seen.look_again is not None
         return seen
 
-    def rest_until(self, at: float) -> None:
-        """The next look without being asked, at what this one looks at."""
-        self.at = at
-        self.tasks_at = at if self.tasks else self.tasks_at
+    def rest(self, mono: float, seconds: float) -> None:
+        """The next look without being asked, at what this one looks at, is so many seconds away."""
+        self.at, self._soon = mono + seconds, seconds * _SOON
+        self.tasks_at = self.at if self.tasks else self.tasks_at
+
+    def wait(self, mono: float, seconds: list[float]) -> None:
+        """In so many seconds a file may be ready; the next look is when the first of them is."""
+        if seconds:
+            self.wait_until = mono + max(min(seconds), _SOONEST)
+
+    def by_timer(self, mono: float) -> None:
+        """A timer has ended the sleep: what is due soon comes now, or it would end the next sleep early."""
+        if mono >= min(self.at, self.tasks_at) - self._soon:
+            self.everywhere()
 
     def heard(self, more: bool) -> None:
         """Something happened; `more`: perhaps not in the inbox alone."""

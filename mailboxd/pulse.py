@@ -23,7 +23,7 @@ from mailboxd.workspace.layout import Workspace
 
 EVERY = 15.0
 """Seconds between two notes, at most."""
-_EARLY = 2.0
+_EARLY = 5.0
 """Seconds by which a note may come before its time when the loop is awake anyway: it need not wake again for it."""
 _WHY = 600
 _NUMBER = re.compile(r"[0-9][0-9.,]*")

@@ -44,18 +44,21 @@ class Rendering:
     """When it may write again, on the monotonic clock."""
     _while_busy: float = 0.0
     """The same, while something happens."""
+    _written: float = float("-inf")
     _event: int = -1
     _stirred: float = 0.0
 
-    def perform(self, *, turns: bool) -> int:
-        """Write what is out of date, if it is time to. `turns`: some run that wait for nobody else."""
+    def perform(self, *, turns: bool, mail: bool = False) -> int:
+        """Write what is out of date, if it is time to. `turns`: some run that wait for nobody else; `mail`: more of it
+        waits than one round takes. It comes first, but mail that never ends does not put the files off for ever.
+        """
         begun = self.clock.monotonic()
         if (event := self.last_event()) != self._event:
             self._event, self._stirred = event, begun
-        if begun < self.due(turns=turns):
+        if begun < self.due(turns=turns) or (mail and begun < self._written + _LATEST):
             return 0
         written = self.write(SLICE)
-        ended = self.clock.monotonic()
+        ended = self._written = self.clock.monotonic()
         spent, more = ended - begun, self.more()
         pause = 0.0 if more else self.every
         if self.is_troubled():

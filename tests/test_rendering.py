@@ -75,6 +75,17 @@ def test_no_file_is_far_behind() -> None:
     assert desk.rendering.perform(turns=True) == 1
 
 
+def test_mail_that_waits_comes_first_and_mail_that_never_ends_puts_nothing_off_for_ever() -> None:
+    desk = Desk(0.05, files=20, more=True)
+    assert desk.rendering.perform(turns=False, mail=True) == 20
+    for _ in range(19):
+        desk.clock.advance(0.5)
+        assert desk.rendering.perform(turns=False, mail=True) == 0
+    desk.clock.advance(0.5)
+    assert desk.rendering.perform(turns=False, mail=True) == 20
+    assert desk.rendering.perform(turns=False) == 20
+
+
 def test_many_files_are_written_without_a_pause_while_nothing_happens() -> None:
     desk = Desk(0.06, files=20, more=True)
     assert desk.rendering.perform(turns=False) == 20

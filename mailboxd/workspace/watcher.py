@@ -30,6 +30,7 @@ from watchdog.events import (
     FileSystemEventHandler,
     FileSystemMovedEvent,
 )
+from watchdog.observers.api import EventDispatcher, EventQueue
 from watchdog.observers.inotify import InotifyEmitter, InotifyObserver
 from watchdog.observers.inotify_c import InotifyConstants
 
@@ -152,10 +153,25 @@ class _Emitter(InotifyEmitter):
         return mask if FileMovedEvent in wanted else type(mask)(mask & ~InotifyConstants.IN_MOVED_FROM)
 
 
+class _Straight(EventQueue):
+    """Has each event heard in the thread that brings it: a queue and one more thread made every message later."""
+
+    def __init__(self, hear: Callable[[FileSystemEvent], None]) -> None:
+        super().__init__()
+        self._hear = hear
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if item is EventDispatcher.stop_event:
+            super().put(item, block, timeout)
+        else:
+            self._hear(item[0])
+
+
 class _Observer(InotifyObserver):
-    def __init__(self) -> None:
+    def __init__(self, hear: Callable[[FileSystemEvent], None]) -> None:
         super().__init__()
         self._emitter_class = _Emitter
+        self._event_queue = _Straight(hear)
 
 
 class _Ear(FileSystemEventHandler):
@@ -177,7 +193,7 @@ class _Ear(FileSystemEventHandler):
         return self._failed or self._deaf
 
     def dispatch(self, event: FileSystemEvent) -> None:
-        """Runs in watchdog's thread, which an exception would end for ever and in silence."""
+        """Runs in a thread of watchdog's, which an exception would end for ever and in silence."""
         try:
             paths = {os.fsdecode(event.src_path), os.fsdecode(event.dest_path)}
             if f"{self._tree.probed}/{PROBE_NAME}" in paths:
@@ -197,7 +213,7 @@ class _Ear(FileSystemEventHandler):
         self._disturbed = False
         self._listens_to = self._identity()
         try:
-            self._observer = _Observer()
+            self._observer = _Observer(self.dispatch)
             self._observer.schedule(self, str(self._tree.top), recursive=self._tree.recursive, event_filter=_EVENTS)
             if not self._tree.recursive:
                 self._observer.schedule(self, str(self._tree.probed), event_filter=_ARRIVALS)

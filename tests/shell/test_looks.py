@@ -34,7 +34,7 @@ def looked(looks: Looks, mono: float) -> tuple[bool, bool]:
     if not looks.is_due(mono):
         return False, False
     at = True, looks.tasks
-    looks.rest_until(mono + 30.0)
+    looks.rest(mono, 30.0)
     looks.mail = looks.tasks = False
     return at
 
@@ -78,6 +78,16 @@ def test_who_was_stopped_looks_before_anything_is_judged_by_the_clock() -> None:
     assert looked(looks, 102.1) == (True, True)
 
 
+def test_a_look_that_is_due_soon_comes_with_another_timer_and_not_in_a_wake_up_of_its_own() -> None:
+    looks = Looks()
+    assert looked(looks, 100.0) == (True, True)
+    looks.by_timer(119.0)
+    assert looked(looks, 119.0) == (False, False)
+    looks.by_timer(120.0)
+    assert looked(looks, 120.0) == (True, True)
+    assert looks.next == 150.0
+
+
 class Tasks:
     """tasks/, a look at which takes `seconds`."""
 
@@ -94,7 +104,7 @@ class Tasks:
         """A round of the daemon; how often it looked at tasks/ so far."""
         if self.looks.is_due(self.clock.monotonic()):
             self.looks.mail = False
-            self.looks.rest_until(self.clock.monotonic() + 30.0)
+            self.looks.rest(self.clock.monotonic(), 30.0)
             self.looks.at_tasks(self.clock, self.look)
         return self.times
 

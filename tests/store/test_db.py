@@ -98,6 +98,11 @@ def test_a_commit_is_on_the_disk_before_anything_follows_from_it() -> None:
     assert db.execute("PRAGMA synchronous").fetchone()[0] == 2, "FULL"
 
 
+def test_what_undoes_a_savepoint_is_kept_in_memory_and_not_in_a_file_of_its_own() -> None:
+    db = connect(None)
+    assert db.execute("PRAGMA temp_store").fetchone()[0] == 2, "MEMORY"
+
+
 def test_a_reader_sees_and_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     Store.open(path, NOW).close()
