@@ -19,6 +19,7 @@ from mailboxd.engine import Engine
 from mailboxd.ids import Ids, time_of
 from mailboxd.rebuild.sources import Sent
 from mailboxd.settings import Settings
+from mailboxd.store.standing import StandingQueries
 from mailboxd.store.store import Store
 
 _SEED = 0
@@ -56,7 +57,7 @@ class Ordered:
     sent: Sent | None
 
 
-class ReplayStore(Store):
+class ReplayStore(Store, StandingQueries):
     """The new database; it knows what lies in outbox/."""
 
     def know(self, sent: Sequence[Sent]) -> None:

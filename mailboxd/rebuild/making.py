@@ -127,16 +127,8 @@ def _replay(
             replay.perform(step)
         finish(replay, found, called(ws))
     with desk.engine.batch():
-        _leave_ended(desk, found)
+        desk.store.leave_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
     return replay
-
-
-def _leave_ended(desk: Desk, found: Sources) -> None:
-    """What has ended is shown already, here or in tasks/.archive/: it is not written again."""
-    for task_id, marks in desk.store.stale_files():
-        task = desk.store.task(task_id)
-        if task is not None and task.phase.is_terminal and task.local_id in found.shown:
-            desk.store.file_is_fresh(task_id, marks)
 
 
 def _set_heads_aside(ws: Workspace, stamp: str) -> None:
