@@ -14,8 +14,9 @@ from mailboxd.messages.templates import Templates
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.finish import called, finish
+from mailboxd.rebuild.reading import read
 from mailboxd.rebuild.replay import Replay
-from mailboxd.rebuild.sources import Sources, read
+from mailboxd.rebuild.sources import Sources
 from mailboxd.rebuild.timeline import Step, timeline
 from mailboxd.settings import Settings
 from mailboxd.store import log
@@ -96,8 +97,7 @@ def make(
 def _build(
     ws: Workspace, settings: Settings, target: Path, account: Account, progress: Progress, trust: Trust | None
 ) -> None:
-    progress("files", 0, 0)
-    found = read(ws)
+    found = read(ws, progress)
     steps = timeline(found)
     desk = Desk.open(target, settings, found.sent, BEGINNING)
     try:
