@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from mailboxd.messages.templates import Templates
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.finish import called, finish
+from mailboxd.rebuild.proving import Proving, proving
 from mailboxd.rebuild.reading import read
 from mailboxd.rebuild.replay import Replay
 from mailboxd.rebuild.sources import Sources
 from mailboxd.rebuild.timeline import Step, timeline
 from mailboxd.settings import Settings
 from mailboxd.store import log
-from mailboxd.store.whole import close_as_one_file, fingerprint, prove, put_in_place, remove
+from mailboxd.store.whole import close_as_one_file, fingerprint, put_in_place, remove, require_sound
 from mailboxd.taskmd import TaskMarkdown
 from mailboxd.workspace import lock
 from mailboxd.workspace.layout import Workspace
@@ -101,30 +103,34 @@ def _build(
     steps = timeline(found)
     desk = Desk.open(target, settings, found.sent, BEGINNING)
     try:
-        replay = _replay(ws, desk, found, steps, progress, trust)
-        account.problems, account.differences = found.problems, replay.differences
-        prove(desk.store.db, progress)
-        account.fingerprint = fingerprint(desk.store.db)
-        account.counts = {
-            "messages": len(found.came) + len(found.refusals) + len(found.sent),
-            "tasks": desk.store.count_tasks(),
-            "open": len(desk.store.open_tasks()),
-            "events": log.tip(desk.store.db).seq,
-        }
+        with proving(desk.store, target, len(steps)) as proof:
+            replay = _replay(ws, desk, found, stepwise(steps, "messages", len(steps), progress), trust, proof)
+            proof.end()
+            account.problems, account.differences = found.problems, replay.differences
+            require_sound(desk.store.db, progress)
+            account.fingerprint = fingerprint(desk.store.db)
+            account.counts = {
+                "messages": len(found.came) + len(found.refusals) + len(found.sent),
+                "tasks": desk.store.count_tasks(),
+                "open": len(desk.store.open_tasks()),
+                "events": log.tip(desk.store.db).seq,
+            }
+            proof.conclude(progress)
         close_as_one_file(desk.store.db)
     finally:
         desk.store.close()
 
 
 def _replay(
-    ws: Workspace, desk: Desk, found: Sources, steps: list[Step], progress: Progress, trust: Trust | None
+    ws: Workspace, desk: Desk, found: Sources, steps: Iterable[Step], trust: Trust | None, proof: Proving
 ) -> Replay:
     intake = Intake(desk.engine)
     taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), [])
     replay = Replay(desk, intake, taskmd, lambda path: found.raw_of(ws, path), trust)
     with desk.engine.batch():
-        for step in stepwise(steps, "messages", len(steps), progress):
+        for step in steps:
             replay.perform(step)
+            proof.step()
         finish(replay, found, called(ws))
     with desk.engine.batch():
         desk.store.leave_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
