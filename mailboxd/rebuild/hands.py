@@ -10,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import IO, Any, Self
@@ -83,9 +84,21 @@ class Master:
         self._to, self._from = sys.stdout.buffer, sys.stdin.buffer
 
     def hear(self) -> Any:
-        """What is to be done next. Raises EOFError when nobody is there any more."""
+        """What is to be done next."""
         return pickle.load(self._from)  # noqa: S301 - written by our own program, a moment ago
 
     def tell(self, what: object) -> None:
         pickle.dump(what, self._to, pickle.HIGHEST_PROTOCOL)
         self._to.flush()
+
+
+def serve(work: Callable[[Master], None]) -> None:
+    """Do the work of a hand, whose errors of the world are its last word; when nobody is there any more, end."""
+    master = Master()
+    try:
+        try:
+            work(master)
+        except WorldError as error:
+            master.tell(error)
+    except (EOFError, BrokenPipeError):
+        os._exit(1)  # at an exit as usual Python would complain of what it cannot write

@@ -5,23 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mailboxd.errors import WorldError
-from mailboxd.rebuild.hands import Master
+from mailboxd.rebuild.hands import Master, serve
 from mailboxd.rebuild.reading import read_batch
 from mailboxd.workspace.layout import Workspace
 
 
-def main(root: str) -> None:
-    """Answer with what each batch holds, in their order; with the error that ends it."""
-    master, ws = Master(), Workspace(Path(root))
+def main(master: Master) -> None:
+    """Answer with what each batch holds, in their order. Raises WorldError."""
+    ws = Workspace(Path(sys.argv[1]))
     for batch in master.hear():
-        try:
-            found = read_batch(ws, batch)
-        except WorldError as error:
-            master.tell(error)
-            return
-        master.tell(found)
+        master.tell(read_batch(ws, batch))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    serve(main)

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
-from mailboxd.errors import WorldError
-from mailboxd.rebuild.hands import Master
+from mailboxd.rebuild.hands import Master, serve
 from mailboxd.store.db import connect
 from mailboxd.store.proof import Proof
 
 
-def main(database: str) -> None:
-    """Follow the log for as long as there is more, then answer with None, or at any time with what is wrong."""
-    master = Master()
-    try:
-        with closing(connect(Path(database), read_only=True)) as db, closing(Proof(db)) as proof:
-            while master.hear():
-                proof.follow()
-            proof.complete()
-    except WorldError as error:
-        master.tell(error)
-    else:
-        master.tell(None)
+def main(master: Master) -> None:
+    """Follow the log for as long as there is more, then answer that it is right. Raises WorldError."""
+    with closing(connect(Path(sys.argv[1]), read_only=True)) as db, closing(Proof(db)) as proof:
+        while master.hear():
+            proof.follow()
+        proof.complete()
+    master.tell(None)
 
 
 if __name__ == "__main__":
-    with suppress(EOFError):  # the rebuild is gone
-        main(sys.argv[1])
+    serve(main)
