@@ -134,6 +134,7 @@ def _replay(
         finish(replay, found, called(ws))
     with desk.engine.batch():
         desk.store.leave_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
+        desk.store.complete()
     return replay
 
 
