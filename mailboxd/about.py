@@ -35,23 +35,25 @@ class About:
     def _of_task(self, task_id: str, event: Event) -> tuple[str, str]:
         found = self._known.get(task_id)
         if found is None:
-            found = _of_new(event) or self._looked_up(task_id)
+            found = self._of_new(event) or self._looked_up(task_id)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[task_id] = found
         return found
 
+    def _of_new(self, event: Event) -> tuple[str, str] | None:
+        """Name and trace of a task, by the event with which it begins; a tree has the trace of its root."""
+        if event.kind is not Kind.TASK_CREATED:
+            return None
+        task = event.data["task"]
+        if task.get("parent") is None:
+            return task["local_id"], tracing.trace_of(task["id"], task.get("origin", {}).get("traceparent"))
+        root = self._known.get(task["root"])
+        return None if root is None else (task["local_id"], root[1])
+
     def _looked_up(self, task_id: str) -> tuple[str, str]:
         name, root, traceparent = self._store.named(task_id)
         return name, tracing.trace_of(root, traceparent) if root else ""
-
-
-def _of_new(event: Event) -> tuple[str, str] | None:
-    """Name and trace of a root task, by the event with which it begins."""
-    if event.kind is not Kind.TASK_CREATED or event.data["task"].get("parent") is not None:
-        return None
-    task = event.data["task"]
-    return task["local_id"], tracing.trace_of(task["id"], task.get("origin", {}).get("traceparent"))
 
 
 def _attempt(data: Mapping[str, Any]) -> str:

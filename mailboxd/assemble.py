@@ -27,7 +27,7 @@ from mailboxd.config.acp import HarnessSection
 from mailboxd.core.actions import ActionRules, may_not_perform
 from mailboxd.core.types import Task
 from mailboxd.custody import Custody
-from mailboxd.daemon import Daemon, Pace
+from mailboxd.daemon import Daemon
 from mailboxd.dispatches import Dispatches
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, WorldError
@@ -53,7 +53,7 @@ from mailboxd.relay import Relay
 from mailboxd.reserve import Reserve
 from mailboxd.retention import Retention
 from mailboxd.senders import Timetable
-from mailboxd.settings import Settings
+from mailboxd.settings import Pace, Settings
 from mailboxd.starting import Starting
 from mailboxd.store.opening import open_workspace
 from mailboxd.taskmd import TaskMarkdown

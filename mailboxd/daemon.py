@@ -26,6 +26,7 @@ from mailboxd.relay import Relay
 from mailboxd.rendering import Rendering
 from mailboxd.reserve import Reserve
 from mailboxd.retention import Retention
+from mailboxd.settings import Pace
 from mailboxd.taskmd import TaskMarkdown
 from mailboxd.wake import Wake
 from mailboxd.workspace.watcher import Watcher
@@ -37,15 +38,6 @@ _TIDY = 60.0
 """Seconds between two removals of what calls have left behind."""
 _CAN_WAIT = frozenset({Where.RENDERING, Where.PUTTING_AWAY, Where.NOTING, Where.TIDYING})
 _log = logging.getLogger("mailboxd")
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How often things are looked at without being asked, in seconds."""
-
-    rescan: float = 30.0
-    render: float = 0.2
-    drain: float = 60.0
 
 
 @dataclass(slots=True)
@@ -138,6 +130,7 @@ class Daemon:
         if self._stopping:
             return more
         begun = 0 if self.reserve.why else self._try(Where.SENDING, self.relay.perform)
+        self._tell()  # only now: calls that were begun run meanwhile
         begun += self._try(Where.FILING, self.archiving.perform)
         begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._looks.mail)
         begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
@@ -159,12 +152,15 @@ class Daemon:
         if self.arrivals.judged != judged:
             with self.engine.batch():
                 more = self._begin() or more
+        return more
+
+    def _tell(self) -> None:
+        """Say what was recorded, and remove what ended calls have left."""
+        self._told = self.on_events(self._told)
         self.calls.sweep(self.engine.store.is_stale)
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
             self._try(Where.TIDYING, lambda: self.calls.left_over(self.engine.store.is_over))
-        self._told = self.on_events(self._told)
-        return more
 
     def _begin(self) -> bool:
         """Give what is ready its turn, inside a batch; whether any call may begin now."""
@@ -192,8 +188,7 @@ class Daemon:
 
     def _take_files(self) -> bool:
         """Judge what lies in the inbox and what was written below tasks/; whether there is more of it."""
-        now = to_epoch(self.engine.now)
-        mono = self.engine.clock.monotonic()
+        now, mono = to_epoch(self.engine.now), self.engine.clock.monotonic()
         looks = self._looks
         looks.mail, looks.wait_until = False, None
         looks.tasks = self.arrivals.listen(self.watcher, mono) or looks.tasks
@@ -247,8 +242,8 @@ class Daemon:
         if self.peers.must_wait:
             return 1.0
         moments = [self._looks.next - mono, self.health.next_beat - mono]
-        asked = (self.calls.next_deadline(), self.relay.starting.dispatches.due)
-        moments += [moment - mono for moment in asked if moment is not None]
+        clocked = (self.calls.next_deadline(), self.relay.starting.dispatches.due)
+        moments += [moment - mono for moment in clocked if moment is not None]
         # Counted from the last round, not from now: what became due in between has not been looked at.
         if (due := self.engine.store.next_due(self.engine.now)) is not None:
             moments.append(to_epoch(due) - to_epoch(now))
@@ -290,6 +285,7 @@ class Daemon:
             self._sleep(min(1.0, max(deadline - self.engine.clock.monotonic(), 0.0)))
             self.calls.expire(self.engine.clock.monotonic())
             self._record_round(look=False)
+            self._tell()
         if self._stopping < 2:
             with suppress(WorldError):
                 self._try(Where.FILING, self.archiving.perform)
@@ -298,3 +294,4 @@ class Daemon:
         self._record_round(look=False)
         self._try(Where.NOTING, self.heads.write)
         self._record_round(look=False)
+        self._tell()

@@ -58,9 +58,11 @@ class Dispatches:
         self.due = self.engine.clock.monotonic() + _LATER
         last, unsynced = self.engine.store.last_event(), self.engine.store.unsynced_messages()
         try:
-            for name, raw in unsynced:
-                # after a failure a second fsync would only say that nothing is left to write
-                (outbox.restore if self._doubtful else outbox.put)(self.ws, name, raw)
+            if self._doubtful:  # after a failure a second fsync would only say that nothing is left to write
+                for name, raw in unsynced:
+                    outbox.restore(self.ws, name, raw)
+            else:
+                outbox.put_all(self.ws, unsynced)
             outbox.sync(self.ws, [name for name, _ in unsynced])
         except WorldError:
             self._doubtful = True

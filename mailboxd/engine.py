@@ -266,8 +266,8 @@ class Engine:
         source, target = Phase(moved["from"]), Phase(moved["to"])
         woken = []
         if target.is_terminal or source.is_terminal:
-            parent = self.store.parent(task_id)
-            woken += [parent] if parent is not None else []
+            task = self.store.task(task_id)
+            woken += [task.parent] if task is not None and task.parent is not None else []
         if target in CLOSES_CHILDREN and self.store.has_open_children(task_id):
             woken += self.store.open_children(task_id)
         if target is Phase.CANCELLED and not moved["changes"].get("cancelled_with_parent"):

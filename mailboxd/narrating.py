@@ -1,12 +1,16 @@
-"""Each event that was recorded, by whomever, as a line of the log: in the words that `history` uses."""
+"""Each event that was recorded, by whomever, as a line of the log: in the words that `history` uses.
+
+Where a task passes several phases at once (the gates between are off), that is one line.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
 
 from mailboxd.about import About
-from mailboxd.core.describe import describe
-from mailboxd.core.events import Kind
+from mailboxd.core.describe import describe, describe_passage
+from mailboxd.core.events import Event, Kind
 from mailboxd.store.store import Store
 
 _QUIET = frozenset(
@@ -25,12 +29,33 @@ class Narrator:
 
     def tell(self, told: int) -> int:
         """Log what was recorded after the event of that number; returns the number of the last one."""
-        fresh = self._store.recorded_since(told)
-        for seq, event in fresh:
-            told = seq
-            level = logging.DEBUG if event.kind in _QUIET else logging.INFO
+        fresh = list(self._store.recorded_since(told))
+        for events in _passages(event for _seq, event in fresh):
+            first = events[0]
+            level = logging.DEBUG if first.kind in _QUIET else logging.INFO
             if _log.isEnabledFor(level):
-                said, about = describe(event, self._about.name(event)), self._about.of(event)
+                name, about = self._about.name(first), self._about.of(first)
+                said = describe_passage(events, name) if len(events) > 1 else describe(first, name)
                 # made by hand: where in the program it was said is of no use, and the search for it a third of the cost
                 _log.handle(_log.makeRecord(_log.name, level, __file__, 0, "%s", (said,), None, extra=about))
-        return told
+        return fresh[-1][0] if fresh else told
+
+
+def _passages(events: Iterable[Event]) -> Iterator[list[Event]]:
+    """The events, with the transitions together that take one task on from phase to phase: they are one line."""
+    held: list[Event] = []
+    for event in events:
+        if held and not _goes_on(held[-1], event):
+            yield held
+            held = []
+        held.append(event)
+    if held:
+        yield held
+
+
+def _goes_on(before: Event, event: Event) -> bool:
+    return (
+        before.kind is event.kind is Kind.TASK_TRANSITIONED
+        and before.task == event.task
+        and before.data["to"] == event.data["from"]
+    )

@@ -17,8 +17,8 @@ SLICE = 0.05
 """Seconds after which no further file is begun. It is no large part of anything."""
 _SHARE = 3.0
 """While something happens, many small files take at most one part in this many, and one more, of the time."""
-_SHARE_OF_ONE = 20.0
-"""The same for one file that is dear by itself."""
+_SHARE_OF_ONE = 40.0
+"""The same for a single file: that of a tree whose children come and go is out of date all the time."""
 _LATEST = 10.0
 """Seconds that a file of a large tree may be behind, at most."""
 _CALM = 1.0
@@ -66,7 +66,7 @@ class Rendering:
         elif not written and self.stale():
             pause = max(pause, _HELD_UP)  # somebody is writing that very file
         self._next = self._while_busy = ended + pause
-        if spent >= (SLICE if written <= 1 else 2 * SLICE):  # one of them alone took that long
+        if written == 1 or spent >= 2 * SLICE:  # or one of them alone took that long
             self._while_busy = max(self._next, ended + min(spent * _SHARE_OF_ONE, _LATEST))
         elif more:
             self._while_busy = max(self._next, ended + spent * _SHARE)

@@ -38,3 +38,12 @@ class Settings:
     approval_seconds: float = 86_400.0
     notifies: bool = False
     approvers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often things are looked at without being asked, in seconds."""
+
+    rescan: float = 30.0
+    render: float = 0.2
+    drain: float = 60.0

@@ -61,12 +61,19 @@ class Starting:
     turn_ended: TurnEnded = field(init=False)
     trouble: WorldError | None = None
     """What the disk refused while turns were marked; they wait, and the next round tries again."""
+    _fresh: dict[str, tuple[Task, Attempt | None]] = field(default_factory=dict)
+    """What this round has marked, by order, with what it is about: nothing of that has run, and it may run.
+
+    It is not asked again after the commit: whoever cancels it in between is heard in the next round, as if he had come
+    right after the call began.
+    """
 
     # -------------------------------------------------------------- inside the batch
 
     def mark(self) -> int:
         """Mark the turns that there is room for, and make their messages. Returns how many came to nothing instead."""
         self.trouble = None
+        self._fresh.clear()
         over, taken = 0, _Taken(self)
         for order in self.engine.store.turns_to_begin(self.engine.now, _BATCH):
             if not isinstance(order.effect, RunTurn) or order.effect.harness or not taken.has_room(order):
@@ -85,6 +92,8 @@ class Starting:
             if marked:
                 taken.add(order)
             over += not marked
+        if over:  # and its end may be the end of others
+            self._fresh.clear()
         return over
 
     def _mark(self, order: Order, effect: RunTurn) -> bool:
@@ -99,6 +108,7 @@ class Starting:
                     self.turn_ended(order, effect, made, called=False)
                     return False
                 self.dispatches.keep(effect, task, made)
+            self._fresh[order.id] = task, attempt
         self.engine.store.begin(order.id, self.boot)
         return True
 
@@ -120,7 +130,9 @@ class Starting:
     # -------------------------------------------------------------- after the commit
 
     def begin(self, order: Order, effect: RunTurn) -> bool:
-        """Make the call of a turn, or go on with what an earlier daemon began. Raises WorldError."""
+        """Make the call of a turn, or go on with what an earlier round or daemon began. Raises WorldError."""
+        if (fresh := self._fresh.pop(order.id, None)) is not None and order.begun == self.boot:
+            return _Taken(self).has_slot(order) and self._start(order, effect, *fresh)
         found = self.calls.state(effect.turn_id)
         if found is State.ENDED:
             exit_ = self.calls.left_behind(effect.turn_id)
@@ -135,13 +147,15 @@ class Starting:
             lost = Unknown("the machine was restarted, or the database is a copy: nothing here says whether it ran")
             self.reports.append(lambda: self.turn_ended(order, effect, lost))
             return True
-        return _Taken(self).has_room(order) and self._start(order, effect)
-
-    def _start(self, order: Order, effect: RunTurn) -> bool:
+        if not _Taken(self).has_room(order):
+            return False
         task, attempt = self._asked_for(order)
         if task is None or not is_wanted(task, attempt, effect):
             self.reports.append(lambda: self._leave(order, effect))
             return True
+        return self._start(order, effect, task, attempt)
+
+    def _start(self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None) -> bool:
         prompt = self._prompt(task, effect)
         if isinstance(prompt, Failed):
             self.reports.append(lambda: self.turn_ended(order, effect, prompt, called=False))
@@ -155,7 +169,7 @@ class Starting:
         return True
 
     def _leave(self, order: Order, effect: RunTurn) -> None:
-        """It was overtaken between its mark and its call."""
+        """It was overtaken between the round that marked it and this one."""
         if effect.turn is Turn.DISPATCH:
             data = {"at": self.engine.now, "id": effect.message_id, "to": effect.agent, "reason": "no longer wanted"}
             self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task, data))
@@ -207,12 +221,16 @@ class _Taken:
         self._agents[order.agent] += 1
         self._sessions.add(_session(order))
 
-    def has_room(self, order: Order) -> bool:
-        """Whether this turn may be begun beside the others."""
+    def has_slot(self, order: Order) -> bool:
+        """Whether there is a slot for this turn, and no other one in its session."""
         session = _session(order)
         if session in self._sessions or self._calls.is_busy(session):
             return False
-        if not self._calls.has_room(self._now, order.agent, self._agents.total(), self._agents[order.agent]):
+        return self._calls.has_room(self._now, order.agent, self._agents.total(), self._agents[order.agent])
+
+    def has_room(self, order: Order) -> bool:
+        """Whether this turn may be begun beside the others."""
+        if not self.has_slot(order):
             return False
         if self._calls.of_agent(order.agent) + self._agents[order.agent] >= self._engine.pacing.starts(order.agent):
             return False  # its breaker is open, or has let its one turn through

@@ -76,9 +76,11 @@ start() {
 narrate() {
     # shellcheck disable=SC2016 # the $ in it are sed's
     tail --pid=$$ -n +1 -F -- "$demo/logs/$1.log" 2>/dev/null | sed -u -n -E "
-        / -> (spec_review|execution_ready|quality_gate) \((the spec is complete|the [a-z_]+ is off)\)/d
-        / (execution_ready -> executing|executing -> spec_gate) \(/d
-        s/ \[task=[^]]*\]\$//
+        / spec_draft -> spec_review -> execution_ready \(the spec is complete; the [a-z_]+ is off\)/d
+        / execution_ready -> executing \(/d
+        s/ -> spec_gate -> quality_gate -> / -> /; s/; the [a-z_]+ is off//g
+        s/ \[task=[^]]*\]\$//; t said
+        :said
         s/^[0-9-]+T([0-9:]{8})[.0-9]*Z INFO [a-z.]+: (.*)/\1 $(printf '%-9s' "$1") \2/p; t
         s/^[0-9-]+T([0-9:]{8})[.0-9]*Z (WARNING|ERROR) [a-z.]+: (.*)/\1 $(printf '%-9s' "$1") \2 \3/p
     " &

@@ -16,8 +16,10 @@ from mailboxd.errors import world_error
 OUTPUT_CAP = 16 * 1024 * 1024
 """Bytes of standard output that are read by default; a longer one is reported as truncated."""
 PROMPT = "prompt.md"
-STARTED = "started"
-_OURS = (PROMPT, STARTED, "lock", "child.json", "stdout", "stderr")
+CALL = "call"
+_OURS = (PROMPT, CALL, "stdout", "stderr")
+_AT_ONCE = 64 * 1024
+"""Bytes that are read at once: a buffer of the size of the cap would be mapped and unmapped for every short answer."""
 STDERR_CAP = 64 * 1024
 """Bytes of standard error that are read: it is for people, nothing is decided by it."""
 
@@ -42,8 +44,11 @@ def write_prompt(directory: Path, prompt: bytes, name: str = PROMPT) -> Path:
     path = directory / name
     with world(directory):
         make_directory(directory)
-        with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
-            file.write(prompt)
+        descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write(descriptor, prompt)
+        finally:
+            os.close(descriptor)
     return path
 
 
@@ -57,7 +62,7 @@ def remove(directory: Path) -> None:
                     os.unlink(name, dir_fd=descriptor)
         finally:
             os.close(descriptor)
-        directory.rmdir()
+        os.rmdir(directory)  # noqa: PTH106 - as in all of this file: pathlib costs more than the system call
     except OSError:  # something else lies there, or it is gone: found out only where it is so, this is done per call
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -71,15 +76,15 @@ def output_size(directory: Path) -> int:
     with world(directory):
         for name in ("stdout", "stderr"):
             with suppress(FileNotFoundError):
-                total += (directory / name).lstat().st_size
+                total += os.lstat(f"{directory}/{name}").st_size
     return total
 
 
 def read_exit(directory: Path, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:
     """What an ended call has written, at most `cap` bytes of stdout; missing files are empty. Raises WorldError."""
     with world(directory):
-        stdout, truncated = read_capped(directory / "stdout", cap)
-        stderr, _ = read_capped(directory / "stderr", STDERR_CAP)
+        stdout, truncated = read_capped(f"{directory}/stdout", cap)
+        stderr, _ = read_capped(f"{directory}/stderr", STDERR_CAP)
     return Exit(rc, stdout, stderr, truncated)
 
 
@@ -92,7 +97,7 @@ def world(directory: Path) -> Iterator[None]:
         raise world_error(f"{directory}: {problem}", problem) from problem
 
 
-def open_regular(path: Path, flags: int) -> int:
+def open_regular(path: Path | str, flags: int) -> int:
     """A descriptor of a regular file: no link is followed, no FIFO blocks. Raises OSError."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -103,19 +108,34 @@ def open_regular(path: Path, flags: int) -> int:
 
 def make_directory(directory: Path) -> None:
     """Create the call's directory (0700) unless it exists; its parent must. Raises OSError."""
-    directory.mkdir(mode=0o700, exist_ok=True)
-    if not stat.S_ISDIR(directory.lstat().st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "a link, not a directory", str(directory))
+    try:
+        os.mkdir(directory, 0o700)  # noqa: PTH102
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(directory).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "a link, not a directory", str(directory)) from None
 
 
-def read_capped(path: Path, cap: int) -> tuple[bytes, bool]:
+def write(descriptor: int, raw: bytes) -> None:
+    """Write all of it. Raises OSError."""
+    rest = memoryview(raw)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def read_capped(path: Path | str, cap: int) -> tuple[bytes, bool]:
     """The first `cap` bytes, and whether there are more; a missing file is empty. Raises OSError."""
     try:
         descriptor = open_regular(path, os.O_RDONLY)
     except FileNotFoundError:
         return b"", False
-    with os.fdopen(descriptor, "rb") as file:
-        raw = file.read(cap + 1)
+    parts, left = [], cap + 1
+    try:
+        while left and (part := os.read(descriptor, min(left, _AT_ONCE))):
+            parts.append(part)
+            left -= len(part)
+    finally:
+        os.close(descriptor)
+    raw = b"".join(parts)
     return raw[:cap], len(raw) > cap
 
 

@@ -1,7 +1,7 @@
 """Is the process of a call still alive? Asked of the kernel, never of a pid in a file.
 
 The proof of life is a `flock` on a descriptor that the child inherited: it cannot be recycled as a pid can, and goes
-with its holders whatever way they die. `child.json` only says which of the holders is the call's own process.
+with its holders whatever way they die. The record of the call only says which of them is its own process.
 """
 
 from __future__ import annotations
@@ -10,42 +10,41 @@ import fcntl
 import json
 import os
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from mailboxd.agents.callfiles import open_regular, read_capped
+from mailboxd.agents.callfiles import CALL, open_regular, write
 
-_RECORD_CAP = 256 * 1024
+_RECORD_CAP = 4 * 1024 * 1024
+"""All arguments of a program (the kernel takes 2 MB of them, JSON may need more), and who it is."""
+_STAT_CAP = 4096
 
 
 def leader(directory: Path) -> int | None:
-    """The pid of the call's own process while it lives and holds the lock, else None. Raises OSError."""
-    try:
-        lock = open_regular(directory / "lock", os.O_RDONLY)
-    except FileNotFoundError:
-        return None
+    """The pid of the call's own process while it lives and holds the lock, else None.
+
+    Raises FileNotFoundError if the call was never started, OSError.
+    """
+    lock = open_regular(f"{directory}/{CALL}", os.O_RDONLY)
     try:
         # Shared: those who only ask do not disturb each other.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _leading_holder(directory, os.fstat(lock))
+        return _leading_holder(lock, os.fstat(lock))
     else:
         return None
     finally:
         os.close(lock)
 
 
-def record(directory: Path, pid: int, argv: Sequence[str]) -> None:
-    """Write `child.json`: pid, kernel start time, boot id, argv. Raises OSError.
+def record(call: int, pid: int) -> None:
+    """Write into the file of a call who it is: pid, kernel start time, boot id. Raises OSError.
 
     It is not made durable: after a power cut the process is gone too.
     """
-    content = {**identity(pid), "argv": list(argv)}
-    temporary = directory / ".child.json.tmp"
-    temporary.write_text(json.dumps(content), encoding="utf-8")
-    temporary.rename(directory / "child.json")
+    write(call, json.dumps(identity(pid)).encode() + b"\n")
 
 
 def identity(pid: int) -> dict[str, object]:
@@ -73,8 +72,8 @@ def has_ended(pidfd: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _leading_holder(directory: Path, lock: os.stat_result) -> int | None:
-    recorded = _recorded(directory)
+def _leading_holder(call: int, lock: os.stat_result) -> int | None:
+    recorded = _recorded(call)
     if recorded is not None:
         pid, started, boot = recorded
         alive = boot == boot_id() and started == _start_time(pid)
@@ -87,12 +86,11 @@ def _leading_holder(directory: Path, lock: os.stat_result) -> int | None:
     return None
 
 
-def _recorded(directory: Path) -> tuple[int, int, str] | None:
+def _recorded(call: int) -> tuple[int, int, str] | None:
     try:
-        raw, _ = read_capped(directory / "child.json", _RECORD_CAP)
-        content = json.loads(raw)
+        content = json.loads(os.pread(call, _RECORD_CAP, 0).split(b"\n")[1])
         pid, started, boot = content["pid"], content["start_time"], content["boot_id"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     if type(pid) is not int or type(started) is not int or not isinstance(boot, str) or pid <= 1:
         return None
@@ -125,10 +123,16 @@ def _session(pid: int) -> int | None:
 def _stat_fields(pid: int) -> list[str]:
     """/proc/<pid>/stat from the third field (index 0) on; the second may hold anything but ends with the last `)`."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return []
-    return text.rpartition(")")[2].split()
+    try:
+        text = os.read(descriptor, _STAT_CAP)
+    except ProcessLookupError:
+        return []
+    finally:
+        os.close(descriptor)
+    return text.rpartition(b")")[2].decode().split()
 
 
 @cache

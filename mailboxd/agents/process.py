@@ -1,12 +1,13 @@
 """One call of an agent's program: a child process whose every trace is in one directory.
 
     <call>/prompt.md    the message, 0600: never in the argument list, never in a log
-    <call>/started      the mark, made right before the spawn: without it the program provably never ran; argv
-    <call>/lock         flock'd through a descriptor that the child inherits: held = somebody of this call is alive
-    <call>/child.json   pid, kernel start time, boot id, argv: how a later daemon finds the child again
+    <call>/call         the mark, made right before the spawn: without it the program provably never ran.
+                        Line 1: argv. Line 2: pid, kernel start time, boot id: how a later daemon finds the child again.
+                        flock'd through a descriptor that the child inherits: held = somebody of this call is alive
     <call>/stdout, <call>/stderr
 
 The mark is made durable, unless its caller has committed one of its own: then it only has to outlive this process.
+It is one file, because files that are made and soon removed are what a call costs the kernel most.
 Mark first, then act: a crash between the two reads as "may have run" and is looked up, where the other order would
 run the work twice. Nothing here blocks: a caller waits for `Child.pidfd` in its own selector and then reaps.
 
@@ -22,13 +23,22 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 
-from mailboxd.agents.callfiles import OUTPUT_CAP, STARTED, Exit, make_directory, open_regular, read_exit, sync, world
+from mailboxd.agents.callfiles import (
+    CALL,
+    OUTPUT_CAP,
+    Exit,
+    make_directory,
+    open_regular,
+    read_exit,
+    sync,
+    world,
+    write,
+)
 from mailboxd.agents.liveness import has_ended, leader, record
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.errors import UnavailableError, WorldError
@@ -131,52 +141,48 @@ def spawn(
     """
     with world(directory):
         make_directory(directory)
-        lock = open_regular(directory / "lock", os.O_RDWR | os.O_CREAT)
         try:
-            said = json.dumps(list(argv)).encode()
-            popen = _spawn_locked(directory, lock, said, partial(_execute, argv, env, cwd), marked=marked)
+            call = open_regular(f"{directory}/{CALL}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        except FileExistsError:
+            raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
+        try:
+            popen = _spawn_marked(directory, call, argv, env, cwd, durable=not marked)
+            # Taken before anybody can reap the child, so it is this process and no successor of its pid.
+            pidfd = os.pidfd_open(popen.pid)
+            # Without this record the child is still found, through the lock: not worth losing a running child over.
+            with suppress(OSError):
+                record(call, popen.pid)
         finally:
-            os.close(lock)
-        # Taken before anybody can reap the child, so it is this process and no successor of its pid.
-        pidfd = os.pidfd_open(popen.pid)
-    # Without this record the child is still found, through the lock: not worth losing a running child over.
-    with suppress(OSError):
-        record(directory, popen.pid, argv)
+            os.close(call)
     return Child(directory, popen.pid, pidfd, popen)
 
 
-def _spawn_locked(
-    directory: Path,
-    lock: int,
-    said: bytes,
-    execute: Callable[[int, int, int], subprocess.Popen[bytes]],
-    *,
-    marked: bool,
+def _spawn_marked(
+    directory: Path, call: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, *, durable: bool
 ) -> subprocess.Popen[bytes]:
-    marker = directory / STARTED
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise WorldError(f"{directory}: this call is already running") from None
-    if marker.exists():
-        raise WorldError(f"{directory}: this call was started before; one directory is one call")
+        # Somebody may ask at this moment who holds it; he has gone when it is tried again.
+        fcntl.flock(call, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write(call, json.dumps(list(argv)).encode() + b"\n")
+        if durable:
+            sync(directory)
+            sync(directory.parent)
+        return _spawn_writing(directory, call, argv, env, cwd)
+    except (NotStarted, OSError):
+        os.unlink(f"{directory}/{CALL}")  # noqa: PTH108
+        sync(directory)
+        raise
+
+
+def _spawn_writing(
+    directory: Path, lock: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
+) -> subprocess.Popen[bytes]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-    stdout = open_regular(directory / "stdout", flags)
+    stdout = open_regular(f"{directory}/stdout", flags)
     try:
-        stderr = open_regular(directory / "stderr", flags)
+        stderr = open_regular(f"{directory}/stderr", flags)
         try:
-            mark = open_regular(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            try:
-                with os.fdopen(mark, "wb") as file:
-                    file.write(said)
-                if not marked:
-                    sync(directory)
-                    sync(directory.parent)
-                return execute(stdout, stderr, lock)
-            except (NotStarted, OSError):
-                marker.unlink()
-                sync(directory)
-                raise
+            return _execute(argv, env, cwd, stdout, stderr, lock)
         finally:
             os.close(stderr)
     finally:
@@ -205,10 +211,10 @@ def _execute(
 def adopt(directory: Path) -> Child | None:
     """The still running call of `directory`, started by an earlier daemon; None if it has ended or never ran.
 
-    The process is known by the lock that it holds (a pid may have been recycled, `child.json` may be a lie or
-    missing after a crash). Its exit status is lost: `reap` gives rc None. Raises WorldError.
+    The process is known by the lock that it holds (a pid may have been recycled, the record may be a lie or missing
+    after a crash). Its exit status is lost: `reap` gives rc None. Raises WorldError.
     """
-    with world(directory):
+    with world(directory), suppress(FileNotFoundError):
         pid = leader(directory)
         if pid is None:
             return None
@@ -220,12 +226,13 @@ def adopt(directory: Path) -> Child | None:
         if leader(directory) == pid:
             return Child(directory, pid, pidfd, None)
         os.close(pidfd)
-        return None
+    return None
 
 
 def state(directory: Path) -> State:
     """What is provable about the call of `directory`, without side effects. Raises WorldError."""
     with world(directory):
-        if not (directory / STARTED).exists():
+        try:
+            return State.ENDED if leader(directory) is None else State.RUNNING
+        except FileNotFoundError:
             return State.NEVER_STARTED
-        return State.ENDED if leader(directory) is None else State.RUNNING

@@ -48,7 +48,7 @@ class Performed(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Approval:
     """One row of `approvals`."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mailboxd.core.events import Event, Kind
@@ -15,6 +15,12 @@ def describe(event: Event, name: str = "") -> str:
     Names of files and other foreign words stand in it: what cannot be shown is a space.
     """
     return on_one_line(_sentence(event, name))
+
+
+def describe_passage(moves: Sequence[Event], name: str) -> str:
+    """Transitions of one task, each from where the one before it led, in one line."""
+    phases = " -> ".join([moves[0].data["from"], *(move.data["to"] for move in moves)])
+    return on_one_line(f"{name}: {phases} ({'; '.join(first_line(move.data['reason']) for move in moves)})")
 
 
 def _sentence(event: Event, name: str) -> str:

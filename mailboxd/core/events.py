@@ -1,7 +1,8 @@
 """What we decided: recorded once, never edited. The events table is the audit trail and the only way state changes.
 
 An event names one task (or none, for a message that belongs to no task) and carries plain JSON values, so that the
-log can be read, replayed and hashed without this program. `evolve` is the fold: what one event does to one task.
+log can be read, replayed and hashed without this program. `evolve` is the fold: what one event does to one task, and
+`evolve_attempt` the same for an attempt.
 Arrows say which change of the tables each kind stands for.
 """
 
@@ -13,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from mailboxd.core.changing import changed
-from mailboxd.core.types import Task
+from mailboxd.core.types import Attempt, Task
 from mailboxd.core.wire import read_field
 
 
@@ -83,5 +84,15 @@ def evolve(task: Task, event: Event) -> Task:
     """Apply one event to the task it names; events that do not touch the task's own row leave it as it is."""
     if event.kind not in (Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED):
         return task
-    changes: dict[str, Any] = {name: read_field(Task, name, value) for name, value in event.data["changes"].items()}
-    return changed(task, updated_at=event.data["at"], **changes)
+    return changed(task, updated_at=event.data["at"], **_changes(Task, event))
+
+
+def evolve_attempt(attempt: Attempt, event: Event) -> Attempt:
+    """Apply one event to the attempt it names; events that do not touch its row leave it as it is."""
+    if event.kind not in (Kind.ATTEMPT_CHECKPOINT, Kind.ATTEMPT_FINISHED):
+        return attempt
+    return changed(attempt, **_changes(Attempt, event))
+
+
+def _changes(kind: type[Any], event: Event) -> dict[str, Any]:
+    return {name: read_field(kind, name, value) for name, value in event.data.get("changes", {}).items()}

@@ -288,11 +288,12 @@ SETTLED: tuple[Settlement, ...] = (
     Settlement(P.READY_TO_RESUME, T.ACTION_UNCERTAIN, one_uncertain),
 )
 """State-triggered rows, in order of precedence within a phase."""
+_SETTLED_IN = {phase: tuple(row for row in SETTLED if row.phase is phase) for phase in Phase}
 
 
 def due(view: View) -> tuple[Trigger, str] | None:
     """The trigger that follows from how the task stands now, with its reason; None when it rests."""
-    for row in SETTLED:
-        if row.phase is view.task.phase and (reason := row.holds(view)) is not None:
+    for row in _SETTLED_IN[view.task.phase]:
+        if (reason := row.holds(view)) is not None:
             return row.trigger, reason
     return None

@@ -185,7 +185,7 @@ class Origin:
     traceparent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Task:
     """One row of `tasks`. `executor` is the agent that does the work (never the word "self")."""
 
@@ -259,7 +259,7 @@ class Task:
         return self.id if self.parent is None or self.mode is Mode.COORDINATING else self.parent
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempt:
     """One row of `attempts`. `waiting_for` says what its end depends on."""
 

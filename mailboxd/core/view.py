@@ -79,7 +79,7 @@ class Family:
     """Tasks in the whole tree, below its root."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """A task and what its neighbours look like: all that a decision may read. Costs O(1) to load."""
 

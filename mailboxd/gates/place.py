@@ -32,6 +32,8 @@ LARGEST = 16 << 20
 def standing_gates(root: Path) -> list[str]:
     """The approvals that have a gate, in the order they were asked for. Raises WorldError."""
     with world_errors("look at the gates"):
+        if not os.path.lexists(f"{root}/{OURS}/gates"):  # asked after every event, and most workspaces have none
+            return []
         try:
             with directory(root, OURS, "gates") as gates:
                 names = os.listdir(gates)  # noqa: PTH208 - of a descriptor, which no link can stand for

@@ -7,6 +7,7 @@ still known by its `message_id` or its bytes, and has no second effect.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -121,10 +122,13 @@ def signer(ring: Ring) -> Callable[[bytes], bytes]:
     """
     if ring.private(ring.own_file) is not None:
         require_extra()
+    path = str(ring.folder / ring.own_file)
     known: tuple[Stamp | None, PrivateKey | None] = (None, None)
 
     def sign(raw: bytes) -> bytes:
         nonlocal known
+        if _is_still(known[0], path):
+            return raw if known[1] is None else signed(raw, known[1])
         try:
             stamp = ring.stamp(ring.own_file)
             if stamp != known[0]:
@@ -134,6 +138,17 @@ def signer(ring: Ring) -> Callable[[bytes], bytes]:
         return raw if known[1] is None else signed(raw, known[1])
 
     return sign
+
+
+def _is_still(seen: Stamp | None, path: str) -> bool:
+    """Whether the file that was seen there is there, or still none; one look, for each message. If it says no, or
+    something else is in the way, it is to be looked at with distrust."""
+    try:
+        return Stamp.of(os.lstat(path)) == seen
+    except FileNotFoundError:
+        return seen is None
+    except OSError:
+        return False
 
 
 def signed(raw: bytes, key: PrivateKey) -> bytes:

@@ -50,12 +50,12 @@ class Templates:
 
         Raises ConfigError naming file and line when an override of it cannot be read, parsed or evaluated.
         """
-        path = self.override(name)
         try:
             return self._environment.get_template(name).render(values)
         except ConfigError:
             raise
         except Exception as error:
+            path = self.override(name)
             if path is None:
                 raise
             line = _line(error, str(path))
@@ -123,7 +123,7 @@ def _signature(path: Path | None) -> _Signature:
     if path is None:
         return None
     try:
-        status = path.lstat()
+        status = os.lstat(path)  # a message asks for three of them
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino

@@ -19,7 +19,7 @@ from mailboxd.engine import Engine
 from mailboxd.ids import Ids, time_of
 from mailboxd.rebuild.sources import Sent
 from mailboxd.settings import Settings
-from mailboxd.store.store import Store
+from mailboxd.store.fresh import FreshStore
 
 _SEED = 0
 """Chance is fixed: the same files make the same database."""
@@ -56,7 +56,7 @@ class Ordered:
     sent: Sent | None
 
 
-class ReplayStore(Store):
+class ReplayStore(FreshStore):
     """The new database; it knows what lies in outbox/."""
 
     def know(self, sent: Sequence[Sent]) -> None:

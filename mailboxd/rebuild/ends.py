@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from mailboxd.core.outcomes import Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.core.terms import Phase
-from mailboxd.core.types import Task
 from mailboxd.messages.plan import DagNode
 from mailboxd.messages.taskfile import TaskFile
 
@@ -21,10 +20,10 @@ def as_it_came(written: TaskFile) -> TaskFile:
     return replace(written, status="", results="", synthesised="", subtask_results=(), dag=dag)
 
 
-def agrees(task: Task, status: str) -> bool:
-    """Whether the task stands where this word of clawflow's says that it ended."""
+def agrees(phase: Phase, status: str) -> bool:
+    """Whether a task in this phase stands where this word of clawflow's says that it ended."""
     ends = {"done": Phase.COMPLETED, "failed": Phase.FAILED, "cancelled": Phase.CANCELLED}
-    return ends.get(status, Phase.CIRCUIT_OPEN) is task.phase
+    return ends.get(status, Phase.CIRCUIT_OPEN) is phase
 
 
 def outcome_of(status: str, text: str) -> Outcome:

@@ -10,19 +10,20 @@ import json
 import os
 from collections.abc import Mapping
 
-from mailboxd.agents.callfiles import STARTED
+from mailboxd.agents.callfiles import CALL
 from mailboxd.core.effects import Bounce, Resend, RunTurn, Send, StopTurns
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Edited, Start, TurnEnded
 from mailboxd.core.outcomes import Failed, Unknown
 from mailboxd.core.session import session_key
+from mailboxd.core.status import task_status
 from mailboxd.core.terms import TERMINAL, Phase, Turn, Waiting, same_agent
 from mailboxd.core.types import Attempt, Task
 from mailboxd.errors import PlanError, Refused
 from mailboxd.rebuild.ends import UNTOLD
 from mailboxd.rebuild.replay import Replay
 from mailboxd.rebuild.sources import Shown, Sources
-from mailboxd.taskmd import status_of
+from mailboxd.store.standing import Standing
 from mailboxd.workspace.files import directory, open_regular, read_up_to
 from mailboxd.workspace.layout import Workspace
 
@@ -45,11 +46,11 @@ def called(ws: Workspace) -> Mapping[str, str]:
     for name in sorted(names):
         try:
             with directory(ws.turns, name) as fd:
-                file = open_regular(fd, STARTED)
+                file = open_regular(fd, CALL)
                 if file is None:
                     continue
                 try:
-                    argv = json.loads(read_up_to(file, _LARGEST_RECORD))
+                    argv = json.loads(read_up_to(file, _LARGEST_RECORD).partition(b"\n")[0])
                 finally:
                     os.close(file)
             keys |= {word: name for word in argv if isinstance(word, str) and word.startswith("agent:")}
@@ -85,19 +86,26 @@ def _task_of(replay: Replay, local_id: str) -> str:
 
 def _reconcile(replay: Replay, shown: Shown) -> None:
     """What people wrote into a task.md, and whether the task stands where the file says."""
-    task = replay.desk.store.by_local_id(shown.local_id)
-    if task is None:
+    here = replay.desk.store.standing(shown.local_id)
+    if here is None:
         replay.differences.append(f"{shown.local_id}: its task.md could not be taken")
         return
-    notes = shown.written.notes
-    if notes != task.notes:
+    if shown.written.notes != here.notes:
+        here = _noted(replay, shown) or here
+    status = task_status(here.phase, here.mode, attempted=here.attempted, has_result=here.has_result)
+    if shown.written.status not in ("", status):
+        said = f"{shown.local_id}: its task.md says {shown.written.status}, here it is {status}"
+        replay.differences.append(f"{said} ({here.reason})")
+
+
+def _noted(replay: Replay, shown: Shown) -> Standing | None:
+    task = replay.desk.store.by_local_id(shown.local_id)
+    if task is not None:
         try:
-            task = replay.hear(task, Edited(notes=notes))
+            replay.hear(task, Edited(notes=shown.written.notes))
         except (Refused, PlanError) as error:
             replay.differences.append(f"{shown.local_id}: {error}")
-    if shown.written.status not in ("", status_of(task)):
-        said = f"{shown.local_id}: its task.md says {shown.written.status}, here it is {status_of(task)}"
-        replay.differences.append(f"{said} ({task.reason})")
+    return replay.desk.store.standing(shown.local_id)
 
 
 def _go_on(replay: Replay, task: Task, calls: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from mailboxd.messages.templates import Templates
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.finish import called, finish
+from mailboxd.rebuild.proving import Proving, proving
+from mailboxd.rebuild.reading import read
 from mailboxd.rebuild.replay import Replay
-from mailboxd.rebuild.sources import Sources, read
+from mailboxd.rebuild.sources import Sources
 from mailboxd.rebuild.timeline import Step, timeline
 from mailboxd.settings import Settings
 from mailboxd.store import log
-from mailboxd.store.whole import close_as_one_file, fingerprint, prove, put_in_place, remove
+from mailboxd.store.whole import close_as_one_file, fingerprint, put_in_place, remove, require_sound
 from mailboxd.taskmd import TaskMarkdown
 from mailboxd.workspace import lock
 from mailboxd.workspace.layout import Workspace
@@ -96,47 +99,42 @@ def make(
 def _build(
     ws: Workspace, settings: Settings, target: Path, account: Account, progress: Progress, trust: Trust | None
 ) -> None:
-    progress("files", 0, 0)
-    found = read(ws)
+    found = read(ws, progress)
     steps = timeline(found)
     desk = Desk.open(target, settings, found.sent, BEGINNING)
     try:
-        replay = _replay(ws, desk, found, steps, progress, trust)
-        account.problems, account.differences = found.problems, replay.differences
-        prove(desk.store.db, progress)
-        account.fingerprint = fingerprint(desk.store.db)
-        account.counts = {
-            "messages": len(found.came) + len(found.refusals) + len(found.sent),
-            "tasks": desk.store.count_tasks(),
-            "open": len(desk.store.open_tasks()),
-            "events": log.tip(desk.store.db).seq,
-        }
+        with proving(desk.store, target, len(steps)) as proof:
+            replay = _replay(ws, desk, found, stepwise(steps, "messages", len(steps), progress), trust, proof)
+            proof.end()
+            account.problems, account.differences = found.problems, replay.differences
+            require_sound(desk.store.db, progress)
+            account.fingerprint = fingerprint(desk.store.db)
+            account.counts = {
+                "messages": len(found.came) + len(found.refusals) + len(found.sent),
+                "tasks": desk.store.count_tasks(),
+                "open": len(desk.store.open_tasks()),
+                "events": log.tip(desk.store.db).seq,
+            }
+            proof.conclude(progress)
         close_as_one_file(desk.store.db)
     finally:
         desk.store.close()
 
 
 def _replay(
-    ws: Workspace, desk: Desk, found: Sources, steps: list[Step], progress: Progress, trust: Trust | None
+    ws: Workspace, desk: Desk, found: Sources, steps: Iterable[Step], trust: Trust | None, proof: Proving
 ) -> Replay:
     intake = Intake(desk.engine)
     taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), [])
     replay = Replay(desk, intake, taskmd, lambda path: found.raw_of(ws, path), trust)
     with desk.engine.batch():
-        for step in stepwise(steps, "messages", len(steps), progress):
+        for step in steps:
             replay.perform(step)
+            proof.step()
         finish(replay, found, called(ws))
     with desk.engine.batch():
-        _leave_ended(desk, found)
+        desk.store.leave_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
     return replay
-
-
-def _leave_ended(desk: Desk, found: Sources) -> None:
-    """What has ended is shown already, here or in tasks/.archive/: it is not written again."""
-    for task_id, marks in desk.store.stale_files():
-        task = desk.store.task(task_id)
-        if task is not None and task.phase.is_terminal and task.local_id in found.shown:
-            desk.store.file_is_fresh(task_id, marks)
 
 
 def _set_heads_aside(ws: Workspace, stamp: str) -> None:

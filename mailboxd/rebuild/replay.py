@@ -71,7 +71,7 @@ class Replay:
             case Refuse(refusal):
                 self._refuse(refusal)
             case Create(shown, whole):
-                if self.desk.store.by_local_id(shown.local_id) is None:
+                if self.desk.store.is_free(shown.local_id):
                     written = shown.written if whole else as_it_came(shown.written)
                     self._try(step, lambda: self.taskmd.create_task(shown.local_id, written))
             case Adopt(shown):
@@ -81,7 +81,8 @@ class Replay:
             case Ask(local_id, text):
                 self._on(step, ("", local_id), lambda found: self._ask(found, text))
             case Close(task, status, text):
-                self._on(step, task, lambda found: self._close(found, status, text))
+                if not self._has_ended(task, status):
+                    self._on(step, task, lambda found: self._close(found, status, text))
         self.desk.ids.take_back()
         self.desk.tokens.clear()
         self.record_sent()
@@ -227,11 +228,14 @@ class Replay:
             )
             self.hear(task, ended)
 
+    def _has_ended(self, task: tuple[str, str], status: str) -> bool:
+        """Whether what was replayed has brought it there, as it mostly has; asked without reading the whole task."""
+        phase = self.desk.store.phase_of(*task)
+        return phase is not None and phase.is_terminal and agrees(phase, status)
+
     def _close(self, task: Task, status: str, text: str) -> None:
-        """The task ends as its file says, unless what was replayed has brought it there."""
+        """The task ends as its file says."""
         if task.phase.is_terminal:
-            if agrees(task, status):
-                return
             task = self._reopened(task)
         if status == "cancelled":
             self._cancel(task, text)
@@ -241,7 +245,7 @@ class Replay:
             task = self._started(task)
         if self.live(task) is not None:
             task = self._end(task, outcome_of(status, text))
-        if agrees(task, status):
+        if agrees(task.phase, status):
             return
         if status == "done":
             self.hear(task, ImportedDone(text))

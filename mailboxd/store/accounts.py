@@ -6,15 +6,13 @@ from typing import Any
 
 from mailboxd.core.allowance import Spent
 from mailboxd.core.breaker import Breaker, State
-from mailboxd.core.types import Task
-from mailboxd.store.db import Connected
-from mailboxd.store.rows import TASK, read_task
-from mailboxd.store.trees import ABOVE
+from mailboxd.core.types import Policy, Task
+from mailboxd.store.recent import RecentQueries
 
 _BREAKER = "agent, state, failures, times, until, reason"
 
 
-class AccountQueries(Connected):
+class AccountQueries(RecentQueries):
     def spent(self, task_id: str) -> Spent:
         """What the task and all below it used; the turns are its own."""
         row = self.db.execute("SELECT spent_tokens, spent_usd, turns FROM tasks WHERE id = ?", (task_id,)).fetchone()
@@ -22,13 +20,7 @@ class AccountQueries(Connected):
 
     def budgeted(self, task_id: str) -> list[Task]:
         """The task and those above it that have a budget and are not held yet, the nearest first."""
-        rows = self.db.execute(
-            f"{ABOVE} SELECT {TASK} FROM above a JOIN tasks t ON t.id = a.id WHERE t.held = '' AND"
-            " (json_extract(t.policy, '$.budget_usd') IS NOT NULL OR json_extract(t.policy, '$.budget_tokens') IS NOT"
-            " NULL OR json_extract(t.policy, '$.max_turns') IS NOT NULL) ORDER BY t.depth DESC",
-            (task_id,),
-        )
-        return [read_task(row) for row in rows]
+        return [task for task in self.above(task_id) if not task.held and _has_budget(task.policy)]
 
     def left(self, task_id: str) -> tuple[float | None, int | None]:
         """Dollars and tokens that are left of the tightest budget at or above the task; None = there is none."""
@@ -44,10 +36,7 @@ class AccountQueries(Connected):
 
     def is_held(self, task_id: str) -> bool:
         """Whether the task, or one above it, waits for the operator to let it go on."""
-        row = self.db.execute(
-            f"{ABOVE} SELECT 1 FROM above a JOIN tasks t ON t.id = a.id WHERE t.held <> '' LIMIT 1", (task_id,)
-        ).fetchone()
-        return row is not None
+        return any(task.held for task in self.above(task_id))
 
     def turns_since(self, agent: str, since: str) -> list[str]:
         """When turns of an agent were ordered after `since`, oldest first."""
@@ -66,6 +55,10 @@ class AccountQueries(Connected):
         """The breakers that are not closed."""
         rows = self.db.execute(f"SELECT {_BREAKER} FROM breakers WHERE state <> 'closed' ORDER BY agent")
         return [_breaker(row) for row in rows]
+
+
+def _has_budget(policy: Policy) -> bool:
+    return policy.budget_usd is not None or policy.budget_tokens is not None or policy.max_turns > 0
 
 
 def _breaker(row: Any) -> Breaker:

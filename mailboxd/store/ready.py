@@ -167,10 +167,9 @@ class ReadyQueries(Connected):
             " SELECT min(expires_at) FROM approvals WHERE status = 'pending' AND expires_at > ?1 UNION ALL"
             " SELECT min(until) FROM breakers WHERE state = 'open' AND until > ?1 UNION ALL"
             " SELECT min(j.value) FROM meta m, json_each(m.value) j WHERE m.name = 'paced' AND j.value > ?1 UNION ALL"
-            # by the two indexes of what may run: without `kids` neither fits, and all tasks ever are gone through
-            f" SELECT min(not_before) FROM tasks WHERE {_RUNNABLE} AND kids = 0 AND not_before > ?1 UNION ALL"
-            f" SELECT min(not_before) FROM tasks WHERE {_RUNNABLE} AND kids > 0 AND not_before > ?1 UNION ALL"
-            " SELECT min(not_before) FROM outbox WHERE state = 'pending' AND not_before > ?1)",
+            " SELECT min(not_before) FROM tasks INDEXED BY tasks_pausing"
+            " WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1 AND not_before > ?1"
+            " UNION ALL SELECT min(not_before) FROM outbox WHERE state = 'pending' AND not_before > ?1)",
             (now,),
         ).fetchone()
         return None if row is None else row[0]

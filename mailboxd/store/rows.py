@@ -5,34 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mailboxd.core.approvals import Approval
+from mailboxd.core.changing import made
 from mailboxd.core.types import Attempt, Task
 from mailboxd.core.wire import read_field
 from mailboxd.store.projection import APPROVAL_COLUMNS, ATTEMPT_COLUMNS, TASK_COLUMNS
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 TASK = ", ".join(f"t.{name}" for name in TASK_COLUMNS)
 """The columns of a task, of a table aliased as t."""
 ATTEMPT = ", ".join(ATTEMPT_COLUMNS)
 APPROVAL = ", ".join(APPROVAL_COLUMNS)
-TASK_WIDTH = len(TASK_COLUMNS)
-_OF_VIEW = (
-    "t.unmet", "t.kids", "t.kids_completed", "t.kids_failed", "t.kids_cancelled", "p.phase",
-    "(SELECT count(*) FROM outbox o WHERE o.task = t.id AND o.kind IN ('run_turn', 'look_up', 'run_check')"
-    " AND o.state = 'pending')",
-    "EXISTS (SELECT 1 FROM approvals WHERE approvals.task = t.id)",
-    "t.spent_tokens", "t.spent_usd", "t.turns",
-)  # fmt: skip
-ATTEMPT_AT = TASK_WIDTH + len(_OF_VIEW)
-VIEW = (
-    f"SELECT {TASK}, {', '.join(_OF_VIEW)}, {', '.join(f'a.{name}' for name in ATTEMPT_COLUMNS)}"
-    " FROM tasks t LEFT JOIN tasks p ON p.id = t.parent"
-    " LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt WHERE t.id = ?"
+BESIDE = (
+    "SELECT t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled,"
+    " (SELECT count(*) FROM outbox o WHERE o.task = t.id AND o.kind IN ('run_turn', 'look_up', 'run_check')"
+    " AND o.state = 'pending'),"
+    " EXISTS (SELECT 1 FROM approvals WHERE approvals.task = t.id),"
+    " t.spent_tokens, t.spent_usd, t.turns FROM tasks t WHERE t.id = ?"
 )
-"""All that nearly every decision needs, in one statement: asking costs more than answering."""
+"""What nearly every decision needs beside the task itself, in one statement: asking costs more than answering."""
 _JSON_TASK = {"stronger", "spec", "policy", "origin", "said", "extra", "sections", "mending", "planned_actions"}
 _JSON_APPROVAL = {"action"}
 _JSON_ATTEMPT = {"usage"}
@@ -67,11 +64,11 @@ def read_approval(row: Sequence[Any]) -> Approval:
     return _read(Approval, row)
 
 
-def _read(kind: Callable[..., T], row: Sequence[Any]) -> T:
+def _read(kind: type[T], row: Sequence[Any]) -> T:
     values = list(row)
     for place, reader in _readers(kind):
         values[place] = reader(values[place])
-    return kind(*values)
+    return made(kind, _COLUMNS[kind][0], values)
 
 
 _Reader = Callable[[Any], Any]

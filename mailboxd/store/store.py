@@ -21,6 +21,7 @@ from mailboxd.store.messages import MessageQueries
 from mailboxd.store.outbox import EFFECTS, Order, OutboxQueries
 from mailboxd.store.place import Place
 from mailboxd.store.ready import ReadyQueries
+from mailboxd.store.recent import Recent
 from mailboxd.store.rows import read_task
 from mailboxd.store.tasks import TaskQueries
 
@@ -35,6 +36,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         self._tip = log.Tip(0, log.GENESIS)
         self._own: list[tuple[int, Event]] | None = None
         self._noted = {}
+        self._recent = Recent()
         self.place: Place | None = None
 
     @classmethod
@@ -58,7 +60,10 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
             self.place.require(self.db)
         try:
             with transaction(self.db):
-                self._tip = log.tip(self.db)  # a command may have written since
+                if (last := log.tip(self.db)) != self._tip:  # a command has written since
+                    self._tip = last
+                    self._recent.forget()
+                self._recent.version = self.data_version()
                 yield
         except BaseException:
             self._undone()
@@ -86,6 +91,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
     def _undone(self) -> None:
         """Forget what was remembered of what has not happened after all."""
         self.forget_notes()
+        self._recent.forget()
         if self._own is not None:
             self._own.clear()  # `recorded_since` reads the log where something is missing
 
@@ -93,6 +99,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         if not self.db.in_transaction:
             raise AssertionError("an event is only ever recorded inside a transaction")
         self._tip = log.append(self.db, event, now, self._tip)
+        self._recent.follow(event)
         if self._own is not None:
             self._own.append((self._tip.seq, event))
         return self._tip.seq

@@ -9,19 +9,16 @@ from mailboxd.core import broadcast
 from mailboxd.core.allowance import Spent
 from mailboxd.core.lifecycle import review_round
 from mailboxd.core.terms import CheckVerdict, Gate, Join, Phase, Verdict
-from mailboxd.core.types import Attempt, Finding, Task
+from mailboxd.core.types import Finding, Task
 from mailboxd.core.view import Asked, CheckRun, Family, Level, Review, Tally, View
 from mailboxd.store.approvals import ASKING, ApprovalQueries
-from mailboxd.store.rows import ATTEMPT, ATTEMPT_AT, TASK, TASK_WIDTH, VIEW, read_attempt, read_task
+from mailboxd.store.recent import RecentQueries
+from mailboxd.store.rows import BESIDE, TASK, read_task
 
 _GATES = {Phase(gate.value) for gate in Gate}
 
 
-class TaskQueries(ApprovalQueries):
-    def task(self, task_id: str) -> Task | None:
-        row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
-        return None if row is None else read_task(row)
-
+class TaskQueries(RecentQueries, ApprovalQueries):
     def by_local_id(self, local_id: str) -> Task | None:
         row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.local_id = ?", (local_id,)).fetchone()
         return None if row is None else read_task(row)
@@ -67,13 +64,6 @@ class TaskQueries(ApprovalQueries):
         ).fetchone()
         return None if row is None else read_task(row)
 
-    def attempt(self, task_id: str, ordinal: int) -> Attempt | None:
-        row = self.db.execute(
-            f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?",
-            (task_id, ordinal),
-        ).fetchone()
-        return None if row is None else read_attempt(row)
-
     def had_attempt(self, task_id: str, attempt_id: str | None, agent: str) -> bool:
         """Whether this attempt of the task was given to that agent."""
         row = self.db.execute(
@@ -87,16 +77,19 @@ class TaskQueries(ApprovalQueries):
 
         With `family` also what admitting a plan needs to know, with `approvals` what was asked about it in any phase.
         """
-        row = self.db.execute(VIEW, (task_id,)).fetchone()
-        task = read_task(row[:TASK_WIDTH])
-        unmet, kids, completed, failed, cancelled, parent_phase, turns, asked, *spent = row[TASK_WIDTH:ATTEMPT_AT]
+        task = self.task(task_id)
+        if task is None:
+            raise KeyError(task_id)
+        parent = None if task.parent is None else self.task(task.parent)
+        row = self.db.execute(BESIDE, (task_id,)).fetchone()
+        unmet, kids, completed, failed, cancelled, turns, asked, *spent = row
         in_gate = task.phase in _GATES
         asking = bool(asked) and (approvals or task.phase in ASKING)
         acting = task.planned_actions and (approvals or task.phase in ASKING)
         return View(
             task=task,
-            attempt=read_attempt(row[ATTEMPT_AT:]) if task.attempt else None,
-            parent_phase=None if parent_phase is None else Phase(parent_phase),
+            attempt=self.attempt(task_id, task.attempt) if task.attempt else None,
+            parent_phase=None if parent is None else parent.phase,
             unmet=unmet,
             cancelled_need=self.cancelled_need(task_id) if unmet else "",
             children=Tally(kids, completed, failed, cancelled),
@@ -249,10 +242,6 @@ class TaskQueries(ApprovalQueries):
             "SELECT kids > kids_completed + kids_failed + kids_cancelled FROM tasks WHERE id = ?", (task_id,)
         ).fetchone()
         return bool(row[0])
-
-    def parent(self, task_id: str) -> str | None:
-        row = self.db.execute("SELECT parent FROM tasks WHERE id = ?", (task_id,)).fetchone()
-        return None if row is None else row[0]
 
     def fallen_below(self, task_id: str, also: str, *, open_circuits: bool = False) -> list[str]:
         """Every task below that failed or was cancelled with its parent, parents first.

@@ -11,7 +11,7 @@ from pathlib import Path
 from mailboxd.errors import StoreError, UnavailableError, WorldError
 from mailboxd.progress import Progress, silent
 from mailboxd.store import log
-from mailboxd.store.db import connect
+from mailboxd.store.db import connect, path_of
 
 _BESIDE = ("-wal", "-shm")
 
@@ -32,11 +32,16 @@ def fingerprint(db: sqlite3.Connection) -> str:
 
 def prove(db: sqlite3.Connection, progress: Progress = silent) -> None:
     """Raise WorldError unless SQLite finds the file sound, the chain holds and the events add up to the tables."""
+    require_sound(db, progress)
+    log.check(db, progress)
+
+
+def require_sound(db: sqlite3.Connection, progress: Progress = silent) -> None:
+    """Raise WorldError unless SQLite finds the file sound."""
     progress("pages", 0, 0)
     found = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
     if found != ["ok"]:
         raise WorldError(f"the database is damaged: {'; '.join(found)}")
-    log.check(db, progress)
 
 
 def back_up(source: Path, target: Path, progress: Progress = silent) -> int:
@@ -83,12 +88,16 @@ def settle(path: Path) -> None:
 
 
 def close_as_one_file(db: sqlite3.Connection) -> None:
-    """Write everything into the main file and close. Raises StoreError."""
+    """Write everything into the main file, close it and make it durable. Raises StoreError."""
+    path = path_of(db)
     try:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("PRAGMA journal_mode = DELETE")
         db.close()
-    except sqlite3.Error as error:
+        if path is not None:
+            settle(path)
+            _sync(path.parent)
+    except (sqlite3.Error, OSError) as error:
         raise StoreError(f"the new database cannot be written: {error}") from error
 
 

@@ -19,11 +19,18 @@ def put(ws: Workspace, name: str, raw: bytes) -> None:
 
     A file of that name with other bytes is not ours: it is left as it is.
     """
-    with world_errors(f"write mailbox/outbox/{name}"), directory(ws.root, "mailbox", "outbox") as fd:
-        if look(fd, name) is None:
-            publish(fd, name, raw, durable=False)
-        elif not holds(fd, name, raw):
-            raise OSError(errno.EEXIST, "another file of that name lies there; move it away")
+    put_all(ws, [(name, raw)])
+
+
+def put_all(ws: Workspace, files: Iterable[tuple[str, bytes]]) -> None:
+    """As `put`, for many: with their names and their bytes."""
+    with world_errors("enter mailbox/outbox"), directory(ws.root, "mailbox", "outbox") as fd:
+        for name, raw in files:
+            with world_errors(f"write mailbox/outbox/{name}"):
+                if look(fd, name) is None:
+                    publish(fd, name, raw, durable=False)
+                elif not holds(fd, name, raw):
+                    raise OSError(errno.EEXIST, "another file of that name lies there; move it away")
 
 
 def sync(ws: Workspace, names: Iterable[str]) -> None:

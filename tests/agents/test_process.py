@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents import liveness
+from mailboxd.agents import liveness, process
 from mailboxd.agents.callfiles import Exit, output_size, read_exit, write_prompt
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, NotStarted, State, adopt, spawn, state
@@ -80,6 +80,12 @@ def orphan(call: Path, line: str) -> int:
     return int(done.stdout)
 
 
+def rerecord(call: Path, record: bytes | None) -> None:
+    """Have the file of a call say something else of its process; None: nothing, as if the daemon had died there."""
+    argv, *_ = (call / "call").read_bytes().splitlines(keepends=True)
+    (call / "call").write_bytes(argv + (record or b""))  # in place: it is the file that the child has locked
+
+
 def test_a_call_leaves_its_output_and_exit_status(call: Path, start: Callable[[str], Child]) -> None:
     assert ended(start("echo out; echo err >&2; exit 3")) == Exit(3, b"out\n", b"err\n", truncated=False)
 
@@ -118,7 +124,7 @@ def test_only_the_owner_reads_what_is_written(call: Path, start: Callable[[str],
     ended(start("echo out"))
     assert prompt.read_bytes() == b"secret"
     assert call.stat().st_mode & 0o777 == 0o700
-    for name in ("prompt.md", "stdout", "stderr", "lock", "started"):
+    for name in ("prompt.md", "stdout", "stderr", "call"):
         assert (call / name).stat().st_mode & 0o777 == 0o600
 
 
@@ -131,9 +137,9 @@ def test_a_child_has_no_input_its_own_session_and_the_given_environment_only(sta
 
 def test_the_record_names_the_process(call: Path, start: Callable[[str], Child]) -> None:
     child = start("exit 0")
-    record = json.loads((call / "child.json").read_text())
+    argv, record = map(json.loads, (call / "call").read_text().splitlines())
+    assert argv == ["/bin/sh", "-c", "exit 0"]
     assert record["pid"] == child.pid
-    assert record["argv"] == ["/bin/sh", "-c", "exit 0"]
     assert record["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert isinstance(record["start_time"], int)
     ended(child)
@@ -179,7 +185,7 @@ def test_a_disk_that_refuses_the_prompt_is_the_worlds_fault(tmp_path: Path) -> N
         write_prompt(tmp_path / "absent" / "att_1", b"x")
 
 
-@pytest.mark.parametrize("name", ["stdout", "stderr", "lock", "prompt.md", "started"])
+@pytest.mark.parametrize("name", ["stdout", "stderr", "prompt.md", "call"])
 def test_planted_links_and_fifos_are_not_followed(call: Path, tmp_path: Path, name: str) -> None:
     target = tmp_path / "target"
     target.write_bytes(b"untouched")
@@ -270,7 +276,7 @@ def test_an_adopted_child_can_be_terminated_and_killed(call: Path) -> None:
 @pytest.mark.parametrize("record", [None, b"", b"{", b'{"pid": "7"}', b'{"pid": 1, "start_time": 1, "boot_id": "x"}'])
 def test_a_child_without_a_readable_record_is_found_by_its_lock(call: Path, record: bytes | None) -> None:
     pid = orphan(call, "while :; do sleep 100; done")
-    (call / "child.json").unlink() if record is None else (call / "child.json").write_bytes(record)
+    rerecord(call, record)
     child = adopt(call)
     assert child is not None
     assert child.pid == pid
@@ -282,7 +288,7 @@ def test_a_record_that_points_at_somebody_else_is_not_believed(call: Path) -> No
     bystander = subprocess.Popen(["sleep", "100"], start_new_session=True)
     pid = orphan(call, "while :; do sleep 100; done")
     try:
-        liveness.record(call, bystander.pid, ["sleep"])
+        rerecord(call, json.dumps(liveness.identity(bystander.pid)).encode())
         assert adopt(call) is None
         assert bystander.poll() is None
     finally:
@@ -293,10 +299,10 @@ def test_a_record_that_points_at_somebody_else_is_not_believed(call: Path) -> No
 
 def test_a_record_of_a_recycled_pid_is_not_believed(call: Path) -> None:
     pid = orphan(call, "while :; do sleep 100; done")
-    record = json.loads((call / "child.json").read_text())
+    record = json.loads((call / "call").read_text().splitlines()[1])
     try:
         for change in ({"start_time": record["start_time"] - 1}, {"boot_id": "another"}):
-            (call / "child.json").write_text(json.dumps(record | change))
+            rerecord(call, json.dumps(record | change).encode())
             assert adopt(call) is None
     finally:
         os.killpg(pid, signal.SIGKILL)
@@ -304,17 +310,43 @@ def test_a_record_of_a_recycled_pid_is_not_believed(call: Path) -> None:
 
 def test_a_crash_between_the_mark_and_the_spawn_reads_as_may_have_run(call: Path) -> None:
     write_prompt(call, b"x")
-    (call / "lock").touch()
-    (call / "started").touch()
+    (call / "call").touch()
     assert state(call) is State.ENDED
     assert isinstance(classify(read_exit(call, None)), Unknown)
 
 
-def test_a_record_that_cannot_be_written_does_not_lose_the_child(call: Path, start: Callable[[str], Child]) -> None:
-    (call / "child.json").mkdir(parents=True)
+def test_a_record_that_cannot_be_written_does_not_lose_the_child(
+    start: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_call: int, _pid: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(process, "record", refuse)
     assert ended(start("echo out")).stdout == b"out\n"
 
 
+def test_a_call_that_cannot_have_its_output_has_provably_not_started(call: Path) -> None:
+    (call / "stdout").mkdir(parents=True)
+    with pytest.raises(WorldError, match="stdout"):
+        spawn(call, ["/bin/true"], ENVIRONMENT)
+    assert state(call) is State.NEVER_STARTED
+
+
+def test_a_second_start_of_a_running_call_touches_nothing(
+    call: Path, start: Callable[[str], Child], tmp_path: Path
+) -> None:
+    ready, go = tmp_path / "ready", tmp_path / "go"
+    os.mkfifo(ready)
+    os.mkfifo(go)
+    child = start(f"echo out; echo > {ready}; read x < {go}")
+    wait_for(ready)
+    with pytest.raises(WorldError, match="started before"):
+        spawn(call, ["/bin/sh", "-c", "echo second"], ENVIRONMENT)
+    assert state(call) is State.RUNNING
+    go.write_text("go\n")
+    assert ended(child) == Exit(0, b"out\n", b"")
+
+
 def test_the_child_inherits_the_lock_and_nothing_else(start: Callable[[str], Child]) -> None:
-    child = start("ls -l /proc/$$/fd | sed -n 's/.*-> //p' | grep -c -v -e null -e stdout -e stderr -e lock -e ^pipe")
+    child = start("ls -l /proc/$$/fd | sed -n 's/.*-> //p' | grep -c -v -e null -e stdout -e stderr -e /call$ -e ^pipe")
     assert ended(child).stdout == b"0\n"

@@ -52,6 +52,14 @@ def eventually(condition: Callable[[], T], seconds: float = 20.0, why: Callable[
     return value
 
 
+def spawned(call: Path) -> Any:
+    """What the directory of a call says of the process that it has started, with its `argv`; None before that."""
+    with suppress(FileNotFoundError, ValueError):  # not yet, or only half of it
+        argv, *record = map(json.loads, (call / "call").read_text().splitlines())
+        return {"argv": argv, **record[0]} if record else None
+    return None
+
+
 def message(kind: str, task_id: str, body: str = "", **headers: Any) -> str:
     """A message as anybody would write it; `sender=` is the header `from`."""
     headers = {"from": headers.pop("sender", "operator"), **headers}

@@ -25,7 +25,7 @@ from tests.e2e.acting import (
     until_state,
 )
 from tests.e2e.conftest import Found
-from tests.e2e.support import MAILBOXD, environment, eventually
+from tests.e2e.support import MAILBOXD, environment, eventually, spawned
 
 pytestmark = pytest.mark.slow
 
@@ -213,7 +213,7 @@ def test_a_runner_that_dies_leaves_its_effect_alive_and_nobody_runs_it_again(fou
     approve(alpha, name)
     [pid] = eventually(lambda: runner_pids(alpha, name), 20)
     until_state(alpha, "started")
-    eventually(lambda: (alpha.root / ".mailboxd" / "gates" / name / "effect" / "child.json").exists(), 10)
+    eventually(lambda: spawned(alpha.root / ".mailboxd" / "gates" / name / "effect"), 10)
     os.kill(pid, signal.SIGKILL)
     alpha.kill()
     alpha.start()
@@ -307,7 +307,7 @@ def test_a_runner_that_is_asked_to_stop_says_that_nobody_knows(found: Found, wit
     [name] = asked(alpha)
     approve(alpha, name)
     until_state(alpha, "started")
-    eventually(lambda: (alpha.root / ".mailboxd" / "gates" / name / "effect" / "child.json").exists(), 10)
+    eventually(lambda: spawned(alpha.root / ".mailboxd" / "gates" / name / "effect"), 10)
     [pid] = runner_pids(alpha, name)
     os.kill(pid, signal.SIGTERM)
     task = alpha.until("job", "circuit_open")

@@ -48,20 +48,16 @@ PER_CHILD = {
     "sql:projection.project": 18,
     "sql:spending.usage_recorded": 3,
     "sql:store.savepoint": 2,
-    "sql:accounts.budgeted": 2,
-    "sql:accounts.is_held": 2,
     "sql:messages.keep_body": 1,
     "sql:messages.kept_message": 1,
     "sql:outbox.begin": 1,
     "sql:outbox.finish": 1,
     "sql:outbox.order": 1,
-    "sql:tasks.attempt": 3,
+    "sql:recent.attempt": 1,
+    "sql:recent.task": 1,
     "sql:tasks.dependencies": 1,
     "sql:tasks.has_open_children": 3,
     "sql:tasks.is_free": 1,
-    "sql:tasks.parent": 1,
-    "sql:tasks.named": 1,
-    "sql:tasks.task": 4,
     "sql:tasks.view": 3,
 }
 """A child for another agent, from the plan to its result, without what the rounds in which it happens cost.
@@ -81,8 +77,8 @@ OF_ROUNDS = frozenset(
         "outbox.file_is_fresh", "outbox.has_stale_files", "outbox.is_stale",
         "outbox.mark_for_rendering", "outbox.order_of", "outbox.pending", "outbox.stale_files",
         "outbox.turns_to_begin", "ready.busy", "ready.due", "ready.has_backoff", "ready.has_pending",
-        "ready.last_event", "ready.next_due", "ready.note_paced", "ready.note_room", "ready.ready", "store.meta",
-        "store.set_meta",
+        "ready.last_event", "ready.next_due", "ready.note_paced", "ready.note_room", "ready.ready",
+        "recent.data_version", "store.meta", "store.set_meta",
     )
 )  # fmt: skip
 ONCE = re.compile(
@@ -100,7 +96,7 @@ events only the last is asked for, by their key."""
 OF_THE_OPEN = frozenset(
     {
         "approvals_pending", "breakers_open", "messages_unfiled", "messages_unfiled_by_name", "outbox_open",
-        "tasks_due", "tasks_deadline", "tasks_heartbeat", "tasks_held", "tasks_open", "tasks_runnable",
+        "tasks_due", "tasks_deadline", "tasks_heartbeat", "tasks_held", "tasks_open", "tasks_pausing", "tasks_runnable",
         "tasks_runnable_by_children",
     }
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import Agent, Company, eventually, task
+from tests.e2e.support import Agent, Company, eventually, spawned, task
 
 pytestmark = pytest.mark.slow
 
@@ -265,9 +265,9 @@ def test_a_killed_program_leaves_no_harness_behind(shop: Any) -> None:
     place = shop(odd=harness("stubborn"))
     place.start()
     eventually(lambda: place.said("child"))
-    (call,) = (place.alpha.root / ".mailboxd" / "turns").glob("trn_*/child.json")
+    (call,) = (place.alpha.root / ".mailboxd" / "turns").glob("trn_*")
     with suppress(ProcessLookupError):
-        os.kill(json.loads(call.read_text())["pid"], signal.SIGKILL)
+        os.kill(spawned(call)["pid"], signal.SIGKILL)
     place.alpha.until("job", "circuit_open")
     place.none_is_left()
     assert len(place.said("prompt")) == 1

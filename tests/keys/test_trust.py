@@ -112,6 +112,15 @@ def test_a_daemon_signs_as_soon_as_there_is_a_key(ring: Ring) -> None:
     assert sign(said()) == said()
 
 
+def test_a_key_behind_a_link_that_appears_is_refused_and_not_passed_over(ring: Ring, tmp_path: Path) -> None:
+    sign = signer(ring)
+    ring.create(ring.own_file)
+    moved = ring.folder.rename(tmp_path / "elsewhere")
+    ring.folder.symlink_to(moved)
+    with pytest.raises(WorldError):
+        sign(said())
+
+
 def test_a_message_without_room_for_a_signature_is_sent_without() -> None:
     raw = said(body="x" * (MAX_FILE - len(said(body=""))))
     assert len(raw) == MAX_FILE

@@ -30,7 +30,7 @@ from tests.e2e.acting import (
     runner_pids,
     until_state,
 )
-from tests.e2e.support import Agent, Company, environment, eventually
+from tests.e2e.support import Agent, Company, environment, eventually, spawned
 from tests.live.install import standard
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,9 +218,8 @@ def test_an_edited_workflow_is_not_resumed(place: Place) -> None:
 
 def lobster_pid(place: Place) -> int:
     """The Lobster that the daemon has resumed."""
-    for record in (place.alpha.root / ".mailboxd" / "turns").glob("*/child.json"):
-        child = json.loads(record.read_text())
-        if "resume" in child["argv"]:
+    for child in map(spawned, (place.alpha.root / ".mailboxd" / "turns").iterdir()):
+        if child and "resume" in child["argv"]:
             return int(child["pid"])
     raise AssertionError("no Lobster is resumed")
 
@@ -231,7 +230,7 @@ def test_lobster_is_killed_in_the_middle_of_the_effect(place: Place, with_runner
     name = place.asked("sleep 2")
     approve(place.alpha, name)
     until_state(place.alpha, "started")
-    eventually(lambda: (place.gate / "effect" / "child.json").exists(), 20)
+    eventually(lambda: spawned(place.gate / "effect"), 20)
     os.kill(lobster_pid(place), signal.SIGKILL)
     if not with_runner:
         place.completed_once()

@@ -11,7 +11,7 @@ import yaml
 
 from tests.e2e.acting import ALONE, acting, approve, asked, effect, happened, rows
 from tests.e2e.conftest import Found, found
-from tests.e2e.support import Agent, Company, eventually, reply, task
+from tests.e2e.support import Agent, Company, eventually, reply, spawned, task
 from tests.rebuild.compare import differences
 
 pytestmark = pytest.mark.slow
@@ -134,7 +134,7 @@ def test_what_was_done_and_begun_before_a_file_showed_it_is_asked_about_and_not_
     alpha.drop("two.md", task("two", plan=plan))
     alpha.start()
     eventually(lambda: alpha.query("SELECT 1 FROM tasks WHERE local_id = 'two.text' AND phase = 'executing'"))
-    eventually(lambda: len(list((alpha.root / ".mailboxd" / "turns").glob("*/child.json"))) == 2)
+    eventually(lambda: len(list(filter(spawned, (alpha.root / ".mailboxd" / "turns").iterdir()))) == 2)
     alpha.kill()
     assert "completed" not in (alpha.root / "tasks" / "two" / "task.md").read_text()
     lose(alpha)

@@ -20,12 +20,13 @@ from mailboxd import assemble
 from mailboxd.agents.callfiles import Exit
 from mailboxd.clock import ManualClock
 from mailboxd.config import Config
-from mailboxd.daemon import Daemon, Pace
+from mailboxd.daemon import Daemon
 from mailboxd.engine import Engine
 from mailboxd.errors import WorldError
 from mailboxd.ids import Ids
 from mailboxd.pulse import Health
 from mailboxd.sdnotify import Notifier
+from mailboxd.settings import Pace
 from mailboxd.store.store import Store
 from mailboxd.workspace.layout import Workspace
 from tests.simulation.breaking import Fuse, Tapped, wired

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mailboxd.store import log
 from mailboxd.store.store import Store
 from tests.simulation.consents import Consents
 from tests.simulation.script import OWN
@@ -326,6 +327,17 @@ def standing(store: Store) -> None:
     for problem, query in STANDING.items():
         row = store.db.execute(query).fetchone()
         assert row is None, f"{problem}: {row[0]}"
+    remembering(store)
+
+
+def remembering(store: Store) -> None:
+    """What a store remembers between transactions is what its tables say, unless somebody else has written since."""
+    if log.tip(store.db) == store._tip:
+        tables = Store(store.db)
+        for task in store._recent.tasks.values():
+            assert tables.task(task.id) == task
+        for task_id, attempt in store._recent.attempts.items():
+            assert tables.attempt(task_id, attempt.ordinal) == attempt
 
 
 # ---------------------------------------------------------------- at the end

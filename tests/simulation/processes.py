@@ -14,11 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd.agents.callfiles import OUTPUT_CAP, Exit, world
+from mailboxd.agents.callfiles import CALL, OUTPUT_CAP, Exit, world
 from mailboxd.agents.process import Child, State
 from mailboxd.calls import Call, Calls, Caps, NewCall
-
-MARK = "started"
 
 
 @dataclass(slots=True)
@@ -129,7 +127,7 @@ class Table(Calls):
 
     def state(self, call_id: str) -> State:
         process = self._processes.find(self._house, call_id)
-        if not (self.directory(call_id) / MARK).exists():
+        if not (self.directory(call_id) / CALL).exists():
             return State.NEVER_STARTED
         return State.RUNNING if process is not None and process.exit is None else State.ENDED
 
@@ -146,7 +144,7 @@ class Table(Calls):
         with world(directory):
             directory.mkdir(exist_ok=True)
             self._before("mark")
-            (directory / MARK).touch(exist_ok=False)
+            (directory / CALL).touch(exist_ok=False)
         self._before("spawn")
         prompt = directory / "prompt.md"
         raw = prompt.read_bytes() if prompt.exists() else b""

@@ -1,0 +1,95 @@
+"""Tasks with their latest attempts as the end of the log leaves them: read once, then carried on by each event.
+
+One decision reads a task, its parent and its attempt five times and more; of a statement that finds one row by its key,
+most of the time goes into asking. What is kept is true for as long as the log ends where we left it: only events change
+these rows, and a transaction of ours begins by looking where the log ends. Between transactions SQLite says whether
+another process has written since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
+from mailboxd.core.types import Attempt, Task
+from mailboxd.core.wire import from_json
+from mailboxd.store.db import Connected
+from mailboxd.store.rows import ATTEMPT, TASK, read_attempt, read_task
+
+_MOST = 1024
+"""Tasks that are kept; then all are forgotten. What is at work at one time is far less."""
+
+
+class Recent:
+    """What was read or recorded inside transactions of this process, and still holds."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, Task] = {}
+        self.attempts: dict[str, Attempt] = {}
+        """By task: its latest."""
+        self.version = -1
+        """`PRAGMA data_version` of the last transaction: it changes when another connection commits."""
+
+    def forget(self) -> None:
+        self.tasks.clear()
+        self.attempts.clear()
+
+    def keep(self, task: Task) -> None:
+        if len(self.tasks) >= _MOST:
+            self.forget()
+        self.tasks[task.id] = task
+
+    def follow(self, event: Event) -> None:
+        """What the event changes; it has been recorded."""
+        if event.task is None:
+            return
+        if event.kind is Kind.ATTEMPT_STARTED:
+            self.attempts[event.task] = from_json(Attempt, event.data["attempt"])
+        elif (task := self.tasks.get(event.task)) is not None:
+            self.tasks[event.task] = evolve(task, event)
+        if (attempt := self.attempts.get(event.task)) is not None and event.data.get("attempt") == attempt.id:
+            self.attempts[event.task] = evolve_attempt(attempt, event)
+
+
+class RecentQueries(Connected):
+    """What holds is not read again. Only transactions keep what they read: nobody else writes meanwhile."""
+
+    _recent: Recent
+
+    def data_version(self) -> int:
+        return int(self.db.execute("PRAGMA data_version").fetchone()[0])
+
+    def _holds(self) -> bool:
+        return self.db.in_transaction or self.data_version() == self._recent.version
+
+    def task(self, task_id: str) -> Task | None:
+        found = self._recent.tasks.get(task_id)
+        if found is not None and self._holds():
+            return found
+        row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
+        if row is None:
+            return None
+        found = read_task(row)
+        if self.db.in_transaction:
+            self._recent.keep(found)
+        return found
+
+    def attempt(self, task_id: str, ordinal: int) -> Attempt | None:
+        found = self._recent.attempts.get(task_id)
+        if found is not None and found.ordinal == ordinal and self._holds():
+            return found
+        sql = f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?"
+        row = self.db.execute(sql, (task_id, ordinal)).fetchone()
+        if row is None:
+            return None
+        found = read_attempt(row)
+        if self.db.in_transaction and (task := self._recent.tasks.get(task_id)) and task.attempt == ordinal:
+            self._recent.attempts[task_id] = found
+        return found
+
+    def above(self, task_id: str) -> Iterator[Task]:
+        """The task and those that it is below, the nearest first."""
+        here = self.task(task_id)
+        while here is not None:
+            yield here
+            here = None if here.parent is None else self.task(here.parent)

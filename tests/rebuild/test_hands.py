@@ -1,0 +1,117 @@
+"""What several processes make of a mailbox is what one makes of it; and a process that fails is an error."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mailboxd.errors import WorldError
+from mailboxd.rebuild import making, proving, reading
+from mailboxd.rebuild.hands import Hand
+from mailboxd.rebuild.reading import READER, Batch
+from mailboxd.store.store import Store
+from mailboxd.workspace.layout import Workspace
+from tests.rebuild.mailroom import SETTINGS, Mailroom
+from tests.rebuild.test_histories import NOW, play
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """However few files there are, and however few processors."""
+    for module in (reading, proving):
+        monkeypatch.setattr(module, "ENOUGH", 1)
+        monkeypatch.setattr(module, "processors", lambda: 3)
+    monkeypatch.setattr(reading, "_BATCH", 4)
+    monkeypatch.setattr(proving, "_OFTEN", 7)
+    return monkeypatch
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Mailroom:
+    return play(tmp_path / "ws", 1)
+
+
+def test_shared_out_it_is_the_same(room: Mailroom, tmp_path: Path, shared: pytest.MonkeyPatch) -> None:
+    many = making.make(room.ws, SETTINGS, NOW, tmp_path / "many.db")
+    shared.undo()
+    alone = making.make(room.ws, SETTINGS, NOW, tmp_path / "alone.db")
+    assert many.counts == alone.counts
+    assert many.fingerprint == alone.fingerprint
+    assert many.differences == alone.differences == []
+
+
+def test_problems_are_named_in_the_same_order(room: Mailroom, tmp_path: Path, shared: pytest.MonkeyPatch) -> None:
+    (day, *_) = sorted(room.ws.archive.iterdir())
+    for number in range(9):
+        (day / f"odd{number}.md").write_text("---\ntype: nonsense\n---\n")
+        (room.ws.outbox / f"odd{number}.md").write_text("---\ntype: nonsense\n---\n")
+    many = making.make(room.ws, SETTINGS, NOW, tmp_path / "many.db")
+    shared.undo()
+    alone = making.make(room.ws, SETTINGS, NOW, tmp_path / "alone.db")
+    assert len(many.problems) == 18
+    assert many.problems == alone.problems
+    assert many.fingerprint == alone.fingerprint
+
+
+@pytest.mark.parametrize("which", ["READER", "WITNESS"])
+def test_one_that_ends_before_it_is_done_is_an_error(
+    room: Mailroom, tmp_path: Path, shared: pytest.MonkeyPatch, which: str
+) -> None:
+    shared.setattr(reading if which == "READER" else proving, which, "antigravity.nowhere")
+    with pytest.raises(WorldError, match=r"ended with status 1 before it was done"):
+        making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert not list(tmp_path.glob("one.db*"))
+
+
+def test_what_a_reader_cannot_read_is_its_error(room: Mailroom) -> None:
+    with Hand("reads files", READER, str(room.ws.root)) as hand:
+        hand.tell([Batch("archive/2001-01-01", ["a.md"])])
+        with pytest.raises(WorldError, match="cannot read mailbox/archive/2001-01-01: No such file"):
+            hand.hear()
+
+
+def test_the_witness_sees_a_table_that_is_not_what_the_events_add_up_to(room: Mailroom) -> None:
+    store = Store.open(room.ws.database, NOW)
+    with Hand("proves the log", proving.WITNESS, str(room.ws.database)) as hand:
+        hand.tell(True)
+        store.db.execute("UPDATE tasks SET title = 'another one' WHERE local_id = 't1'")
+        hand.tell(False)
+        with pytest.raises(WorldError, match="does not hold: tasks: 2 rows differ"):
+            hand.hear()
+    store.close()
+
+
+def test_the_witness_sees_an_event_that_was_changed(room: Mailroom) -> None:
+    store = Store.open(room.ws.database, NOW)
+    store.db.execute("DROP TRIGGER events_are_never_changed")
+    store.db.execute("UPDATE events SET actor = 'nobody' WHERE seq = 5")
+    with Hand("proves the log", proving.WITNESS, str(room.ws.database)) as hand:
+        hand.tell(True)
+        with pytest.raises(WorldError, match="does not hold: event 5 is not what was recorded"):
+            hand.hear()
+    store.close()
+
+
+def test_when_the_rebuild_is_killed_its_hands_go(tmp_path: Path) -> None:
+    Workspace.create(tmp_path / "ws")
+    program = (
+        "import sys; from mailboxd.rebuild.hands import Hand\n"
+        f"with Hand('reads files', '{READER}', {str(tmp_path / 'ws')!r}) as hand:\n"
+        "    print(hand._child.pid, flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        hand = os.pidfd_open(int(parent.stdout.readline()))
+        parent.send_signal(signal.SIGKILL)
+    # an orphan is nobody's child here: its end can be seen, and not its status
+    ended, _, _ = select.select([hand], [], [], 60)
+    os.close(hand)
+    assert ended

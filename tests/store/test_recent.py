@@ -1,0 +1,188 @@
+"""What a store remembers of tasks and attempts: never another thing than the tables say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core import lifecycle
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.terms import AttemptStatus, Mode, Phase, Runtime, Waiting
+from mailboxd.core.types import Attempt, Policy, Spec, Task
+from mailboxd.core.wire import to_json
+from mailboxd.store import recent
+from mailboxd.store.store import Store
+
+NOW = "2026-11-21T00:00:00.000Z"
+LATER = "2026-11-21T00:01:00.000Z"
+
+
+def a_task(name: str = "job") -> Task:
+    return Task(
+        id=f"tsk_{name}",
+        local_id=name,
+        task_id=name,
+        subtask_id=None,
+        sender="operator",
+        parent=None,
+        root=f"tsk_{name}",
+        key=name,
+        depth=0,
+        title=name,
+        mode=Mode.DIRECT,
+        executor="alpha",
+        runtime=Runtime.OPENCLAW,
+        phase=Phase.EXECUTION_READY,
+        spec=Spec(goal="Do it"),
+        policy=Policy(),
+        created_at=NOW,
+        updated_at=NOW,
+    )
+
+
+ATTEMPT = Attempt(
+    "att_1", "tsk_job", 1, "alpha", Runtime.OPENCLAW, AttemptStatus.RUNNING, Waiting.TURN, "session", "token", NOW
+)
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(tmp_path / "mailboxd.db", NOW)
+    with store.transaction():
+        create(store, a_task())
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def theirs(ours: Store, tmp_path: Path) -> Iterator[Store]:
+    """Another process with the same database."""
+    store = Store.open(tmp_path / "mailboxd.db", NOW)
+    yield store
+    store.close()
+
+
+def create(store: Store, task: Task) -> None:
+    store.append(Event(Kind.TASK_CREATED, task.id, {"at": NOW, "needs": [], "task": to_json(task)}), NOW)
+
+
+def note(store: Store, text: str, task: Task | None = None) -> None:
+    store.append(lifecycle.amend(task or a_task(), LATER, "", notes=text), LATER)
+
+
+def begin(store: Store) -> None:
+    data = {"at": NOW, "attempt": to_json(ATTEMPT)}
+    store.append(Event(Kind.ATTEMPT_STARTED, "tsk_job", data), NOW)
+    store.append(lifecycle.amend(a_task(), NOW, "", attempt=1), NOW)
+
+
+def notes(store: Store) -> str:
+    task = store.task("tsk_job")
+    assert task is not None
+    return task.notes
+
+
+@contextmanager
+def statements(store: Store) -> Iterator[list[str]]:
+    """What of tasks and attempts was read from the tables meanwhile."""
+    read: list[str] = []
+    store.db.set_trace_callback(
+        lambda sql: read.append(sql) if " FROM tasks" in sql or " FROM attempts" in sql else None
+    )
+    yield read
+    store.db.set_trace_callback(None)
+
+
+def test_a_task_is_read_once_and_carried_on_by_its_events(ours: Store) -> None:
+    with ours.transaction():
+        assert notes(ours) == ""
+        note(ours, "one")
+        with statements(ours) as read:
+            assert notes(ours) == "one"
+        assert read == []
+    with statements(ours) as read, ours.transaction():
+        note(ours, "two")
+        task = ours.task("tsk_job")
+    assert read == []
+    assert task is not None
+    assert task == Store(ours.db).task("tsk_job")
+    assert (task.notes, task.updated_at) == ("two", LATER)
+
+
+def test_an_attempt_is_carried_on_by_its_events(ours: Store) -> None:
+    with ours.transaction():
+        ours.task("tsk_job")
+        begin(ours)
+        with statements(ours) as read:
+            attempt = ours.attempt("tsk_job", 1)
+        assert (read, attempt) == ([], ATTEMPT)
+        data = {"at": LATER, "attempt": "att_1", "note": "", "changes": {"run_id": "r", "usage": {"input_tokens": 3}}}
+        ours.append(Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", data), LATER)
+        other = {**data, "attempt": "att_0", "changes": {"run_id": "of another attempt"}}
+        ours.append(Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", other), LATER)
+        attempt = ours.attempt("tsk_job", 1)
+    assert attempt is not None
+    assert (attempt.run_id, attempt.usage.input_tokens) == ("r", 3)
+    assert attempt == Store(ours.db).attempt("tsk_job", 1)
+    assert ours.attempt("tsk_job", 2) is None
+
+
+def test_what_another_process_wrote_is_seen_in_the_next_transaction(ours: Store, theirs: Store) -> None:
+    with ours.transaction():
+        notes(ours)
+    with theirs.transaction():
+        note(theirs, "theirs")
+    with ours.transaction():
+        assert notes(ours) == "theirs"
+
+
+def test_what_another_process_wrote_is_seen_between_transactions(ours: Store, theirs: Store) -> None:
+    with ours.transaction():
+        notes(ours)
+        begin(ours)
+        ours.attempt("tsk_job", 1)
+    with statements(ours) as read:
+        assert notes(ours) == ""
+    assert read == []
+    with theirs.transaction():
+        note(theirs, "theirs")
+        data = {"at": LATER, "attempt": "att_1", "note": "", "changes": {"run_id": "theirs"}}
+        theirs.append(Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", data), LATER)
+    attempt = ours.attempt("tsk_job", 1)
+    assert attempt is not None
+    assert (notes(ours), attempt.run_id) == ("theirs", "theirs")
+    with theirs.transaction():
+        note(theirs, "again")
+    assert notes(ours) == "again"  # what is read between transactions is not remembered
+
+
+def test_what_was_undone_is_forgotten(ours: Store) -> None:
+    with ours.transaction():
+        notes(ours)
+        with suppress(RuntimeError), ours.savepoint():
+            note(ours, "never")
+            raise RuntimeError
+        assert notes(ours) == ""
+    with suppress(RuntimeError), ours.transaction():
+        note(ours, "never")
+        raise RuntimeError
+    assert notes(ours) == ""
+    with ours.transaction():
+        assert notes(ours) == ""
+
+
+def test_no_more_is_remembered_than_is_at_work(ours: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "_MOST", 3)
+    with ours.transaction():
+        for number in range(10):
+            create(ours, a_task(f"t{number}"))
+            ours.task(f"tsk_t{number}")
+            assert len(ours._recent.tasks) <= 3
+
+
+def test_those_above_come_nearest_first(ours: Store) -> None:
+    assert [task.id for task in ours.above("tsk_job")] == ["tsk_job"]
+    assert list(ours.above("tsk_nobody")) == []
