@@ -109,15 +109,15 @@ class Tasks:
         return self.times
 
 
-def test_after_a_dear_look_at_tasks_what_is_heard_waits_for_twenty_times_its_length() -> None:
+def test_after_a_dear_look_at_tasks_what_is_heard_waits_for_fifty_times_its_length() -> None:
     tasks = Tasks(0.3)
     assert tasks.round() == 1
     for _ in range(9):
         tasks.looks.heard(True)
         assert tasks.round() == 1
-        tasks.clock.advance(0.6)
-    assert round(tasks.looks.next - tasks.clock.monotonic(), 3) == 0.6
-    tasks.clock.advance(0.6)
+        tasks.clock.advance(1.5)
+    assert round(tasks.looks.next - tasks.clock.monotonic(), 3) == 1.5
+    tasks.clock.advance(1.5)
     assert tasks.round() == 2
     tasks.clock.advance(6.0)
     assert tasks.round() == 2, "nothing was heard"
