@@ -41,6 +41,8 @@ def configure(level: str, form: str, stream: TextIO) -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    # what no line shows is not looked up for each (the logging module's own advice, "Optimization")
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root.setLevel(level.upper())
 
 
