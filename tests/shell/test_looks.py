@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 from pathlib import Path
+
+import pytest
 
 from mailboxd.clock import ManualClock
 from mailboxd.looks import Looks
@@ -24,6 +27,28 @@ def test_a_wake_up_by_mail_alone_is_told_from_all_others(tmp_path: Path) -> None
             assert wake.drain() is True
             assert poke(tmp_path)  # a command: nobody knows what it did
             assert wake.drain() is True
+            assert wake.drain() is False
+        finally:
+            wake.close()
+
+
+def test_what_was_said_is_not_said_again_until_it_was_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system call for each file lets go of the interpreter: the thread that hears fell behind, and its queue grew."""
+    written: list[bytes] = []
+    write = os.write
+    with selectors.DefaultSelector() as selector:
+        wake = Wake(selector, tmp_path)
+        monkeypatch.setattr(os, "write", lambda fd, raw: written.append(raw) or write(fd, raw))
+        try:
+            for _ in range(3):
+                wake.mail()
+            wake.poke()
+            wake.mail()
+            wake.poke()
+            assert written == [b"m", b"!"]
+            assert wake.drain() is True
+            wake.mail()
+            assert written == [b"m", b"!", b"m"]
             assert wake.drain() is False
         finally:
             wake.close()
