@@ -38,7 +38,12 @@ def test_what_was_said_is_not_said_again_until_it_was_heard(tmp_path: Path, monk
     write = os.write
     with selectors.DefaultSelector() as selector:
         wake = Wake(selector, tmp_path)
-        monkeypatch.setattr(os, "write", lambda fd, raw: written.append(raw) or write(fd, raw))
+
+        def noted(fd: int, raw: bytes) -> int:
+            written.append(raw)
+            return write(fd, raw)
+
+        monkeypatch.setattr(os, "write", noted)
         try:
             for _ in range(3):
                 wake.mail()
