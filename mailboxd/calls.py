@@ -21,7 +21,7 @@ PATIENCE = 35.0
 _GROWING = 5.0
 """Seconds after its start in which a call may not have taken its memory yet, so that it is counted as still to come."""
 _GLANCE = 0.5
-"""Seconds for which one look at the memory counts."""
+"""Seconds for which one look at the memory counts, and one at how much has been written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class Call:
     task: str = ""
     wipe: bool = False
     aside: bool = False
+    harness: bool = False
     stopped: str = ""
     kill_at: float | None = None
 
@@ -63,6 +64,8 @@ class NewCall:
     """What it leaves running in its process group is killed when it has ended."""
     aside: bool = False
     """It is nobody's turn, and takes no turn's slot."""
+    harness: bool = False
+    """It is a turn of a harness, which may have something to say while it runs."""
     marked: bool = False
     """That it begins is committed, with the boot of the machine: the mark in its directory needs no sync."""
 
@@ -84,6 +87,7 @@ class Calls:
     running: dict[str, Call] = field(default_factory=dict)
     _recorded: list[tuple[str, str]] = field(default_factory=list)
     _glance: tuple[float, int | None] | None = None
+    _measured: float = float("-inf")
 
     def directory(self, call_id: str) -> Path:
         return self.turns / call_id
@@ -117,9 +121,8 @@ class Calls:
         return child is not None
 
     def _watch(self, call: NewCall, child: Child, now: float) -> None:
-        running = Call(
-            call.id, child, call.agent, call.session_key, now, now + call.timeout, call.task, call.wipe, call.aside
-        )
+        kept = (call.task, call.wipe, call.aside, call.harness)
+        running = Call(call.id, child, call.agent, call.session_key, now, now + call.timeout, *kept)
         self.running[call.id] = running
         self.selector.register(child.pidfd, selectors.EVENT_READ, running)
 
@@ -221,6 +224,9 @@ class Calls:
 
     def expire(self, now: float) -> None:
         """Stop what is over its time or writes without end; kill what was asked and did not end."""
+        measures = not 0 <= now - self._measured < _GLANCE
+        if measures:
+            self._measured = now
         for call in self.running.values():
             if now >= call.deadline and _is_readable(call.child.pidfd):
                 continue  # it ended in time, and we did not look: stopped, or on a machine that slept
@@ -229,7 +235,7 @@ class Calls:
                     call.child.kill()
             elif now >= call.deadline:
                 self._terminate(call, "timed out", now)
-            elif output_size(call.child.directory) > self.output_cap:
+            elif measures and output_size(call.child.directory) > self.output_cap:
                 self._terminate(call, f"wrote more than {self.output_cap} bytes", now)
 
     def next_deadline(self) -> float | None:

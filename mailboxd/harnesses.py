@@ -100,17 +100,15 @@ class Harnesses:
     def look(self) -> None:
         """Take what running turns have to say: what they are at, and what they ask for."""
         for call in list(self.calls.running.values()):
-            effect = self._turn(call)
+            effect = self._turn(call) if call.harness else None
             if effect is not None:
                 with suppress(FileNotFoundError):
                     self._look_at(call, effect)
 
     def _turn(self, call: Call) -> RunTurn | None:
-        if not call.task or "." in call.id:
-            return None
         with suppress(KeyError):
             effect = self.engine.store.order_of(call.id).effect
-            return effect if isinstance(effect, RunTurn) and effect.harness else None
+            return effect if isinstance(effect, RunTurn) else None
         return None
 
     def _look_at(self, call: Call, effect: RunTurn) -> None:

@@ -204,8 +204,9 @@ class Starting:
 
     def _new_call(self, order: Order, effect: RunTurn, task: Task | None) -> NewCall:
         timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
-        seconds, marked = timeout + PATIENCE, order.begun is not None
-        return NewCall(effect.turn_id, order.agent, effect.session_key, seconds, order.task, marked=marked)
+        marked, harness = order.begun is not None, bool(effect.harness)
+        kept = (order.agent, effect.session_key, timeout + PATIENCE, order.task)
+        return NewCall(effect.turn_id, *kept, marked=marked, harness=harness)
 
 
 class _Taken:

@@ -222,10 +222,14 @@ def adopt(directory: Path) -> Child | None:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             return None
-        # Asked again, now that the descriptor pins the process: between the two it may have ended and been replaced.
-        if leader(directory) == pid:
-            return Child(directory, pid, pidfd, None)
-        os.close(pidfd)
+        is_it = False
+        try:
+            # Asked again, now that the descriptor pins the process: it may have ended and been replaced meanwhile.
+            is_it = leader(directory) == pid
+        finally:
+            if not is_it:
+                os.close(pidfd)
+        return Child(directory, pid, pidfd, None) if is_it else None
     return None
 
 

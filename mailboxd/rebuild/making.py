@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,7 +86,8 @@ def make(
             raise UnavailableError(f"{into}: there is such a file already; it is left as it is")
         account = Account(str(into or ws.database))
         try:
-            _build(ws, settings, target, account, progress, trust)
+            with _collecting_seldom():
+                _build(ws, settings, target, account, progress, trust)
         except BaseException:
             remove(target)
             raise
@@ -94,6 +97,17 @@ def make(
             account.kept = "" if kept is None else str(kept)
             _set_heads_aside(ws, stamp)
     return account
+
+
+@contextmanager
+def _collecting_seldom() -> Iterator[None]:
+    """What a rebuild makes lives to its end or dies at once: to look for circles in it took a twentieth of its time."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _build(
@@ -134,6 +148,7 @@ def _replay(
         finish(replay, found, called(ws))
     with desk.engine.batch():
         desk.store.leave_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
+        desk.store.complete()
     return replay
 
 

@@ -12,7 +12,7 @@ from mailboxd.store import log
 from mailboxd.store.fresh import FreshStore
 
 WITNESS = "mailboxd.rebuild.witness"
-_OFTEN = 500
+_OFTEN = 2000
 """Steps after which it is committed, so that the witness can follow."""
 
 

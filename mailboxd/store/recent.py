@@ -8,7 +8,8 @@ another process has written since.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
 from mailboxd.core.types import Attempt, Task
@@ -71,6 +72,18 @@ class RecentQueries(Connected):
             return None
         found = read_task(row)
         if self.db.in_transaction:
+            self._recent.keep(found)
+        return found
+
+    def _of_row(self, row: Sequence[Any] | None) -> Task | None:
+        """The task that was found by another name than its id; inside a transaction it is kept for who asks by that."""
+        if row is None:
+            return None
+        if not self.db.in_transaction:
+            return read_task(row)
+        found = self._recent.tasks.get(row[0])
+        if found is None:
+            found = read_task(row)
             self._recent.keep(found)
         return found
 

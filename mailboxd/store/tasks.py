@@ -21,7 +21,7 @@ _GATES = {Phase(gate.value) for gate in Gate}
 class TaskQueries(RecentQueries, ApprovalQueries):
     def by_local_id(self, local_id: str) -> Task | None:
         row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.local_id = ?", (local_id,)).fetchone()
-        return None if row is None else read_task(row)
+        return self._of_row(row)
 
     def is_free(self, local_id: str) -> bool:
         return self.db.execute("SELECT 1 FROM tasks WHERE local_id = ?", (local_id,)).fetchone() is None
@@ -45,7 +45,7 @@ class TaskQueries(RecentQueries, ApprovalQueries):
             f"SELECT {TASK} FROM tasks t WHERE task_id = ? AND subtask_id IS ? AND sender = ? AND parent IS NULL",
             (task_id, subtask_id, sender),
         ).fetchone()
-        return None if row is None else read_task(row)
+        return self._of_row(row)
 
     def child(self, parent_local_id: str, key: str) -> Task | None:
         """The child that a reply's task_id and subtask_id name."""
@@ -53,7 +53,7 @@ class TaskQueries(RecentQueries, ApprovalQueries):
             f"SELECT {TASK} FROM tasks p JOIN tasks t ON t.parent = p.id WHERE p.local_id = ? AND t.key = ?",
             (parent_local_id, key),
         ).fetchone()
-        return None if row is None else read_task(row)
+        return self._of_row(row)
 
     def given_root(self, task_id: str, subtask_id: str, agent: str) -> Task | None:
         """The root task that another agent has instead of ours (an escalation), by the ids it was dispatched with."""
@@ -62,7 +62,7 @@ class TaskQueries(RecentQueries, ApprovalQueries):
             " WHERE t.task_id = ?1 AND coalesce(t.subtask_id, t.local_id) = ?2 AND t.parent IS NULL LIMIT 1",
             (task_id, subtask_id, agent),
         ).fetchone()
-        return None if row is None else read_task(row)
+        return self._of_row(row)
 
     def had_attempt(self, task_id: str, attempt_id: str | None, agent: str) -> bool:
         """Whether this attempt of the task was given to that agent."""

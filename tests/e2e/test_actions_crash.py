@@ -36,9 +36,9 @@ from tests.e2e.support import Agent, environment, eventually
 
 KILLS = int(os.environ.get("MAILBOXD_KILLS", "6"))
 SEED = int(os.environ.get("MAILBOXD_SEED", "7"))
-RUNNER_MOMENTS = 13
+RUNNER_MOMENTS = 9
 """Changes of the world that a runner makes."""
-DAEMON_MOMENTS = 64
+DAEMON_MOMENTS = 56
 """Changes that a daemon makes between a yes and the end, about."""
 
 pytestmark = pytest.mark.slow
@@ -96,7 +96,7 @@ def test_a_daemon_that_is_killed_while_it_performs_does_it_once(found: Found, tm
     company.at_rest()
 
 
-@pytest.mark.parametrize("point", moments(85))
+@pytest.mark.parametrize("point", moments(78))
 def test_a_daemon_that_is_killed_while_it_asks_asks_once(found: Found, tmp_path: Path, point: int) -> None:
     company, witness = found({"alpha": WORK}, approvals=ALONE), tmp_path / "witness"
     alpha = company["alpha"]

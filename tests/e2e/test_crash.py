@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("MAILBOXD_KILLS", "8"))
 SEED = int(os.environ.get("MAILBOXD_SEED", "7"))
-MOMENTS = 92
+MOMENTS = 80
 """Changes of the world that one run of `work` makes, about."""
 
 WORK = {"default": {"reply": "Result of {title}."}}

@@ -426,8 +426,8 @@ MUTANTS = (
     ),
     Mutant(
         "a message that a power cut took is not written again",
-        "(outbox.restore if self._doubtful else outbox.put)(self.ws, name, raw)",
-        "assert name and raw",
+        "outbox.put_all(self.ws, unsynced)",
+        "assert unsynced is not None",
         in_town=True,
     ),
     Mutant(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from mailboxd.rebuild import making
+from mailboxd.rebuild.desk import ReplayStore
 from mailboxd.workspace.layout import Workspace
 from tests.e2e.support import message, task
 from tests.rebuild.compare import differences, read
@@ -84,3 +86,37 @@ def test_what_was_sent_counts_as_sent_where_no_task_md_shows_it(tmp_path: Path) 
     for path in planned:
         text = path.read_text()
         assert text.split("attempt_id: ")[1].split()[0].strip('"') in attempts, path.name
+
+
+_LITERAL = re.compile(r"'(?:[^']|'')*'|\b\d+\b")
+_ONCE = re.compile(r"SELECT id FROM tasks WHERE phase NOT IN|SELECT s\.task, t\.local_id FROM stale_files")
+"""What a rebuild asks once, and not for each message."""
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_table_is_gone_through_for_each_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Not even while the indexes that a rebuild makes at its end are missing."""
+    asked: dict[str, str] = {}
+    opened, completed = ReplayStore.open, ReplayStore.complete
+    gone_through = []
+
+    def watched(path: Path | None, now: str) -> ReplayStore:
+        store = opened(path, now)
+        store.db.set_trace_callback(lambda sql: asked.setdefault(_LITERAL.sub("?", sql), sql))
+        return store
+
+    def explained(store: ReplayStore) -> None:
+        store.db.set_trace_callback(None)
+        for sql in asked.values():
+            if re.match(r"(SELECT|UPDATE|WITH|DELETE|INSERT)\b", sql) and not _ONCE.match(sql):
+                for *_, step in store.db.execute(f"EXPLAIN QUERY PLAN {sql}"):
+                    if re.match(r"SCAN (?!CONSTANT|\(subquery|below|b\b|\d)", step):
+                        gone_through.append(f"{step}: {sql[:200]}")
+        completed(store)
+
+    room = play(tmp_path / "ws", seed)
+    monkeypatch.setattr(ReplayStore, "open", staticmethod(watched))
+    monkeypatch.setattr(ReplayStore, "complete", explained)
+    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert asked
+    assert gone_through == []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.agents.callfiles import output_size
 from mailboxd.calls import Call, Calls, Caps, NewCall
 from tests.e2e.support import eventually
 
@@ -86,3 +87,14 @@ def test_what_ended_while_nobody_looked_was_in_time_however_late_that_is_seen(ca
     calls.expire(1000.0)
     [(call, exit_)] = list(calls.ended())
     assert (call.stopped, exit_.rc) == ("", 0)
+
+
+def test_what_writes_without_end_is_stopped_and_measured_twice_a_second(calls: Calls) -> None:
+    calls.output_cap = 1000
+    calls.expire(10.0)
+    calls.start(NewCall("a", "alpha", "key-a", 60.0), ("sh", "-c", "head -c 2000 /dev/zero; exec sleep 60"), 10.0)
+    eventually(lambda: output_size(calls.directory("a")) == 2000)
+    calls.expire(10.4)
+    assert calls.running["a"].stopped == ""
+    calls.expire(10.5)
+    assert calls.running["a"].stopped == "wrote more than 1000 bytes"

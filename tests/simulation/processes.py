@@ -162,7 +162,7 @@ class Table(Calls):
 
     def _follow(self, call: NewCall, process: Process, now: float, *, adopted: bool) -> None:
         child = FakeChild(self.directory(call.id), process, adopted=adopted)
-        kept = (call.task, call.wipe, call.aside)
+        kept = (call.task, call.wipe, call.aside, call.harness)
         running = Call(call.id, child, call.agent, call.session_key, now, now + call.timeout, *kept)
         self.running[call.id] = running
         self.selector.register(child.pidfd, selectors.EVENT_READ, running)
