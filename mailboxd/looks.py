@@ -10,8 +10,8 @@ from mailboxd.workspace.taskfiles import Look
 
 _DEAR = 0.02
 """Seconds that a look at tasks/ takes from which on it is followed by a pause of `_SHARE` times its length."""
-_SHARE = 20.0
-_LATEST = 10.0
+_SHARE = 50.0
+_LATEST = 30.0
 _SOONEST = 0.02
 _SOON = 1 / 3
 """Part of the time between two looks by which one comes early when a timer has ended the sleep anyway."""

@@ -26,6 +26,9 @@ class Wake:
         self._selector = selector
         self._state = state
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._said = b""
+        """The more that was written since `drain`: to say it again would cost a system call for each of many files, and
+        the interpreter's lock with it."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         with suppress(FileNotFoundError):
             (state / NAME).unlink()  # of a daemon that was killed: the workspace's lock says there is no other
@@ -38,17 +41,23 @@ class Wake:
 
     def poke(self) -> None:
         """Safe in any thread and in a signal handler; many pokes are one."""
-        with suppress(OSError):
-            os.write(self._write, _ANYTHING)
+        self._say(_ANYTHING)
 
     def mail(self) -> None:
         """`poke`, where it is known that nothing but the inbox may have changed."""
+        if not self._said:
+            self._say(_MAIL)
+
+    def _say(self, what: bytes) -> None:
+        if self._said == _ANYTHING:
+            return
+        self._said = what  # before it is written: who drains in between is woken once more, and nobody once less
         with suppress(OSError):
-            os.write(self._write, _MAIL)
+            os.write(self._write, what)
 
     def drain(self) -> bool:
         """Forget what came; the caller looks now. Whether it may have been more than mail."""
-        more = False
+        more, self._said = False, b""  # before it is read: what is said from now on is written again
         with suppress(BlockingIOError):
             while came := os.read(self._read, 4096):
                 more = more or _ANYTHING in came

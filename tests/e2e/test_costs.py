@@ -89,7 +89,10 @@ ONCE = re.compile(
 GROWING = "events|tasks|dependencies|attempts|messages|bodies|outbox|artifacts|approvals|reviews|review_requests"
 SCANNED = re.compile(
     rf"SCAN (?:{GROWING})\b(?! USING (?:COVERING )?INDEX (\w+))|SCAN \w+ USING (?:COVERING )?INDEX (\w+)"
+    rf"|SEARCH (?!events)(?:{GROWING})\b(?! USING)"
 )
+"""The last is how SQLite calls the search for the least of a column without an index: it goes through all rows. Of the
+events only the last is asked for, by their key."""
 OF_THE_OPEN = frozenset(
     {
         "approvals_pending", "breakers_open", "messages_unfiled", "messages_unfiled_by_name", "outbox_open",

@@ -86,7 +86,7 @@ def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[st
             {"task": cause.task, "kind": cause.kind, "why": cause.text, "until": cause.at, "hint": cause.hint}
             for cause in blocked
         ],
-        "blocked_count": report.blocked_count(),
+        "blocked_count": report.blocked_count(len(stuck)),
         "approvals": report.asked(),
         "breakers": [
             {"agent": agent, "state": "open" if shut.until else "half_open", "until": shut.until, "why": shut.reason}
