@@ -57,10 +57,13 @@ class Wake:
 
     def drain(self) -> bool:
         """Forget what came; the caller looks now. Whether it may have been more than mail."""
-        more, self._said = False, b""  # before it is read: what is said from now on is written again
+        more = False
         with suppress(BlockingIOError):
             while came := os.read(self._read, 4096):
                 more = more or _ANYTHING in came
+        # Not before it was read: what was said and written between the two would be read here, and hold back all that
+        # is said later. What is held back until now is looked at now.
+        self._said = b""
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv(64)

@@ -32,6 +32,27 @@ def test_a_wake_up_by_mail_alone_is_told_from_all_others(tmp_path: Path) -> None
             wake.close()
 
 
+def test_what_is_said_while_it_is_drained_holds_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread says that there is mail right before the pipe is read; what comes after that is heard, too."""
+    read = os.read
+    with selectors.DefaultSelector() as selector:
+        wake = Wake(selector, tmp_path)
+
+        def said_before(fd: int, most: int) -> bytes:
+            monkeypatch.setattr(os, "read", read)
+            wake.mail()
+            return read(fd, most)
+
+        try:
+            monkeypatch.setattr(os, "read", said_before)
+            wake.drain()
+            assert not selector.select(0)
+            wake.mail()
+            assert selector.select(0)
+        finally:
+            wake.close()
+
+
 def test_what_was_said_is_not_said_again_until_it_was_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A system call for each file lets go of the interpreter: the thread that hears fell behind, and its queue grew."""
     written: list[bytes] = []
