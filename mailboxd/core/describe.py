@@ -19,8 +19,12 @@ def describe(event: Event, name: str = "") -> str:
 
 def describe_passage(moves: Sequence[Event], name: str) -> str:
     """Transitions of one task, each from where the one before it led, in one line."""
+    return on_one_line(_passage(moves, name))
+
+
+def _passage(moves: Sequence[Event], name: str) -> str:
     phases = " -> ".join([moves[0].data["from"], *(move.data["to"] for move in moves)])
-    return on_one_line(f"{name}: {phases} ({'; '.join(first_line(move.data['reason']) for move in moves)})")
+    return f"{name}: {phases} ({'; '.join(first_line(move.data['reason']) for move in moves)})"
 
 
 def _sentence(event: Event, name: str) -> str:
@@ -29,7 +33,7 @@ def _sentence(event: Event, name: str) -> str:
         case Kind.TASK_CREATED:
             return _created(data["task"], data["needs"])
         case Kind.TASK_TRANSITIONED:
-            return f"{name}: {data['from']} -> {data['to']} ({first_line(data['reason'])})"
+            return _passage([event], name)
         case Kind.TASK_AMENDED:
             return f"{name}: {data['note'] or 'changed ' + ', '.join(data['changes'])}"
         case Kind.PLAN_ADOPTED:

@@ -46,11 +46,10 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
         db.execute("PRAGMA foreign_keys = ON")
         db.execute("PRAGMA recursive_triggers = ON")  # else INSERT OR REPLACE gets around the append-only triggers
         db.execute("PRAGMA trusted_schema = OFF")
-        db.execute("PRAGMA temp_store = MEMORY")  # else a savepoint over 64 KB is a file in /var/tmp
+        db.execute("PRAGMA temp_store = MEMORY")  # else what undoes a savepoint is a file: 50 writes per message
         if not read_only:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
-            db.execute("PRAGMA temp_store = MEMORY")  # else what undoes a savepoint is a file: 50 writes per message
     except sqlite3.Error as error:
         raise store_error(error, "cannot be opened", path) from error
     return db

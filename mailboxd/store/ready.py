@@ -9,9 +9,8 @@ from mailboxd.core.schedule import Room
 from mailboxd.core.types import Task
 from mailboxd.store.db import Connected
 from mailboxd.store.rows import TASK, read_task
-from mailboxd.store.trees import HELD
+from mailboxd.store.trees import HELD, RUNNABLE
 
-_RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
 _OPEN = "phase NOT IN ('completed', 'failed', 'cancelled')"
 _FREE = f"id NOT IN {HELD}"
 _PARKED = (
@@ -19,7 +18,7 @@ _PARKED = (
     " WHERE status = 'pending' AND purpose = 'permission')"
 )
 _RESTED = "(not_before IS NULL OR not_before <= ?1)"
-_NEXT = f"SELECT min(executor) FROM tasks WHERE {_RUNNABLE} AND kids = 0"
+_NEXT = f"SELECT min(executor) FROM tasks WHERE {RUNNABLE} AND kids = 0"
 # One step of the index for each executor, not for each task: SQLite does not skip through an index by itself.
 _EXECUTORS = (
     f"WITH RECURSIVE some (executor) AS ({_NEXT} UNION ALL"
@@ -39,11 +38,11 @@ class ReadyQueries(Connected):
         Of those that need a turn at most `per_executor` of each executor, by priority and then in order of creation.
         """
         by_children = (
-            f"SELECT id, executor, 1 FROM tasks WHERE {_RUNNABLE} AND kids > 0 AND {_RESTED} AND {_FREE} ORDER BY seq"
+            f"SELECT id, executor, 1 FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {_RESTED} AND {_FREE} ORDER BY seq"
         )
         yield from ((task, executor, True) for task, executor, _ in self.db.execute(by_children, (now,)).fetchall())
         turns = (
-            f"SELECT id FROM tasks WHERE {_RUNNABLE} AND kids = 0 AND {_RESTED} AND {_FREE} AND executor = ?2"
+            f"SELECT id FROM tasks WHERE {RUNNABLE} AND kids = 0 AND {_RESTED} AND {_FREE} AND executor = ?2"
             " ORDER BY priority DESC, seq LIMIT ?3"
         )
         for (executor,) in self.db.execute(_EXECUTORS).fetchall():
@@ -154,7 +153,7 @@ class ReadyQueries(Connected):
     def has_backoff(self) -> bool:
         """Whether a task waits for nothing but its backoff, or for a slot."""
         some = " UNION ALL ".join(
-            f"SELECT 1 FROM tasks WHERE {_RUNNABLE} AND kids {how} 0 AND {_FREE}" for how in ("=", ">")
+            f"SELECT 1 FROM tasks WHERE {RUNNABLE} AND kids {how} 0 AND {_FREE}" for how in ("=", ">")
         )
         return self.db.execute(f"{some} LIMIT 1").fetchone() is not None
 
@@ -168,7 +167,7 @@ class ReadyQueries(Connected):
             " SELECT min(until) FROM breakers WHERE state = 'open' AND until > ?1 UNION ALL"
             " SELECT min(j.value) FROM meta m, json_each(m.value) j WHERE m.name = 'paced' AND j.value > ?1 UNION ALL"
             " SELECT min(not_before) FROM tasks INDEXED BY tasks_pausing"
-            " WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1 AND not_before > ?1"
+            f" WHERE {RUNNABLE} AND not_before > ?1"
             " UNION ALL SELECT min(not_before) FROM outbox WHERE state = 'pending' AND not_before > ?1)",
             (now,),
         ).fetchone()

@@ -67,16 +67,10 @@ class RecentQueries(Connected):
         found = self._recent.tasks.get(task_id)
         if found is not None and self._holds():
             return found
-        row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
-        if row is None:
-            return None
-        found = read_task(row)
-        if self.db.in_transaction:
-            self._recent.keep(found)
-        return found
+        return self._of_row(self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone())
 
     def _of_row(self, row: Sequence[Any] | None) -> Task | None:
-        """The task that was found by another name than its id; inside a transaction it is kept for who asks by that."""
+        """The task that was found, by whatever name; inside a transaction it is kept for who asks by its id."""
         if row is None:
             return None
         if not self.db.in_transaction:

@@ -20,6 +20,7 @@ from mailboxd.core.terms import Mode, Phase, is_id
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.store import picture
 from mailboxd.store.db import connect
+from mailboxd.store.trees import RUNNABLE
 
 Row = dict[str, Any]
 
@@ -43,7 +44,6 @@ STUCK = (
     "      (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.state = 'pending')))"
 )
 """Tasks (`t`) that go on only when somebody does something. It costs O(open tasks)."""
-_CAN_RUN = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
 BELOW = "WITH RECURSIVE below (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
 
 
@@ -251,9 +251,9 @@ class Report:
         found: dict[str, None] = {}
         for sql in (
             # two questions in the order of an index each: to sort them, all tasks there ever were would be read
-            f"SELECT id FROM tasks INDEXED BY tasks_open WHERE phase NOT IN {_ENDED} AND {_CAN_RUN}"
+            f"SELECT id FROM tasks INDEXED BY tasks_open WHERE phase NOT IN {_ENDED} AND {RUNNABLE}"
             " AND not_before IS NULL ORDER BY seq LIMIT ?",
-            f"SELECT id FROM tasks WHERE not_before IS NOT NULL AND {_CAN_RUN} ORDER BY not_before, seq LIMIT ?",
+            f"SELECT id FROM tasks WHERE not_before IS NOT NULL AND {RUNNABLE} ORDER BY not_before, seq LIMIT ?",
             "SELECT task FROM outbox WHERE state = 'pending' AND task <> '' ORDER BY seq LIMIT ?",
             "SELECT id FROM tasks WHERE due IS NOT NULL ORDER BY due LIMIT ?",
         ):

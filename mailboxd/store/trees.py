@@ -1,4 +1,4 @@
-"""Pieces of SQL that walk a tree of tasks, up or down."""
+"""Pieces of SQL that several queries share: walks of a tree of tasks, and what may run."""
 
 from __future__ import annotations
 
@@ -12,3 +12,5 @@ HELD = (
     " SELECT t.id FROM below b JOIN tasks t ON t.parent = b.id) SELECT id FROM below)"
 )
 """The tasks that the operator has to let go on, with all below them. Costs nothing while there is none."""
+RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
+"""Tasks that wait for nobody else: as the partial indexes of such tasks say it, or SQLite does not use them."""

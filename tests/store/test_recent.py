@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
@@ -49,20 +48,10 @@ ATTEMPT = Attempt(
 
 
 @pytest.fixture
-def ours(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "mailboxd.db", NOW)
-    with store.transaction():
-        create(store, a_task())
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def theirs(ours: Store, tmp_path: Path) -> Iterator[Store]:
-    """Another process with the same database."""
-    store = Store.open(tmp_path / "mailboxd.db", NOW)
-    yield store
-    store.close()
+def ours(ours: Store) -> Store:
+    with ours.transaction():
+        create(ours, a_task())
+    return ours
 
 
 def create(store: Store, task: Task) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -15,19 +13,9 @@ NOW = "2026-11-21T00:00:00.000Z"
 
 
 @pytest.fixture
-def ours(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path / "mailboxd.db", NOW)
-    store.follow()
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def theirs(ours: Store, tmp_path: Path) -> Iterator[Store]:
-    """Another process with the same database."""
-    store = Store.open(tmp_path / "mailboxd.db", NOW)
-    yield store
-    store.close()
+def ours(ours: Store) -> Store:
+    ours.follow()
+    return ours
 
 
 def alarm(store: Store, what: str) -> None:
