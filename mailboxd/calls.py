@@ -85,7 +85,8 @@ class Calls:
     lane: int | None = None
     """How many turns the gateway runs at once, for everybody: we take at most half of it."""
     running: dict[str, Call] = field(default_factory=dict)
-    _recorded: list[tuple[str, str]] = field(default_factory=list)
+    _recorded: dict[str, list[str]] = field(default_factory=dict)
+    """Ended calls whose results are recorded, by the task whose task.md has to show them (`` = none has to)."""
     _glance: tuple[float, int | None] | None = None
     _measured: float = float("-inf")
 
@@ -165,18 +166,14 @@ class Calls:
         And not before the task.md of the task `shown_by` is written: if the database is lost, only that file and this
         directory say that the call was made.
         """
-        self._recorded.append((call_id, shown_by))
+        self._recorded.setdefault(shown_by, []).append(call_id)
 
     def sweep(self, is_stale: Callable[[str], bool]) -> None:
         """The transaction is committed: remove what it has recorded, unless a task.md that shows it is out of date."""
-        if not self._recorded:
-            return
-        stale = {task for task in {task for _, task in self._recorded} if task and is_stale(task)}
-        kept = [(call_id, task) for call_id, task in self._recorded if task in stale]
-        for call_id, task in self._recorded:
-            if task not in stale:
-                self.discard(call_id)
-        self._recorded = kept
+        for task in list(self._recorded):
+            if not (task and is_stale(task)):
+                for call_id in self._recorded.pop(task):
+                    self.discard(call_id)
 
     def left_over(self, is_over: Callable[[str], bool]) -> None:
         """Remove directories of calls that nobody will look at again. Raises WorldError.

@@ -26,6 +26,8 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u
 
 def escape(text: str) -> str:
     """`text` on one line, with every character that acts on a terminal or a log reader written as \\n, \\x1b ..."""
+    if text.isprintable():  # as nearly all is: then none of these is in it
+        return text
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
