@@ -201,17 +201,17 @@ class Calls:
     def of_agent(self, agent: str) -> int:
         return sum(1 for call in self.running.values() if call.agent == agent and not call.aside)
 
-    def room(self, now: float) -> Room:
-        """How many calls may run, by their number and by memory."""
+    def room(self, now: float, coming: tuple[str, ...] = ()) -> Room:
+        """How many calls may run, by their number and by memory. `coming` are turns that count as if they ran."""
         most = self.caps.calls if self.lane is None else min(self.caps.calls, max(self.lane // 2, 1))
         if self._glance is None or not 0 <= now - self._glance[0] < _GLANCE:
             self._glance = (now, self.available())
         free = self._glance[1]
         if free is not None:
-            growing = sum(1 for call in self.running.values() if now - call.started < _GROWING)
+            growing = sum(1 for call in self.running.values() if now - call.started < _GROWING) + len(coming)
             free = max(free - growing * self.caps.call_bytes, 0)
         turns = tuple(call.id for call in self.running.values() if not call.aside)
-        return Room(most, turns, free, self.caps.call_bytes)
+        return Room(most, turns + coming, free, self.caps.call_bytes)
 
     def stop(self, task: str, why: str, now: float) -> None:
         """Ask every call of a task to end; what does not within the grace is killed."""

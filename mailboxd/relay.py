@@ -76,7 +76,7 @@ class Relay:
         self.starting.turn_ended = self._turn_ended
 
     def perform(self) -> int:
-        """Perform what is pending, as far as slots allow. Returns how many effects were begun or done."""
+        """Perform what is pending, as far as slots allow. Returns for how many the next round has to come at once."""
         begun = self.recovery.go_on()
         self.harnesses.look()
         self.performing.put_away()

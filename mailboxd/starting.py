@@ -94,6 +94,8 @@ class Starting:
             over += not marked
         if over:  # and its end may be the end of others
             self._fresh.clear()
+        if self._fresh:  # noted as running, so that their start leaves nothing to record, and needs no round of its own
+            self.engine.store.note_room(self.calls.room(self.engine.clock.monotonic(), tuple(self._fresh)))
         return over
 
     def _mark(self, order: Order, effect: RunTurn) -> bool:
@@ -131,7 +133,10 @@ class Starting:
     # -------------------------------------------------------------- after the commit
 
     def begin(self, order: Order, effect: RunTurn) -> bool:
-        """Make the call of a turn, or go on with what an earlier round or daemon began. Raises WorldError."""
+        """Make the call of a turn, or go on with what an earlier round or daemon began. Raises WorldError.
+
+        Whether the next round has something to do at once: for a call that now runs it has not.
+        """
         if (fresh := self._fresh.pop(order.id, None)) is not None and order.begun == self.boot:
             return _Taken(self).has_slot(order) and self._start(order, effect, *fresh)
         found = self.calls.state(effect.turn_id)
@@ -169,7 +174,8 @@ class Starting:
             # A missing program is the operator's to mend, not the task's fault: it waits and is tried again.
             outcome = Failed(str(missing), started=False)
             self.reports.append(lambda: self.turn_ended(order, effect, outcome))
-        return True
+            return True
+        return False
 
     def _leave(self, order: Order, effect: RunTurn) -> None:
         """It was overtaken between the round that marked it and this one."""
