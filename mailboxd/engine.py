@@ -150,7 +150,7 @@ class Engine:
 
     def record(self, event: Event) -> None:
         """Evidence from the edge (a message received, filed, sent): recorded as it is, inside a batch."""
-        self.store.append(event, self.now)
+        self.store.append([event], self.now)
         if event.task is not None:
             self._touched.add(event.task)
 
@@ -245,11 +245,13 @@ class Engine:
 
     def _record(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
         born = {event.task for event in decision.events if event.kind is Kind.TASK_CREATED}
+        if decision.events:
+            self.store.append(decision.events, self.now, decision.left)
+            events += decision.events
         for event in decision.events:
-            self.record(event)
-            events.append(event)
             if event.task is None:
                 continue
+            self._touched.add(event.task)
             if event.kind is Kind.TASK_TRANSITIONED:
                 worklist += self._woken(event.task, event.data)
             elif event.kind in (Kind.TURN_ENDED, Kind.USAGE_REPORTED):

@@ -27,6 +27,8 @@ class Decision:
     events: tuple[Event, ...] = ()
     effects: tuple[tuple[str, Effect], ...] = ()
     """Each with the id of the task it is for."""
+    left: Task | None = None
+    """The task that was decided about, as the events leave it."""
 
 
 @dataclass(slots=True)
@@ -61,7 +63,7 @@ class Draft:
         return self.view.family
 
     def done(self) -> Decision:
-        return Decision(tuple(self.events), tuple(self.effects))
+        return Decision(tuple(self.events), tuple(self.effects), self.task)
 
     def order(self, effect: Effect) -> None:
         self.effects.append((self.task.id, effect))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from operator import itemgetter
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -53,7 +54,8 @@ _Reader = Callable[[Any], Any] | None
 
 @cache
 def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
-    return tuple((field.name, field.default) for field in fields(kind))
+    # in the order of their names, as the log writes them: what the log is replayed to is then the same to the letter
+    return tuple(sorted(((field.name, field.default) for field in fields(kind)), key=itemgetter(0)))
 
 
 @cache

@@ -15,6 +15,7 @@ from random import Random
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import Bounce, Effect, RunTurn, Send
 from mailboxd.core.events import Event, Kind
+from mailboxd.core.types import Task
 from mailboxd.engine import Engine
 from mailboxd.ids import Ids, time_of
 from mailboxd.rebuild.sources import Sent
@@ -85,11 +86,12 @@ class ReplayStore(FreshStore):
         if sent is not None:
             self.fresh.append(ordered)
 
-    def append(self, event: Event, now: str) -> int:
-        if event.kind in (Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED):
-            # It was filed long ago: a second event that says only this was a quarter of all events.
-            event.data["message"]["path"] = self.lies
-        return super().append(event, now)
+    def append(self, events: Sequence[Event], now: str, left: Task | None = None) -> None:
+        for event in events:
+            if event.kind in (Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED):
+                # It was filed long ago: a second event that says only this was a quarter of all events.
+                event.data["message"]["path"] = self.lies
+        super().append(events, now, left)
 
     def ordered_for(self, task: str) -> Sequence[Effect]:
         """What was ordered for a task, in order."""

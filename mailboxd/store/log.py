@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
 
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.errors import WorldError
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.store.db import connect, migrate, transaction
-from mailboxd.store.projection import project
+from mailboxd.store.projection import STRUCTURES, project
 
 GENESIS = "0" * 64
 REPLAYED = (
@@ -45,7 +48,6 @@ class Tip:
 
 
 _data = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
-_chained = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def tip(db: sqlite3.Connection) -> Tip:
@@ -53,21 +55,25 @@ def tip(db: sqlite3.Connection) -> Tip:
     return Tip(*row) if row else Tip(0, GENESIS)
 
 
-def append(db: sqlite3.Connection, event: Event, now: str, last: Tip) -> Tip:
-    """Add one event to the log and to the tables; inside the caller's transaction. Returns the new end of the chain."""
-    seq = last.seq + 1
-    at = event.data.get("at", now)
-    data = _data(event.data)
-    row = (seq, at, event.kind, event.task, event.role, event.actor, data)
-    digest = chain(last.hash, row)
-    db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, digest))
-    project(db, seq, event)
-    return Tip(seq, digest)
+def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip) -> Tip:
+    """Add events to the log and to the tables; inside the caller's transaction. Returns the new end of the chain."""
+    rows, before = [], last.hash
+    for seq, event in enumerate(events, last.seq + 1):
+        data = _data(event.data)
+        row = (seq, event.data.get("at", now), event.kind, event.task, event.role, event.actor, data)
+        before = chain(before, row)
+        rows.append((*row, before))
+    db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    project(db, last.seq + 1, events)
+    return Tip(last.seq + len(rows), before)
 
 
 def chain(before: str, row: Sequence[object]) -> str:
-    """The hash of a row of the log: over the hash before it and the row's own columns."""
-    return hashlib.sha256(_chained([before, *row]).encode()).hexdigest()
+    """The hash of a row of the log: over the hash before it and the row's own columns, as one array of JSON.
+
+    Without spaces, and nothing escaped that need not be: as `json.dumps(..., ensure_ascii=False)` writes it.
+    """
+    return hashlib.sha256(to_json([before, *row])).hexdigest()
 
 
 def read(db: sqlite3.Connection, task: str | None = None, after: int = 0) -> Iterator[Recorded]:
@@ -131,7 +137,7 @@ def follow_events(
     try:
         with transaction(fresh):
             for recorded in stepwise(read(db, after=last), "tables", total, progress):
-                project(fresh, recorded.seq, recorded.event)
+                project(fresh, recorded.seq, [recorded.event])
                 last = recorded.seq
     except (ValueError, KeyError, TypeError, AttributeError, sqlite3.IntegrityError) as error:
         raise WorldError(f"events: number {last + 1} cannot be replayed: {type(error).__name__}: {error}") from error
@@ -178,11 +184,29 @@ def check(db: sqlite3.Connection, progress: Progress = silent) -> None:
 def _is_same(db: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> bool:
     """Whether both have the same rows in the same order, as they have where nothing is wrong; without keeping them."""
     stored, replayed = (one.execute(f"SELECT * FROM {table}") for one in (db, fresh))
+    plain = _plain(stored, table)
     while rows := stored.fetchmany(_AT_ONCE):
-        if rows != replayed.fetchmany(_AT_ONCE):
+        others = replayed.fetchmany(_AT_ONCE)
+        if rows != others and [*map(plain, rows)] != [*map(plain, others)]:
             return False
     return replayed.fetchone() is None
 
 
 def _rows(db: sqlite3.Connection, table: str) -> set[tuple[object, ...]]:
-    return set(db.execute(f"SELECT * FROM {table}"))
+    rows = db.execute(f"SELECT * FROM {table}")
+    return set(map(_plain(rows, table), rows))
+
+
+def _plain(rows: sqlite3.Cursor, table: str) -> Callable[[Sequence[Any]], tuple[object, ...]]:
+    """A row of these in which structures are written in one way: their text had spaces before, and other orders."""
+    structures = STRUCTURES.get(table, frozenset())
+    places = [place for place, column in enumerate(rows.description) if column[0] in structures]
+
+    def plain(row: Sequence[Any]) -> tuple[object, ...]:
+        values = list(row)
+        for place in places:
+            with suppress(ValueError, TypeError):
+                values[place] = _data(json.loads(values[place]))
+        return tuple(values)
+
+    return plain

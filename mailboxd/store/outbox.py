@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+
+import pydantic_core
 
 from mailboxd.core.effects import (
     AnswerPermission,
@@ -65,7 +68,7 @@ class OutboxQueries(Connected):
     def order(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
         """Put an effect into the outbox, pending."""
         agent = getattr(effect, "agent", "")
-        data = json.dumps(to_json(effect), ensure_ascii=False)
+        data = pydantic_core.to_json(to_json(effect)).decode()
         self.db.execute(
             "INSERT INTO outbox (id, kind, task, agent, data, state, not_before, at)"
             " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?)",
@@ -158,4 +161,11 @@ class OutboxQueries(Connected):
 
 def _order(row: Sequence[Any]) -> Order:
     order_id, kind, task, agent, data, tries, at, begun = row
-    return Order(order_id, kind, task, agent, from_json(EFFECTS[kind], json.loads(data)), tries, at, begun)
+    return Order(order_id, kind, task, agent, _effect(kind, data), tries, at, begun)
+
+
+@lru_cache(maxsize=256)
+def _effect(kind: str, data: str) -> Effect:
+    """An order is read when it may begin, when it begins and when it ends."""
+    effect: Effect = from_json(EFFECTS[kind], json.loads(data))
+    return effect

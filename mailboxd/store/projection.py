@@ -2,35 +2,81 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any
 
+from pydantic_core import to_json
+
+from mailboxd.core import wire
 from mailboxd.core.approvals import Approval
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.terms import TERMINAL, Lost, Phase
 from mailboxd.core.types import Attempt, Task
-from mailboxd.core.wire import to_json
 from mailboxd.store import spending
 
 TASK_COLUMNS = tuple(field.name for field in fields(Task))
+_TASK = frozenset(TASK_COLUMNS)
 ATTEMPT_COLUMNS = tuple(field.name for field in fields(Attempt))
 APPROVAL_COLUMNS = tuple(field.name for field in fields(Approval))
+STRUCTURES: Mapping[str, frozenset[str]] = {
+    "tasks": frozenset(
+        {"stronger", "spec", "policy", "origin", "said", "extra", "sections", "mending", "planned_actions"}
+    ),
+    "attempts": frozenset({"usage"}),
+    "approvals": frozenset({"action"}),
+    "reviews": frozenset({"findings"}),
+    "messages": frozenset({"stamp", "reason"}),
+}
+"""The columns of each table that are JSON."""
 _LOST = {Lost.UNREADABLE: "unreadable", Lost.FAILED: "failures", Lost.STALLED: "stalls"}
 _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.CANCELLED: "kids_cancelled"}
 
 
-def project(db: sqlite3.Connection, seq: int, event: Event) -> None:
-    """Apply one event to the tables."""
-    writer = _WRITERS.get(event.kind)
-    if writer is not None:
+_CHANGES = frozenset({Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED})
+_CONCERNS_OTHERS = TERMINAL | {Phase.EXECUTING}
+"""Phases whose beginning and end change rows of the task's neighbours, too."""
+
+
+def project(db: sqlite3.Connection, seq: int, events: Sequence[Event]) -> None:
+    """Apply events that follow each other to the tables; `seq` is the number of the first.
+
+    A task that passes several phases at once has its row written once.
+    """
+    first, held = seq, events[0]
+    for number, event in enumerate(events[1:], seq + 1):
+        if (both := _in_one(held, event)) is not None:
+            held = both
+        else:
+            _write(db, first, held)
+            first, held = number, event
+    _write(db, first, held)
+
+
+def _write(db: sqlite3.Connection, seq: int, event: Event) -> None:
+    if (writer := _WRITERS.get(event.kind)) is not None:
         writer(db, seq, event)
 
 
-_json = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+def _in_one(before: Event, event: Event) -> Event | None:
+    """A task's coming into being, or a change of it, and the change that follows: as one event, where that is the same.
+
+    None where it is not.
+    """
+    if event.kind not in _CHANGES or event.task != before.task:
+        return None
+    data, more = before.data, event.data
+    if before.kind is Kind.TASK_CREATED and more.get("to") not in _CONCERNS_OTHERS:
+        task = {**data["task"], **more["changes"], "updated_at": more["at"]}
+        return Event(Kind.TASK_CREATED, event.task, {**data, "task": task})
+    if before.kind not in _CHANGES:
+        return None
+    both = {**data, **more, "changes": {**data["changes"], **more["changes"]}}
+    if "from" in data:
+        both["from"] = data["from"]
+    return Event(Kind.TASK_TRANSITIONED if "to" in both else Kind.TASK_AMENDED, event.task, both)
 
 
 def _column(plain: Any) -> Any:
@@ -38,32 +84,28 @@ def _column(plain: Any) -> Any:
     kind = type(plain)
     if kind is bool:
         return int(plain)
-    return _json(plain) if kind is dict or kind is list else plain
+    return to_json(plain).decode() if kind is dict or kind is list else plain
 
 
-def _row(kind: type, plain: Mapping[str, Any]) -> Iterator[Any]:
+def _row(kind: type, plain: Mapping[str, Any]) -> tuple[Any, ...]:
     """The columns of a record that an event carries, in the order of its fields. Raises KeyError for others.
 
     The record itself is not made: `to_json` has left out what is as by default, and so the defaults are columns too.
     """
-    defaults = _defaults(kind)
+    defaults, needed = _defaults(kind)
     if unknown := plain.keys() - defaults.keys():
         raise KeyError(f"{kind.__name__} has no {sorted(unknown)}")
-    for name, default in defaults.items():
-        if name in plain:
-            yield _column(plain[name])
-        elif default is MISSING:
-            raise KeyError(f"{kind.__name__} needs {name}")
-        else:
-            yield default
+    if missing := needed - plain.keys():
+        raise KeyError(f"{kind.__name__} needs {sorted(missing)}")
+    return tuple({**defaults, **{name: _column(value) for name, value in plain.items()}}.values())
 
 
 @cache
-def _defaults(kind: type) -> dict[str, Any]:
-    """The columns of a record of which nothing is said; MISSING where something has to be."""
-    return {
-        field.name: MISSING if field.default is MISSING else _column(to_json(field.default)) for field in fields(kind)
-    }
+def _defaults(kind: type) -> tuple[dict[str, Any], frozenset[str]]:
+    """The columns of a record of which nothing is said, and the names of those of which something has to be."""
+    plain = {field.name: wire.to_json(field.default) for field in fields(kind)}
+    needed = frozenset(name for name, value in plain.items() if value is MISSING)
+    return {name: None if name in needed else _column(value) for name, value in plain.items()}, needed
 
 
 @cache
@@ -107,7 +149,7 @@ def _unmet(db: sqlite3.Connection, task: str) -> int:
 
 def _task_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
     changes: Mapping[str, Any] = event.data["changes"]
-    if unknown := changes.keys() - _defaults(Task).keys():
+    if unknown := changes.keys() - _TASK:
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
     columns = {name: _column(value) for name, value in changes.items()}
     if "policy" in changes:
@@ -145,7 +187,7 @@ def _needs_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
 
 
 def _attempt_started(db: sqlite3.Connection, _seq: int, event: Event) -> None:
-    db.execute(_INSERT_ATTEMPT, tuple(_row(Attempt, event.data["attempt"])))
+    db.execute(_INSERT_ATTEMPT, _row(Attempt, event.data["attempt"]))
 
 
 def _attempt_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
@@ -153,7 +195,7 @@ def _attempt_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
 
 
 def _approval_requested(db: sqlite3.Connection, _seq: int, event: Event) -> None:
-    db.execute(_INSERT_APPROVAL, tuple(_row(Approval, event.data["approval"])))
+    db.execute(_INSERT_APPROVAL, _row(Approval, event.data["approval"]))
 
 
 def _approval_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:

@@ -8,7 +8,7 @@ another process has written since.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
@@ -40,16 +40,20 @@ class Recent:
             self.forget()
         self.tasks[task.id] = task
 
-    def follow(self, event: Event) -> None:
-        """What the event changes; it has been recorded."""
-        if event.task is None:
-            return
-        if event.kind is Kind.ATTEMPT_STARTED:
-            self.attempts[event.task] = from_json(Attempt, event.data["attempt"])
-        elif (task := self.tasks.get(event.task)) is not None:
-            self.tasks[event.task] = evolve(task, event)
-        if (attempt := self.attempts.get(event.task)) is not None and event.data.get("attempt") == attempt.id:
-            self.attempts[event.task] = evolve_attempt(attempt, event)
+    def follow(self, events: Iterable[Event], left: Task | None = None) -> None:
+        """What the events change; they have been recorded. `left` is how they leave one task."""
+        done = "" if left is None else left.id
+        for event in events:
+            if event.task is None:
+                continue
+            if event.kind is Kind.ATTEMPT_STARTED:
+                self.attempts[event.task] = from_json(Attempt, event.data["attempt"])
+            elif event.task != done and (task := self.tasks.get(event.task)) is not None:
+                self.tasks[event.task] = evolve(task, event)
+            if (attempt := self.attempts.get(event.task)) is not None and event.data.get("attempt") == attempt.id:
+                self.attempts[event.task] = evolve_attempt(attempt, event)
+        if left is not None and done in self.tasks:
+            self.tasks[done] = left
 
 
 class RecentQueries(Connected):

@@ -11,7 +11,7 @@ from mailboxd.core.approvals import Approval
 from mailboxd.core.changing import made
 from mailboxd.core.types import Attempt, Task
 from mailboxd.core.wire import read_field
-from mailboxd.store.projection import APPROVAL_COLUMNS, ATTEMPT_COLUMNS, TASK_COLUMNS
+from mailboxd.store.projection import APPROVAL_COLUMNS, ATTEMPT_COLUMNS, STRUCTURES, TASK_COLUMNS
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -30,9 +30,6 @@ BESIDE = (
     " t.spent_tokens, t.spent_usd, t.turns FROM tasks t WHERE t.id = ?"
 )
 """What nearly every decision needs beside the task itself, in one statement: asking costs more than answering."""
-_JSON_TASK = {"stronger", "spec", "policy", "origin", "said", "extra", "sections", "mending", "planned_actions"}
-_JSON_APPROVAL = {"action"}
-_JSON_ATTEMPT = {"usage"}
 _BOOL = {
     "circuit_open",
     "broadcast",
@@ -96,8 +93,8 @@ def _parse(kind: Callable[..., Any], name: str, text: str) -> Any:
 _shared = lru_cache(maxsize=4096)(_parse)
 _recent = lru_cache(maxsize=64)(_parse)
 """For what rows do not have in common: the same few tasks are read several times in one round."""
-_COLUMNS: dict[Callable[..., Any], tuple[Sequence[str], set[str]]] = {
-    Task: (TASK_COLUMNS, _JSON_TASK),
-    Attempt: (ATTEMPT_COLUMNS, _JSON_ATTEMPT),
-    Approval: (APPROVAL_COLUMNS, _JSON_APPROVAL),
+_COLUMNS: dict[Callable[..., Any], tuple[Sequence[str], frozenset[str]]] = {
+    Task: (TASK_COLUMNS, STRUCTURES["tasks"]),
+    Attempt: (ATTEMPT_COLUMNS, STRUCTURES["attempts"]),
+    Approval: (APPROVAL_COLUMNS, STRUCTURES["approvals"]),
 }

@@ -17,11 +17,12 @@ def usage_recorded(db: sqlite3.Connection, _seq: int, event: Event) -> None:
     """A turn ended, or a peer says what it used: on the account of the task and of all above it."""
     data = event.data
     usage = from_json(Usage, data["usage"])
-    if event.task is not None:
+    used, cost = tokens(usage), usage.cost_usd or 0.0
+    if event.task is not None and (used or cost):
         db.execute(
             f"UPDATE tasks SET spent_tokens = spent_tokens + ?2, spent_usd = spent_usd + ?3 WHERE id IN"
             f" ({ABOVE.replace('?', '?1')} SELECT id FROM above)",
-            (event.task, tokens(usage), usage.cost_usd or 0.0),
+            (event.task, used, cost),
         )
     if event.kind is Kind.TURN_ENDED:
         if event.task is not None and data["ran"]:

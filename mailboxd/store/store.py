@@ -7,12 +7,13 @@ modules beside this one, by what they ask about.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 from mailboxd.core.events import Event
+from mailboxd.core.types import Task
 from mailboxd.errors import StoreError
 from mailboxd.store import log
 from mailboxd.store.accounts import AccountQueries
@@ -95,14 +96,15 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         if self._own is not None:
             self._own.clear()  # `recorded_since` reads the log where something is missing
 
-    def append(self, event: Event, now: str) -> int:
+    def append(self, events: Sequence[Event], now: str, left: Task | None = None) -> None:
+        """Record events. `left` is how they leave one task, where that is known already; else it is worked out."""
         if not self.db.in_transaction:
             raise AssertionError("an event is only ever recorded inside a transaction")
-        self._tip = log.append(self.db, event, now, self._tip)
-        self._recent.follow(event)
+        first = self._tip.seq + 1
+        self._tip = log.append(self.db, events, now, self._tip)
+        self._recent.follow(events, left)
         if self._own is not None:
-            self._own.append((self._tip.seq, event))
-        return self._tip.seq
+            self._own.extend(enumerate(events, first))
 
     def follow(self) -> None:
         """Remember what is recorded here from now on, for `recorded_since`."""

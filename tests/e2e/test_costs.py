@@ -45,7 +45,7 @@ PER_MESSAGE = {
 PER_CHILD = {
     "process:process.spawn": 1,
     "sql:log.append": 13,
-    "sql:projection.project": 18,
+    "sql:projection.project": 14,
     "sql:spending.usage_recorded": 3,
     "sql:store.savepoint": 2,
     "sql:messages.keep_body": 1,

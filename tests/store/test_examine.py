@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
                 "sha256": "0",
                 "verdict": "orphan",
             }
-            store.append(Event(Kind.MESSAGE_RECEIVED, None, {"at": NOW, "message": message}), NOW)
+            store.append([Event(Kind.MESSAGE_RECEIVED, None, {"at": NOW, "message": message})], NOW)
     store.close()
     return place
 

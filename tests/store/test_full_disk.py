@@ -48,4 +48,4 @@ def test_a_disk_that_is_full_inside_a_part_ends_the_whole_batch_and_breaks_no_ch
 def test_an_event_outside_of_a_transaction_is_refused() -> None:
     store = Store.open(None, "2026-01-01T00:00:00.000Z")
     with pytest.raises(AssertionError):
-        store.append(Event(Kind.ALARM, None, {"what": "x", "why": "y"}), "2026-01-01T00:00:00.000Z")
+        store.append([Event(Kind.ALARM, None, {"what": "x", "why": "y"})], "2026-01-01T00:00:00.000Z")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from mailboxd.core.inputs import NewTask
 from mailboxd.core.outcomes import Failure
+from mailboxd.core.types import Spec
 from mailboxd.errors import WorldError
 from mailboxd.store import log
 from mailboxd.store.log import GENESIS, REPLAYED
@@ -125,3 +131,54 @@ def test_reading_is_in_order_and_can_go_on_from_where_it_was(desk: Desk) -> None
     assert [recorded.seq for recorded in log.read(desk.store.db, after=5)] == everything[5:]
     task = desk.task("t.a").id
     assert {recorded.event.task for recorded in log.read(desk.store.db, task)} == {task}
+
+
+def test_phases_that_are_passed_at_once_are_one_change_of_the_row(desk: Desk) -> None:
+    """A new task passes two gates that are off: three events, one statement."""
+    written: list[str] = []
+    desk.store.db.set_trace_callback(lambda sql: written.append(sql) if " tasks " in sql else None)
+    spec = Spec(goal="u", instructions="Do it.", expected_output="It, done.")
+    desk.hear(None, NewTask("u", None, "u", "boss", "u", spec, desk.policy))
+    desk.store.db.set_trace_callback(None)
+    kinds = desk.store.db.execute("SELECT kind FROM events WHERE task = ?", (desk.task("u").id,)).fetchall()
+    assert kinds == [("task.created",), ("task.transitioned",), ("task.transitioned",)]
+    changes = [sql for sql in written if sql.startswith(("INSERT INTO tasks", "UPDATE tasks"))]
+    assert len(changes) == 1
+    log.check(desk.store.db)
+
+
+_SPACED = "UPDATE tasks SET spec = replace(spec, '\":', '\" : ')"
+
+
+def test_structures_are_compared_by_what_they_say(desk: Desk) -> None:
+    """An earlier version wrote them with spaces."""
+    desk.store.db.execute(_SPACED)
+    assert log.differences(desk.store.db) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE tasks SET spec = replace(spec, 'do', 'undo')",
+        "UPDATE tasks SET result = '{\"a\": 1}' WHERE local_id = 't.a'",
+        "UPDATE tasks SET policy = 'no JSON'",
+    ],
+)
+def test_what_they_say_is_compared(desk: Desk, statement: str) -> None:
+    desk.store.db.execute(_SPACED)
+    assert desk.store.db.execute(statement).rowcount > 0
+    (said,) = log.differences(desk.store.db)
+    assert said.startswith("tasks: ")
+
+
+def test_text_that_looks_like_a_structure_is_compared_to_the_letter(desk: Desk) -> None:
+    desk.store.db.execute("UPDATE tasks SET title = '{\"a\":1}' WHERE local_id = 't.a'")
+    (said,) = log.differences(desk.store.db)
+    assert said.startswith("tasks: ")
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8")) | st.integers(0, 1 << 62) | st.none(), max_size=8))
+def test_the_hash_is_over_json_as_it_is_documented(row: list[object]) -> None:
+    """docs/audit.md says how to compute it again, with any program."""
+    documented = json.dumps(["before", *row], ensure_ascii=False, separators=(",", ":")).encode()
+    assert log.chain("before", row) == hashlib.sha256(documented).hexdigest()

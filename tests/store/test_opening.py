@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
     store = open_workspace(path, NOW)
     with store.transaction():
         for number in range(100):
-            store.append(Event(Kind.ALARM, None, {"at": NOW, "what": f"{number}", "why": "x" * 500}), NOW)
+            store.append([Event(Kind.ALARM, None, {"at": NOW, "what": f"{number}", "why": "x" * 500})], NOW)
     store.close()
     return path
 
@@ -135,7 +135,7 @@ def test_a_database_of_a_newer_program_is_left_as_it_is(path: Path) -> None:
 def test_what_an_open_database_holds_is_saved_when_its_file_is_deleted(path: Path, gone: tuple[str, ...]) -> None:
     store = open_workspace(path, NOW)
     with store.transaction():
-        store.append(Event(Kind.ALARM, None, {"at": NOW, "what": "late", "why": "y"}), NOW)
+        store.append([Event(Kind.ALARM, None, {"at": NOW, "what": "late", "why": "y"})], NOW)
     for ending in gone:
         Path(f"{path}{ending}").unlink()
     with pytest.raises(DamagedError, match="in its place again"), store.transaction():

@@ -55,17 +55,17 @@ def ours(ours: Store) -> Store:
 
 
 def create(store: Store, task: Task) -> None:
-    store.append(Event(Kind.TASK_CREATED, task.id, {"at": NOW, "needs": [], "task": to_json(task)}), NOW)
+    store.append([Event(Kind.TASK_CREATED, task.id, {"at": NOW, "needs": [], "task": to_json(task)})], NOW)
 
 
 def note(store: Store, text: str, task: Task | None = None) -> None:
-    store.append(lifecycle.amend(task or a_task(), LATER, "", notes=text), LATER)
+    store.append([lifecycle.amend(task or a_task(), LATER, "", notes=text)], LATER)
 
 
 def begin(store: Store) -> None:
     data = {"at": NOW, "attempt": to_json(ATTEMPT)}
-    store.append(Event(Kind.ATTEMPT_STARTED, "tsk_job", data), NOW)
-    store.append(lifecycle.amend(a_task(), NOW, "", attempt=1), NOW)
+    store.append([Event(Kind.ATTEMPT_STARTED, "tsk_job", data)], NOW)
+    store.append([lifecycle.amend(a_task(), NOW, "", attempt=1)], NOW)
 
 
 def notes(store: Store) -> str:
@@ -109,9 +109,9 @@ def test_an_attempt_is_carried_on_by_its_events(ours: Store) -> None:
             attempt = ours.attempt("tsk_job", 1)
         assert (read, attempt) == ([], ATTEMPT)
         data = {"at": LATER, "attempt": "att_1", "note": "", "changes": {"run_id": "r", "usage": {"input_tokens": 3}}}
-        ours.append(Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", data), LATER)
+        ours.append([Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", data)], LATER)
         other = {**data, "attempt": "att_0", "changes": {"run_id": "of another attempt"}}
-        ours.append(Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", other), LATER)
+        ours.append([Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", other)], LATER)
         attempt = ours.attempt("tsk_job", 1)
     assert attempt is not None
     assert (attempt.run_id, attempt.usage.input_tokens) == ("r", 3)
@@ -139,7 +139,7 @@ def test_what_another_process_wrote_is_seen_between_transactions(ours: Store, th
     with theirs.transaction():
         note(theirs, "theirs")
         data = {"at": LATER, "attempt": "att_1", "note": "", "changes": {"run_id": "theirs"}}
-        theirs.append(Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", data), LATER)
+        theirs.append([Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", data)], LATER)
     attempt = ours.attempt("tsk_job", 1)
     assert attempt is not None
     assert (notes(ours), attempt.run_id) == ("theirs", "theirs")

@@ -19,7 +19,7 @@ def ours(ours: Store) -> Store:
 
 
 def alarm(store: Store, what: str) -> None:
-    store.append(Event(Kind.ALARM, None, {"at": NOW, "what": what, "why": ""}), NOW)
+    store.append([Event(Kind.ALARM, None, {"at": NOW, "what": what, "why": ""})], NOW)
 
 
 def told(store: Store, after: int) -> list[tuple[int, str]]:

@@ -20,7 +20,7 @@ def made(path: Path, events: int) -> Path:
     store = Store.open(path, NOW)
     with store.transaction():
         for number in range(events):
-            store.append(Event(Kind.ALARM, None, {"at": NOW, "what": str(number), "why": ""}), NOW)
+            store.append([Event(Kind.ALARM, None, {"at": NOW, "what": str(number), "why": ""})], NOW)
     close_as_one_file(store.db)
     return path
 
@@ -43,7 +43,7 @@ def test_what_stands_in_the_log_of_the_old_one_is_kept_with_it(tmp_path: Path) -
     database = tmp_path / "m.db"
     store = Store.open(database, NOW)
     with store.transaction():
-        store.append(Event(Kind.ALARM, None, {"at": NOW, "what": "x", "why": ""}), NOW)
+        store.append([Event(Kind.ALARM, None, {"at": NOW, "what": "x", "why": ""})], NOW)
     left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     store.close()
     for name, raw in left.items():
