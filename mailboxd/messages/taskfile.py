@@ -49,6 +49,10 @@ CHILD_STATUSES = ("pending", "dispatched", "done", "failed", "blocked", "cancell
 
 _HEADERS = {"task_id": "task_id", "mode": "mode", "status": "status", "from": "sender"}
 _TIMES = ("created_at", "updated_at")
+_TITLE = re.compile(r"task\s*(?::\s*(.*))?", re.IGNORECASE)
+_KNOWN_HEADERS = frozenset((*_HEADERS, *_TIMES, *OVERRIDES))
+_SAID_STATUSES = frozenset(("", *STATUSES[Mode.DIRECT], *STATUSES[Mode.COORDINATING]))
+_SAID_MODES = frozenset(("", *Mode))
 _KNOWN = {
     "instructions": "instructions",
     "original instructions": "instructions",
@@ -206,17 +210,16 @@ def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
         if name.strip().casefold() == "approved":
             hint = "`mailboxd approve` is for a person."
             source.fail("unknown-field", "a task cannot approve itself", (name,), hint)
-    if values["status"] not in ("", *STATUSES[Mode.DIRECT], *STATUSES[Mode.COORDINATING]):
+    if values["status"] not in _SAID_STATUSES:
         source.fail("wrong-type", f"{excerpt(values['status'])} is no status", ("status",), _STATUS_RULE)
-    if values["mode"] not in ("", *Mode):
+    if values["mode"] not in _SAID_MODES:
         source.fail(
             "wrong-type", f"{excerpt(values['mode'])} is no mode", ("mode",), "Expected: direct or coordinating."
         )
     values["mode"] = Mode(values["mode"] or Mode.DIRECT)
     values |= {name: source.header("sent_at", header[name], (name,)) for name in _TIMES if header.get(name, "") != ""}
-    known = {*_HEADERS, *_TIMES, *OVERRIDES}
     values["overrides"] = source.overrides(header, ())
-    values["extra_headers"] = tuple((name, flow(value)) for name, value in header.items() if name not in known)
+    values["extra_headers"] = tuple((name, flow(value)) for name, value in header.items() if name not in _KNOWN_HEADERS)
     return values
 
 
@@ -273,6 +276,6 @@ def _read_top(found: Outline, instructions: str) -> dict[str, str]:
     if found.title is None:
         title = before.strip().partition("\n")[0]
     else:
-        task = re.fullmatch(r"task\s*(?::\s*(.*))?", found.title, re.IGNORECASE)
+        task = _TITLE.fullmatch(found.title)
         title = (task[1] or "") if task else found.title
     return {"title": title, "instructions": "\n\n".join(part for part in (before, instructions) if part.strip("\n"))}

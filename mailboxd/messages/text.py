@@ -19,6 +19,8 @@ def clean(text: str) -> str:
     """`text` with newlines as `\\n`, and U+FFFD for what neither UTF-8 nor a message can carry (NUL, surrogates)."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii() and "\0" not in text:  # as most texts are; the pattern looks at each character
+        return text
     return _UNSTORABLE.sub("\ufffd", text)
 
 
@@ -27,4 +29,6 @@ def one_line(text: str) -> str:
 
     Removed, not replaced: an escape sequence or a direction override has no place in a listing or a terminal.
     """
+    if text.isprintable():  # as most lines are: then nothing of it is invisible
+        return " ".join(text.split())
     return " ".join(_INVISIBLE.sub("", " ".join(text.split())).split())

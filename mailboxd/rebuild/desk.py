@@ -62,8 +62,8 @@ class ReplayStore(FreshStore):
 
     def know(self, sent: Sequence[Sent]) -> None:
         """What was sent, by type and the task in its name."""
-        self.came = ""
-        """The id of the message that was recorded last."""
+        self.lies = ""
+        """Where below mailbox/ the message lies that is judged now."""
         self.ordered: list[Ordered] = []
         self.fresh: list[Ordered] = []
         """Those for which a message was found that is not recorded yet."""
@@ -89,7 +89,8 @@ class ReplayStore(FreshStore):
     def append(self, events: Sequence[Event], now: str, left: Task | None = None) -> None:
         for event in events:
             if event.kind in (Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED):
-                self.came = event.data["message"]["id"]
+                # It was filed long ago: a second event that says only this was a quarter of all events.
+                event.data["message"]["path"] = self.lies
         super().append(events, now, left)
 
     def ordered_for(self, task: str) -> Sequence[Effect]:

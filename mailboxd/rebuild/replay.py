@@ -117,6 +117,7 @@ class Replay:
     # -------------------------------------------------------------- mail
 
     def _receive(self, came: Came) -> None:
+        self.desk.store.lies = came.path
         raw = self.read(came.path) or b""
         parsed = came.parsed
         if hashlib.sha256(raw).hexdigest() != parsed.sha256:  # it has changed since
@@ -132,7 +133,6 @@ class Replay:
         except _Diverged:
             self._record(file, "late", came)
             self.differences.append(f"mailbox/{came.path}: it counts as late here")
-        self._filed(came.path)
 
     def _doubt(self, came: Came, raw: bytes) -> None:
         """Name what an inbox would not take today; it is taken all the same, for it may be older than the key."""
@@ -162,12 +162,8 @@ class Replay:
         except MessageError:
             message = None
         self.desk.ids.give("msg", said["message"])
+        self.desk.store.lies = refusal.path
         self.intake.reject(file, error, message)
-        self._filed(refusal.path)
-
-    def _filed(self, path: str) -> None:
-        data = {"at": self.desk.engine.now, "id": self.desk.store.came, "path": path}
-        self.desk.engine.record(Event(Kind.MESSAGE_FILED, None, data))
 
     # -------------------------------------------------------------- tasks
 
