@@ -106,7 +106,7 @@ def _a_child_only_tightens() -> None:
 
 
 def _a_history_written_again() -> None:
-    test_log.test_what_is_written_at_once_is_what_is_written_one_by_one(0)
+    test_log.test_what_is_written_at_once_is_what_is_written_one_by_one(1)
 
 
 def _ends_for_its_parent() -> None:
