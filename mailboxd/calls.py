@@ -85,7 +85,8 @@ class Calls:
     lane: int | None = None
     """How many turns the gateway runs at once, for everybody: we take at most half of it."""
     running: dict[str, Call] = field(default_factory=dict)
-    _recorded: list[tuple[str, str]] = field(default_factory=list)
+    _recorded: dict[str, list[str]] = field(default_factory=dict)
+    """Ended calls whose results are recorded, by the task whose task.md has to show them (`` = none has to)."""
     _glance: tuple[float, int | None] | None = None
     _measured: float = float("-inf")
 
@@ -165,18 +166,14 @@ class Calls:
         And not before the task.md of the task `shown_by` is written: if the database is lost, only that file and this
         directory say that the call was made.
         """
-        self._recorded.append((call_id, shown_by))
+        self._recorded.setdefault(shown_by, []).append(call_id)
 
     def sweep(self, is_stale: Callable[[str], bool]) -> None:
         """The transaction is committed: remove what it has recorded, unless a task.md that shows it is out of date."""
-        if not self._recorded:
-            return
-        stale = {task for task in {task for _, task in self._recorded} if task and is_stale(task)}
-        kept = [(call_id, task) for call_id, task in self._recorded if task in stale]
-        for call_id, task in self._recorded:
-            if task not in stale:
-                self.discard(call_id)
-        self._recorded = kept
+        for task in list(self._recorded):
+            if not (task and is_stale(task)):
+                for call_id in self._recorded.pop(task):
+                    self.discard(call_id)
 
     def left_over(self, is_over: Callable[[str], bool]) -> None:
         """Remove directories of calls that nobody will look at again. Raises WorldError.
@@ -204,17 +201,17 @@ class Calls:
     def of_agent(self, agent: str) -> int:
         return sum(1 for call in self.running.values() if call.agent == agent and not call.aside)
 
-    def room(self, now: float) -> Room:
-        """How many calls may run, by their number and by memory."""
+    def room(self, now: float, coming: tuple[str, ...] = ()) -> Room:
+        """How many calls may run, by their number and by memory. `coming` are turns that count as if they ran."""
         most = self.caps.calls if self.lane is None else min(self.caps.calls, max(self.lane // 2, 1))
         if self._glance is None or not 0 <= now - self._glance[0] < _GLANCE:
             self._glance = (now, self.available())
         free = self._glance[1]
         if free is not None:
-            growing = sum(1 for call in self.running.values() if now - call.started < _GROWING)
+            growing = sum(1 for call in self.running.values() if now - call.started < _GROWING) + len(coming)
             free = max(free - growing * self.caps.call_bytes, 0)
         turns = tuple(call.id for call in self.running.values() if not call.aside)
-        return Room(most, turns, free, self.caps.call_bytes)
+        return Room(most, turns + coming, free, self.caps.call_bytes)
 
     def stop(self, task: str, why: str, now: float) -> None:
         """Ask every call of a task to end; what does not within the grace is killed."""

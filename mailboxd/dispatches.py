@@ -20,6 +20,9 @@ from mailboxd.store.messages import SYNCED
 from mailboxd.workspace import outbox
 from mailboxd.workspace.layout import Workspace
 
+Kept = tuple[str, bytes]
+"""A message that is kept: its name in outbox/, and its bytes."""
+
 _LATER = 1.0
 """Seconds after which what was written is synced."""
 
@@ -36,16 +39,20 @@ class Dispatches:
     _doubtful: bool = True
     """Nothing is known of what was written: by an earlier daemon, or the disk has failed to sync."""
 
-    def keep(self, effect: RunTurn, task: Task, raw: bytes) -> None:
+    def keep(self, effect: RunTurn, task: Task, raw: bytes) -> Kept:
         """Record that a message is sent, with its bytes; inside the batch that lets its turn begin."""
         path = f"outbox/{file_name(effect.message_id, 'task', task.local_id)}"
         message = row_of_sent(effect.message_id, "task", self.engine.settings.agent, effect.agent, path, raw)
         self.engine.store.keep_body(str(message["sha256"]), raw)
         self.engine.record(Event(Kind.MESSAGE_SENT, task.id, {"at": self.engine.now, "message": message}))
+        return str(message["name"]), raw
 
-    def write(self, effect: RunTurn) -> bytes:
-        """Put the file of a kept message into outbox/; returns its bytes. Raises WorldError."""
-        name, raw = self.engine.store.kept_message(effect.message_id)
+    def write(self, effect: RunTurn, kept: Kept | None) -> bytes:
+        """Put the file of a message into outbox/ whose keeping is committed; returns its bytes. Raises WorldError.
+
+        `kept` is what `keep` said; None = an earlier round or daemon kept it, and the database is asked.
+        """
+        name, raw = kept or self.engine.store.kept_message(effect.message_id)
         outbox.put(self.ws, name, raw)
         if self.due is None:
             self.due = self.engine.clock.monotonic() + _LATER

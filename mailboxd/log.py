@@ -1,4 +1,4 @@
-"""Log lines: one per record, readable or JSON, in which nothing foreign can forge another line or move the cursor.
+"""Log lines: one for each thing that is said, readable or JSON, in which nothing foreign can forge another line.
 
 Modules log with `logging.getLogger(__name__)`. What a line is about goes into `extra`: task, attempt, trace. The trace
 is written in JSON only, where it is looked for.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from mailboxd.core.times import to_text
@@ -16,6 +17,9 @@ from mailboxd.core.times import to_text
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 
+Line = tuple[str, Mapping[str, object]]
+"""A message, and what it is about."""
+_LINES = "lines"
 _FIELDS = ("task", "attempt")
 _SEARCHED = (*_FIELDS, "trace")
 _LONGEST_MESSAGE = 2_048
@@ -26,6 +30,8 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u
 
 def escape(text: str) -> str:
     """`text` on one line, with every character that acts on a terminal or a log reader written as \\n, \\x1b ..."""
+    if text.isprintable():  # as nearly all is: then none of these is in it
+        return text
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
@@ -46,44 +52,52 @@ def configure(level: str, form: str, stream: TextIO) -> None:
     root.setLevel(level.upper())
 
 
+def several(logger: logging.Logger, level: int, lines: Sequence[Line]) -> None:
+    """Says several things in one go: a line for each, but one record and one writing, which cost more than a line."""
+    # made by hand: where in the program it was said is of no use, and the search for it a third of the cost
+    record = logger.makeRecord(logger.name, level, "", 0, "%d lines", (len(lines),), None, extra={_LINES: lines})
+    logger.handle(record)
+
+
 class TextFormatter(logging.Formatter):
     """`2026-11-21T02:07:53.120Z INFO engine: task accepted [task=alpha attempt=2]`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        about = " ".join(f"{name}={escape(value)}" for name, value in _about(record).items())
-        line = f"{to_text(record.created)} {record.levelname} {_source(record)}: {escape(_message(record))}"
+        begin = f"{to_text(record.created)} {record.levelname} {_source(record)}: "
         trace = _trace(self, record)
-        return line + (f" [{about}]" if about else "") + (f" | {escape(trace)}" if trace else "")
+        end = f" | {escape(trace)}" if trace else ""
+        return "\n".join([f"{begin}{escape(_cut(said))}{_in_brackets(about)}{end}" for said, about in _lines(record)])
 
 
 class JsonFormatter(logging.Formatter):
     """One JSON object per line: time, level, source, message; task, attempt, trace, exception where they apply."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": to_text(record.created),
-            "level": record.levelname.lower(),
-            "source": _source(record),
-            "message": _message(record),
-            **_about(record, _SEARCHED),
-        }
-        if trace := _trace(self, record):
-            line["exception"] = trace
+        begin = {"time": to_text(record.created), "level": record.levelname.lower(), "source": _source(record)}
+        trace = _trace(self, record)
+        end = {"exception": trace} if trace else {}
+        lines = [begin | {"message": _cut(said)} | _about(about, _SEARCHED) | end for said, about in _lines(record)]
         # ASCII only: JSON's own escapes leave no raw control character, separator or surrogate
-        return json.dumps(line, ensure_ascii=True)
+        return "\n".join([json.dumps(line, ensure_ascii=True) for line in lines])
+
+
+def _lines(record: logging.LogRecord) -> Sequence[Line]:
+    """What is said, each with what it is about: that of `several`, or the one thing that the record says."""
+    lines: Sequence[Line] | None = record.__dict__.get(_LINES)
+    return ((record.getMessage(), record.__dict__),) if lines is None else lines
 
 
 def _source(record: logging.LogRecord) -> str:
     return record.name.removeprefix("mailboxd.")
 
 
-def _about(record: logging.LogRecord, names: tuple[str, ...] = _FIELDS) -> dict[str, str]:
-    values = ((name, getattr(record, name, None)) for name in names)
-    return {name: str(value) for name, value in values if value is not None}
+def _about(about: Mapping[str, object], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: str(about[name]) for name in names if about.get(name) is not None}
 
 
-def _message(record: logging.LogRecord) -> str:
-    return _cut(record.getMessage(), _LONGEST_MESSAGE)
+def _in_brackets(about: Mapping[str, object]) -> str:
+    found = " ".join([f"{name}={escape(value)}" for name, value in _about(about, _FIELDS).items()])
+    return f" [{found}]" if found else ""
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
@@ -92,5 +106,5 @@ def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return _cut(formatter.formatException(record.exc_info), _LONGEST_TRACE)
 
 
-def _cut(text: str, limit: int) -> str:
+def _cut(text: str, limit: int = _LONGEST_MESSAGE) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
+from mailboxd import log
 from mailboxd.about import About
 from mailboxd.core.describe import describe, describe_passage
 from mailboxd.core.events import Event, Kind
@@ -30,15 +32,20 @@ class Narrator:
     def tell(self, told: int) -> int:
         """Log what was recorded after the event of that number; returns the number of the last one."""
         fresh = list(self._store.recorded_since(told))
-        for events in _passages(event for _seq, event in fresh):
-            first = events[0]
-            level = logging.DEBUG if first.kind in _QUIET else logging.INFO
-            if _log.isEnabledFor(level):
-                name, about = self._about.name(first), self._about.of(first)
-                said = describe_passage(events, name) if len(events) > 1 else describe(first, name)
-                # made by hand: where in the program it was said is of no use, and the search for it a third of the cost
-                _log.handle(_log.makeRecord(_log.name, level, __file__, 0, "%s", (said,), None, extra=about))
+        passages = (events for events in _passages(event for _seq, event in fresh) if _log.isEnabledFor(_level(events)))
+        for level, group in groupby(passages, _level):
+            log.several(_log, level, [self._line(events) for events in group])
         return fresh[-1][0] if fresh else told
+
+    def _line(self, events: list[Event]) -> log.Line:
+        first = events[0]
+        name = self._about.name(first)
+        said = describe_passage(events, name) if len(events) > 1 else describe(first, name)
+        return said, self._about.of(first)
+
+
+def _level(events: list[Event]) -> int:
+    return logging.DEBUG if events[0].kind in _QUIET else logging.INFO
 
 
 def _passages(events: Iterable[Event]) -> Iterator[list[Event]]:

@@ -82,7 +82,7 @@ class Outgoing:
         spec = replace(spec, planned_actions=())  # ours to perform: whoever gets the work must not do so as well
         said = DispatchBody(task.title, spec, joined(task.findings, effect.note), attempt.ordinal, self._previous(task))
         body = render_dispatch_body(self.templates, said)
-        return codec.render(codec.with_body(message, body)), cuts
+        return codec.render_with(message, body), cuts
 
     def message(self, effect: Send, task: Task, now: str) -> bytes:
         """A reply, question, cancel or steer about a task."""
@@ -123,7 +123,7 @@ class Outgoing:
             }
         )
         body = render_reply_body(self.templates, ReplyBody(error=f"The task was rejected: {effect.error}"))
-        return codec.render(codec.with_body(message, body))
+        return codec.render_with(message, body)
 
     def composed(self, task: Task) -> tuple[str, str]:
         """Result and declared answer of a coordinating task, made of its children's without a model."""
@@ -155,7 +155,7 @@ class Outgoing:
             error="" if done else task.error or task.reason or "failed",
             partial="" if done else self._partial(task),
         )
-        return codec.render(codec.with_body(message, render_reply_body(self.templates, body)))
+        return codec.render_with(message, render_reply_body(self.templates, body))
 
     def _partial(self, task: Task) -> str:
         done = [child for child in self.store.children(task.id) if child.phase is Phase.COMPLETED]

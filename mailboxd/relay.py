@@ -76,10 +76,7 @@ class Relay:
         self.starting.turn_ended = self._turn_ended
 
     def perform(self) -> int:
-        """Perform what is pending, as far as slots allow. Returns how many effects were begun or done.
-
-        Without the calls that run now: their ends say by themselves that there is more to do.
-        """
+        """Perform what is pending, as far as slots allow. Returns for how many the next round has to come at once."""
         begun = self.recovery.go_on()
         self.harnesses.look()
         self.performing.put_away()
@@ -88,7 +85,7 @@ class Relay:
             if order.id in self.calls.running or self.recovery.is_busy(order.id) or self.posting.is_busy(order.id):
                 continue
             try:
-                begun += self._perform(order) and order.id not in self.calls.running
+                begun += self._perform(order)
             except StoreError:
                 raise
             except WorldError as error:

@@ -25,7 +25,7 @@ from mailboxd.core.outcomes import Failed, Outcome, Permanence, Unknown
 from mailboxd.core.terms import Turn
 from mailboxd.core.turns import is_wanted
 from mailboxd.core.types import Attempt, Task
-from mailboxd.dispatches import Dispatches
+from mailboxd.dispatches import Dispatches, Kept
 from mailboxd.engine import Engine
 from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
 from mailboxd.harnesses import Harnesses
@@ -61,8 +61,8 @@ class Starting:
     turn_ended: TurnEnded = field(init=False)
     trouble: WorldError | None = None
     """What the disk refused while turns were marked; they wait, and the next round tries again."""
-    _fresh: dict[str, tuple[Task, Attempt | None]] = field(default_factory=dict)
-    """What this round has marked, by order, with what it is about: nothing of that has run, and it may run.
+    _fresh: dict[str, tuple[Task, Attempt | None, Kept | None]] = field(default_factory=dict)
+    """What this round has marked, by order, with what it is about and its message: nothing of that has run, and it may.
 
     It is not asked again after the commit: whoever cancels it in between is heard in the next round, as if he had come
     right after the call began.
@@ -94,6 +94,8 @@ class Starting:
             over += not marked
         if over:  # and its end may be the end of others
             self._fresh.clear()
+        if self._fresh:  # noted as running, so that their start leaves nothing to record, and needs no round of its own
+            self.engine.store.note_room(self.calls.room(self.engine.clock.monotonic(), tuple(self._fresh)))
         return over
 
     def _mark(self, order: Order, effect: RunTurn) -> bool:
@@ -102,13 +104,14 @@ class Starting:
             if task is None or not is_wanted(task, attempt, effect):
                 self.engine.store.finish(order.id)
                 return False
+            kept: Kept | None = None
             if effect.turn is Turn.DISPATCH and attempt is not None:
                 made = self._made(effect, task, attempt)
                 if isinstance(made, Failed):
                     self.turn_ended(order, effect, made, called=False)
                     return False
-                self.dispatches.keep(effect, task, made)
-            self._fresh[order.id] = task, attempt
+                kept = self.dispatches.keep(effect, task, made)
+            self._fresh[order.id] = task, attempt, kept
         self.engine.store.begin(order.id, self.boot)
         return True
 
@@ -130,7 +133,10 @@ class Starting:
     # -------------------------------------------------------------- after the commit
 
     def begin(self, order: Order, effect: RunTurn) -> bool:
-        """Make the call of a turn, or go on with what an earlier round or daemon began. Raises WorldError."""
+        """Make the call of a turn, or go on with what an earlier round or daemon began. Raises WorldError.
+
+        Whether the next round has something to do at once: for a call that now runs it has not.
+        """
         if (fresh := self._fresh.pop(order.id, None)) is not None and order.begun == self.boot:
             return _Taken(self).has_slot(order) and self._start(order, effect, *fresh)
         found = self.calls.state(effect.turn_id)
@@ -155,8 +161,10 @@ class Starting:
             return True
         return self._start(order, effect, task, attempt)
 
-    def _start(self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None) -> bool:
-        prompt = self._prompt(task, effect)
+    def _start(
+        self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, kept: Kept | None = None
+    ) -> bool:
+        prompt = self._prompt(task, effect, kept)
         if isinstance(prompt, Failed):
             self.reports.append(lambda: self.turn_ended(order, effect, prompt, called=False))
             return True
@@ -166,7 +174,8 @@ class Starting:
             # A missing program is the operator's to mend, not the task's fault: it waits and is tried again.
             outcome = Failed(str(missing), started=False)
             self.reports.append(lambda: self.turn_ended(order, effect, outcome))
-        return True
+            return True
+        return False
 
     def _leave(self, order: Order, effect: RunTurn) -> None:
         """It was overtaken between the round that marked it and this one."""
@@ -185,10 +194,10 @@ class Starting:
         argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout, model)
         self.calls.start(call, argv, self.engine.clock.monotonic())
 
-    def _prompt(self, task: Task, effect: RunTurn) -> bytes | Failed:
+    def _prompt(self, task: Task, effect: RunTurn, kept: Kept | None) -> bytes | Failed:
         """The bytes of the turn's message, or why there are none (it would be too large for its receiver)."""
         if effect.turn is Turn.DISPATCH and not effect.harness:
-            return self.dispatches.write(effect)
+            return self.dispatches.write(effect, kept)
         try:
             said = self.outgoing.prompting.prompt(effect, task)
         except MessageError as error:

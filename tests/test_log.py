@@ -63,6 +63,25 @@ def test_no_text_at_all_breaks_a_line(text: str) -> None:
         line.encode("utf-8")
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_several_things_in_one_go_are_as_many_lines_as_one_by_one(form: str, stream: io.StringIO) -> None:
+    said: list[log.Line] = [(FORGED, {"task": "alpha", "trace": "t"}), ("x" * 3000, {"attempt": FORGED}), ("last", {})]
+    log.configure("info", form, stream)
+    logger = logging.getLogger("mailboxd.engine")
+    log.several(logger, logging.INFO, said)
+    log.several(logger, logging.WARNING, said[2:])
+    together = _without_times(stream)
+    for message, about in said:
+        logger.info("%s", message, extra=about)
+    logger.warning("last")
+    assert together == _without_times(stream)[4:]
+    assert len(together) == 4
+
+
+def _without_times(stream: io.StringIO) -> list[str]:
+    return [re.sub(r"20[0-9T:.-]+Z", "", line) for line in stream.getvalue().splitlines()]
+
+
 def test_escaping_leaves_ordinary_text_alone() -> None:
     assert escape("Grüße, 世界 — “ok” 100 %") == "Grüße, 世界 — “ok” 100 %"
     assert escape("a\tb\x1b[1m\u2028") == "a\\tb\\x1b[1m\\u2028"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -26,7 +26,7 @@ from mailboxd.messages.headers import CONVERTERS, PROTOCOL, findings
 from mailboxd.messages.message import Message, shadow
 from mailboxd.messages.models import MESSAGE_TYPES, AnyMessage, ReviewMessage, TaskMessage
 from mailboxd.messages.quoting import excerpt
-from mailboxd.messages.sections import Body, Section, join_body, split_body
+from mailboxd.messages.sections import Body, Section, join_body, split_body, trim
 from mailboxd.messages.spec import SPEC_SECTIONS
 from mailboxd.messages.text import one_line
 from mailboxd.messages.yaml_events import Yaml, load
@@ -40,8 +40,6 @@ _UNDER_EVERY_LIMIT = 4000
 """Bytes: a shorter file has neither 2,000 YAML events nor 5,000 marks, for each takes two bytes."""
 _YAML_OPENS = re.compile(r"^(?:```|~~~)[ \t]*+(?:ya?ml)?[ \t]*+\n", re.MULTILINE)
 _YAML_CLOSES = re.compile(r"^(?:```|~~~)[ \t]*+$", re.MULTILINE)
-
-M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,21 @@ def parse(raw: bytes, path: str, *, max_bytes: int = MAX_FILE) -> Parsed:
 
 def render(message: Message) -> bytes:
     """The file of `message`. Raises MessageError when it is over a limit that `parse` has."""
+    title = f"Task: {message.title}" if isinstance(message, TaskMessage) and message.title else message.title
+    return _file(message, join_body(title, message.preamble, message.sections))
+
+
+def render_with(message: Message, body: str) -> bytes:
+    """The file of `message` with a body that is text already, in place of its own: what a template has made.
+
+    It is not taken apart and put together again: `parse` reads the same from it as from the parts.
+    Raises MessageError as `render`.
+    """
+    text = trim(body)
+    return _file(message, f"{text}\n" if text else "")
+
+
+def _file(message: Message, body: str) -> bytes:
     header: dict[str, object] = {}
     for name, field in type(message).header_fields().items():
         value = getattr(message, field)
@@ -81,20 +94,13 @@ def render(message: Message) -> bytes:
         if value not in (None, ""):
             header[name] = value
     header |= message.unknown_headers()
-    title = f"Task: {message.title}" if isinstance(message, TaskMessage) and message.title else message.title
-    raw = join(header, join_body(title, message.preamble, message.sections))
+    raw = join(header, body)
     if len(raw) < _UNDER_EVERY_LIMIT:
         return raw
     # What a receiver would refuse for its size must not be sent.
     path = f"{message.type} to {message.to or 'its receiver'}"
     split_body(split(raw, path).body, path=path)
     return raw
-
-
-def with_body(message: M, text: str) -> M:
-    """`message` with the title, preamble and sections of the rendered body `text` in place of its own."""
-    values = {**message.__dict__, **(message.model_extra or {}), **_body_values(split_body(text))}
-    return type(message).model_validate(values)
 
 
 class _Reader:

@@ -6,7 +6,7 @@ not in a template: `[mailboxd] <kind> turn · task <local-id> · attempt <n>`, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from mailboxd.core.terms import Gate
 from mailboxd.core.types import Spec
@@ -173,5 +173,5 @@ def _header(kind: str, local_id: str, attempt: int) -> str:
 
 
 def _render(templates: Templates, name: str, values: _Values) -> str:
-    text = templates.render(name, **{field.name: getattr(values, field.name) for field in fields(values)})
+    text = templates.render(name, **{name: getattr(values, name) for name in values.__slots__})
     return text.rstrip() + "\n"

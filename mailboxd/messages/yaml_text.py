@@ -14,6 +14,7 @@ Value = str | Sequence["Value"] | Mapping[str, "Value"]
 
 _PLAIN = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./() -]*[A-Za-z0-9_./()-])?")
 _TYPED = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+_quoted = json.JSONEncoder(ensure_ascii=False).encode  # `dumps` would make one for each header
 _NOT_PRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _NOT_IN_BLOCK = re.compile("[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010fffd]")
 
@@ -22,8 +23,7 @@ def scalar(text: str) -> str:
     """`text` on one line: plain where that is safe in block and flow context, else in double quotes."""
     if _PLAIN.fullmatch(text) and text.lower() not in _TYPED:
         return text
-    quoted = json.dumps(text, ensure_ascii=False)
-    return _NOT_PRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+    return _NOT_PRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", _quoted(text))
 
 
 def flow(value: Value) -> str:

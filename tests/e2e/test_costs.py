@@ -49,7 +49,6 @@ PER_CHILD = {
     "sql:spending.usage_recorded": 3,
     "sql:store.savepoint": 2,
     "sql:messages.keep_body": 1,
-    "sql:messages.kept_message": 1,
     "sql:outbox.begin": 1,
     "sql:outbox.finish": 1,
     "sql:outbox.order": 1,

@@ -15,7 +15,7 @@ from mailboxd.core.types import Finding, Overrides, Spec
 from mailboxd.core.weakness import fields, weaknesses
 from mailboxd.errors import MessageError
 from mailboxd.messages.answer import read_answer
-from mailboxd.messages.codec import Parsed, parse, render, with_body
+from mailboxd.messages.codec import Parsed, parse, render, render_with
 from mailboxd.messages.models import (
     MESSAGE_TYPES,
     ApprovalMessage,
@@ -593,18 +593,23 @@ def test_foreign_text_in_a_message_cannot_add_to_it() -> None:
     assert read.section("Planned Actions") == ""
 
 
-def test_a_rendered_body_becomes_the_message() -> None:
+def test_a_rendered_body_stands_in_place_of_its_own() -> None:
     message = TaskMessage.model_validate({"task_id": "t", "from": "a", "x-y": "z", "title": "old"})
-    changed = with_body(message, "# Task: New\n\n## Instructions\n\nGo.\n")
-    assert (changed.title, changed.sections) == ("New", (Section("Instructions", "Go."),))
-    assert changed.unknown_headers() == {"x-y": "z"}
-    assert message.title == "old"
+    raw = render_with(message, "\n\n# Task: New\n\n## Instructions\n\nGo.\r\n\0\ufeff\n\n")
+    assert raw.decode().endswith("---\n\n# Task: New\n\n## Instructions\n\nGo.\n\ufffd\n")
+    read = parse(raw, "a.md").message
+    assert (read.title, read.sections) == ("New", (Section("Instructions", "Go.\n\ufffd"),))
+    assert read.unknown_headers() == {"x-y": "z"}
+    assert render_with(message, " \n") == render(message.model_copy(update={"title": ""}))
 
 
 def test_a_message_too_large_to_be_received_is_not_written() -> None:
     for section in (Section("Results", "x" * (1 << 20)), Section("Results", "\\#\n" * 10_000)):
         with pytest.raises(MessageError, match="too-large"):
             render(ReplyMessage(task_id="t", from_="a", status="done", sections=(section,)))
+    for body in ("x" * (1 << 20), "## x\n" * 5_001):
+        with pytest.raises(MessageError, match="too-large"):
+            render_with(ReplyMessage(task_id="t", from_="a", status="done"), body)
 
 
 @pytest.mark.parametrize(

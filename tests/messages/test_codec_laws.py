@@ -17,11 +17,11 @@ from mailboxd.core.terms import Gate, Join, Synthesis, Verdict, is_id
 from mailboxd.core.times import to_text
 from mailboxd.core.types import Finding
 from mailboxd.errors import MessageError
-from mailboxd.messages.codec import parse, render
+from mailboxd.messages.codec import parse, render, render_with
 from mailboxd.messages.headers import MAX_BUDGET, RANGES
 from mailboxd.messages.message import Message
-from mailboxd.messages.models import MESSAGE_TYPES, TaskMessage
-from mailboxd.messages.sections import Section
+from mailboxd.messages.models import MESSAGE_TYPES, ReplyMessage, TaskMessage
+from mailboxd.messages.sections import Section, split_body, trim
 from mailboxd.messages.text import one_line
 
 ids = st.from_regex(re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}"), fullmatch=True).filter(is_id)
@@ -113,6 +113,17 @@ def test_other_yaml_readers_read_our_ids_as_the_same_texts(message: Message) -> 
 def test_any_text_an_agent_wrote_can_be_sent_as_a_section(section: Section, task_id: str) -> None:
     message = TaskMessage(task_id=task_id, from_="a", sections=(section, Section("End", "e")))
     assert parse(render(message), "a.md").message.sections == message.sections
+
+
+@given(markdown | storable)
+@example("# Task: T\n\n## Results\n\n```\nnever closed\n\n## End")
+@example("\n\n \\## x\n\n\n\n")
+def test_any_text_that_a_template_made_is_read_as_the_same_parts(text: str) -> None:
+    raw = render_with(ReplyMessage(task_id="t", from_="a", status="done", title="gone"), text)
+    read = parse(raw, "a.md").message
+    parts = split_body(trim(text))
+    assert (read.title, read.preamble, read.sections) == (parts.title, parts.preamble, parts.sections)
+    assert parse(render(read), "a.md").message == read
 
 
 _PIECES = [

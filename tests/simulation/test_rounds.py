@@ -32,3 +32,21 @@ def test_a_round_without_mail_is_one_transaction(tmp_path: Path) -> None:
         assert house.daemon is not None
         house.daemon.round()
         assert said.count("COMMIT") == 1
+
+
+def test_the_beginning_of_a_turn_needs_no_round_of_its_own(tmp_path: Path) -> None:
+    """It is noted as running in the transaction that lets it begin: the next round is that of its end."""
+    with founded(tmp_path / "ada") as house:
+        house.work()
+        assert house.daemon is not None
+        house.drop("job.md", TASK, 1)
+        house.daemon._looks.everywhere()
+        house.daemon._record_round(look=True)
+        assert house.processes.all == []
+        assert house.daemon.relay.perform() == 0
+        assert len(house.processes.all) == 1
+        said: list[str] = []
+        house.store.db.set_trace_callback(said.append)
+        while house.daemon.round():
+            pass
+        assert [sql for sql in said if "meta VALUES ('room'" in sql] == []
