@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from mailboxd.core.events import Kind
 from mailboxd.rebuild import making
 from mailboxd.rebuild.desk import ReplayStore
+from mailboxd.store import log
+from mailboxd.store.db import connect
 from mailboxd.workspace.layout import Workspace
 from tests.e2e.support import message, task
 from tests.rebuild.compare import differences, read
@@ -51,6 +55,23 @@ def test_twice_the_same(tmp_path: Path, seed: int) -> None:
     shutil.copytree(room.ws.root, tmp_path / "copy", copy_function=shutil.copy2)
     three = making.make(Workspace(tmp_path / "copy"), SETTINGS, NOW, tmp_path / "three.db")
     assert three.fingerprint == one.fingerprint
+
+
+def test_where_a_message_lies_is_said_with_it(tmp_path: Path) -> None:
+    """Not in an event of its own, which was a quarter of all events of a rebuild."""
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t").encode())
+    room.put(b"---\ntype: nothing-known\n---\n")
+    room.look()
+    room.close()
+    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert differences(room.ws.database, tmp_path / "one.db") == []
+    with closing(connect(tmp_path / "one.db", read_only=True)) as db:
+        said = [recorded.event for recorded in log.read(db)]
+    lies = {event.kind: event.data["message"]["path"] for event in said if "message" in event.data}
+    assert set(lies) == {Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED}
+    assert all((room.ws.mailbox / path).is_file() for path in lies.values())
+    assert Kind.MESSAGE_FILED not in {event.kind for event in said}
 
 
 def test_no_attempt_is_made_up_for_work_that_was_cancelled_before_anybody_began_it(tmp_path: Path) -> None:

@@ -80,6 +80,14 @@ def test_a_fingerprint_is_of_what_is_said_and_not_of_pages(tmp_path: Path) -> No
     assert said[0] == said[1] != said[2]
 
 
+@pytest.mark.parametrize("changed", ["INSERT INTO bodies VALUES ('x', x'00')", "INSERT INTO meta VALUES ('x', 'y')"])
+def test_a_fingerprint_is_of_every_table(tmp_path: Path, changed: str) -> None:
+    with closing(sqlite3.connect(made(tmp_path / "1.db", 3))) as db:
+        before = fingerprint(db)
+        assert db.execute(changed).rowcount > 0
+        assert fingerprint(db) != before
+
+
 def test_a_copy_of_what_is_wrong_is_no_backup(tmp_path: Path) -> None:
     database = made(tmp_path / "m.db", 3)
     with closing(sqlite3.connect(database)) as db:
