@@ -19,6 +19,8 @@ def clean(text: str) -> str:
     """`text` with newlines as `\\n`, and U+FFFD for what neither UTF-8 nor a message can carry (NUL, surrogates)."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii() and "\0" not in text:
+        return text  # as most texts are, and looking for surrogates costs ten times as much
     return _UNSTORABLE.sub("\ufffd", text)
 
 
@@ -27,4 +29,7 @@ def one_line(text: str) -> str:
 
     Removed, not replaced: an escape sequence or a direction override has no place in a listing or a terminal.
     """
-    return " ".join(_INVISIBLE.sub("", " ".join(text.split())).split())
+    line = " ".join(text.split())
+    if line.isascii() and line.isprintable():
+        return line
+    return " ".join(_INVISIBLE.sub("", line).split())
