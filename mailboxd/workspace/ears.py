@@ -78,6 +78,7 @@ class Ear(ABC):
 
     def __init__(self, root: Path, top: Path, probed: Path) -> None:
         self.root, self.top, self.probed = root, top, probed
+        self._paths = [str(path) for path in dict.fromkeys((top, probed))]
         self.heard = threading.Event()
         """The last probe was."""
         self._listens_to: _Identity = None
@@ -138,7 +139,7 @@ class Ear(ABC):
     def _identity(self) -> _Identity:
         """Which directories stand under our paths now; None if one is missing."""
         with suppress(OSError):
-            stats = [path.lstat() for path in dict.fromkeys((self.top, self.probed))]
+            stats = [os.lstat(path) for path in self._paths]
             return tuple((status.st_dev, status.st_ino) for status in stats)
         return None
 
