@@ -173,7 +173,8 @@ class InboxEar(Ear):
         self._selector = selector
         self._as_key = as_key
         self._inotify: Inotify | None = None
-        self._of_inbox = self._of_top = -1
+        self._of_inbox = -1
+        """The number of its watch; -1: it is not watched."""
 
     @property
     def is_armed(self) -> bool:
@@ -183,16 +184,16 @@ class InboxEar(Ear):
         self._inotify = Inotify()
         self._selector.register(self._inotify, EVENT_READ, self._as_key)
         # Without an inbox its coming is heard; with one, what is made beside it would wake us for nothing.
-        self._of_top = self._inotify.watch(self.top, _GOES | inotify.CREATE | inotify.MOVED_TO)
+        self._inotify.watch(self.top, _GOES | inotify.CREATE | inotify.MOVED_TO)
         self._of_inbox = self._inotify.watch(self.probed, _ARRIVES | _GOES)
-        self._of_top = self._inotify.watch(self.top, _GOES)
+        self._inotify.watch(self.top, _GOES)
 
     def disarm(self) -> None:
         """What is not read yet is forgotten with it: who calls this looks at the inbox next."""
         if self._inotify is not None:
             self._selector.unregister(self._inotify)
             self._inotify.close()
-        self._inotify, self._of_inbox, self._of_top = None, -1, -1
+        self._inotify, self._of_inbox = None, -1
 
     def hear(self) -> bool:
         """Take what has happened; whether there may be mail. A temporary name is none."""

@@ -38,10 +38,6 @@ class Inotify:
             raise _refused()
         return int(number)
 
-    def forget(self, number: int) -> None:
-        """What happens there is not noted any more."""
-        _libc.inotify_rm_watch(self._fd, number)
-
     def events(self) -> Iterator[tuple[int, int, bytes]]:
         """What has happened and was not read yet: in which directory, what, and the name in it. Waits for nothing."""
         with suppress(BlockingIOError):
