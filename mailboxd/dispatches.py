@@ -1,13 +1,14 @@
 """The messages that give work out: kept in the transaction that sends them, and written to outbox/ after it.
 
-The database is what makes them durable. Their files are written without waiting for the disk, and synced later, many
-together; what a power cut took of them until then is written again from the database when the daemon starts.
+The database is what makes them durable. Their files are written once the calls of a round have begun, so that no call
+waits for them, without waiting for the disk, and synced later, many together. What a crash or a power cut took of them
+until then is written again from the database when the daemon starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from mailboxd.core.effects import RunTurn
@@ -36,6 +37,7 @@ class Dispatches:
     reports: list[Callable[[], None]]
     due: float | None = 0.0
     """When something has to be synced, on the monotonic clock; None = everything is."""
+    _taken: list[Kept] = field(default_factory=list)
     _doubtful: bool = True
     """Nothing is known of what was written: by an earlier daemon, or the disk has failed to sync."""
 
@@ -47,16 +49,22 @@ class Dispatches:
         self.engine.record(Event(Kind.MESSAGE_SENT, task.id, {"at": self.engine.now, "message": message}))
         return str(message["name"]), raw
 
-    def write(self, effect: RunTurn, kept: Kept | None) -> bytes:
-        """Put the file of a message into outbox/ whose keeping is committed; returns its bytes. Raises WorldError.
+    def take(self, effect: RunTurn, kept: Kept | None) -> bytes:
+        """The bytes of a message whose keeping is committed. Its file waits for `write`, and the call for neither.
 
         `kept` is what `keep` said; None = an earlier round or daemon kept it, and the database is asked.
         """
         name, raw = kept or self.engine.store.kept_message(effect.message_id)
-        outbox.put(self.ws, name, raw)
+        self._taken.append((name, raw))
         if self.due is None:
             self.due = self.engine.clock.monotonic() + _LATER
         return raw
+
+    def write(self) -> None:
+        """Put the files of what was taken into outbox/. Raises WorldError; repeat it then."""
+        if self._taken:
+            outbox.put_all(self.ws, self._taken)
+            self._taken.clear()
 
     def sync(self, *, now: bool = False) -> None:
         """Make durable what was sent, once it is time to (or `now`). Raises WorldError; repeat it then."""

@@ -95,6 +95,10 @@ class Relay:
             except Exception as bug:
                 _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
                 self.reports.append(partial(self._give_up, order, judging.of_bug(bug)))
+        try:
+            self.starting.dispatches.write()
+        except WorldError as error:
+            trouble = trouble or error
         if trouble is not None:
             raise trouble
         self.starting.dispatches.sync()

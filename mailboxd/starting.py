@@ -197,7 +197,7 @@ class Starting:
     def _prompt(self, task: Task, effect: RunTurn, kept: Kept | None) -> bytes | Failed:
         """The bytes of the turn's message, or why there are none (it would be too large for its receiver)."""
         if effect.turn is Turn.DISPATCH and not effect.harness:
-            return self.dispatches.write(effect, kept)
+            return self.dispatches.take(effect, kept)
         try:
             said = self.outgoing.prompting.prompt(effect, task)
         except MessageError as error:
