@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import selectors
 import shutil
 import socket
 import statistics
@@ -73,14 +74,14 @@ class Tally:
 
 def receive_files(where: str, count: int, said: Connection) -> None:
     """As the daemon does: the watcher says "look", a scan of the inbox finds what there is."""
-    ws, tally, look = Workspace(Path(where)), Tally(count, said), threading.Event()
-    watcher = Watcher(ws, look.set)
+    ws, tally, selector = Workspace(Path(where)), Tally(count, said), selectors.DefaultSelector()
+    watcher = Watcher(ws, selector, lambda: None)
     watcher.start(time.monotonic())
     said.send("ready")
     archive = ws.archive
     while not tally.is_full:
-        look.wait(1)
-        look.clear()
+        if selector.select(1) and not watcher.hear():
+            continue
         for path in sorted(ws.inbox.iterdir()):
             if not path.name.startswith("."):
                 tally(path.read_bytes())

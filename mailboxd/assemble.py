@@ -179,7 +179,7 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
         heads=heads.Heads(core, ws, heads.signer(ws, os.environ), reports),
         peers=peers,
         calls=calls,
-        watcher=Watcher(ws, wake.poke, polls, wake.mail),
+        watcher=Watcher(ws, calls.selector, wake.poke, polls),
         wake=wake,
         health=health,
         pace=_pace(config),

@@ -1,7 +1,8 @@
 """The daemon: wait, reap, scan, tick, schedule in one transaction, then perform what it ordered. And again.
 
-One thread. It sleeps in one selector, on the pidfds of its calls, a pipe that the watcher and signals write to, and a
-socket that the CLI pokes. What it must not forget is in the database before it acts, so it may die anywhere.
+One thread. It sleeps in one selector, on the pidfds of its calls, what the kernel notes of the inbox, a pipe that the
+watcher of tasks/ and signals write to, and a socket that the CLI pokes. What it must not forget is in the database
+before it acts, so it may die anywhere.
 """
 
 from __future__ import annotations
@@ -259,10 +260,10 @@ class Daemon:
         self.health.beat()
         seconds = self._timeout() if seconds is None else seconds
         self._looks.awake_by = self.engine.clock.monotonic() + seconds + _OVERSLEPT
-        for key, _ in (woken := self.calls.selector.select(seconds)):
-            if key.data is self.wake:
-                self._looks.heard(self.wake.drain())
-        if seconds and not woken:
+        woken = self.wake.wait(seconds, self.watcher, self.engine.clock.monotonic)
+        if woken.mail:
+            self._looks.heard(woken.more)
+        if seconds and woken.by_timer:
             self._looks.by_timer(self.engine.clock.monotonic())
 
     def _is_idle(self) -> bool:

@@ -1,5 +1,5 @@
-"""How the daemon's sleep ends: one byte from the watcher or a signal, one datagram from a command in another process,
-a file system that is mounted.
+"""How the daemon's sleep ends: something in the inbox, one byte from a watcher's thread or a signal, one datagram from
+a command in another process, a file system that is mounted.
 
 A poke only says "look". One that gets lost costs time until the next timer, never a message.
 """
@@ -13,10 +13,27 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 NAME = "socket"
-_ANYTHING, _MAIL = b"!", b"m"
+
+
+class Hearing(Protocol):
+    """What stands in the selector for the inbox."""
+
+    def hear(self) -> bool:
+        """Take what happened there; whether it is to be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """What ended a sleep. `mail`: the inbox is to be looked at; `more`: not it alone; `by_timer`: nothing happened."""
+
+    mail: bool = False
+    more: bool = False
+    by_timer: bool = False
 
 
 class Wake:
@@ -26,9 +43,9 @@ class Wake:
         self._selector = selector
         self._state = state
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._said = b""
-        """The more that was written since `drain`: to say it again would cost a system call for each of many files, and
-        the interpreter's lock with it."""
+        self._said = False
+        """Since `drain`: to say it again would cost a system call for each of many events, and the interpreter's lock
+        with it."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         with suppress(FileNotFoundError):
             (state / NAME).unlink()  # of a daemon that was killed: the workspace's lock says there is no other
@@ -41,34 +58,39 @@ class Wake:
 
     def poke(self) -> None:
         """Safe in any thread and in a signal handler; many pokes are one."""
-        self._say(_ANYTHING)
-
-    def mail(self) -> None:
-        """`poke`, where it is known that nothing but the inbox may have changed."""
-        if not self._said:
-            self._say(_MAIL)
-
-    def _say(self, what: bytes) -> None:
-        if self._said == _ANYTHING:
+        if self._said:
             return
-        self._said = what  # before it is written: who drains in between is woken once more, and nobody once less
+        self._said = True  # before it is written: who drains in between is woken once more, and nobody once less
         with suppress(OSError):
-            os.write(self._write, what)
+            os.write(self._write, b"!")
 
-    def drain(self) -> bool:
-        """Forget what came; the caller looks now. Whether it may have been more than mail."""
-        more = False
+    def wait(self, seconds: float, inbox: Hearing, monotonic: Callable[[], float]) -> Woken:
+        """Sleep until something happens, so many seconds at most.
+
+        Names under which a message is still being written do not end it: each would cost a whole round.
+        """
+        until = monotonic() + seconds
+        while ready := [key.data for key, _ in self._selector.select(max(until - monotonic(), 0.0))]:
+            mail = inbox in ready and inbox.hear()
+            more = self in ready
+            if more:
+                self.drain()
+            if mail or more or ready != [inbox]:
+                return Woken(mail or more, more)
+        return Woken(by_timer=True)
+
+    def drain(self) -> None:
+        """Forget what came; the caller looks now."""
         with suppress(BlockingIOError):
-            while came := os.read(self._read, 4096):
-                more = more or _ANYTHING in came
+            while os.read(self._read, 4096):
+                pass
         # Not before it was read: what was said and written between the two would be read here, and hold back all that
         # is said later. What is held back until now is looked at now.
-        self._said = b""
+        self._said = False
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv(64)
-                more = True
-        return self._mounts.drain() or more
+        self._mounts.drain()
 
     def close(self) -> None:
         for end in (self._read, self._socket, self._mounts):
@@ -104,9 +126,9 @@ class _Mounts:
     def fileno(self) -> int:
         return self._epoll.fileno()
 
-    def drain(self) -> bool:
-        """Forget that the table has changed; whether it had."""
-        return bool(self._epoll.poll(0))
+    def drain(self) -> None:
+        """Forget that the table has changed."""
+        self._epoll.poll(0)
 
     def close(self) -> None:
         self._epoll.close()

@@ -157,9 +157,9 @@ class _Reader:
 
     def _near_misses(self, header: dict[str, Yaml], known: Mapping[str, str], said: set[str]) -> dict[str, str]:
         """The headers that are probably misspelt: known header -> what stands there. Each is a warning."""
-        absent = [name for name in known if name not in said]
         # Bounded: difflib takes some 50 us for a pair of words, and a header may have a thousand keys.
         unknown = [key for key in header if key not in known and len(key) <= _MAX_NEAR_LENGTH][:_MAX_NEAR]
+        absent = [name for name in known if name not in said] if unknown else []
         near = {}
         for key in unknown:
             for match in difflib.get_close_matches(key.casefold(), absent, n=1, cutoff=0.75):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import frontmatter
@@ -185,20 +185,22 @@ def _body(raw: bytes, start: int, line: int, path: str) -> str:
 
 def _check_declared(header: Mapping[str, Yaml], lines: Mapping[Path, int], body: bytes, path: str) -> None:
     """Compares `bytes:` and `sha256:`, if they stand there, with the body as it stands in the file."""
-    found = {"bytes": str(len(body)), "sha256": hashlib.sha256(body).hexdigest()}
-    for name, (pattern, spelling) in _DECLARED.items():
+    for name, (pattern, spelling, measure) in _DECLARED.items():
         if name not in header:
             continue
-        said, line = header[name], lines.get((name,))
+        said, line, found = header[name], lines.get((name,)), measure(body)
         if not isinstance(said, str) or not pattern.fullmatch(said):
             raise MessageError("wrong-type", f"{excerpt(str(said))} is not {spelling}", "", path, line, name)
-        if said.lower().lstrip("0") != found[name].lstrip("0"):
-            problem = f"the body is not the one that was declared: {name} is {found[name]}, not {said}"
+        if said.lower().lstrip("0") != found.lstrip("0"):
+            problem = f"the body is not the one that was declared: {name} is {found}, not {said}"
             hint = "The file may have been cut off; send it again."
             raise MessageError("length-mismatch", problem, hint, path, line, name)
 
 
-_DECLARED = {"bytes": (_DECIMAL, "a number of bytes"), "sha256": (_SHA256, "64 hexadecimal digits")}
+_DECLARED: dict[str, tuple[re.Pattern[str], str, Callable[[bytes], str]]] = {
+    "bytes": (_DECIMAL, "a number of bytes", lambda body: str(len(body))),
+    "sha256": (_SHA256, "64 hexadecimal digits", lambda body: hashlib.sha256(body).hexdigest()),
+}
 
 
 def _value(value: object) -> str:

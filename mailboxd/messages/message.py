@@ -148,7 +148,8 @@ class Message(BaseModel):
 
     def section(self, name: str) -> str:
         """The text of the section `name` (case does not matter); of several, all of them; without one, ``."""
-        return "\n\n".join(s.text for s in self.sections if s.is_called(name) and s.text)
+        wanted = name.casefold()
+        return "\n\n".join([s.text for s in self.sections if s.name == wanted and s.text])
 
     @property
     def text(self) -> str:

@@ -52,16 +52,20 @@ class Section:
     heading: str
     text: str = ""
     line: int = field(default=1, compare=False)
+    name: str = field(init=False, repr=False, compare=False)
+    """The heading as sections are looked for: case, and a colon or hashes at its end, do not matter."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "heading", one_line(self.heading))
-        object.__setattr__(self, "text", trim(self.text))
-        if not self.heading:
+        heading = one_line(self.heading)
+        if not heading:
             raise ValueError("a section needs a heading")
+        object.__setattr__(self, "heading", heading)
+        object.__setattr__(self, "text", trim(self.text))
+        object.__setattr__(self, "name", heading.rstrip(" #:").casefold())
 
     def is_called(self, name: str) -> bool:
-        """Whether this is the section `name`: case, and a colon or hashes at the end, do not matter."""
-        return self.heading.rstrip(" #:").casefold() == name.casefold()
+        """Whether this is the section `name`."""
+        return self.name == name.casefold()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ _FIELDS = {
 """The sections of a spec in the order in which they are shown, with their fields."""
 SPEC_SECTIONS = (*_FIELDS, "DAG")
 """The sections of a task that mean something to mailboxd. All others are read as part of the instructions."""
+_NAMES = frozenset(name.casefold() for name in SPEC_SECTIONS)
 
 
 def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], section: Callable[[str], str]) -> Spec:
@@ -42,19 +43,19 @@ def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], sectio
     Raises MessageError when a section `## Checks` claims to hold checks that cannot be read.
     """
     declared = next((s for s in sections if s.is_called("Checks") and claimed(s.text)), None)
-    known = [name for name in SPEC_SECTIONS if name != "Checks" or declared]
-    unknown = [f"## {s.heading}\n\n{s.text}" for s in sections if not any(map(s.is_called, known))]
+    known = _NAMES if declared else _NAMES - {"checks"}
+    unknown = [f"## {s.heading}\n\n{s.text}" for s in sections if s.name not in known]
     # Sections we do not know are work that somebody described: dropping them would drop work.
     instructions = "\n\n".join(filter(None, [preamble, section("Instructions"), *unknown]))
-    expected = section("Expected Output")
+    expected, context = section("Expected Output"), section("Context")
     return Spec(
         goal=section("Goal") or title,
         instructions=instructions,
-        context=section("Context"),
+        context=context,
         expected_output=expected,
         scope_in=section("Scope In") or instructions,
         scope_out=section("Scope Out"),
-        inputs=section("Inputs") or section("Context"),
+        inputs=section("Inputs") or context,
         outputs=section("Outputs") or expected,
         acceptance_criteria=criteria(section("Acceptance Criteria")) or ((expected,) if expected else ()),
         risks=section("Risks"),

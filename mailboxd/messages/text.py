@@ -29,6 +29,7 @@ def one_line(text: str) -> str:
 
     Removed, not replaced: an escape sequence or a direction override has no place in a listing or a terminal.
     """
-    if text.isprintable():  # as most lines are: then nothing of it is invisible
-        return " ".join(text.split())
-    return " ".join(_INVISIBLE.sub("", " ".join(text.split())).split())
+    line = " ".join(text.split())
+    if line.isprintable():  # as most lines are: then nothing of it is invisible
+        return line
+    return " ".join(_INVISIBLE.sub("", line).split())

@@ -207,6 +207,8 @@ class Inbox:
         return Arrival(name, content, hashlib.sha256(content).hexdigest(), stamp, known.first_seen)
 
     def _unread_problem(self, name: str, status: os.stat_result) -> MessageError | None:
+        if stat.S_ISREG(status.st_mode) and status.st_size <= self._max_bytes and is_showable(name):
+            return None
         path = printable(name)
         if stat.S_ISLNK(status.st_mode):
             return MessageError("symlink", "it is a symbolic link", "Send the file itself.", path)
@@ -216,10 +218,8 @@ class Inbox:
         if status.st_size > self._max_bytes:
             problem = f"it has {status.st_size} bytes, more than {self._max_bytes}"
             return MessageError("too-large", problem, "Send a shorter text that names the large file.", path)
-        if not is_showable(name):
-            problem = "its name is not UTF-8, or has control characters"
-            return MessageError("bad-name", problem, "Send it under a plain name such as task.md.", path)
-        return None
+        problem = "its name is not UTF-8, or has control characters"
+        return MessageError("bad-name", problem, "Send it under a plain name such as task.md.", path)
 
     def _unsettled(self, name: str, known: _Known, stamp: Stamp, why: Unsettled, now: float) -> Refusal | Left:
         if why.denied:

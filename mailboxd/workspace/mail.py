@@ -105,13 +105,21 @@ def require_places(ws: Workspace) -> None:
 
     So a message is not accepted, and the work that it asks for not begun, while its file has nowhere to go.
     """
-    for name in ("inbox", "archive", "rejected", "outbox"):
-        path = ws.mailbox / name
-        with world_errors(f"take mail, because of {path}"), directory(ws.root, "mailbox", name) as fd:
-            # also no on a read-only mount, and for root in a directory that was made immutable
-            if not os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
-                code = errno.EROFS if os.fstatvfs(fd).f_flag & os.ST_RDONLY else errno.EACCES
-                raise OSError(code, os.strerror(code))
+    with world_errors(f"take mail, because of {ws.mailbox}"), directory(ws.root, "mailbox") as mailbox:
+        for name in ("inbox", "archive", "rejected", "outbox"):
+            with world_errors(f"take mail, because of {ws.mailbox}/{name}"):
+                _require_place(mailbox, name)
+
+
+def _require_place(mailbox: int, name: str) -> None:
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=mailbox)
+    try:
+        # also no on a read-only mount, and for root in a directory that was made immutable
+        if not os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
+            code = errno.EROFS if os.fstatvfs(fd).f_flag & os.ST_RDONLY else errno.EACCES
+            raise OSError(code, os.strerror(code))
+    finally:
+        os.close(fd)
 
 
 def _only(answers: Answers) -> str:

@@ -66,8 +66,8 @@ No fsync: one commit of the round is the mark of all calls that it lets begin, a
 
 PER_ROUND = 9
 """No single statement of a round is made more often than this in it, however much the round brings."""
-ROUNDS_PER_CHILD = 4
-"""It ends in one, what was ordered next is recorded in another; the rest is wake-ups for nothing."""
+ROUNDS_PER_CHILD = 3
+"""It ends in one, in which what follows begins as well; the rest is what time brings, and wake-ups for nothing."""
 OF_ROUNDS = frozenset(
     "sql:" + name
     for name in (

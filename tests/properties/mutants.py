@@ -28,9 +28,11 @@ from tests.core import (
     test_pace,
     test_plans,
 )
+from tests.core.desk import Desk, child, plan
 from tests.properties.planting import Fault, planted
 from tests.simulation import test_power, townlife
 from tests.simulation.history import Broken, run
+from tests.store import test_log
 
 MOST_SEEDS, MOST_TOWNS = 200, 60
 Law = Callable[[], None]
@@ -101,6 +103,16 @@ def _an_edit_voids() -> None:
 def _a_child_only_tightens() -> None:
     said, parents = Overrides(deadline="2026-07-01T00:00:00.000Z"), "2026-06-01T00:00:00.000Z"
     test_budget.test_a_child_may_only_tighten_the_deadline_and_lower_the_priority(said, parents, 5)
+
+
+def _a_history_written_again() -> None:
+    test_log.test_what_is_written_at_once_is_what_is_written_one_by_one(1)
+
+
+def _ends_for_its_parent() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("b", "bob")))
+    test_log.test_a_child_that_ends_at_once_has_ended_for_its_parent(desk)
 
 
 once_acknowledged = (
@@ -437,7 +449,25 @@ MUTANTS = (
         in_town=True,
     ),
     # ------------------------------------------------------------ the store
-    Mutant("the chain is not a chain", "digest = chain(last.hash, row)", "digest = chain(GENESIS, row)"),
+    Mutant("the chain is not a chain", "before = chain(before, row)", "before = chain(GENESIS, row)"),
+    Mutant(
+        "changes of two tasks become one",
+        "if event.kind not in _CHANGES or event.task != before.task:",
+        "if event.kind not in _CHANGES:",
+        law=_a_history_written_again,
+    ),
+    Mutant(
+        "a new task that ends at once has not ended for its parent",
+        'if before.kind is Kind.TASK_CREATED and more.get("to") not in _CONCERNS_OTHERS:',
+        "if before.kind is Kind.TASK_CREATED:",
+        law=_ends_for_its_parent,
+    ),
+    Mutant("a passage is told from its middle", 'both["from"] = data["from"]', "pass"),
+    Mutant(
+        "what a decision leaves is kept as it was before",
+        "            self.tasks[done] = left\n",
+        "            pass\n",
+    ),
     Mutant(
         "what was rolled back stays",
         '        if db.in_transaction:\n            db.execute("ROLLBACK")\n',

@@ -5,49 +5,82 @@ from __future__ import annotations
 import os
 import selectors
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
 from mailboxd.clock import ManualClock
 from mailboxd.looks import Looks
-from mailboxd.wake import Wake, poke
+from mailboxd.wake import Wake, Woken, poke
 from mailboxd.workspace.taskfiles import Look
+
+
+class Door:
+    """What stands in the selector for the inbox: each byte is a message, a dot is one that is still being written."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._read, self._write = os.pipe()
+        selector.register(self._read, selectors.EVENT_READ, self)
+
+    def put(self, raw: bytes) -> None:
+        os.write(self._write, raw)
+
+    def hear(self) -> bool:
+        return set(os.read(self._read, 100)) != set(b".")
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
 
 
 def test_a_wake_up_by_mail_alone_is_told_from_all_others(tmp_path: Path) -> None:
     with selectors.DefaultSelector() as selector:
-        wake = Wake(selector, tmp_path)
+        wake, door = Wake(selector, tmp_path), Door(selector)
         try:
-            wake.mail()
-            wake.mail()
-            assert wake.drain() is False
-            wake.mail()
+            door.put(b"mail")
+            assert wake.wait(0.0, door, monotonic) == Woken(mail=True)
+            door.put(b".")
+            assert wake.wait(0.0, door, monotonic) == Woken(by_timer=True)
+            door.put(b".")
             wake.poke()
-            wake.mail()
-            assert wake.drain() is True
+            assert wake.wait(0.0, door, monotonic) == Woken(mail=True, more=True)
             assert poke(tmp_path)  # a command: nobody knows what it did
-            assert wake.drain() is True
-            assert wake.drain() is False
+            assert wake.wait(0.0, door, monotonic) == Woken(mail=True, more=True)
+            assert wake.wait(0.0, door, monotonic) == Woken(by_timer=True)
         finally:
             wake.close()
+            door.close()
+
+
+def test_the_end_of_a_call_ends_a_sleep_and_is_no_mail(tmp_path: Path) -> None:
+    with selectors.DefaultSelector() as selector:
+        wake, door, call = Wake(selector, tmp_path), Door(selector), os.eventfd(1)
+        selector.register(call, selectors.EVENT_READ, "a call")
+        door.put(b".")
+        try:
+            assert wake.wait(10.0, door, monotonic) == Woken()
+        finally:
+            os.close(call)
+            wake.close()
+            door.close()
 
 
 def test_what_is_said_while_it_is_drained_holds_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread says that there is mail right before the pipe is read; what comes after that is heard, too."""
+    """Another thread pokes right before the pipe is read; what comes after that is heard, too."""
     read = os.read
     with selectors.DefaultSelector() as selector:
         wake = Wake(selector, tmp_path)
 
         def said_before(fd: int, most: int) -> bytes:
             monkeypatch.setattr(os, "read", read)
-            wake.mail()
+            wake.poke()
             return read(fd, most)
 
         try:
             monkeypatch.setattr(os, "read", said_before)
             wake.drain()
             assert not selector.select(0)
-            wake.mail()
+            wake.poke()
             assert selector.select(0)
         finally:
             wake.close()
@@ -67,15 +100,11 @@ def test_what_was_said_is_not_said_again_until_it_was_heard(tmp_path: Path, monk
         monkeypatch.setattr(os, "write", noted)
         try:
             for _ in range(3):
-                wake.mail()
+                wake.poke()
+            assert written == [b"!"]
+            wake.drain()
             wake.poke()
-            wake.mail()
-            wake.poke()
-            assert written == [b"m", b"!"]
-            assert wake.drain() is True
-            wake.mail()
-            assert written == [b"m", b"!", b"m"]
-            assert wake.drain() is False
+            assert written == [b"!", b"!"]
         finally:
             wake.close()
 

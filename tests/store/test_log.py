@@ -5,17 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from contextlib import closing
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mailboxd.core.changing import changed
+from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import NewTask
+from mailboxd.core.lifecycle import Trigger, move
 from mailboxd.core.outcomes import Failure
+from mailboxd.core.terms import Phase
 from mailboxd.core.types import Spec
+from mailboxd.core.wire import to_json
 from mailboxd.errors import WorldError
 from mailboxd.store import log
 from mailboxd.store.log import GENESIS, REPLAYED
+from mailboxd.store.store import Store
 from tests.core.desk import Desk, child, plan, with_policy
 from tests.simulation.happenings import step
 from tests.simulation.world import World
@@ -144,6 +152,31 @@ def test_phases_that_are_passed_at_once_are_one_change_of_the_row(desk: Desk) ->
     assert kinds == [("task.created",), ("task.transitioned",), ("task.transitioned",)]
     changes = [sql for sql in written if sql.startswith(("INSERT INTO tasks", "UPDATE tasks"))]
     assert len(changes) == 1
+    log.check(desk.store.db)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_written_at_once_is_what_is_written_one_by_one(seed: int) -> None:
+    """The events of a whole history again, as many at a time as it happens."""
+    world, chance = World.begin(seed), Random(seed)
+    for _ in range(80):
+        step(world)
+    events = [recorded.event for recorded in log.read(world.store.db)]
+    with closing(Store.open(None, "")) as again, again.transaction():
+        while events:
+            size = chance.randint(1, 12)
+            again.append(events[:size], "")
+            del events[:size]
+        assert log.tip(again.db) == log.tip(world.store.db)
+        assert log.differing(world.store.db, again.db) == []
+    world.store.close()
+
+
+def test_a_child_that_ends_at_once_has_ended_for_its_parent(desk: Desk) -> None:
+    child = changed(desk.task("t.b"), id="tsk_new", local_id="t.new", key="new", phase=Phase.SPEC_DRAFT)
+    created = Event(Kind.TASK_CREATED, child.id, {"at": child.created_at, "needs": [], "task": to_json(child)})
+    with desk.store.transaction():
+        desk.store.append([created, move(child, Trigger.CANCELLED, child.created_at, "at once")], "")
     log.check(desk.store.db)
 
 

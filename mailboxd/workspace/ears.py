@@ -1,0 +1,298 @@
+"""Hearing that something happened below two directories, and the proof that we hear.
+
+The inbox is heard by inotify itself, in the daemon's own thread: from the move of a file to the daemon there is one
+wake-up and no queue. tasks/ is a tree that grows, so it is left to watchdog, which has threads of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from selectors import EVENT_READ, BaseSelector
+from typing import Any
+
+from watchdog.events import (
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileClosedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+    FileSystemMovedEvent,
+)
+from watchdog.observers.api import EventDispatcher, EventQueue
+from watchdog.observers.inotify import InotifyObserver
+
+from mailboxd.workspace import inotify
+from mailboxd.workspace.files import directory, hidden_name
+from mailboxd.workspace.inotify import Inotify
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.names import is_temporary
+from mailboxd.workspace.taskfiles import TASK_FILE
+
+PROBE_NAME = ".mailboxd-probe"
+_PROBE = PROBE_NAME.encode()
+
+_PROBE_EVERY = 30.0
+"""Seconds between two proofs that we hear, and between two attempts to hear again."""
+
+_STOP_PATIENCE = 2.0
+"""Seconds for an observer to end. One that stumbled waits for ever for an event, hears nothing, and harms nobody."""
+_PROBE_PATIENCE = 5.0
+"""Seconds until an unheard probe means that we are deaf."""
+
+# Not "opened", "modified" or "closed without writing": our own reading would wake us, and a writer at every write
+_EVENTS: list[type[FileSystemEvent]] = [
+    FileCreatedEvent,
+    FileClosedEvent,
+    FileMovedEvent,
+    FileDeletedEvent,
+    DirCreatedEvent,
+    DirMovedEvent,
+    DirDeletedEvent,
+]
+
+_ARRIVES = inotify.CREATE | inotify.CLOSE_WRITE | inotify.MOVED_TO
+"""What is heard of the inbox: what leaves it is our own work."""
+_GOES = inotify.DELETE_SELF | inotify.MOVE_SELF
+_LOST = _GOES | inotify.IGNORED
+
+_LIMITS = {
+    errno.ENOSPC: "too many watches: raise them with `sysctl fs.inotify.max_user_watches=524288`",
+    errno.EMFILE: "too many inotify instances or open files: `sysctl fs.inotify.max_user_instances=512`, `ulimit -n`",
+}
+
+_Identity = tuple[tuple[int, int], ...] | None
+
+
+class Ear(ABC):
+    """Listens to what happens in `probed` and to the replacing of `top`, both below `root`; proven by a file there."""
+
+    def __init__(self, root: Path, top: Path, probed: Path) -> None:
+        self.root, self.top, self.probed = root, top, probed
+        self._paths = [str(path) for path in dict.fromkeys((top, probed))]
+        self.heard = threading.Event()
+        """The last probe was."""
+        self._listens_to: _Identity = None
+        self._known: _Identity = None
+        self._disturbed = False
+        self._tried_at = 0.0
+        self._probed_at = 0.0
+        self._deaf = ""
+        self._failed = ""
+
+    @property
+    def reason(self) -> str:
+        return self._failed or self._deaf
+
+    def arm(self, now: float) -> None:
+        self._tried_at = now
+        self._disturbed = False
+        self._listens_to = self._identity()
+        try:
+            self.listen()
+        except OSError as error:
+            self._deaf = f"{self.probed} is not watched: {_advice(error)}"
+        else:
+            self._probe(now)
+        self._known = self._known or self._listens_to
+
+    @abstractmethod
+    def listen(self) -> None:
+        """Begin to. Raises OSError."""
+
+    @abstractmethod
+    def disarm(self) -> None:
+        """End what `listen` began, also half-way."""
+
+    @property
+    @abstractmethod
+    def is_armed(self) -> bool: ...
+
+    def was_replaced(self) -> bool:
+        before, self._known = self._known, self._listens_to or self._known
+        return before != self._known
+
+    def check(self, now: float) -> bool:
+        replaced = self._disturbed or self._identity() != self._listens_to
+        unheard = self.is_armed and not self.heard.is_set() and now - self._probed_at >= _PROBE_PATIENCE
+        if unheard and not self._deaf:
+            self._deaf = f"{self.top} is watched, but {PROBE_NAME} in {self.probed} was not heard"
+        if not replaced and not self._deaf:
+            if not 0 <= now - self._probed_at < _PROBE_EVERY:
+                self._probe(now)
+            return False
+        if replaced or not 0 <= now - self._tried_at < _PROBE_EVERY:
+            self.disarm()
+            self.arm(now)
+            return True
+        return False
+
+    def _identity(self) -> _Identity:
+        """Which directories stand under our paths now; None if one is missing."""
+        with suppress(OSError):
+            stats = [os.lstat(path) for path in self._paths]
+            return tuple((status.st_dev, status.st_ino) for status in stats)
+        return None
+
+    def _probe(self, now: float) -> None:
+        self._probed_at = now
+        self.heard.clear()
+        try:
+            with directory(self.root, *self.probed.relative_to(self.root).parts) as fd:
+                with suppress(FileNotFoundError):  # a crash left it
+                    os.unlink(PROBE_NAME, dir_fd=fd)
+                os.close(os.open(PROBE_NAME, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=fd))
+                os.unlink(PROBE_NAME, dir_fd=fd)
+        except OSError as error:
+            self._deaf = f"whether {self.probed} is watched cannot be proven: {_advice(error)}"
+
+
+def _advice(error: OSError) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{error.strerror} (make uid {os.geteuid()} its owner and run `chmod u+rwx`)"
+    return _LIMITS.get(error.errno or 0, error.strerror or str(error))
+
+
+class InboxEar(Ear):
+    """Hears of the inbox what comes into it, and that it is another one; in the thread that calls `hear`.
+
+    The selector is told of it under the key `as_key`, as long as there is something to wait for.
+    """
+
+    def __init__(self, ws: Workspace, selector: BaseSelector, as_key: object) -> None:
+        super().__init__(ws.root, ws.mailbox, ws.inbox)
+        self._selector = selector
+        self._as_key = as_key
+        self._inotify: Inotify | None = None
+        self._of_inbox = self._of_top = -1
+
+    @property
+    def is_armed(self) -> bool:
+        return self._of_inbox >= 0
+
+    def listen(self) -> None:
+        self._inotify = Inotify()
+        self._selector.register(self._inotify, EVENT_READ, self._as_key)
+        # Without an inbox its coming is heard; with one, what is made beside it would wake us for nothing.
+        self._of_top = self._inotify.watch(self.top, _GOES | inotify.CREATE | inotify.MOVED_TO)
+        self._of_inbox = self._inotify.watch(self.probed, _ARRIVES | _GOES)
+        self._of_top = self._inotify.watch(self.top, _GOES)
+
+    def disarm(self) -> None:
+        """What is not read yet is forgotten with it: who calls this looks at the inbox next."""
+        if self._inotify is not None:
+            self._selector.unregister(self._inotify)
+            self._inotify.close()
+        self._inotify, self._of_inbox, self._of_top = None, -1, -1
+
+    def hear(self) -> bool:
+        """Take what has happened; whether there may be mail. A temporary name is none."""
+        mail = False
+        for number, mask, name in () if self._inotify is None else self._inotify.events():
+            if mask & inotify.OVERFLOW:
+                mail = True
+            elif mask & _LOST or number != self._of_inbox:
+                lost = bool(mask & _LOST) or name == os.fsencode(self.probed.name)
+                self._disturbed = self._disturbed or lost
+                mail = mail or lost
+            elif name == _PROBE:
+                self._deaf = ""
+                self.heard.set()
+            else:
+                mail = mail or not is_temporary(os.fsdecode(name))
+        return mail
+
+    def _probe(self, now: float) -> None:
+        """Heard at once or not at all: the kernel notes what happens while it happens. Mail is not told then, for who
+        has us prove that we hear looks at the inbox next."""
+        self.hear()  # so that there is room for one more
+        super()._probe(now)
+        self.hear()
+
+
+class _Straight(EventQueue):
+    """Has each event heard in the thread that brings it: a queue and one more thread made everything later."""
+
+    def __init__(self, hear: Callable[[FileSystemEvent], None]) -> None:
+        super().__init__()
+        self._hear = hear
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if item is EventDispatcher.stop_event:
+            super().put(item, block, timeout)
+        else:
+            self._hear(item[0])
+
+
+class _Observer(InotifyObserver):
+    def __init__(self, hear: Callable[[FileSystemEvent], None]) -> None:
+        super().__init__()
+        self._event_queue = _Straight(hear)
+
+
+class TasksEar(Ear, FileSystemEventHandler):
+    """Hears what happens to task files, and calls `poke` from a thread of watchdog's."""
+
+    def __init__(self, ws: Workspace, poke: Callable[[], None]) -> None:
+        super().__init__(ws.root, ws.tasks, ws.tasks)
+        self._poke = poke
+        self._observer: InotifyObserver | None = None
+
+    @property
+    def is_armed(self) -> bool:
+        return self._observer is not None
+
+    def dispatch(self, event: FileSystemEvent) -> None:
+        """Runs in a thread of watchdog's, which an exception would end for ever and in silence."""
+        try:
+            paths = {os.fsdecode(event.src_path), os.fsdecode(event.dest_path)}
+            if f"{self.top}/{PROBE_NAME}" in paths:
+                if isinstance(event, FileDeletedEvent):  # the last of a probe's events: none is left for the next one
+                    self._deaf = ""
+                    self.heard.set()
+            elif str(self.top) in paths:
+                self._disturbed = True
+                self._poke()
+            elif _concerns_tasks(event, self.top):
+                self._poke()
+        except Exception as error:
+            self._failed = f"the watcher of {self.top} failed: {error!r}"
+
+    def listen(self) -> None:
+        try:
+            self._observer = _Observer(self.dispatch)
+            self._observer.schedule(self, str(self.top), recursive=True, event_filter=_EVENTS)
+            self._observer.start()
+        except OSError:
+            self.disarm()
+            raise
+
+    def disarm(self) -> None:
+        observer, self._observer = self._observer, None
+        if observer is None:
+            return
+        # its parts may have died before, or have never lived; and its books are wrong (KeyError) when a directory was
+        # exchanged for another while it read them (measured with watchdog 6 and 7)
+        with suppress(OSError, RuntimeError, KeyError):
+            observer.stop()
+        if observer.is_alive():
+            observer.join(_STOP_PATIENCE)
+
+
+def _concerns_tasks(event: FileSystemEvent, tasks: Path) -> bool:
+    """A task's directory or its task.md came, changed or went, and it was not our own rendering."""
+    moved = isinstance(event, FileSystemMovedEvent)
+    source, last = os.fsdecode(event.src_path), os.fsdecode(event.dest_path if moved else event.src_path)
+    if source.endswith("/" + hidden_name(TASK_FILE)):
+        return False
+    below = [path.removeprefix(f"{tasks}/").split("/") for path in (source, last)]
+    return any(len(names) == 1 or (len(names) == 2 and names[1] == TASK_FILE) for names in below)
