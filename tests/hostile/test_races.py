@@ -72,12 +72,12 @@ def contents(top: Path) -> dict[str, str]:
 
 
 def everything(agent: Agent) -> bytes:
-    found = b""
+    read = b""
     for path in agent.root.rglob("*"):
         if path.is_file() and not path.is_symlink():
             with suppress(FileNotFoundError):  # what a call has left is removed while we look
-                found += path.read_bytes()
-    return found
+                read += path.read_bytes()
+    return read
 
 
 @pytest.mark.parametrize("kind", ["symbolic", "to a pipe"])
