@@ -6,6 +6,7 @@ the call's directory proves whether the program ran; after a power cut it proves
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
 from mailboxd.harnesses import Harnesses
 from mailboxd.messages.context import Cut
 from mailboxd.outgoing import Outgoing
+from mailboxd.store.outbox import CALLS_LEFT
 from mailboxd.store.store import Order
 
 _BATCH = 500
@@ -99,7 +101,7 @@ class Starting:
         return over
 
     def _mark(self, order: Order, effect: RunTurn) -> bool:
-        if self.calls.state(effect.turn_id) is State.NEVER_STARTED:
+        if self.calls.state(effect.turn_id) is State.NEVER_STARTED and not self._was_found(effect):
             task, attempt = self._asked_for(order)
             if task is None or not is_wanted(task, attempt, effect):
                 self.engine.store.finish(order.id)
@@ -114,6 +116,17 @@ class Starting:
             self._fresh[order.id] = task, attempt, kept
         self.engine.store.begin(order.id, self.boot)
         return True
+
+    def _was_found(self, effect: RunTurn) -> bool:
+        """Whether a rebuild found the call of this synthesis: its directory then holds what the turn brought."""
+        if effect.turn is not Turn.SYNTHESIS:
+            return False
+        left: dict[str, str] = json.loads(self.engine.store.meta(CALLS_LEFT) or "{}")
+        name = left.pop(effect.session_key, None)
+        if name is None:
+            return False
+        self.engine.store.set_meta(CALLS_LEFT, json.dumps(left, sort_keys=True))
+        return self.calls.rename(name, effect.turn_id)
 
     def _made(self, effect: RunTurn, task: Task, attempt: Attempt) -> bytes | Failed:
         """The message that gives the work out, or why there is none."""

@@ -143,6 +143,11 @@ def render_synthesis(templates: Templates, prompt: SynthesisPrompt) -> str:
     return _header("synthesis", prompt.local_id, prompt.attempt) + _render(templates, "synthesis.md.j2", prompt)
 
 
+def is_synthesis(prompt: bytes) -> bool:
+    """Whether these are the first bytes of the prompt of a synthesis turn."""
+    return prompt.startswith(_beginning("synthesis").encode())
+
+
 def render_review(templates: Templates, prompt: ReviewPrompt) -> str:
     """The prompt of a review turn at one gate."""
     return _header("review", prompt.local_id, prompt.attempt) + _render(templates, "review.md.j2", prompt)
@@ -169,7 +174,11 @@ def render_reply_body(templates: Templates, body: ReplyBody) -> str:
 
 
 def _header(kind: str, local_id: str, attempt: int) -> str:
-    return f"[mailboxd] {kind} turn · task {local_id} · attempt {attempt}\n\n"
+    return f"{_beginning(kind)}task {local_id} · attempt {attempt}\n\n"
+
+
+def _beginning(kind: str) -> str:
+    return f"[mailboxd] {kind} turn · "
 
 
 def _render(templates: Templates, name: str, values: _Values) -> str:

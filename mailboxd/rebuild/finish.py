@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from mailboxd.agents.callfiles import CALL
+from mailboxd.agents.callfiles import CALL, PROMPT
 from mailboxd.core.effects import Bounce, Resend, RunTurn, Send, StopTurns
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Edited, Start, TurnEnded
@@ -20,9 +21,11 @@ from mailboxd.core.status import task_status
 from mailboxd.core.terms import TERMINAL, Phase, Turn, Waiting, same_agent
 from mailboxd.core.types import Attempt, Task
 from mailboxd.errors import PlanError, Refused
+from mailboxd.messages import prompts
 from mailboxd.rebuild.ends import UNTOLD
 from mailboxd.rebuild.replay import Replay
 from mailboxd.rebuild.sources import Shown, Sources
+from mailboxd.store.outbox import CALLS_LEFT
 from mailboxd.store.standing import Standing
 from mailboxd.workspace.files import directory, open_regular, read_up_to
 from mailboxd.workspace.layout import Workspace
@@ -32,12 +35,17 @@ _MOST_ATTEMPTS = 100
 _LOST = "the database was made again while this turn was under way"
 
 
-def called(ws: Workspace) -> Mapping[str, str]:
-    """The calls that have left a directory: they run, or no task.md shows yet how they ended.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A call that has left a directory of this name: it runs, or no task.md shows yet how it ended."""
 
-    By the session of each, the name of the directory; of several in one session, of the last.
-    """
-    keys: dict[str, str] = {}
+    name: str
+    synthesis: bool
+
+
+def called(ws: Workspace) -> Mapping[str, Found]:
+    """The calls that have left a directory, by the session of each; of several in one session, the last."""
+    keys: dict[str, Found] = {}
     try:
         with directory(ws.root, ws.state.name, ws.turns.name) as turns, os.scandir(turns) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -46,22 +54,28 @@ def called(ws: Workspace) -> Mapping[str, str]:
     for name in sorted(names):
         try:
             with directory(ws.turns, name) as fd:
-                file = open_regular(fd, CALL)
-                if file is None:
-                    continue
-                try:
-                    argv = json.loads(read_up_to(file, _LARGEST_RECORD).partition(b"\n")[0])
-                finally:
-                    os.close(file)
-            keys |= {word: name for word in argv if isinstance(word, str) and word.startswith("agent:")}
+                argv = json.loads(_beginning(fd, CALL).partition(b"\n")[0])
+                call = Found(name, prompts.is_synthesis(_beginning(fd, PROMPT)))
+            keys |= {word: call for word in argv if isinstance(word, str) and word.startswith("agent:")}
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return keys
 
 
-def finish(replay: Replay, found: Sources, calls: Mapping[str, str]) -> None:
+def _beginning(dir_fd: int, name: str) -> bytes:
+    """The first bytes of a file; none of one that is missing, or no file."""
+    if (file := open_regular(dir_fd, name)) is None:
+        return b""
+    try:
+        return read_up_to(file, _LARGEST_RECORD)
+    finally:
+        os.close(file)
+
+
+def finish(replay: Replay, found: Sources, calls: Mapping[str, Found]) -> None:
     """Bring everything to a place from which a daemon can go on; inside the batch of the replay."""
     store = replay.desk.store
+    left: dict[str, str] = {}
     for shown in found.shown.values():
         _reconcile(replay, shown)
     for sent in list(store.unmatched.values()):
@@ -70,7 +84,9 @@ def finish(replay: Replay, found: Sources, calls: Mapping[str, str]) -> None:
     for task_id in store.open_tasks():
         task = store.task(task_id)
         if task is not None:
-            _go_on(replay, task, calls)
+            left |= _go_on(replay, task, calls)
+    if left:
+        store.set_meta(CALLS_LEFT, json.dumps(left, sort_keys=True))
     replay.record_sent()
     _close_orders(replay)
     for shown in found.shown.values():
@@ -108,11 +124,12 @@ def _noted(replay: Replay, shown: Shown) -> Standing | None:
     return replay.desk.store.standing(shown.local_id)
 
 
-def _go_on(replay: Replay, task: Task, calls: Mapping[str, str]) -> None:
+def _go_on(replay: Replay, task: Task, calls: Mapping[str, Found]) -> Mapping[str, str]:
     """An open task: a call that may be running is looked up, never begun again.
 
     Of a turn that no file shows, the order takes the name of its call's directory: what that holds is then found like
-    after any restart.
+    after any restart. Returned is, by its session, the call of a synthesis that is not ordered yet, because no file
+    shows that the last child has ended.
     """
     own = replay.desk.engine.settings.agent
     keys = [session_key(task.executor, task.local_id, own, ordinal) for ordinal in range(1, _MOST_ATTEMPTS)]
@@ -122,22 +139,24 @@ def _go_on(replay: Replay, task: Task, calls: Mapping[str, str]) -> None:
         if task.phase is not Phase.EXECUTION_READY or coordinates:
             break
         if ordinal == last and same_agent(task.executor, own):
-            replay.desk.ids.give("trn", calls[keys[last - 1]])
+            replay.desk.ids.give("trn", calls[keys[last - 1]].name)
             replay.hear(task, Start(begun=True))
-            return
+            return {}
         task = replay.hear(task, Start(begun=True))
         live = replay.live(task)
         if live is not None and task.attempt < last:
             task = _ended(replay, task, live, Failed(UNTOLD))
     attempt = replay.live(task)
     if attempt is None or attempt.waiting_for is not Waiting.TURN:
-        return
+        begun = [(key, calls[key]) for key in keys[max(task.attempt - 1, 0) :] if key in calls]
+        return {key: call.name for key, call in begun if call.synthesis}
     was_called = attempt.session_key in calls
     turn = replay.waits_for(task, attempt)
     if turn is Turn.DISPATCH or was_called:
         _ended(replay, task, attempt, Unknown(_LOST))  # OpenClaw's ledger is asked
     elif turn is Turn.WORK and same_agent(attempt.executor, own):
         _ended(replay, task, attempt, Unknown(_LOST, looked_up=True))  # nobody knows which session to ask about
+    return {}
 
 
 def _ended(replay: Replay, task: Task, attempt: Attempt, outcome: Failed | Unknown) -> Task:

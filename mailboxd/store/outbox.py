@@ -45,6 +45,8 @@ EFFECTS: dict[str, type[Any]] = {
     "notify": Notify,
     "answer_permission": AnswerPermission,
 }
+CALLS_LEFT = "calls_left"
+"""In `meta`: calls that a rebuild found and that are not ordered yet. By its session, the directory of each."""
 _KIND_OF = {kind: name for name, kind in EFFECTS.items()}
 _ORDER = "id, kind, task, agent, data, tries, at, begun"
 

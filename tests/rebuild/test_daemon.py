@@ -146,6 +146,29 @@ def test_what_was_done_and_begun_before_a_file_showed_it_is_asked_about_and_not_
     assert alpha.call("audit", "verify").returncode == 0
 
 
+@pytest.mark.parametrize("delay", [0.1, 3.0], ids=["it ends meanwhile", "it still runs"])
+@pytest.mark.parametrize("agent", ["self", "beta"])
+def test_a_synthesis_that_was_begun_before_a_file_showed_its_children_is_not_begun_again(
+    found: Found, agent: str, delay: float
+) -> None:
+    slowly = {"rules": [{"match": {"kind": "synthesis"}, "delay": delay, "reply": "All of it."}], **WORK}
+    company = found({"alpha": slowly, "beta": WORK}, tasks={"render_seconds": 60})
+    alpha = company["alpha"]
+    plan = {"figures": {"agent": agent, "description": "Get the figures"}}
+    alpha.drop("two.md", task("two", plan=plan))
+    alpha.start()
+    eventually(lambda: turns(company) == 2)
+    alpha.kill()
+    assert "status: done" not in (alpha.root / "tasks" / "two" / "task.md").read_text()
+    lose(alpha)
+    rebuilt(alpha, "--replace")
+    alpha.start()
+    alpha.until("two")
+    assert turns(company) == 2, "the child and the synthesis"
+    assert "All of it." in alpha.task("two")["result"]
+    assert alpha.call("audit", "verify").returncode == 0
+
+
 def test_what_a_peer_has_is_waited_for_and_not_given_out_twice(found: Found) -> None:
     company = found({"alpha": WORK, "beta": SLOW})
     alpha = company["alpha"]
