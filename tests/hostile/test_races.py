@@ -73,10 +73,10 @@ def contents(top: Path) -> dict[str, str]:
 
 def everything(agent: Agent) -> bytes:
     read = b""
-    for path in agent.root.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            with suppress(FileNotFoundError):  # what a call has left is removed while we look
-                read += path.read_bytes()
+    for folder, _, names in os.walk(agent.root):
+        for path in (Path(folder, name) for name in names):
+            with suppress(FileNotFoundError):  # what a call has left is removed while we look, as `walk` expects
+                read += path.read_bytes() if path.is_file() and not path.is_symlink() else b""
     return read
 
 
