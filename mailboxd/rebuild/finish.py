@@ -23,8 +23,10 @@ from mailboxd.core.types import Attempt, Task
 from mailboxd.errors import PlanError, Refused
 from mailboxd.messages import prompts
 from mailboxd.rebuild.ends import UNTOLD
+from mailboxd.rebuild.outgoing import Outbox, made
 from mailboxd.rebuild.replay import Replay
 from mailboxd.rebuild.sources import Shown, Sources
+from mailboxd.rebuild.timeline import ENDED
 from mailboxd.store.outbox import CALLS_LEFT
 from mailboxd.store.standing import Standing
 from mailboxd.workspace.files import directory, open_regular, read_up_to
@@ -77,7 +79,7 @@ def finish(replay: Replay, found: Sources, calls: Mapping[str, Found]) -> None:
     store = replay.desk.store
     left: dict[str, str] = {}
     for shown in found.shown.values():
-        _reconcile(replay, shown)
+        _reconcile(replay, shown, found)
     for sent in list(store.unmatched.values()):
         replay.sent(sent, _task_of(replay, sent.of))
     store.unmatched.clear()
@@ -100,7 +102,7 @@ def _task_of(replay: Replay, local_id: str) -> str:
     return task.id if task is not None else ""
 
 
-def _reconcile(replay: Replay, shown: Shown) -> None:
+def _reconcile(replay: Replay, shown: Shown, found: Sources) -> None:
     """What people wrote into a task.md, and whether the task stands where the file says."""
     here = replay.desk.store.standing(shown.local_id)
     if here is None:
@@ -109,9 +111,15 @@ def _reconcile(replay: Replay, shown: Shown) -> None:
     if shown.written.notes != here.notes:
         here = _noted(replay, shown) or here
     status = task_status(here.phase, here.mode, attempted=here.attempted, has_result=here.has_result)
-    if shown.written.status not in ("", status):
+    if shown.written.status not in ("", status) and not _is_behind(shown, found):
         said = f"{shown.local_id}: its task.md says {shown.written.status}, here it is {status}"
         replay.differences.append(f"{said} ({here.reason})")
+
+
+def _is_behind(shown: Shown, found: Sources) -> bool:
+    """Whether the file shows open work of which a later reply of ours says that it has ended."""
+    replies = Outbox.of(found.sent).replies.get(shown.local_id, [])
+    return shown.written.status not in ENDED and any(made(sent) > shown.written.updated_at for sent in replies)
 
 
 def _noted(replay: Replay, shown: Shown) -> Standing | None:

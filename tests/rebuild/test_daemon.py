@@ -146,6 +146,21 @@ def test_what_was_done_and_begun_before_a_file_showed_it_is_asked_about_and_not_
     assert alpha.call("audit", "verify").returncode == 0
 
 
+def test_a_reply_is_newer_than_a_file_that_still_shows_the_work(found: Found) -> None:
+    company = found({"alpha": WORK}, tasks={"render_seconds": 60})
+    alpha = company["alpha"]
+    alpha.drop("one.md", task("one"))
+    alpha.start()
+    eventually(lambda: alpha.sent("reply"))
+    alpha.kill()
+    assert "status: done" not in (alpha.root / "tasks" / "one" / "task.md").read_text()
+    lose(alpha)
+    assert rebuilt(alpha, "--replace")["differences"] == []
+    assert alpha.phase("one") == "completed"
+    alpha.run()
+    assert turns(company) == len(alpha.sent("reply")) == 1
+
+
 @pytest.mark.parametrize("delay", [0.1, 3.0], ids=["it ends meanwhile", "it still runs"])
 @pytest.mark.parametrize("agent", ["self", "beta"])
 def test_a_synthesis_that_was_begun_before_a_file_showed_its_children_is_not_begun_again(
