@@ -38,6 +38,7 @@ class Dispatches:
     due: float | None = 0.0
     """When something has to be synced, on the monotonic clock; None = everything is."""
     _taken: list[Kept] = field(default_factory=list)
+    """What has no file yet."""
     _doubtful: bool = True
     """Nothing is known of what was written: by an earlier daemon, or the disk has failed to sync."""
 
@@ -63,7 +64,7 @@ class Dispatches:
     def write(self) -> None:
         """Put the files of what was taken into outbox/. Raises WorldError; repeat it then."""
         if self._taken:
-            outbox.put_all(self.ws, self._taken)
+            outbox.put(self.ws, self._taken)
             self._taken.clear()
 
     def sync(self, *, now: bool = False) -> None:
@@ -77,7 +78,7 @@ class Dispatches:
                 for name, raw in unsynced:
                     outbox.restore(self.ws, name, raw)
             else:
-                outbox.put_all(self.ws, unsynced)
+                outbox.put(self.ws, unsynced)
             outbox.sync(self.ws, [name for name, _ in unsynced])
         except WorldError:
             self._doubtful = True

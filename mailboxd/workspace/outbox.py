@@ -14,16 +14,11 @@ _MANY = 8
 """Files from which on the file system is synced as a whole, which also waits for what others have written to it."""
 
 
-def put(ws: Workspace, name: str, raw: bytes) -> None:
-    """Make a file appear whole, not yet durable; nothing to do if it is there. Raises WorldError.
+def put(ws: Workspace, files: Iterable[tuple[str, bytes]]) -> None:
+    """Make files of these names and bytes appear whole, not yet durable; nothing to do for one that is there.
 
-    A file of that name with other bytes is not ours: it is left as it is.
+    Raises WorldError. A file of that name with other bytes is not ours: it is left as it is.
     """
-    put_all(ws, [(name, raw)])
-
-
-def put_all(ws: Workspace, files: Iterable[tuple[str, bytes]]) -> None:
-    """As `put`, for many: with their names and their bytes."""
     with world_errors("enter mailbox/outbox"), directory(ws.root, "mailbox", "outbox") as fd:
         for name, raw in files:
             with world_errors(f"write mailbox/outbox/{name}"):

@@ -20,7 +20,7 @@ def ws(tmp_path: Path) -> Workspace:
 
 def test_a_file_is_put_once_and_found_again(ws: Workspace) -> None:
     for _ in range(2):
-        outbox.put(ws, "a.md", b"text")
+        outbox.put(ws, [("a.md", b"text")])
     file = ws.outbox / "a.md"
     assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"text", 0o600)
     assert os.listdir(ws.outbox) == ["a.md"]
@@ -29,7 +29,7 @@ def test_a_file_is_put_once_and_found_again(ws: Workspace) -> None:
 def test_a_file_of_somebody_else_is_left_as_it_is(ws: Workspace) -> None:
     (ws.outbox / "a.md").write_bytes(b"mine")
     with pytest.raises(WorldError, match=r"another file of that name lies there"):
-        outbox.put(ws, "a.md", b"text")
+        outbox.put(ws, [("a.md", b"text")])
     assert (ws.outbox / "a.md").read_bytes() == b"mine"
 
 
@@ -55,7 +55,7 @@ def test_few_are_synced_one_by_one_with_their_directory_and_many_at_once(
         pytest.skip("this kernel's syncfs proves nothing")
     names = [f"{number}.md" for number in range(20)]
     for name in names:
-        outbox.put(ws, name, b"text")
+        outbox.put(ws, [(name, b"text")])
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     outbox.sync(ws, names[:3])
