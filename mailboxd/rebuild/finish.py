@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mailboxd.agents.callfiles import CALL, PROMPT
@@ -25,7 +25,7 @@ from mailboxd.messages import prompts
 from mailboxd.rebuild.ends import UNTOLD
 from mailboxd.rebuild.outgoing import Outbox, made
 from mailboxd.rebuild.replay import Replay
-from mailboxd.rebuild.sources import Shown, Sources
+from mailboxd.rebuild.sources import Sent, Shown, Sources
 from mailboxd.rebuild.timeline import ENDED
 from mailboxd.store.outbox import CALLS_LEFT
 from mailboxd.store.standing import Standing
@@ -78,8 +78,9 @@ def finish(replay: Replay, found: Sources, calls: Mapping[str, Found]) -> None:
     """Bring everything to a place from which a daemon can go on; inside the batch of the replay."""
     store = replay.desk.store
     left: dict[str, str] = {}
+    replies = Outbox.of(found.sent).replies
     for shown in found.shown.values():
-        _reconcile(replay, shown, found)
+        _reconcile(replay, shown, replies.get(shown.local_id, ()))
     for sent in list(store.unmatched.values()):
         replay.sent(sent, _task_of(replay, sent.of))
     store.unmatched.clear()
@@ -102,7 +103,7 @@ def _task_of(replay: Replay, local_id: str) -> str:
     return task.id if task is not None else ""
 
 
-def _reconcile(replay: Replay, shown: Shown, found: Sources) -> None:
+def _reconcile(replay: Replay, shown: Shown, replies: Sequence[Sent]) -> None:
     """What people wrote into a task.md, and whether the task stands where the file says."""
     here = replay.desk.store.standing(shown.local_id)
     if here is None:
@@ -111,14 +112,13 @@ def _reconcile(replay: Replay, shown: Shown, found: Sources) -> None:
     if shown.written.notes != here.notes:
         here = _noted(replay, shown) or here
     status = task_status(here.phase, here.mode, attempted=here.attempted, has_result=here.has_result)
-    if shown.written.status not in ("", status) and not _is_behind(shown, found):
+    if shown.written.status not in ("", status) and not _is_behind(shown, replies):
         said = f"{shown.local_id}: its task.md says {shown.written.status}, here it is {status}"
         replay.differences.append(f"{said} ({here.reason})")
 
 
-def _is_behind(shown: Shown, found: Sources) -> bool:
+def _is_behind(shown: Shown, replies: Sequence[Sent]) -> bool:
     """Whether the file shows open work of which a later reply of ours says that it has ended."""
-    replies = Outbox.of(found.sent).replies.get(shown.local_id, [])
     return shown.written.status not in ENDED and any(made(sent) > shown.written.updated_at for sent in replies)
 
 
