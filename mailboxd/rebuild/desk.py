@@ -92,8 +92,6 @@ class ReplayStore(FreshStore):
                 # It was filed long ago: a second event that says only this was a quarter of all events.
                 event.data["message"]["path"] = self.lies
         super().append(events, now, left)
-        if left is not None:
-            self._recent.keep(left)  # what has come into being is asked about by its next message
 
     def ordered_for(self, task: str) -> Sequence[Effect]:
         """What was ordered for a task, in order."""

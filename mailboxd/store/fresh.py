@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from mailboxd.core.types import Task
 from mailboxd.store.standing import StandingQueries
 from mailboxd.store.store import Store
 
@@ -33,14 +32,6 @@ class FreshStore(Store, StandingQueries):
         store.db.execute("PRAGMA synchronous = OFF")
         store.db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         return store
-
-    def work(self, sender: str, task_id: str, subtask_id: str | None) -> Task | None:
-        """As for every store, which reads the row at once; here its task is mostly remembered, and its id is enough."""
-        row = self.db.execute(
-            "SELECT id FROM tasks WHERE task_id = ? AND subtask_id IS ? AND sender = ? AND parent IS NULL",
-            (task_id, subtask_id, sender),
-        ).fetchone()
-        return None if row is None else self.task(row[0])
 
     def commit_so_far(self) -> None:
         """Let others read what was recorded so far; inside a transaction, which goes on."""

@@ -52,8 +52,8 @@ class Recent:
                 self.tasks[event.task] = evolve(task, event)
             if (attempt := self.attempts.get(event.task)) is not None and event.data.get("attempt") == attempt.id:
                 self.attempts[event.task] = evolve_attempt(attempt, event)
-        if left is not None and done in self.tasks:
-            self.tasks[done] = left
+        if left is not None:
+            self.keep(left)
 
 
 class RecentQueries(Connected):

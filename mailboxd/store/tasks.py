@@ -42,10 +42,10 @@ class TaskQueries(RecentQueries, ApprovalQueries):
     def work(self, sender: str, task_id: str, subtask_id: str | None) -> Task | None:
         """The root task that is this work (protocol section 2: its identity is sender, task and subtask)."""
         row = self.db.execute(
-            f"SELECT {TASK} FROM tasks t WHERE task_id = ? AND subtask_id IS ? AND sender = ? AND parent IS NULL",
+            "SELECT id FROM tasks WHERE task_id = ? AND subtask_id IS ? AND sender = ? AND parent IS NULL",
             (task_id, subtask_id, sender),
         ).fetchone()
-        return self._of_row(row)
+        return None if row is None else self.task(row[0])  # mostly it is remembered, or there is none
 
     def child(self, parent_local_id: str, key: str) -> Task | None:
         """The child that a reply's task_id and subtask_id name."""

@@ -465,7 +465,7 @@ MUTANTS = (
     Mutant("a passage is told from its middle", 'both["from"] = data["from"]', "pass"),
     Mutant(
         "what a decision leaves is kept as it was before",
-        "            self.tasks[done] = left\n",
+        "            self.keep(left)\n",
         "            pass\n",
     ),
     Mutant(
