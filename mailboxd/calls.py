@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mailboxd.agents.callfiles import PROMPT, Exit, output_size, read_exit, remove, world, write_prompt
 from mailboxd.agents.process import Child, State, adopt, spawn, state
+from mailboxd.agents.spares import Spares
 from mailboxd.core.schedule import Room
 
 PATIENCE = 35.0
@@ -85,10 +86,14 @@ class Calls:
     lane: int | None = None
     """How many turns the gateway runs at once, for everybody: we take at most half of it."""
     running: dict[str, Call] = field(default_factory=dict)
+    _spares: Spares = field(init=False)
     _recorded: dict[str, list[str]] = field(default_factory=dict)
     """Ended calls whose results are recorded, by the task whose task.md has to show them (`` = none has to)."""
     _glance: tuple[float, int | None] | None = None
     _measured: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._spares = Spares(self.turns)
 
     def directory(self, call_id: str) -> Path:
         return self.turns / call_id
@@ -108,6 +113,7 @@ class Calls:
 
     def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> Path:
         """Write the prompt of a call; returns its file. Raises WorldError."""
+        self._spares.take(self.directory(call_id))
         return write_prompt(self.directory(call_id), prompt, name)
 
     def start(
@@ -167,7 +173,7 @@ class Calls:
 
     def discard(self, call_id: str) -> None:
         """Remove the directory of a call at once: its result is of no use to anybody."""
-        remove(self.directory(call_id))
+        self._spares.put(self.directory(call_id))
 
     def discard_when_recorded(self, call_id: str, shown_by: str = "") -> None:
         """Remove the directory of a call after the commit that records its result: until then it is the only copy.
@@ -191,9 +197,12 @@ class Calls:
         """
         with world(self.turns):
             entries = list(self.turns.iterdir())
+        self._spares.trim()
         for entry in entries:
-            if entry.name not in self.running and is_over(entry.name.partition(".")[0]):
-                self.discard(entry.name)
+            if entry.name in self._spares or entry.name in self.running:
+                continue
+            if entry.name.startswith(".") or is_over(entry.name.partition(".")[0]):
+                remove(entry)
 
     def is_busy(self, session_key: str) -> bool:
         """Whether a call of this session is in flight: there is never a second one."""

@@ -61,6 +61,11 @@ class Dispatches:
             self.due = self.engine.clock.monotonic() + _LATER
         return raw
 
+    @property
+    def are_written(self) -> bool:
+        """Whether everything that was taken has its file, synced or not."""
+        return not self._taken
+
     def write(self) -> None:
         """Put the files of what was taken into outbox/. Raises WorldError; repeat it then."""
         if self._taken:

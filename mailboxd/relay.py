@@ -181,7 +181,12 @@ class Relay:
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.finish(order.id, "done" if succeeded else "failed")
         if succeeded:
-            self.calls.discard_when_recorded(effect.turn_id, "" if task is None else task.shown_by)
+            self.calls.discard_when_recorded(effect.turn_id, self._shown_by(task, effect))
+
+    def _shown_by(self, task: Task | None, effect: RunTurn) -> str:
+        """The task whose task.md has to show that the turn was begun; "" when a message in outbox/ shows it already."""
+        given_out = effect.turn is Turn.DISPATCH and not effect.harness and self.starting.dispatches.are_written
+        return "" if task is None or given_out else task.shown_by
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
         """A bug of ours must not stop the other work, nor meet the same answer again after every restart."""

@@ -17,7 +17,10 @@ OUTPUT_CAP = 16 * 1024 * 1024
 """Bytes of standard output that are read by default; a longer one is reported as truncated."""
 PROMPT = "prompt.md"
 CALL = "call"
-_OURS = (PROMPT, CALL, "stdout", "stderr")
+UNUSED = "call.unused"
+"""The file of the mark in a directory that waits for its call (see `spares`)."""
+OURS = frozenset({PROMPT, CALL, UNUSED, "stdout", "stderr"})
+"""What the directory of a plain call holds."""
 _AT_ONCE = 64 * 1024
 """Bytes that are read at once: a buffer of the size of the cap would be mapped and unmapped for every short answer."""
 STDERR_CAP = 64 * 1024
@@ -44,7 +47,7 @@ def write_prompt(directory: Path, prompt: bytes, name: str = PROMPT) -> Path:
     path = directory / name
     with world(directory):
         make_directory(directory)
-        descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = open_empty(path, os.O_WRONLY)
         try:
             write(descriptor, prompt)
         finally:
@@ -57,7 +60,7 @@ def remove(directory: Path) -> None:
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            for name in _OURS:
+            for name in OURS:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=descriptor)
         finally:
@@ -104,6 +107,18 @@ def open_regular(path: Path | str, flags: int) -> int:
         return descriptor
     os.close(descriptor)
     raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def open_empty(path: Path | str, flags: int) -> int:
+    """A descriptor of a regular file that holds nothing, made if it is missing. Raises OSError.
+
+    One that is empty already is not cut: some file systems write a file to the disk when it is closed after that.
+    """
+    descriptor = open_regular(path, flags | os.O_CREAT)
+    if os.lseek(descriptor, 0, os.SEEK_END):
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def make_directory(directory: Path) -> None:

@@ -31,8 +31,10 @@ from pathlib import Path
 from mailboxd.agents.callfiles import (
     CALL,
     OUTPUT_CAP,
+    UNUSED,
     Exit,
     make_directory,
+    open_empty,
     open_regular,
     read_exit,
     sync,
@@ -141,10 +143,7 @@ def spawn(
     """
     with world(directory):
         make_directory(directory)
-        try:
-            call = open_regular(f"{directory}/{CALL}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
-        except FileExistsError:
-            raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
+        call = _unmarked(directory)
         try:
             popen = _spawn_marked(directory, call, argv, env, cwd, durable=not marked)
             # Taken before anybody can reap the child, so it is this process and no successor of its pid.
@@ -155,6 +154,18 @@ def spawn(
         finally:
             os.close(call)
     return Child(directory, popen.pid, pidfd, popen)
+
+
+def _unmarked(directory: Path) -> int:
+    """The file of the mark, empty; a spare directory has one. Raises WorldError if there is a mark, OSError."""
+    mark, flags = f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND
+    if os.path.lexists(mark):
+        raise WorldError(f"{directory}: this call was started before; one directory is one call")
+    try:
+        os.rename(f"{directory}/{UNUSED}", mark)  # noqa: PTH104
+    except FileNotFoundError:
+        flags |= os.O_CREAT | os.O_EXCL
+    return open_regular(mark, flags)
 
 
 def _spawn_marked(
@@ -177,10 +188,9 @@ def _spawn_marked(
 def _spawn_writing(
     directory: Path, lock: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
 ) -> subprocess.Popen[bytes]:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-    stdout = open_regular(f"{directory}/stdout", flags)
+    stdout = open_empty(f"{directory}/stdout", os.O_WRONLY | os.O_APPEND)
     try:
-        stderr = open_regular(f"{directory}/stderr", flags)
+        stderr = open_empty(f"{directory}/stderr", os.O_WRONLY | os.O_APPEND)
         try:
             return _execute(argv, env, cwd, stdout, stderr, lock)
         finally:

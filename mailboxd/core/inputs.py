@@ -52,7 +52,8 @@ class Redispatch:
 class Start:
     """The scheduler has a slot for this task.
 
-    `begun`: it was begun before the database was lost, as its call shows, so what it needs was there then.
+    `begun`: it was begun before the database was lost, as its call or the message that gave it out shows, so what it
+    needs was there then.
     """
 
     begun: bool = False

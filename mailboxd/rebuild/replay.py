@@ -202,7 +202,7 @@ class Replay:
         if sent is not None and sent.message.attempt_id is not None:
             self.desk.ids.give("att", sent.message.attempt_id)
             self.desk.tokens.extend(token for token in (sent.message.reply_token,) if token)
-        self.hear(task, Start())
+        self.hear(task, Start(begun=sent is not None))
 
     def _awaken(self, task: Task) -> None:
         """A child begins only where its parent executes: one that was given out again has begun again by then."""

@@ -11,7 +11,7 @@ import yaml
 
 from tests.e2e.acting import ALONE, acting, approve, asked, effect, happened, rows
 from tests.e2e.conftest import Found, found
-from tests.e2e.support import Agent, Company, eventually, reply, spawned, task
+from tests.e2e.support import Agent, Company, eventually, reply, task
 from tests.rebuild.compare import differences
 
 pytestmark = pytest.mark.slow
@@ -123,22 +123,24 @@ def test_a_message_that_lacks_a_signature_is_named(found: Found) -> None:
     assert difference.startswith(said)
 
 
-def test_what_was_done_and_begun_before_a_file_showed_it_is_asked_about_and_not_done_again(found: Found) -> None:
+@pytest.mark.parametrize("agent", ["self", "beta"])
+def test_what_was_done_and_begun_before_a_file_showed_it_is_asked_about_and_not_done_again(
+    found: Found, agent: str
+) -> None:
     slowly = {"rules": [{"match": {"task": "two.text"}, "delay": 1.5, "reply": "The text."}], **WORK}
-    company = found({"alpha": slowly}, tasks={"render_seconds": 60})
+    company = found({"alpha": slowly, "beta": slowly}, tasks={"render_seconds": 60})
     alpha = company["alpha"]
     plan = {
-        "figures": {"agent": "self", "description": "Get the figures"},
-        "text": {"agent": "self", "description": "Write it", "depends_on": ["figures"]},
+        "figures": {"agent": agent, "description": "Get the figures"},
+        "text": {"agent": agent, "description": "Write it", "depends_on": ["figures"]},
     }
     alpha.drop("two.md", task("two", plan=plan))
     alpha.start()
-    eventually(lambda: alpha.query("SELECT 1 FROM tasks WHERE local_id = 'two.text' AND phase = 'executing'"))
-    eventually(lambda: len(list(filter(spawned, (alpha.root / ".mailboxd" / "turns").iterdir()))) == 2)
+    eventually(lambda: turns(company) == 2)
     alpha.kill()
     assert "completed" not in (alpha.root / "tasks" / "two" / "task.md").read_text()
     lose(alpha)
-    rebuilt(alpha, "--replace")
+    assert rebuilt(alpha, "--replace")["differences"] == []
     alpha.start()
     alpha.until("two")
     assert alpha.phases() == dict.fromkeys(("two", "two.figures", "two.text"), "completed")
