@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +44,6 @@ def mailboxd(shop: Workshop, graph: Graph, at_once: int, seconds: float) -> Run:
         return Run(wall, cpu, processes.memory_mb(daemon.pid)[1], startup, tuple(starts))
     finally:
         daemon.__exit__()
-        shutil.rmtree(daemon.root, ignore_errors=True)
 
 
 def ninja(shop: Workshop, graph: Graph, at_once: int, seconds: float) -> Run:
@@ -79,7 +77,6 @@ def _timed(argv: list[str | Path], place: Path, seconds: float, env: dict[str, s
     begun = time.perf_counter()
     processes.run(argv, place, seconds, env)
     wall = time.perf_counter() - begun
-    shutil.rmtree(place, ignore_errors=True)
     return Run(wall)
 
 
@@ -93,7 +90,6 @@ def driven(name: str) -> Contestant:
         out = processes.run([shop.peers, DRIVERS / f"{name}_dag.py", "graph.json", str(at_once), TRUE], place, seconds)
         whole = time.perf_counter() - begun
         said = json.loads(out.splitlines()[-1])
-        shutil.rmtree(place, ignore_errors=True)
         return Run(said["wall"], said["cpu"], said["peak_mb"], whole - said["wall"])
 
     return contestant

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -127,7 +126,6 @@ def rebuild(shop: Workshop) -> dict[str, Any]:
         made.append(json.loads(out))
     if not made[0]["messages"]:
         raise Broken("rebuild: there was nothing to rebuild from")
-    shutil.rmtree(shop.history.root, ignore_errors=True)
     return {
         "size": made[0]["messages"],
         "tasks": made[0]["tasks"],

@@ -40,11 +40,12 @@ def leader(directory: Path) -> int | None:
 
 
 def record(call: int, pid: int) -> None:
-    """Write into the file of a call who it is: pid, kernel start time, boot id. Raises OSError.
+    """Write into the file of a call who it is: its pid, and the boot id. Raises OSError.
 
-    It is not made durable: after a power cut the process is gone too.
+    It is not made durable: after a power cut the process is gone too. That it is this process, and no later one of its
+    number, says the lock: to ask the kernel for more while it executes the program would wait for that.
     """
-    write(call, json.dumps(identity(pid)).encode() + b"\n")
+    write(call, json.dumps({"pid": pid, "boot_id": boot_id()}).encode() + b"\n")
 
 
 def identity(pid: int) -> dict[str, object]:
@@ -75,26 +76,28 @@ def has_ended(pidfd: int) -> bool:
 def _leading_holder(call: int, lock: os.stat_result) -> int | None:
     recorded = _recorded(call)
     if recorded is not None:
-        pid, started, boot = recorded
-        alive = boot == boot_id() and started == _start_time(pid)
+        pid, boot = recorded
         # A record that points at somebody else's process, by accident or on purpose, must not get that one killed.
-        return pid if alive and _holds(pid, lock) else None
+        return pid if boot == boot_id() and _leads(pid, lock) else None
     # No record: the earlier daemon died between the spawn and the record.
-    for name in os.listdir("/proc"):  # noqa: PTH208 - the names are all that is wanted, of every process
-        if name.isdecimal() and _session(int(name)) == int(name) and _holds(int(name), lock):
-            return int(name)
-    return None
+    names = os.listdir("/proc")  # noqa: PTH208 - the names are all that is wanted, of every process
+    return next((int(name) for name in names if name.isdecimal() and _leads(int(name), lock)), None)
 
 
-def _recorded(call: int) -> tuple[int, int, str] | None:
+def _leads(pid: int, lock: os.stat_result) -> bool:
+    """Whether it holds the lock and has opened a session of its own, as the process of a call does."""
+    return _session(pid) == pid and _holds(pid, lock)
+
+
+def _recorded(call: int) -> tuple[int, str] | None:
     try:
         content = json.loads(os.pread(call, _RECORD_CAP, 0).split(b"\n")[1])
-        pid, started, boot = content["pid"], content["start_time"], content["boot_id"]
+        pid, boot = content["pid"], content["boot_id"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
-    if type(pid) is not int or type(started) is not int or not isinstance(boot, str) or pid <= 1:
+    if type(pid) is not int or not isinstance(boot, str) or pid <= 1:
         return None
-    return pid, started, boot
+    return pid, boot
 
 
 def _holds(pid: int, lock: os.stat_result) -> bool:

@@ -2,7 +2,7 @@
 
     <call>/prompt.md    the message, 0600: never in the argument list, never in a log
     <call>/call         the mark, made right before the spawn: without it the program provably never ran.
-                        Line 1: argv. Line 2: pid, kernel start time, boot id: how a later daemon finds the child again.
+                        Line 1: argv. Line 2: pid, boot id: how a later daemon finds the child again.
                         flock'd through a descriptor that the child inherits: held = somebody of this call is alive
     <call>/stdout, <call>/stderr
 
