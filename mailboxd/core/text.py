@@ -17,6 +17,8 @@ def first_line(text: str, limit: int = 200) -> str:
 
     At most `limit` characters; a cut shows as an ellipsis.
     """
+    if len(text) <= limit and text[:1].isalnum() and text.isprintable():  # one line, as nearly always
+        return text.rstrip()
     for raw in text.splitlines():
         line = on_one_line(raw).strip().lstrip("#>*- ").strip()
         if line and set(line) - set("`-=_*"):

@@ -278,4 +278,4 @@ class TaskQueries(RecentQueries, ApprovalQueries):
             f"SELECT {TASK} FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq",
             (task_id,),
         )
-        return [read_task(row) for row in rows]
+        return [task for row in rows if (task := self._of_row(row)) is not None]
