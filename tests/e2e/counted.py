@@ -1,8 +1,8 @@
 """Runs `mailboxd` with the words after the first, and counts what it does; the counts are a JSON file, the first word.
 
 What is counted, each by the function of mailboxd that does it: SQL statements, fsync, fdatasync, syncfs, bytes
-written to files, programs started. No clock: the same work gives the same counts on any machine. The statements
-themselves are kept as well, one text for each, to ask SQLite how it carries them out.
+written to files, programs started, files and directories removed. No clock: the same work gives the same counts on any
+machine. The statements themselves are kept as well, one text for each, to ask SQLite how it carries them out.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 _SYNCS = ("fsync", "fdatasync")
+_REMOVALS = ("os.remove", "os.rmdir")
 _PACKAGE = f"{os.sep}mailboxd{os.sep}"
 
 
@@ -40,6 +41,8 @@ class Counts:
             self._opened.append(args[0])
         elif event == "subprocess.Popen":
             self.add("process")
+        elif event in _REMOVALS:
+            self.add("removed")
 
     def statement(self, sql: str) -> None:
         name = self.add("sql")

@@ -61,7 +61,8 @@ PER_CHILD = {
 }
 """A child for another agent, from the plan to its result, without what the rounds in which it happens cost.
 
-No fsync: one commit of the round is the mark of all calls that it lets begin, and its messages are synced together.
+No fsync: one commit of the round is the mark of all calls that it lets begin, and its messages are synced together. No
+file is removed: those of its call are given to a later one.
 """
 
 PER_ROUND = 9
@@ -130,7 +131,14 @@ def drop_replies(agent: Agent, series: str, count: int) -> None:
         agent.drop(f"{series}-{number:05}.md", reply("nowhere", f"{series}-{number:05}", "beta"))
 
 
-_BY_TIME = ("bytes:", "sql:rendering", "fsync:rendering", "fsync:outbox.sync", "syncfs:outbox.sync")
+_BY_TIME = (
+    "bytes:",
+    "sql:rendering",
+    "removed:rendering",
+    "fsync:rendering",
+    "fsync:outbox.sync",
+    "syncfs:outbox.sync",
+)
 """What is done when enough time has gone by, however much there is to do."""
 
 
