@@ -172,11 +172,11 @@ class Calls:
         return read_exit(self.directory(call_id), None, self.output_cap)
 
     def discard(self, call_id: str) -> None:
-        """Remove the directory of a call at once: its result is of no use to anybody."""
+        """Give up the directory of a call at once: its result is of no use to anybody."""
         self._spares.put(self.directory(call_id))
 
     def discard_when_recorded(self, call_id: str, shown_by: str = "") -> None:
-        """Remove the directory of a call after the commit that records its result: until then it is the only copy.
+        """Give up the directory of a call after the commit that records its result: until then it is the only copy.
 
         And not before the task.md of the task `shown_by` is written: if the database is lost, only that file and this
         directory say that the call was made.

@@ -78,7 +78,8 @@ def _emptied(directory: str) -> bool:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             names = os.listdir(descriptor)  # noqa: PTH208
-            if not (OURS.issuperset(names) and all(_is_empty_now(descriptor, name) for name in names)):
+            is_ours = OURS.issuperset(names) and _rights(os.fstat(descriptor)) == 0o700
+            if not (is_ours and all(_is_empty_now(descriptor, name) for name in names)):
                 return False
             with suppress(FileNotFoundError):
                 os.rename(CALL, UNUSED, src_dir_fd=descriptor, dst_dir_fd=descriptor)
@@ -94,7 +95,7 @@ def _is_empty_now(dir_fd: int, name: str) -> bool:
     file = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         seen = os.fstat(file)
-        if not stat.S_ISREG(seen.st_mode) or stat.S_IMODE(seen.st_mode) != 0o600 or seen.st_nlink != 1:
+        if not stat.S_ISREG(seen.st_mode) or _rights(seen) != 0o600 or seen.st_nlink != 1:
             return False
         # A write lease is given only to the one who has the file open alone (F_SETLEASE in fcntl(2)). Who opens it
         # before it is closed here waits for that, and we are told: by a signal that is not SIGIO, which would end us.
@@ -107,3 +108,7 @@ def _is_empty_now(dir_fd: int, name: str) -> bool:
         return True
     finally:
         os.close(file)
+
+
+def _rights(seen: os.stat_result) -> int:
+    return stat.S_IMODE(seen.st_mode)

@@ -105,10 +105,11 @@ def test_what_a_program_may_still_write_to_is_given_to_nobody(
         lambda first: (first / "frames").touch(),
         lambda first: os.link(first / "stdout", first.parent / "also"),
         lambda first: (first / "stdout").chmod(0o644),
+        lambda first: first.chmod(0o755),
         lambda first: ((first / "stdout").unlink(), (first / "stdout").symlink_to(first.parent / "target")),
         lambda first: os.mkfifo(first / "frames"),
     ],
-    ids=["more files", "another name", "other rights", "a link", "a FIFO"],
+    ids=["more files", "another name", "other rights", "other rights of its own", "a link", "a FIFO"],
 )
 def test_a_directory_that_is_not_as_we_made_it_is_removed(
     kept: Spares, leave: Callable[[str], Path], tmp_path: Path, prepare: Callable[[Path], object]
