@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import processes
-from bench.daemon import Daemon, plan, until
+from bench.daemon import Daemon, plan, task, until
 from bench.inotify import MODIFY, Inotify
 from bench.measure import Stats, ratio
 from bench.processes import Broken
@@ -29,21 +29,23 @@ class Observer:
     same for whoever writes, so what the looking costs is in both sides of a comparison.
     """
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, asked: str) -> None:
+        """`asked` finds the row of a message by the name it is dropped under, by an index: else the asking grows."""
+        self.asked = asked
         self.db = sqlite3.connect(f"file:{database}?mode=ro", uri=True, isolation_level=None)
         self.inotify = Inotify()
         self.inotify.watch(database.with_name(f"{database.name}-wal"), MODIFY)
 
     def seen(self, inbox: Path, name: str, raw: bytes) -> float:
-        """Drop a file; milliseconds from its rename to its committed row. Raises Broken."""
+        """Drop `name`.md; milliseconds from its rename to its committed row. Raises Broken."""
         hidden = inbox.parent / f"{name}.tmp"
         hidden.write_bytes(raw)
         while self.inotify.wait(0):
             pass
         begun = time.perf_counter()
-        hidden.rename(inbox / name)
+        hidden.rename(inbox / f"{name}.md")
         self.inotify.wait(10)
-        while not self.db.execute("SELECT 1 FROM messages WHERE name = ?", (name,)).fetchone():
+        while not self.db.execute(self.asked, (name,)).fetchone():
             if time.perf_counter() - begun > 20:
                 raise Broken(f"{name} was not recorded within 20 s")
             time.sleep(_PAUSE)
@@ -74,28 +76,39 @@ def measure(shop: Workshop) -> dict[str, Any]:
 
 
 def _compare(daemon: Daemon, place: Path, count: int) -> dict[str, Any]:
-    floor, ours = Observer(place / "bare.db"), Observer(daemon.database)
+    floor = Observer(place / "bare.db", "SELECT 1 FROM messages WHERE name = ? || '.md'")
+    ours = Observer(daemon.database, "SELECT 1 FROM messages WHERE message_id = 'bench-' || ?")
     chance = random.Random(1)
-    floors, committed, spawned = [], [], []
+    floors, committed, planned, spawned = [], [], [], []
     try:
         for number in range(count):
-            name = f"drop{number}"
-            floors.append(floor.seen(place / "inbox", f"{name}.md", b"x" * 1024))
+            floors.append(floor.seen(place / "inbox", f"drop{number}", b"x" * 1024))
+            committed.append(ours.seen(daemon.inbox, f"task{number}", task(f"task{number}")))
+            _let_rest(daemon, f"task{number}", chance)
+            name = f"plan{number}"
             before = time.time_ns()
-            committed.append(ours.seen(daemon.inbox, f"{name}.md", plan(name, [[]])))
-            daemon.until_ended(name, 30)
+            planned.append(ours.seen(daemon.inbox, name, plan(name, [[]])))
+            _let_rest(daemon, name, chance)
             spawned.append((daemon.started_at([f"{name}.n0"])[0] - before) / 1e6)
-            daemon.until_quiet()
-            time.sleep(chance.uniform(0.01, 0.05))  # no beat of ours may meet a beat of its
     finally:
         floor.close()
         ours.close()
+    rows = {"committed": Stats.of(committed, "ms"), "committed with a plan": Stats.of(planned, "ms")}
+    bare = Stats.of(floors, "ms")
     return {
-        "drop -> row committed": Stats.of(committed, "ms").json(),
+        "drop -> row committed": rows["committed"].json(),
+        "drop -> row committed, with a plan": rows["committed with a plan"].json(),
         "drop -> turn spawned": Stats.of(spawned, "ms").json(),
-        "floor: raw inotify and one commit": Stats.of(floors, "ms").json(),
-        "committed over floor, p50": ratio(Stats.of(committed, "ms").p50, Stats.of(floors, "ms").p50),
+        "floor: raw inotify and one commit": bare.json(),
+        **{f"{name} over floor, p50": ratio(row.p50, bare.p50) for name, row in rows.items()},
     }
+
+
+def _let_rest(daemon: Daemon, name: str, chance: random.Random) -> None:
+    """Wait until nothing of that task is left to do, and a while more: no beat of ours may meet a beat of its."""
+    daemon.until_ended(name, 30)
+    daemon.until_quiet()
+    time.sleep(chance.uniform(0.01, 0.05))
 
 
 def between(starts: Sequence[int]) -> Stats:

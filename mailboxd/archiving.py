@@ -26,7 +26,7 @@ class Archiving:
     reports: list[Callable[[], None]]
     custody: Custody
     obstructed: dict[str, str] = field(default_factory=dict)
-    """Files that do not let themselves be moved, by the message's id, with the reason. Forgotten at every look."""
+    """Files that do not let themselves be moved, by the message's id, with the reason. Forgotten by `try_again`."""
 
     _told: set[str] = field(default_factory=set)
 

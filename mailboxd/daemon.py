@@ -149,11 +149,9 @@ class Daemon:
                 more = self._take_files()
             self.engine.tick(self.arrivals.heard_until())
             if self.arrivals.judged == judged:
-                more = self._begin() or more
-        if self.arrivals.judged != judged:
-            with self.engine.batch():
-                more = self._begin() or more
-        return more
+                return self._begin() or more
+        with self.engine.batch():
+            return self._begin() or more
 
     def _tell(self) -> None:
         """Say what was recorded, and remove what ended calls have left."""
@@ -189,15 +187,10 @@ class Daemon:
 
     def _take_files(self) -> bool:
         """Judge what lies in the inbox and what was written below tasks/; whether there is more of it."""
-        now, mono = to_epoch(self.engine.now), self.engine.clock.monotonic()
-        looks = self._looks
+        looks, now, mono = self._looks, to_epoch(self.engine.now), self.engine.clock.monotonic()
         looks.mail, looks.wait_until = False, None
-        looks.tasks = self.arrivals.listen(self.watcher, mono) or looks.tasks
-        self.archiving.try_again()
-        self.health.say(Where.WATCHING, self.watcher.reason, Grade.AMBER)
-        self.health.say(Where.ROOM, self.room(), Grade.AMBER)
-        self.reserve.refill()
-        self.health.say(Where.DESCRIPTORS, self.reserve.why, Grade.AMBER)
+        if looks.tasks or not self.health.is_green:  # else there is mail, and it does not wait for that
+            self._look_around(mono)
         looks.rest(mono, self.pace.rescan if self.health.is_green else min(self.pace.rescan, _ANXIOUS))
         try:
             taken = self.arrivals.take(now, can_file=not self.health.is_troubled(Where.FILING))
@@ -212,6 +205,15 @@ class Daemon:
         looks.wait(mono, [moment - now for moment in (*taken.moments, seen.look_again) if moment is not None])
         looks.mail = looks.mail or seen.truncated
         return looks.mail
+
+    def _look_around(self, mono: float) -> None:
+        """How it stands with what the work needs; inside a batch."""
+        self._looks.tasks = self.arrivals.listen(self.watcher, mono) or self._looks.tasks
+        self.archiving.try_again()
+        self.health.say(Where.WATCHING, self.watcher.reason, Grade.AMBER)
+        self.health.say(Where.ROOM, self.room(), Grade.AMBER)
+        self.reserve.refill()
+        self.health.say(Where.DESCRIPTORS, self.reserve.why, Grade.AMBER)
 
     def _try(self, where: Where, perform: Callable[[], int | None]) -> int:
         """How much was done; what the disk refuses is said, and tried again with the next round."""
@@ -262,7 +264,7 @@ class Daemon:
         self._looks.awake_by = self.engine.clock.monotonic() + seconds + _OVERSLEPT
         woken = self.wake.wait(seconds, self.watcher, self.engine.clock.monotonic)
         if woken.mail:
-            self._looks.heard(woken.more)
+            self._looks.heard(woken.more or self.watcher.is_disturbed)
         if seconds and woken.by_timer:
             self._looks.by_timer(self.engine.clock.monotonic())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CANONICAL = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z", re.ASCII)
@@ -39,6 +40,7 @@ def _milliseconds(seconds: float) -> int:
         raise ValueError(f"{seconds} is no number of seconds") from None
 
 
+@lru_cache(maxsize=256)  # what happens at one moment is recorded with one time, and asks for its number many times
 def _parse(text: str) -> int:
     if _CANONICAL.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not a time like 2026-11-21T02:07:53.120Z")

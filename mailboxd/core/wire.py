@@ -30,9 +30,13 @@ def to_json(value: Any) -> Any:
     if kind is frozenset:
         return sorted(to_json(item) for item in value)
     if isinstance(value, Enum):
-        return value.value
+        return value._value_  # `value` is three calls in Python
     if is_dataclass(kind):
-        return {name: to_json(item) for name, default in _defaults(kind) if (item := getattr(value, name)) != default}
+        return {
+            name: item if type(item) in _PLAIN else to_json(item)
+            for name, default in _defaults(kind)
+            if (item := getattr(value, name)) != default
+        }
     return value
 
 

@@ -54,7 +54,8 @@ class TaskMessage(Message):
     def spec(self) -> Spec:
         """What the task must achieve: its spec sections, the missing ones derived."""
         spec = derive_spec(self.title, self.preamble, self.sections, self.section)
-        return replace(spec, planned_actions=merged(self.planned_actions, spec.planned_actions))
+        actions = merged(self.planned_actions, spec.planned_actions)
+        return replace(spec, planned_actions=actions) if actions else spec
 
     def overrides(self) -> Overrides:
         """What the headers say of the task's own policy."""

@@ -60,7 +60,9 @@ def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip)
     rows, before = [], last.hash
     for seq, event in enumerate(events, last.seq + 1):
         data = _data(event.data)
-        row = (seq, event.data.get("at", now), event.kind, event.task, event.role, event.actor, data)
+        # plain text: what is a name as well is slow to bind, and to write as JSON
+        kind, role = str(event.kind), str(event.role)
+        row = (seq, event.data.get("at", now), kind, event.task, role, event.actor, data)
         before = chain(before, row)
         rows.append((*row, before))
     db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -18,16 +19,19 @@ class Place:
     """Where an open database lies: its file and its write-ahead log, by device and inode."""
 
     database: Path
+    _names: tuple[str, str]
+    """The two paths as text: they are looked at before every transaction."""
     _main: _Identity
     _wal: _Identity
 
     @classmethod
     def of(cls, database: Path) -> Place:
-        return cls(database, _identity(database), _identity(_wal(database)))
+        names = str(database), f"{database}-wal"
+        return cls(database, names, *map(_identity, names))
 
     def require(self, db: sqlite3.Connection) -> None:
         """Raise DamagedError if somebody has deleted or exchanged the files; all that `db` knows is saved first."""
-        main, wal = _identity(self.database), _identity(_wal(self.database))
+        main, wal = map(_identity, self._names)
         if self._wal is None:
             self._wal = wal  # it comes with the first write
         if main == self._main and wal == self._wal:
@@ -46,7 +50,7 @@ class Place:
                 copy.execute("PRAGMA journal_mode = DELETE")
             settle(saved)
             exchanged = main not in (None, self._main)
-            if not exchanged or _identity(_wal(self.database)) == self._wal:
+            if not exchanged or _identity(self._names[1]) == self._wal:
                 for ending in ("-wal", "-shm"):  # of the database that is no more: the next would take them for its own
                     with suppress(FileNotFoundError):
                         Path(f"{self.database}{ending}").unlink()
@@ -59,12 +63,9 @@ class Place:
         return "All that it held was saved, and is in its place again: start the daemon again"
 
 
-def _wal(database: Path) -> Path:
-    return Path(f"{database}-wal")
-
-
-def _identity(path: Path) -> _Identity:
-    with suppress(OSError):
-        status = path.lstat()
-        return status.st_dev, status.st_ino
-    return None
+def _identity(name: str) -> _Identity:
+    try:
+        status = os.lstat(name)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -31,6 +31,8 @@ STRUCTURES: Mapping[str, frozenset[str]] = {
     "messages": frozenset({"stamp", "reason"}),
 }
 """The columns of each table that are JSON."""
+_AS_IT_IS = frozenset({str, int, float, type(None)})
+"""Types of plain values that SQLite keeps as they are."""
 _LOST = {Lost.UNREADABLE: "unreadable", Lost.FAILED: "failures", Lost.STALLED: "stalls"}
 _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.CANCELLED: "kids_cancelled"}
 
@@ -84,7 +86,13 @@ def _column(plain: Any) -> Any:
     kind = type(plain)
     if kind is bool:
         return int(plain)
-    return to_json(plain).decode() if kind is dict or kind is list else plain
+    if kind is dict or kind is list:
+        return to_json(plain).decode()
+    return str(plain) if isinstance(plain, str) else plain  # a name of the core: SQLite looks long for how to keep it
+
+
+def _columns(plain: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value if type(value) in _AS_IT_IS else _column(value) for name, value in plain.items()}
 
 
 def _row(kind: type, plain: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -97,7 +105,7 @@ def _row(kind: type, plain: Mapping[str, Any]) -> tuple[Any, ...]:
         raise KeyError(f"{kind.__name__} has no {sorted(unknown)}")
     if missing := needed - plain.keys():
         raise KeyError(f"{kind.__name__} needs {sorted(missing)}")
-    return tuple({**defaults, **{name: _column(value) for name, value in plain.items()}}.values())
+    return tuple({**defaults, **_columns(plain)}.values())
 
 
 @cache
@@ -151,7 +159,7 @@ def _task_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
     changes: Mapping[str, Any] = event.data["changes"]
     if unknown := changes.keys() - _TASK:
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
-    columns = {name: _column(value) for name, value in changes.items()}
+    columns = _columns(changes)
     if "policy" in changes:
         columns["priority"] = changes["policy"].get("priority", 0)
         columns["deadline"] = changes["policy"].get("deadline")
@@ -209,8 +217,7 @@ def _change(db: sqlite3.Connection, table: str, columns: tuple[str, ...], row_id
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
     if changes:
         assignments = ", ".join(f"{name} = ?" for name in changes)
-        values = [_column(value) for value in changes.values()]
-        db.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*values, row_id))
+        db.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*_columns(changes).values(), row_id))
 
 
 def _review_requested(db: sqlite3.Connection, _seq: int, event: Event) -> None:
@@ -258,7 +265,7 @@ def _message_undelivered(db: sqlite3.Connection, _seq: int, event: Event) -> Non
 
 
 def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
-    db.execute(_insert(table, tuple(row)), tuple(_column(value) for value in row.values()))
+    db.execute(_insert(table, tuple(row)), tuple(_columns(row).values()))
 
 
 _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, int, Event], None]] = {

@@ -83,7 +83,8 @@ class Ear(ABC):
         """The last probe was."""
         self._listens_to: _Identity = None
         self._known: _Identity = None
-        self._disturbed = False
+        self.is_disturbed = False
+        """Another directory may be there by now."""
         self._tried_at = 0.0
         self._probed_at = 0.0
         self._deaf = ""
@@ -95,7 +96,7 @@ class Ear(ABC):
 
     def arm(self, now: float) -> None:
         self._tried_at = now
-        self._disturbed = False
+        self.is_disturbed = False
         self._listens_to = self._identity()
         try:
             self.listen()
@@ -122,7 +123,7 @@ class Ear(ABC):
         return before != self._known
 
     def check(self, now: float) -> bool:
-        replaced = self._disturbed or self._identity() != self._listens_to
+        replaced = self.is_disturbed or self._identity() != self._listens_to
         unheard = self.is_armed and not self.heard.is_set() and now - self._probed_at >= _PROBE_PATIENCE
         if unheard and not self._deaf:
             self._deaf = f"{self.top} is watched, but {PROBE_NAME} in {self.probed} was not heard"
@@ -203,7 +204,7 @@ class InboxEar(Ear):
                 mail = True
             elif mask & _LOST or number != self._of_inbox:
                 lost = bool(mask & _LOST) or name == os.fsencode(self.probed.name)
-                self._disturbed = self._disturbed or lost
+                self.is_disturbed = self.is_disturbed or lost
                 mail = mail or lost
             elif name == _PROBE:
                 self._deaf = ""
@@ -261,7 +262,7 @@ class TasksEar(Ear, FileSystemEventHandler):
                     self._deaf = ""
                     self.heard.set()
             elif str(self.top) in paths:
-                self._disturbed = True
+                self.is_disturbed = True
                 self._poke()
             elif _concerns_tasks(event, self.top):
                 self._poke()

@@ -56,10 +56,15 @@ def world_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        text = f"cannot {doing}: {error.strerror}"
-        if error.errno in {errno.EACCES, errno.EPERM}:
-            text += f" (mailboxd runs as uid {os.geteuid()}; make it owner and run `chmod u+rwx` on the directory)"
-        raise world_error(text, error) from error
+        raise refusal(doing, error) from error
+
+
+def refusal(doing: str, error: OSError) -> WorldError:
+    """What `world_errors` raises: for who would rather say what he does when it has failed than each time."""
+    text = f"cannot {doing}: {error.strerror}"
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        text += f" (mailboxd runs as uid {os.geteuid()}; make it owner and run `chmod u+rwx` on the directory)"
+    return world_error(text, error)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass, field
 
 from mailboxd.errors import MessageError
-from mailboxd.workspace.files import Stamp, directory, look, world_errors
+from mailboxd.workspace.files import Stamp, directory, look, refusal
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import is_showable, is_temporary, printable
 from mailboxd.workspace.settled import Unsettled, read_settled
@@ -122,11 +122,14 @@ class Inbox:
         Those first seen by an earlier scan come first, then by (mtime, name): a flood does not overtake what waits.
         `now` is seconds since 1970. Raises WorldError if the inbox is not there, is a link, or cannot be read.
         """
-        with world_errors(f"read the inbox {self._ws.inbox}"), directory(self._ws.root, "mailbox", "inbox") as fd:
-            has_room = self._list(fd, now)
-            scan = Scan(ignored=list(self._ignored.values()), read_until=now)
-            self._take(fd, now, limit, scan)
-            self._looked_at = now
+        try:
+            with directory(self._ws.root, "mailbox", "inbox") as fd:
+                has_room = self._list(fd, now)
+                scan = Scan(ignored=list(self._ignored.values()), read_until=now)
+                self._take(fd, now, limit, scan)
+                self._looked_at = now
+        except OSError as error:
+            raise refusal(f"read the inbox {self._ws.inbox}", error) from error
         if not has_room and (scan.arrivals or scan.refused):
             scan.truncated = True
         return scan

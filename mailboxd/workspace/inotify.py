@@ -16,7 +16,9 @@ OVERFLOW = 0x4000
 _ONLY_DIRECTORY, _DO_NOT_FOLLOW = 0x1000000, 0x2000000
 
 _EVENT = struct.Struct("iIII")
-_READ_AT_ONCE = 1 << 16
+_READ_AT_ONCE = 1 << 14
+_LONGEST = _EVENT.size + 256
+"""Bytes of an event: a name has 255 at most, and a zero behind it."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -41,8 +43,10 @@ class Inotify:
     def events(self) -> Iterator[tuple[int, int, bytes]]:
         """What has happened and was not read yet: in which directory, what, and the name in it. Waits for nothing."""
         with suppress(BlockingIOError):
-            while raw := os.read(self._fd, _READ_AT_ONCE):
-                at = 0
+            full = True
+            while full:  # else there was no more, which to ask again costs as much as to hear of one file
+                raw = os.read(self._fd, _READ_AT_ONCE)
+                full, at = len(raw) > _READ_AT_ONCE - _LONGEST, 0
                 while at < len(raw):
                     number, mask, _, length = _EVENT.unpack_from(raw, at)
                     at += _EVENT.size + length

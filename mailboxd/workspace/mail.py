@@ -16,11 +16,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from mailboxd.workspace import syncing
-from mailboxd.workspace.files import ObstructedError, Stamp, directory, open_regular, read_up_to, world_errors
+from mailboxd.workspace.files import ObstructedError, Stamp, directory, open_regular, read_up_to, refusal, world_errors
 from mailboxd.workspace.filing import Filing, Judged, Move, Taken, publish_once
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import is_file_name
 
+_PLACES = ("inbox", "archive", "rejected", "outbox")
 _LARGEST = 8 << 20
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
@@ -105,10 +106,14 @@ def require_places(ws: Workspace) -> None:
 
     So a message is not accepted, and the work that it asks for not begun, while its file has nowhere to go.
     """
-    with world_errors(f"take mail, because of {ws.mailbox}"), directory(ws.root, "mailbox") as mailbox:
-        for name in ("inbox", "archive", "rejected", "outbox"):
-            with world_errors(f"take mail, because of {ws.mailbox}/{name}"):
-                _require_place(mailbox, name)
+    name = "mailbox"
+    try:
+        with directory(ws.root, name) as mailbox:
+            for place in _PLACES:
+                name = f"mailbox/{place}"
+                _require_place(mailbox, place)
+    except OSError as error:
+        raise refusal(f"take mail, because of {ws.root / name}", error) from error
 
 
 def _require_place(mailbox: int, name: str) -> None:

@@ -37,12 +37,17 @@ class Watcher:
         """Takes what happened around the inbox since it was called last; whether it is to be looked at."""
         return self._inbox.hear()
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether another directory may be the inbox now: then `check` is due."""
+        return self._inbox.is_disturbed
+
     def check(self, now: float) -> bool:
         """Proves that we still hear, and listens anew where we do not or a directory was replaced.
 
-        True: something may have been missed, scan now. To be called before every look at the inbox, for what is heard
-        meanwhile is not said by `hear`; every 30 seconds at least, and every 5 while not `healthy`. Takes microseconds
-        if all is well, half a second if not.
+        True: something may have been missed, scan now. To be called before a look at the inbox, for what is heard
+        meanwhile is not said by `hear`; every 30 seconds at least, every 5 while not `healthy`, and when disturbed.
+        Takes microseconds if all is well, half a second if not.
         """
         missed = [ear.check(now) for ear in self._ears]
         return any(missed)

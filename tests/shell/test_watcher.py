@@ -70,6 +70,9 @@ class Ears:
         self.watcher.check(self.now)
         return all(ear.heard.wait(PATIENCE) for ear in self.watcher._ears)
 
+    def disturbed(self) -> bool:
+        return self.watcher.is_disturbed
+
     def close(self) -> None:
         self.watcher.close()
         self.wake.close()
@@ -205,6 +208,15 @@ def test_what_the_kernel_had_no_room_for_is_looked_for(ears: Ears) -> None:
     assert ears.watcher.healthy
 
 
+def test_more_than_one_reading_holds_is_heard_at_once(ears: Ears) -> None:
+    ears.take()
+    for number in range(200):  # two events each, of 224 bytes
+        (ears.ws.inbox / f"{number:0200}.md").touch()
+
+    assert ears.watcher.hear()
+    assert not ears.selector.select(0)
+
+
 def test_an_edit_of_a_task_is_heard_and_our_rendering_is_not(ears: Ears) -> None:
     files = TaskFiles(ears.ws)
     assert ears.hear(lambda: files.write("t1", b"rendered"))
@@ -251,9 +263,16 @@ def test_an_inbox_that_was_renamed_and_replaced_is_heard_again(ears: Ears) -> No
 
 def test_the_replacing_of_a_directory_is_heard_itself(ears: Ears) -> None:
     assert ears.proven()
+    assert ears.hear(lambda: (ears.ws.inbox / "x.md").touch())
+    assert not ears.disturbed()  # mail is no reason to ask whether it is the same inbox
+    (ears.ws.inbox / "x.md").unlink()
     assert ears.hear(ears.ws.inbox.rmdir)
+    assert ears.disturbed()
     ears.watcher.check(ears.now)
     assert ears.hear(ears.ws.inbox.mkdir)
+    assert ears.disturbed()
+    ears.watcher.check(ears.now)
+    assert not ears.disturbed()
 
 
 def test_a_workspace_without_directories_is_survived_and_said(tmp_path: Path) -> None:
