@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from mailboxd.core import dag
 from mailboxd.core.draft import Decision, Draft
 from mailboxd.core.effects import Effect
-from mailboxd.core.events import Event, Kind, evolve
+from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.local_ids import child_local_id, distinct
@@ -36,7 +36,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
     task = _root(new, spec, ctx)
     created = _created(task, (), derived)
     first = settle(View(task), ctx) if not new.cancelled else Decision()
-    draft = Draft(View(_latest(task, first)), ctx)
+    draft = Draft(View(first.left or task), ctx)
     draft.events += [created, *first.events]
     draft.effects += first.effects
     if new.cancelled:
@@ -129,7 +129,7 @@ class _Births:
             self.events += first.events
             self.effects += first.effects
             if below:
-                self.add(_latest(task, first), below, [*scopes[:-1], ids, {}])
+                self.add(first.left or task, below, [*scopes[:-1], ids, {}])
 
     def _child(
         self, parent: Task, planned: PlannedChild, task_id: str, coordinates: bool
@@ -189,10 +189,3 @@ def _created(task: Task, needs: Sequence[str], derived: Sequence[str]) -> Event:
     if derived:
         data["derived"] = list(derived)
     return Event(Kind.TASK_CREATED, task.id, data)
-
-
-def _latest(task: Task, decision: Decision) -> Task:
-    for event in decision.events:
-        if event.task == task.id:
-            task = evolve(task, event)
-    return task
