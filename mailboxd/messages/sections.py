@@ -41,7 +41,7 @@ _WHITE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join
 lost on the way."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Section:
     """A level-2 section: `heading` on one line, `text` without blank lines around it.
 

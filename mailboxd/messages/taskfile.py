@@ -69,7 +69,7 @@ _OWN_PLACE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaskFile:
     """A task.md. Empty text = not said. Every text is held in its normal form (`text.clean`, no outer blank lines).
 

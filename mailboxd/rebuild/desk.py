@@ -9,7 +9,6 @@ import hashlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from random import Random
 
 from mailboxd.clock import ManualClock
@@ -129,9 +128,9 @@ class Desk:
     _made: int = 0
 
     @classmethod
-    def open(cls, path: Path | None, settings: Settings, sent: Sequence[Sent], beginning: str) -> Desk:
-        """A desk over a new database at `path` (None: in memory). Raises WorldError."""
-        store = ReplayStore.open(path, beginning)
+    def open(cls, settings: Settings, sent: Sequence[Sent], beginning: str) -> Desk:
+        """A desk over the tables of a new database."""
+        store = ReplayStore.empty(beginning)
         store.know(sent)
         clock, ids = ManualClock(beginning), GivenIds()
         random = Random(_SEED)  # noqa: S311 - the jitter of pauses that are over

@@ -6,6 +6,7 @@ dies, however it dies, they read the end of their pipe, or cannot write to the o
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import subprocess
@@ -19,6 +20,10 @@ from mailboxd.errors import WorldError
 
 ENOUGH = 4000
 """From so many messages on they are worth their start, which takes a third of a second of processor time each."""
+
+
+_PIPE = 1 << 20
+"""Bytes that can be told before they are heard: who tells goes on meanwhile."""
 
 
 def processors() -> int:
@@ -41,6 +46,8 @@ class Hand:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._to: IO[bytes] = self._child.stdin
+        with suppress(OSError):  # whoever has many pipes may not have large ones: then one waits for the other
+            fcntl.fcntl(self._to, fcntl.F_SETPIPE_SZ, _PIPE)
         self._from: IO[bytes] = self._child.stdout
 
     def __enter__(self) -> Self:

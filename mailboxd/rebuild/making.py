@@ -17,14 +17,14 @@ from mailboxd.messages.templates import Templates
 from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.finish import called, finish
-from mailboxd.rebuild.proving import Proving, proving
 from mailboxd.rebuild.reading import read
 from mailboxd.rebuild.replay import Replay
 from mailboxd.rebuild.sources import Sources
 from mailboxd.rebuild.timeline import Step, timeline
+from mailboxd.rebuild.writing import Writing, writing
 from mailboxd.settings import Settings
-from mailboxd.store import log
-from mailboxd.store.whole import close_as_one_file, fingerprint, put_in_place, remove, require_sound
+from mailboxd.store.db import connect
+from mailboxd.store.whole import close_as_one_file, put_in_place, remove
 from mailboxd.taskmd import TaskMarkdown
 from mailboxd.workspace import lock
 from mailboxd.workspace.layout import Workspace
@@ -115,28 +115,26 @@ def _build(
 ) -> None:
     found = read(ws, progress)
     steps = timeline(found)
-    desk = Desk.open(target, settings, found.sent, BEGINNING)
+    desk = Desk.open(settings, found.sent, BEGINNING)
     try:
-        with proving(desk.store, target, len(steps)) as proof:
-            replay = _replay(ws, desk, found, stepwise(steps, "messages", len(steps), progress), trust, proof)
-            proof.end()
+        with writing(desk.store, target, BEGINNING, len(steps)) as made:
+            replay = _replay(ws, desk, found, stepwise(steps, "messages", len(steps), progress), trust, made)
+            made.complete()
             account.problems, account.differences = found.problems, replay.differences
-            require_sound(desk.store.db, progress)
-            account.fingerprint = fingerprint(desk.store.db)
             account.counts = {
                 "messages": len(found.came) + len(found.refusals) + len(found.sent),
                 "tasks": desk.store.count_tasks(),
                 "open": len(desk.store.open_tasks()),
-                "events": log.tip(desk.store.db).seq,
+                "events": desk.store.events(),
             }
-            proof.conclude(progress)
-        close_as_one_file(desk.store.db)
+            account.fingerprint = made.prove(progress)
+        close_as_one_file(connect(target))
     finally:
         desk.store.close()
 
 
 def _replay(
-    ws: Workspace, desk: Desk, found: Sources, steps: Iterable[Step], trust: Trust | None, proof: Proving
+    ws: Workspace, desk: Desk, found: Sources, steps: Iterable[Step], trust: Trust | None, made: Writing
 ) -> Replay:
     intake = Intake(desk.engine)
     taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), [])
@@ -144,11 +142,10 @@ def _replay(
     with desk.engine.batch():
         for step in steps:
             replay.perform(step)
-            proof.step()
+            made.step()
         finish(replay, found, called(ws))
     with desk.engine.batch():
         desk.store.leave_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
-        desk.store.complete()
     return replay
 
 

@@ -26,7 +26,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _CLASH = re.compile(r"^(.*)~(?:[0-9a-f]{12}-)?(\d+)(\.[^.~]*)?$", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Came:
     """A file of archive/. `day` is empty for one that mailboxd did not put there (it was imported)."""
 
@@ -42,7 +42,7 @@ class Came:
         return self.parsed.message
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Refusal:
     """A file of rejected/, with what stands beside it."""
 
@@ -50,7 +50,7 @@ class Refusal:
     reason: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sent:
     """A message of outbox/. `of` is the local id in its name: the task it is about."""
 
@@ -61,7 +61,7 @@ class Sent:
     message: AnyMessage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shown:
     """A task.md. `place` is where its directory lies, relative to the workspace."""
 

@@ -1,44 +1,74 @@
-"""The store of a database that is being made: nobody else writes it, and who does not finish it throws it away."""
+"""The store of a database that is being made: the tables that decisions need, in memory; a `Scribe` writes the file.
+
+Nobody else writes it, and who does not finish it throws it away.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Self
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
 
+from mailboxd.core.events import Event
+from mailboxd.store import log
+from mailboxd.store.projection import project
+from mailboxd.store.scribe import BESIDE, Told
 from mailboxd.store.standing import StandingQueries
 from mailboxd.store.store import Store
 
-_FOR_LATER = (
-    "events_by_task", "messages_by_task", "messages_unfiled", "messages_unfiled_by_name", "tasks_deadline", "tasks_due",
-    "tasks_heartbeat", "tasks_held", "tasks_open", "tasks_pausing", "tasks_runnable", "tasks_runnable_by_children",
+_NOT_ASKED = (
+    "events_by_task", "messages_by_path", "messages_by_task", "messages_unfiled", "messages_unfiled_by_name",
+    "tasks_deadline", "tasks_due", "tasks_heartbeat", "tasks_held", "tasks_open", "tasks_pausing", "tasks_runnable",
+    "tasks_runnable_by_children",
 )  # fmt: skip
-"""Indexes by which only a daemon and its commands find something: made at the end, in one go each."""
-_CACHE_KIB = 32 << 10
-"""What is kept of the file: its indexes are added to in all places, and by default 2 MB are kept."""
+"""Indexes by which only a daemon and its commands find something."""
 
 
 class FreshStore(Store, StandingQueries):
-    """Nothing of it has to outlive the process before `whole.close_as_one_file` has made it durable."""
+    """What is recorded is kept for the scribe, who is given it by `take`; the log here is empty."""
 
-    _for_later: list[str]
+    _told: Told
 
     @classmethod
-    def open(cls, path: Path | None, now: str) -> Self:
-        store = super().open(path, now)
-        indexes = dict(store.db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index'"))
-        for name in _FOR_LATER:
+    def empty(cls, now: str) -> Self:
+        """A store of a database that is still empty."""
+        store = cls.open(None, now)
+        store._told = Told([], [])
+        for name in _NOT_ASKED:
             store.db.execute(f"DROP INDEX {name}")
-        store._for_later = [indexes[name] for name in _FOR_LATER]
-        store.db.execute("PRAGMA synchronous = OFF")
-        store.db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         return store
 
-    def commit_so_far(self) -> None:
-        """Let others read what was recorded so far; inside a transaction, which goes on."""
-        self.db.execute("COMMIT")
-        self.db.execute("BEGIN IMMEDIATE")
+    def events(self) -> int:
+        """How many were recorded."""
+        return self._tip.seq
 
-    def complete(self) -> None:
-        """Make the indexes that were left for later; inside a transaction."""
-        for sql in self._for_later:
-            self.db.execute(sql)
+    def take(self) -> Told:
+        """What was recorded since the last time; outside of savepoints."""
+        told, self._told = self._told, Told([], [])
+        return told
+
+    def beside(self) -> Mapping[str, Sequence[Sequence[Any]]]:
+        """The rows of the tables that no events add up to."""
+        return {table: self.db.execute(f"SELECT * FROM {table}").fetchall() for table in BESIDE}
+
+    def keep_body(self, sha256: str, raw: bytes) -> None:
+        self._told.bodies.append((sha256, raw))
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        events, bodies = len(self._told.events), len(self._told.bodies)
+        try:
+            with super().savepoint():
+                yield
+        except BaseException:
+            del self._told.events[events:], self._told.bodies[bodies:]
+            raise
+
+    def _end(self) -> log.Tip:
+        return self._tip
+
+    def _write(self, events: Sequence[Event], now: str) -> log.Tip:
+        last = self._tip.seq
+        self._told.events.extend(log.as_rows(events, now, last))
+        project(self.db, last + 1, events)
+        return log.Tip(last + len(events), "")

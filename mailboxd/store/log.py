@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +39,10 @@ class Recorded:
     hash: str
 
 
+Row = tuple[int, str, Kind, str | None, Role, str, Mapping[str, Any]]
+"""An event before it is in the log: its number, moment, kind, task, role, actor and what it says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tip:
     """The end of the chain: what the next event is chained to."""
@@ -57,17 +61,29 @@ def tip(db: sqlite3.Connection) -> Tip:
 
 def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip) -> Tip:
     """Add events to the log and to the tables; inside the caller's transaction. Returns the new end of the chain."""
-    rows, before = [], last.hash
-    for seq, event in enumerate(events, last.seq + 1):
-        data = _data(event.data)
-        # plain text: what is a name as well is slow to bind, and to write as JSON
-        kind, role = str(event.kind), str(event.role)
-        row = (seq, event.data.get("at", now), kind, event.task, role, event.actor, data)
-        before = chain(before, row)
-        rows.append((*row, before))
-    db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    end = write(db, as_rows(events, now, last.seq), last)
     project(db, last.seq + 1, events)
-    return Tip(last.seq + len(rows), before)
+    return end
+
+
+def as_rows(events: Sequence[Event], now: str, last: int) -> list[Row]:
+    """The events that follow on number `last` as rows of the log."""
+    return [
+        (seq, event.data.get("at", now), event.kind, event.task, event.role, event.actor, event.data)
+        for seq, event in enumerate(events, last + 1)
+    ]
+
+
+def write(db: sqlite3.Connection, added: Sequence[Row], last: Tip) -> Tip:
+    """Add rows to the log alone; inside the caller's transaction. Returns the new end of the chain."""
+    chained, before = [], last.hash
+    for seq, at, kind, task, role, actor, data in added:
+        # plain text: what is a name as well is slow to bind, and to write as JSON
+        row = (seq, at, str(kind), task, str(role), actor, _data(data))
+        before = chain(before, row)
+        chained.append((*row, before))
+    db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chained)
+    return Tip(last.seq + len(chained), before)
 
 
 def chain(before: str, row: Sequence[object]) -> str:
@@ -125,7 +141,7 @@ def no_tables() -> sqlite3.Connection:
     """A database in memory whose tables are what no events add up to."""
     fresh = connect(None)
     migrate(fresh, "")
-    _drop_what_only_queries_need(fresh)
+    drop_what_only_queries_need(fresh)
     return fresh
 
 
@@ -146,11 +162,15 @@ def follow_events(
     return last
 
 
-def _drop_what_only_queries_need(db: sqlite3.Connection) -> None:
-    """Of the indexes only those that forbid something, or by which the projection finds rows."""
-    for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql NOT NULL").fetchall():
-        if name not in _OF_THE_PROJECTION and not sql.startswith("CREATE UNIQUE"):
-            db.execute(f"DROP INDEX {name}")
+def drop_what_only_queries_need(db: sqlite3.Connection) -> Sequence[str]:
+    """Keep only the indexes that forbid something, or by which the projection finds rows; what makes the others."""
+    found = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql NOT NULL").fetchall()
+    gone = [
+        (name, sql) for name, sql in found if name not in _OF_THE_PROJECTION and not sql.startswith("CREATE UNIQUE")
+    ]
+    for name, _ in gone:
+        db.execute(f"DROP INDEX {name}")
+    return [sql for _, sql in gone]
 
 
 def differences(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> list[str]:

@@ -61,7 +61,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
             self.place.require(self.db)
         try:
             with transaction(self.db):
-                if (last := log.tip(self.db)) != self._tip:  # a command has written since
+                if (last := self._end()) != self._tip:  # a command has written since
                     self._tip = last
                     self._recent.forget()
                 self._recent.version = self.data_version()
@@ -73,6 +73,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """A part of a transaction that can fail alone: an exception undoes it and goes on to the caller."""
+        tip = self._tip
         self.db.execute("SAVEPOINT part")
         try:
             yield
@@ -84,7 +85,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
                 raise StoreError(f"the database could not be written: {error}") from error
             self.db.execute("ROLLBACK TO part")
             self.db.execute("RELEASE part")
-            self._tip = log.tip(self.db)
+            self._tip = tip
             self._undone()
             raise
         self.db.execute("RELEASE part")
@@ -101,10 +102,18 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         if not self.db.in_transaction:
             raise AssertionError("an event is only ever recorded inside a transaction")
         first = self._tip.seq + 1
-        self._tip = log.append(self.db, events, now, self._tip)
+        self._tip = self._write(events, now)
         self._recent.follow(events, left)
         if self._own is not None:
             self._own.extend(enumerate(events, first))
+
+    def _end(self) -> log.Tip:
+        """Where the log ends now."""
+        return log.tip(self.db)
+
+    def _write(self, events: Sequence[Event], now: str) -> log.Tip:
+        """Let the log and the tables have the events; the new end of the log."""
+        return log.append(self.db, events, now, self._tip)
 
     def follow(self) -> None:
         """Remember what is recorded here from now on, for `recorded_since`."""

@@ -30,7 +30,7 @@ MESSAGES = 40
 CHILDREN = 10
 
 PER_MESSAGE = {
-    "sql:log.append": 2,  # it came; it was filed
+    "sql:log.write": 2,  # it came; it was filed
     "sql:projection.project": 2,
     "sql:messages.awaits_filing": 1,
     "sql:messages.earlier": 1,
@@ -44,7 +44,7 @@ PER_MESSAGE = {
 
 PER_CHILD = {
     "process:process.spawn": 1,
-    "sql:log.append": 13,
+    "sql:log.write": 13,
     "sql:projection.project": 14,
     "sql:spending.usage_recorded": 3,
     "sql:store.savepoint": 2,

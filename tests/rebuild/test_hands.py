@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.events import Kind, Role
 from mailboxd.errors import WorldError
-from mailboxd.rebuild import making, proving, reading
+from mailboxd.rebuild import making, reading, writing
 from mailboxd.rebuild.hands import Hand
 from mailboxd.rebuild.reading import READER, Batch
-from mailboxd.store.store import Store
+from mailboxd.store.scribe import Told
 from mailboxd.workspace.layout import Workspace
 from tests.rebuild.mailroom import SETTINGS, Mailroom
 from tests.rebuild.test_histories import NOW, play
@@ -26,11 +27,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """However few files there are, and however few processors."""
-    for module in (reading, proving):
+    for module in (reading, writing):
         monkeypatch.setattr(module, "ENOUGH", 1)
         monkeypatch.setattr(module, "processors", lambda: 3)
     monkeypatch.setattr(reading, "_BATCH", 4)
-    monkeypatch.setattr(proving, "_OFTEN", 7)
+    monkeypatch.setattr(writing, "_OFTEN", 7)
     return monkeypatch
 
 
@@ -61,11 +62,11 @@ def test_problems_are_named_in_the_same_order(room: Mailroom, tmp_path: Path, sh
     assert many.fingerprint == alone.fingerprint
 
 
-@pytest.mark.parametrize("which", ["READER", "WITNESS"])
+@pytest.mark.parametrize("which", ["READER", "SCRIBE"])
 def test_one_that_ends_before_it_is_done_is_an_error(
     room: Mailroom, tmp_path: Path, shared: pytest.MonkeyPatch, which: str
 ) -> None:
-    shared.setattr(reading if which == "READER" else proving, which, "antigravity.nowhere")
+    shared.setattr(reading if which == "READER" else writing, which, "antigravity.nowhere")
     with pytest.raises(WorldError, match=r"ended with status 1 before it was done"):
         making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert not list(tmp_path.glob("one.db*"))
@@ -78,26 +79,38 @@ def test_what_a_reader_cannot_read_is_its_error(room: Mailroom) -> None:
             hand.hear()
 
 
-def test_the_witness_sees_a_table_that_is_not_what_the_events_add_up_to(room: Mailroom) -> None:
-    store = Store.open(room.ws.database, NOW)
-    with Hand("proves the log", proving.WITNESS, str(room.ws.database)) as hand:
-        hand.tell(True)
-        store.db.execute("UPDATE tasks SET title = 'another one' WHERE local_id = 't1'")
-        hand.tell(False)
-        with pytest.raises(WorldError, match="does not hold: tasks: 2 rows differ"):
-            hand.hear()
-    store.close()
+def test_a_table_that_is_not_what_the_events_add_up_to_is_seen(
+    room: Mailroom, tmp_path: Path, shared: pytest.MonkeyPatch
+) -> None:
+    complete = writing.Writing.complete
+
+    def meddled(made: writing.Writing) -> None:
+        made._store.db.execute("UPDATE tasks SET title = 'another one' WHERE local_id = 't1'")
+        complete(made)
+
+    shared.setattr(writing.Writing, "complete", meddled)
+    with pytest.raises(WorldError, match="does not hold: tasks: 2 rows differ"):
+        making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert not list(tmp_path.glob("one.db*"))
 
 
-def test_the_witness_sees_an_event_that_was_changed(room: Mailroom) -> None:
-    store = Store.open(room.ws.database, NOW)
-    store.db.execute("DROP TRIGGER events_are_never_changed")
-    store.db.execute("UPDATE events SET actor = 'nobody' WHERE seq = 5")
-    with Hand("proves the log", proving.WITNESS, str(room.ws.database)) as hand:
-        hand.tell(True)
-        with pytest.raises(WorldError, match="does not hold: event 5 is not what was recorded"):
+def test_the_scribe_sees_an_event_that_is_missing(tmp_path: Path) -> None:
+    at = "2026-11-21T00:00:00.000Z"
+    event = (2, at, Kind.ALARM, None, Role.ORCHESTRATOR, "mailboxd", {"at": at, "what": "clock", "why": "a test"})
+    with Hand("writes the database", writing.SCRIBE, str(tmp_path / "one.db"), at) as hand:
+        hand.tell(Told([event], []))
+        hand.tell(None)
+        hand.tell({})
+        with pytest.raises(WorldError, match="does not hold: event 1 is missing"):
             hand.hear()
-    store.close()
+
+
+def test_what_the_scribe_cannot_write_is_its_error(tmp_path: Path) -> None:
+    with (
+        Hand("writes the database", writing.SCRIBE, str(tmp_path / "nowhere" / "one.db"), NOW) as hand,
+        pytest.raises(WorldError, match="the database cannot be opened"),
+    ):
+        hand.hear()
 
 
 def test_when_the_rebuild_is_killed_its_hands_go(tmp_path: Path) -> None:

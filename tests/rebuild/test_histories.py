@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,28 +118,28 @@ _ONCE = re.compile(r"SELECT id FROM tasks WHERE phase NOT IN|SELECT s\.task, t\.
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_table_is_gone_through_for_each_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Not even while the indexes that a rebuild makes at its end are missing."""
+    """Not even while the indexes that only a daemon needs are missing."""
     asked: dict[str, str] = {}
-    opened, completed = ReplayStore.open, ReplayStore.complete
+    begun, beside = ReplayStore.empty, ReplayStore.beside
     gone_through = []
 
-    def watched(path: Path | None, now: str) -> ReplayStore:
-        store = opened(path, now)
+    def watched(now: str) -> ReplayStore:
+        store = begun(now)
         store.db.set_trace_callback(lambda sql: asked.setdefault(_LITERAL.sub("?", sql), sql))
         return store
 
-    def explained(store: ReplayStore) -> None:
+    def explained(store: ReplayStore) -> Mapping[str, Sequence[Sequence[Any]]]:
         store.db.set_trace_callback(None)
         for sql in asked.values():
             if re.match(r"(SELECT|UPDATE|WITH|DELETE|INSERT)\b", sql) and not _ONCE.match(sql):
                 for *_, step in store.db.execute(f"EXPLAIN QUERY PLAN {sql}"):
                     if re.match(r"SCAN (?!CONSTANT|\(subquery|below|b\b|\d)", step):
                         gone_through.append(f"{step}: {sql[:200]}")
-        completed(store)
+        return beside(store)
 
     room = play(tmp_path / "ws", seed)
-    monkeypatch.setattr(ReplayStore, "open", staticmethod(watched))
-    monkeypatch.setattr(ReplayStore, "complete", explained)
+    monkeypatch.setattr(ReplayStore, "empty", staticmethod(watched))
+    monkeypatch.setattr(ReplayStore, "beside", explained)
     making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert asked
     assert gone_through == []
