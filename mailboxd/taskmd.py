@@ -7,58 +7,36 @@ illegal one is undone, kept beside the file and recorded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from mailboxd.blocked import HEADING, blocked_section
+from mailboxd.blocked import HEADING
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Cancel, ChildEdited, Edited, NewTask, SpecWritten
 from mailboxd.core.mending import WRITABLE
 from mailboxd.core.specs import apply
-from mailboxd.core.status import child_status, task_status
-from mailboxd.core.terms import SELF, Mode, Phase, is_id
+from mailboxd.core.terms import Mode, Phase, is_id
 from mailboxd.core.times import to_epoch
 from mailboxd.core.types import Origin, PlannedChild, Task
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused, StoreError, WorldError
 from mailboxd.intake import Intake
-from mailboxd.messages.plan import DagNode
 from mailboxd.messages.seal import is_sealed, sealed, unsealed
 from mailboxd.messages.sections import Section, join_body
 from mailboxd.messages.spec import Sections, rewritten, shown_sections
 from mailboxd.messages.taskedit import TaskEdit, compare, divide, of_spec
 from mailboxd.messages.taskfile import TaskFile, parse_task_file, render_task_file
 from mailboxd.messages.templates import Templates
+from mailboxd.showing import picture
 from mailboxd.takeover import take_over
 from mailboxd.workspace.files import ObstructedError
+from mailboxd.workspace.syncing import MANY
 from mailboxd.workspace.taskfiles import Changed, Look, TaskFiles
 
 _log = logging.getLogger("mailboxd")
 _AT_ONCE = 1000
 _STEER = "Steer it, or cancel it and send it again."
-
-
-def status_of(task: Task) -> str:
-    """clawflow's word for where a task stands."""
-    return task_status(task.phase, task.mode, attempted=task.attempt > 0, has_result=bool(task.result))
-
-
-def planned_of(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ...] = ()) -> PlannedChild:
-    """A child as its plan would name it now; `own` is the agent that is `self` here."""
-    spec, given_to = task.spec, task.stronger.instead_of or task.executor
-    return PlannedChild(
-        key=task.key,
-        agents=copies or (SELF if given_to == own else given_to,),
-        description=spec.goal,
-        depends_on=needs,
-        instructions=spec.instructions if spec.instructions != spec.goal else "",
-        expected_output=spec.expected_output,
-        checks=spec.checks,
-        planned_actions=spec.planned_actions,
-        overrides=task.said,
-        extra=task.extra,
-    )
 
 
 @dataclass(slots=True)
@@ -77,72 +55,44 @@ class TaskMarkdown:
 
     # -------------------------------------------------------------- store -> file
 
-    def write(self, task: Task) -> bool:
-        """Show the task in its file; False if somebody has edited that meanwhile. Raises WorldError."""
-        picture = self.picture(task)
-        if not self.files.write(task.local_id, sealed(render_task_file(picture, self.templates))):
-            return False  # an edit is of what was shown before
-        if task.phase.is_terminal:
-            self._shown.pop(task.id, None)
-        else:
-            self._shown[task.id] = picture
-        return True
-
-    def picture(self, task: Task) -> TaskFile:
-        """What the task.md of a task shows."""
-        children = self.engine.store.children(task.id) if task.mode is Mode.COORDINATING else []
-        needs = self.engine.store.needs_by_key(task.id) if children else {}
-        blocked = blocked_section(self.engine.store, task, children, self.engine.clock.now())
-        return TaskFile(
-            task_id=task.task_id,
-            title=task.title,
-            mode=task.mode,
-            status=status_of(task),
-            sender=task.sender,
-            created_at=task.created_at,
-            updated_at=task.updated_at,
-            instructions=task.spec.instructions,
-            notes=task.notes,
-            results=task.result or task.error if task.mode is Mode.DIRECT else "",
-            dag=tuple(self._node(child, tuple(needs.get(child.key, ()))) for child in children),
-            subtask_results=tuple((c.key, c.result or c.error) for c in children if c.phase.is_terminal),
-            synthesised=task.result if task.mode is Mode.COORDINATING else "",
-            extra_headers=task.extra,
-            extra_sections=shown_sections(task.spec, task.title) + blocked + task.sections,
-        )
-
-    def _node(self, child: Task, needs: tuple[str, ...]) -> DagNode:
-        copies = tuple(copy.executor for copy in self.engine.store.children(child.id)) if child.broadcast else ()
-        return DagNode(
-            planned_of(child, self.engine.settings.agent, needs, copies),
-            status=child_status(child.phase, attempted=child.attempt > 0),
-            dispatched_at=child.dispatched_at or "",
-            completed_at=child.completed_at or "",
-            result_summary=child.result_summary or child.error,
-        )
-
     def perform(self, seconds: float = 5.0) -> int:
         """Write the files that show less than the tables know; after so many seconds none is begun. Returns how many.
 
         The next time goes on behind the last one: what is always out of date holds up no other. Raises WorldError.
         """
-        written, end = 0, self.engine.clock.monotonic() + seconds
+        end = self.engine.clock.monotonic() + seconds
         stale = self.engine.store.stale_files(self._behind, _AT_ONCE) or self.engine.store.stale_files("", _AT_ONCE)
         self.more, self._behind = len(stale) == _AT_ONCE, ""
+        begun: list[tuple[Task, TaskFile, int]] = []
+        answers = self.files.write_all(self._texts(stale, end, begun), many=len(stale) > MANY)
+        written = 0
+        for (task, shown, marks), answer in zip(begun, answers, strict=True):
+            if isinstance(answer, ObstructedError):
+                _log.error("%s", answer)  # tried again when the task changes
+            elif not answer:
+                continue  # somebody edited it meanwhile: that is read first
+            elif task.phase.is_terminal:
+                self._shown.pop(task.id, None)
+            else:
+                self._shown[task.id] = shown  # an edit is of what was shown before
+            self.reports.append(partial(self.engine.store.file_is_fresh, task.id, marks))
+            written += 1
+        return written
+
+    def _texts(
+        self, stale: Sequence[tuple[str, int]], end: float, begun: list[tuple[Task, TaskFile, int]]
+    ) -> Iterator[tuple[str, bytes]]:
         for task_id, marks in stale:
-            if written and self.engine.clock.monotonic() >= end:
+            if begun and self.engine.clock.monotonic() >= end:
                 self.more = True
                 break
             self._behind = task_id
             task = self.engine.store.task(task_id)
-            try:
-                if task is not None and not self.write(task):
-                    continue  # somebody edited it meanwhile: that is read first
-            except ObstructedError as error:
-                _log.error("%s", error)  # tried again when the task changes
-            self.reports.append(partial(self.engine.store.file_is_fresh, task_id, marks))
-            written += 1
-        return written
+            if task is None:
+                self.reports.append(partial(self.engine.store.file_is_fresh, task_id, marks))
+            else:
+                begun.append((task, shown := picture(self.engine, task), marks))
+                yield task.local_id, sealed(render_task_file(shown, self.templates))
 
     # -------------------------------------------------------------- file -> store
 
@@ -237,7 +187,7 @@ class TaskMarkdown:
         take_over(self.engine, self.intake.create(new, actor=sender), written)
 
     def _edit(self, task: Task, written: TaskFile, raw: bytes) -> None:
-        current = self._shown.get(task.id) or self.picture(task)
+        current = self._shown.get(task.id) or picture(self.engine, task)
         edit = compare(current, written)
         if edit.problems:
             raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
@@ -253,9 +203,9 @@ class TaskMarkdown:
             why = f"{', '.join(fixed)} cannot change while it is {task.phase}; the rest is taken (spec-fixed). {_STEER}"
             self._refuse(task.local_id, raw, task, why)
         # Until it is rendered again the file says what was written: whoever saves a second time changes that.
-        picture = self.picture(self.engine.store.task(task.id) or task)
-        keys = {node.key for node in written.dag} or {node.key for node in picture.dag}
-        self._shown[task.id] = replace(picture, dag=tuple(node for node in picture.dag if node.key in keys))
+        shown = picture(self.engine, self.engine.store.task(task.id) or task)
+        keys = {node.key for node in written.dag} or {node.key for node in shown.dag}
+        self._shown[task.id] = replace(shown, dag=tuple(node for node in shown.dag if node.key in keys))
 
     def apply(self, task: Task, edit: TaskEdit) -> None:
         """A legal edit, as inputs: first what is added, then what is changed, then what is removed.

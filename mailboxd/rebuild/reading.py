@@ -26,7 +26,8 @@ from mailboxd.workspace.files import directory, look, world_errors
 from mailboxd.workspace.filing import REASON
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import is_temporary
-from mailboxd.workspace.taskfiles import ARCHIVE, TASK_FILE
+from mailboxd.workspace.rendered import TASK_FILE
+from mailboxd.workspace.taskfiles import ARCHIVE
 
 READER = "mailboxd.rebuild.reader"
 _DEEPEST = 4

@@ -36,7 +36,7 @@ from mailboxd.workspace.files import directory, hidden_name
 from mailboxd.workspace.inotify import Inotify
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import is_temporary
-from mailboxd.workspace.taskfiles import TASK_FILE
+from mailboxd.workspace.rendered import TASK_FILE
 
 PROBE_NAME = ".mailboxd-probe"
 _PROBE = PROBE_NAME.encode()

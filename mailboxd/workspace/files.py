@@ -212,15 +212,26 @@ def replace(dir_fd: int, name: str, raw: bytes, unchanged: Callable[[], bool]) -
     `unchanged` is asked right before the rename; if it says no, nothing happens. The hidden file it writes first is
     `hidden_name(name)`; one that a crash left is overwritten. One writer per name.
     """
-    hidden = hidden_name(name)
+    stamp = prepare(dir_fd, name, raw)
+    return stamp if put(dir_fd, name, unchanged) else None
+
+
+def prepare(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> Stamp:
+    """The first half of `replace`: writes the hidden file. Not `durable`: the caller syncs it before the other half."""
     # closed before the rename: the kernel's "closed after writing" then bears the hidden name, and wakes nobody
-    stamp = _write_anew(dir_fd, hidden, raw)
+    return _write_anew(dir_fd, hidden_name(name), raw, durable=durable)
+
+
+def put(dir_fd: int, name: str, unchanged: Callable[[], bool], *, durable: bool = True) -> bool:
+    """The second half of `replace`; False, and the hidden file is gone, if it did not. `durable` as for `prepare`."""
+    hidden = hidden_name(name)
     if not unchanged():
         os.unlink(hidden, dir_fd=dir_fd)
-        return None
+        return False
     os.rename(hidden, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
-    os.fsync(dir_fd)
-    return stamp
+    if durable:
+        os.fsync(dir_fd)
+    return True
 
 
 def append_line(dir_fd: int, name: str, line: bytes) -> None:
@@ -244,13 +255,13 @@ def hidden_name(name: str) -> str:
     return f".{name}.mailboxd.tmp"
 
 
-def _write_anew(dir_fd: int, name: str, raw: bytes) -> Stamp:
+def _write_anew(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> Stamp:
     # what lies there may be a fifo or a link that somebody prepared: never open it
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=dir_fd)
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=dir_fd)
     try:
-        _write(fd, raw)
+        _write(fd, raw, durable=durable)
         return Stamp.of(os.fstat(fd))
     finally:
         os.close(fd)

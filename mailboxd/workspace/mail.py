@@ -25,10 +25,6 @@ _PLACES = ("inbox", "archive", "rejected", "outbox")
 _LARGEST = 8 << 20
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
-_MANY = 32
-"""Files from which on the file system is synced as a whole: that also waits for what others have written to it, so it
-is not done for a few."""
-
 Answers = list[str | ObstructedError]
 """For each file its path relative to mailbox/, or why it could not be moved."""
 
@@ -158,7 +154,7 @@ def _file_all(ws: Workspace, filings: Sequence[Filing], taken: Taken) -> Answers
 
 def _check(moves: Sequence[Move]) -> None:
     """Sorts out what is not what was judged, and makes the others durable: one by one, or many in one go."""
-    together = len(moves) > _MANY and syncing.sync_reports_errors()
+    together = len(moves) > syncing.MANY and syncing.sync_reports_errors()
     if not together:
         for move in moves:
             move.begin_writing()

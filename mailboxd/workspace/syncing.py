@@ -7,6 +7,10 @@ import os
 import re
 from functools import cache
 
+MANY = 32
+"""Files from which on the file system is synced as a whole: that also waits for what others have written to it, so it
+is not done for a few."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

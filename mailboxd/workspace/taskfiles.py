@@ -6,41 +6,28 @@ only: after a restart `remember` brings back what the database knows, and the re
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mailboxd.core.terms import is_id
 from mailboxd.errors import MessageError
-from mailboxd.workspace.files import (
-    ObstructedError,
-    Stamp,
-    directory,
-    is_being_written,
-    look,
-    move,
-    open_regular,
-    replace,
-    world_errors,
-)
+from mailboxd.workspace import syncing
+from mailboxd.workspace.files import ObstructedError, Stamp, directory, look, move, world_errors
 from mailboxd.workspace.filing import publish_once
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import clash_name, first_free
+from mailboxd.workspace.rendered import OBSTACLES, TASK_FILE, directory_of, put_all
 from mailboxd.workspace.settled import Unsettled, read_settled
 
-TASK_FILE = "task.md"
 ARCHIVE = ".archive"
 
 _MAX_BYTES = 16 << 20
 _READ_AT_ONCE = 32 << 20
 """Bytes of task files that one look may bring into memory, give or take one file."""
-
-_OBSTACLES = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.EACCES, errno.EPERM})
-"""What somebody can do to one task's directory; it says nothing about the others."""
 
 _TIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:.+-]{0,63}", re.ASCII)
 
@@ -138,14 +125,22 @@ class TaskFiles:
         False, and nothing is done, if somebody has changed the file since the last look or is writing it: look first.
         Raises WorldError; ObstructedError if only this task's directory is in the way; ValueError on a bad id.
         """
-        with self._directory(local_id, make=True) as fd:
-            expected = self._seen.get(local_id)
-            if not _is_as_expected(fd, expected):
-                return False
-            stamp = replace(fd, TASK_FILE, raw, lambda: _is_as_expected(fd, expected))
-        if stamp is not None:
-            self.remember(local_id, stamp)
-        return stamp is not None
+        (answer,) = self.write_all([(local_id, raw)])
+        if isinstance(answer, ObstructedError):
+            raise answer
+        return answer
+
+    def write_all(self, texts: Iterable[tuple[str, bytes]], *, many: bool = False) -> list[bool | ObstructedError]:
+        """`write` for each, in order; each is asked for when the one before it is written. Raises as `write` does.
+
+        `many`: they are made durable all together, which also waits for what others have written.
+        """
+        with world_errors(f"write to {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
+            answers = put_all(tasks, texts, self._seen, together=many and syncing.sync_reports_errors())
+        for local_id, answer in answers:
+            if isinstance(answer, Stamp):
+                self.remember(local_id, answer)
+        return [answer if isinstance(answer, ObstructedError) else answer is not None for _, answer in answers]
 
     def keep_rejected(self, local_id: str, raw: bytes | None, time: str) -> str:
         """Keeps a text that was not accepted as tasks/<id>/task.rejected-<time>.md; its path relative to the root.
@@ -156,7 +151,11 @@ class TaskFiles:
         if _TIME.fullmatch(time) is None:
             raise ValueError(f"{time!r} is no time for a file name")
         name = f"task.rejected-{time}.md"
-        with self._directory(local_id, make=raw is not None) as fd:
+        with (
+            world_errors(f"write to {self._ws.tasks}"),
+            directory(self._ws.root, "tasks") as tasks,
+            directory_of(tasks, local_id, make=raw is not None) as fd,
+        ):
             kept = _move_aside(fd, name) if raw is None else publish_once(fd, name, raw)
             os.fsync(fd)
         if raw is None:
@@ -188,23 +187,6 @@ class TaskFiles:
         self.forget(local_id)
         return f"tasks/{ARCHIVE}/{name}"
 
-    @contextmanager
-    def _directory(self, local_id: str, *, make: bool) -> Iterator[int]:
-        if not is_id(local_id):
-            raise ValueError(f"{local_id!r} is no id")
-        with world_errors(f"write to {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
-            if make:
-                with suppress(FileExistsError):
-                    os.mkdir(local_id, 0o700, dir_fd=tasks)
-                    os.fsync(tasks)
-            try:
-                with directory(self._ws.root, "tasks", local_id) as fd:
-                    yield fd
-            except OSError as error:
-                if error.errno not in _OBSTACLES:
-                    raise
-                raise ObstructedError(f"cannot write to tasks/{local_id}: {error.strerror}") from error
-
     def _read(self, local_id: str, status: os.stat_result, now: float, found: Look) -> int:
         """Reads one changed file into `found`; how many bytes that was."""
         stamp = Stamp.of(status)
@@ -219,7 +201,7 @@ class TaskFiles:
             with directory(self._ws.root, "tasks", local_id) as fd:
                 content = read_settled(fd, TASK_FILE, stamp, since, now, self._settle)
         except OSError as error:
-            if error.errno not in _OBSTACLES:
+            if error.errno not in OBSTACLES:
                 raise
             return 0  # the directory is a link, or was replaced this very moment
         if isinstance(content, Unsettled):
@@ -241,7 +223,7 @@ def _status(tasks: int, local_id: str) -> os.stat_result | None:
     try:
         return look(tasks, f"{local_id}/{TASK_FILE}")
     except OSError as error:
-        if error.errno not in _OBSTACLES:
+        if error.errno not in OBSTACLES:
             raise
         return None
 
@@ -256,22 +238,6 @@ def _problem(local_id: str, status: os.stat_result) -> MessageError | None:
         problem = f"it has {status.st_size} bytes, more than {_MAX_BYTES}"
         return MessageError("too-large", problem, "Name large files instead of quoting them.", path)
     return None
-
-
-def _is_as_expected(fd: int, expected: Stamp | None) -> bool:
-    """Whether task.md is absent, or is what was last rendered or seen and nobody is writing it."""
-    status = look(fd, TASK_FILE)
-    if status is None:
-        return True
-    if Stamp.of(status) != expected:
-        return False
-    file = open_regular(fd, TASK_FILE)
-    if file is None:
-        return True  # a link or the like, which was seen and reported: a rename replaces it, not its target
-    try:
-        return not is_being_written(file)
-    finally:
-        os.close(file)
 
 
 def _move_aside(fd: int, name: str) -> str:

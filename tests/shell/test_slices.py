@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from mailboxd.messages.templates import Templates
 from mailboxd.settings import Settings
 from mailboxd.store.store import Store
 from mailboxd.taskmd import TaskMarkdown
+from mailboxd.workspace.files import ObstructedError
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.taskfiles import TaskFiles
 
@@ -31,10 +32,13 @@ class Slow(TaskFiles):
         self.clock = clock
         self.written: list[str] = []
 
-    def write(self, local_id: str, raw: bytes) -> bool:
-        self.clock.advance(EACH)
-        self.written.append(local_id)
-        return True
+    def write_all(self, texts: Iterable[tuple[str, bytes]], *, many: bool = False) -> list[bool | ObstructedError]:
+        answers: list[bool | ObstructedError] = []
+        for local_id, _ in texts:
+            self.clock.advance(EACH)
+            self.written.append(local_id)
+            answers.append(True)
+        return answers
 
 
 class Desk:

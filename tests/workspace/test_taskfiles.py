@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
+from mailboxd.workspace import syncing
 from mailboxd.workspace.files import ObstructedError, Stamp
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.taskfiles import TaskFiles
@@ -54,6 +55,65 @@ def test_our_own_rendering_is_no_change_but_an_edit_of_it_is(ws: Workspace) -> N
 
     edit(ws, "t1", b"edited here")
     assert changes(files) == {"t1": b"edited here"}
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_stands_in_the_way_of_one_task_holds_up_no_other(ws: Workspace, many: bool) -> None:
+    files = TaskFiles(ws)
+    assert files.write_all([("t1", b"first"), ("t2", b"first")], many=many) == [True, True]
+    edit(ws, "t2", b"edited, and not looked at")
+    (ws.tasks / "t3").write_text("no directory")
+
+    first, second, third, fourth = files.write_all([(f"t{n}", b"second") for n in (1, 2, 3, 4)], many=many)
+    assert (first, second, fourth) == (True, False, True)
+    assert isinstance(third, ObstructedError)
+    assert (ws.tasks / "t1" / "task.md").read_bytes() == b"second"
+    assert changes(files) == {"t2": b"edited, and not looked at"}
+    assert [path.name for path in ws.tasks.glob("*/.*")] == []
+
+
+def test_many_are_durable_before_the_first_has_its_name_and_have_their_names_before_it_is_said(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, seen = TaskFiles(ws), []
+
+    def sync(_fd: int) -> None:
+        seen.append(sorted(path.name for path in ws.tasks.glob("*/*")))
+
+    monkeypatch.setattr(syncing, "sync_reports_errors", lambda: True)
+    monkeypatch.setattr(syncing, "sync_file_system", sync)
+    assert files.write_all([("t1", b"x"), ("t2", b"x")], many=True) == [True, True]
+    assert seen == [[".task.md.mailboxd.tmp"] * 2, ["task.md"] * 2]
+
+
+def test_who_edits_a_file_while_many_are_written_is_not_overwritten(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = TaskFiles(ws)
+    monkeypatch.setattr(syncing, "sync_reports_errors", lambda: True)
+    monkeypatch.setattr(syncing, "sync_file_system", lambda _fd: edit(ws, "t1", b"edited"))
+
+    assert files.write_all([("t1", b"rendered"), ("t2", b"rendered")], many=True) == [False, True]
+    assert changes(files) == {"t1": b"edited"}
+    assert [path.name for path in ws.tasks.glob("*/.*")] == []
+
+
+@pytest.mark.parametrize("reported", [False, True])
+def test_where_syncing_all_says_nothing_of_errors_each_is_synced(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch, reported: bool
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def one(fd: int) -> None:
+        synced.append("one")
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", one)
+    monkeypatch.setattr(syncing, "sync_reports_errors", lambda: reported)
+    monkeypatch.setattr(syncing, "sync_file_system", lambda _fd: synced.append("all"))
+    assert TaskFiles(ws).write_all([("t1", b"x"), ("t2", b"x")], many=True) == [True, True]
+    assert synced == (["all"] * 2 if reported else ["one"] * 6)
 
 
 def test_a_rendering_never_clobbers_an_edit_that_was_not_looked_at(ws: Workspace) -> None:
