@@ -197,9 +197,9 @@ class Calls:
         """
         with world(self.turns):
             entries = list(self.turns.iterdir())
-        self._spares.trim()
+        kept = self._spares.trim() | self.running.keys()
         for entry in entries:
-            if entry.name in self._spares or entry.name in self.running:
+            if entry.name in kept:
                 continue
             if entry.name.startswith(".") or is_over(entry.name.partition(".")[0]):
                 remove(entry)

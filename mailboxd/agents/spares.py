@@ -31,9 +31,6 @@ class Spares:
     _unused: int = 0
     """So many have not been taken since the last `trim`."""
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._names
-
     def take(self, directory: Path) -> None:
         """Let a spare one be this directory, if there is one, and nothing lies there yet."""
         while self._names:
@@ -61,12 +58,11 @@ class Spares:
         else:
             remove(Path(spare))
 
-    def trim(self) -> None:
-        """Remove those that were not needed since the last time."""
-        for name in self._names[: self._unused]:
-            remove(Path(self._path(name)))
+    def trim(self) -> frozenset[str]:
+        """Forget those that were not needed since the last time, and name those that are kept."""
         del self._names[: self._unused]
         self._unused = len(self._names)
+        return frozenset(self._names)
 
     def _path(self, name: str) -> str:
         return f"{self.turns}/{name}"

@@ -131,7 +131,7 @@ class TaskFiles:
         return answer
 
     def write_all(self, texts: Iterable[tuple[str, bytes]], *, many: bool = False) -> list[bool | ObstructedError]:
-        """`write` for each, in order; each is asked for when the one before it is written. Raises as `write` does.
+        """`write` for each, in order; none is in its place before all are written. Raises as `write` does.
 
         `many`: they are made durable all together, which also waits for what others have written.
         """

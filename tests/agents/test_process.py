@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,21 +31,15 @@ def call(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(call: Path) -> Iterator[Callable[[str], Child]]:
-    """Start a shell line as the call; whatever is left of its process group is killed in the end."""
-    groups: list[int] = []
+def start(call: Path, groups: list[int]) -> Callable[[str], Child]:
+    """Start a shell line as the call."""
 
     def started(line: str) -> Child:
         child = spawn(call, ["/bin/sh", "-c", line], ENVIRONMENT)
         groups.append(child.pid)
         return child
 
-    yield started
-    for group in groups:
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    return started
 
 
 def ended(child: Child) -> Exit:

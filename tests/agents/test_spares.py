@@ -7,7 +7,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,9 +42,8 @@ def kept(tmp_path: Path) -> Spares:
 
 
 @pytest.fixture
-def leave(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Let a shell line be the first call, and end; what it has started in the background is killed in the end."""
-    groups: list[int] = []
+def leave(tmp_path: Path, groups: list[int]) -> Callable[[str], Path]:
+    """Let a shell line be the first call, and end, but not what it has started in the background."""
 
     def left(line: str) -> Path:
         directory = tmp_path / "first"
@@ -54,12 +53,7 @@ def leave(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         ended(child)
         return directory
 
-    yield left
-    for group in groups:
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    return left
 
 
 def inodes(directory: Path) -> set[int]:
