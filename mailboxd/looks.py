@@ -63,7 +63,8 @@ class Looks:
         seen = look()
         ended = clock.monotonic()
         spent = ended - begun
-        self.tasks_from = ended + min(spent * _SHARE, _LATEST) if spent >= _DEAR else 0.0
+        is_dear = spent >= _DEAR and not seen.truncated  # else the rest of it is looked at first
+        self.tasks_from = ended + min(spent * _SHARE, _LATEST) if is_dear else 0.0
         # a file that waits is looked at each time, or the moment at which it is ready would be forgotten
         self.tasks = seen.truncated or seen.look_again is not None
         return seen

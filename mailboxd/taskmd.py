@@ -58,17 +58,21 @@ class TaskMarkdown:
     def perform(self, seconds: float = 5.0) -> int:
         """Write the files that show less than the tables know; after so many seconds none is begun. Returns how many.
 
-        The next time goes on behind the last one: what is always out of date holds up no other. Raises WorldError.
+        The next time goes on behind the last one: what is always out of date holds up no other. Raises WorldError, when
+        all were tried.
         """
         end = self.engine.clock.monotonic() + seconds
         stale = self.engine.store.stale_files(self._behind, _AT_ONCE) or self.engine.store.stale_files("", _AT_ONCE)
         self.more, self._behind = len(stale) == _AT_ONCE, ""
         begun: list[tuple[Task, TaskFile, int]] = []
         answers = self.files.write_all(self._texts(stale, end, begun), many=len(stale) > MANY)
-        written = 0
+        written, failures = 0, []
         for (task, shown, marks), answer in zip(begun, answers, strict=True):
             if isinstance(answer, ObstructedError):
                 _log.error("%s", answer)  # tried again when the task changes
+            elif isinstance(answer, WorldError):
+                failures.append(answer)
+                continue
             elif not answer:
                 continue  # somebody edited it meanwhile: that is read first
             elif task.phase.is_terminal:
@@ -77,6 +81,8 @@ class TaskMarkdown:
                 self._shown[task.id] = shown  # an edit is of what was shown before
             self.reports.append(partial(self.engine.store.file_is_fresh, task.id, marks))
             written += 1
+        if failures:
+            raise failures[0]
         return written
 
     def _texts(

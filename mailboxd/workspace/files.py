@@ -263,6 +263,10 @@ def _write_anew(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> 
     try:
         _write(fd, raw, durable=durable)
         return Stamp.of(os.fstat(fd))
+    except OSError:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=dir_fd)  # what there is of it takes up room
+        raise
     finally:
         os.close(fd)
 

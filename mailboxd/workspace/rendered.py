@@ -8,16 +8,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from mailboxd.core.terms import is_id
+from mailboxd.errors import WorldError
 from mailboxd.workspace import syncing
-from mailboxd.workspace.files import ObstructedError, Stamp, is_being_written, look, open_regular, prepare, put
+from mailboxd.workspace.files import (
+    ObstructedError,
+    Stamp,
+    is_being_written,
+    look,
+    open_regular,
+    prepare,
+    put,
+    world_errors,
+)
 
 TASK_FILE = "task.md"
 
 OBSTACLES = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.EACCES, errno.EPERM})
 """What somebody can do to one task's directory; it says nothing about the others."""
 
-Answer = Stamp | ObstructedError | None
-"""What a file looks like now; or why its directory is in the way; None: somebody has changed it, or is writing it."""
+Answer = Stamp | WorldError | None
+"""What a file looks like now; or why it could not be written; None: somebody has changed it, or is writing it."""
 
 
 def put_all(
@@ -26,16 +36,22 @@ def put_all(
     """Puts a text into the task.md of each task, whose directory is made if needed; what came of it, in order.
 
     `seen` is how each file was when it was last looked at. `together`: all are synced before the first gets its name,
-    and all names after the last. Raises OSError; ValueError on a bad id.
+    and all names after the last; otherwise one comes after the other. What fails is an answer, and holds up no other.
+    Raises OSError if they cannot be synced together; ValueError on a bad id.
     """
-    prepared = [(local_id, _prepare(tasks, local_id, raw, seen.get(local_id), not together)) for local_id, raw in texts]
-    if together:
-        syncing.sync_file_system(tasks)
-    answers = [
-        (local_id, _put(tasks, local_id, stamp, seen.get(local_id), not together)) for local_id, stamp in prepared
+    if not together:
+        return [
+            (local_id, _put(tasks, local_id, _prepare(tasks, local_id, raw, seen.get(local_id)), seen.get(local_id)))
+            for local_id, raw in texts
+        ]
+    prepared = [
+        (local_id, _prepare(tasks, local_id, raw, seen.get(local_id), durable=False)) for local_id, raw in texts
     ]
-    if together:
-        syncing.sync_file_system(tasks)
+    syncing.sync_file_system(tasks)
+    answers = [
+        (local_id, _put(tasks, local_id, stamp, seen.get(local_id), durable=False)) for local_id, stamp in prepared
+    ]
+    syncing.sync_file_system(tasks)
     return answers
 
 
@@ -61,22 +77,22 @@ def directory_of(tasks: int, local_id: str, *, make: bool = False, durable: bool
         raise ObstructedError(f"cannot write to tasks/{local_id}: {error.strerror}") from error
 
 
-def _prepare(tasks: int, local_id: str, raw: bytes, expected: Stamp | None, durable: bool) -> Answer:
+def _prepare(tasks: int, local_id: str, raw: bytes, expected: Stamp | None, *, durable: bool = True) -> Answer:
     try:
-        with directory_of(tasks, local_id, make=True, durable=durable) as fd:
+        with world_errors("write to tasks/"), directory_of(tasks, local_id, make=True, durable=durable) as fd:
             return prepare(fd, TASK_FILE, raw, durable=durable) if _is_as_expected(fd, expected) else None
-    except ObstructedError as obstructed:
-        return obstructed
+    except WorldError as failure:
+        return failure
 
 
-def _put(tasks: int, local_id: str, prepared: Answer, expected: Stamp | None, durable: bool) -> Answer:
+def _put(tasks: int, local_id: str, prepared: Answer, expected: Stamp | None, *, durable: bool = True) -> Answer:
     if not isinstance(prepared, Stamp):
         return prepared
     try:
-        with directory_of(tasks, local_id) as fd:
+        with world_errors("write to tasks/"), directory_of(tasks, local_id) as fd:
             done = put(fd, TASK_FILE, lambda: _is_as_expected(fd, expected), durable=durable)
-    except ObstructedError as obstructed:
-        return obstructed
+    except WorldError as failure:
+        return failure
     return prepared if done else None
 
 

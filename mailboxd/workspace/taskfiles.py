@@ -1,7 +1,7 @@
 """tasks/*/task.md: the readable face of each task, which people and agents edit while we render it.
 
 A file has changed when its stamp is not the one that was last rendered or last seen. What is remembered is in memory
-only: after a restart `remember` brings back what the database knows, and the rest is reported as changed.
+only: after a restart each file is reported once, and its seal says whether it is our own rendering.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mailboxd.core.terms import is_id
-from mailboxd.errors import MessageError
+from mailboxd.errors import MessageError, WorldError
 from mailboxd.workspace import syncing
-from mailboxd.workspace.files import ObstructedError, Stamp, directory, look, move, world_errors
+from mailboxd.workspace.files import Stamp, directory, look, move, world_errors
 from mailboxd.workspace.filing import publish_once
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import clash_name, first_free
@@ -72,33 +72,32 @@ class TaskFiles:
         self._settle = settle_seconds
         self._seen: dict[str, Stamp] = {}
         self._waiting: dict[str, tuple[Stamp, float]] = {}
+        self._unvisited: list[str] = []
+        """What a look at every directory has left for the next one."""
 
     def look(self, now: float, among: Collection[str] | None = None, limit: int = 256) -> Look:
         """What was changed by others since the last look; each change is reported once, missing files every time.
 
-        `among`: look at these local ids only; None: at every directory below tasks/. Costs one stat for each. `now` is
-        seconds since 1970. Raises WorldError if tasks/ is not there, is a link, or cannot be read.
+        `among`: look at these local ids only; None: at every directory below tasks/, which costs one stat for each. The
+        next such look goes on where one that was truncated has ended; when all were visited one starts anew, for what
+        has changed meanwhile. `now` is seconds since 1970. Raises WorldError if tasks/ is not there, is a link, or
+        cannot be read: then nothing counts as reported.
         """
         found = Look()
-        size = 0
-        with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
-            ids = _directories(tasks) if among is None else [local_id for local_id in among if is_id(local_id)]
-            known = self._seen.keys() if among is None else self._seen.keys() & set(ids)
-            present = set()
-            for local_id in ids:
-                status = _status(tasks, local_id)
-                if status is None:
-                    continue
-                present.add(local_id)
-                if self._seen.get(local_id) == Stamp.of(status):
-                    continue
-                if len(found.changed) + len(found.unusable) >= limit or size >= _READ_AT_ONCE:
-                    found.truncated = True
-                    continue
-                size += self._read(local_id, status, now, found)
-        found.missing = sorted(known - present)
+        goes_on = among is None and bool(self._unvisited)
+        try:
+            with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
+                ids = self._unvisited if goes_on else self._ids(tasks, among)
+                visited = self._visit(tasks, ids, now, limit, found)
+        except WorldError:
+            reported: list[Changed | Unusable] = [*found.changed, *found.unusable]
+            for one in reported:
+                self.forget(one.local_id)
+            raise
         if among is None:
-            self._waiting = {local_id: waits for local_id, waits in self._waiting.items() if local_id in present}
+            self._unvisited = ids[visited:]
+        found.truncated = visited < len(ids) or goes_on
+        found.missing.sort()
         return found
 
     def missing(self, among: Iterable[str]) -> set[str]:
@@ -111,10 +110,6 @@ class TaskFiles:
         self._seen[local_id] = stamp
         self._waiting.pop(local_id, None)
 
-    def remembered(self, local_id: str) -> Stamp | None:
-        """The stamp that was last rendered or seen, for the database to keep."""
-        return self._seen.get(local_id)
-
     def forget(self, local_id: str) -> None:
         """The next look reports the file as changed: it could not be dealt with, or the task is over."""
         self._seen.pop(local_id, None)
@@ -126,21 +121,22 @@ class TaskFiles:
         Raises WorldError; ObstructedError if only this task's directory is in the way; ValueError on a bad id.
         """
         (answer,) = self.write_all([(local_id, raw)])
-        if isinstance(answer, ObstructedError):
+        if isinstance(answer, WorldError):
             raise answer
         return answer
 
-    def write_all(self, texts: Iterable[tuple[str, bytes]], *, many: bool = False) -> list[bool | ObstructedError]:
-        """`write` for each, in order; none is in its place before all are written. Raises as `write` does.
+    def write_all(self, texts: Iterable[tuple[str, bytes]], *, many: bool = False) -> list[bool | WorldError]:
+        """`write` for each, in order; what it would raise is the answer for that file, and holds up no other.
 
-        `many`: they are made durable all together, which also waits for what others have written.
+        `many`: they are made durable all together, which also waits for what others have written. Raises WorldError if
+        that fails, or tasks/ cannot be opened; ValueError on a bad id.
         """
         with world_errors(f"write to {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
             answers = put_all(tasks, texts, self._seen, together=many and syncing.sync_reports_errors())
         for local_id, answer in answers:
             if isinstance(answer, Stamp):
                 self.remember(local_id, answer)
-        return [answer if isinstance(answer, ObstructedError) else answer is not None for _, answer in answers]
+        return [answer if isinstance(answer, WorldError) else answer is not None for _, answer in answers]
 
     def keep_rejected(self, local_id: str, raw: bytes | None, time: str) -> str:
         """Keeps a text that was not accepted as tasks/<id>/task.rejected-<time>.md; its path relative to the root.
@@ -186,6 +182,26 @@ class TaskFiles:
             os.fsync(tasks)
         self.forget(local_id)
         return f"tasks/{ARCHIVE}/{name}"
+
+    def _ids(self, tasks: int, among: Collection[str] | None) -> list[str]:
+        if among is not None:
+            return [local_id for local_id in among if is_id(local_id)]
+        return list(dict.fromkeys((*_directories(tasks), *self._seen, *self._waiting)))
+
+    def _visit(self, tasks: int, ids: Sequence[str], now: float, limit: int, found: Look) -> int:
+        """Looks at one after the other until so many have changed, or are too large together; how many it looked at."""
+        size = 0
+        for number, local_id in enumerate(ids):
+            status = _status(tasks, local_id)
+            if status is None:
+                self._waiting.pop(local_id, None)
+                if local_id in self._seen:
+                    found.missing.append(local_id)
+            elif self._seen.get(local_id) != Stamp.of(status):
+                if len(found.changed) + len(found.unusable) >= limit or size >= _READ_AT_ONCE:
+                    return number
+                size += self._read(local_id, status, now, found)
+        return len(ids)
 
     def _read(self, local_id: str, status: os.stat_result, now: float, found: Look) -> int:
         """Reads one changed file into `found`; how many bytes that was."""

@@ -173,12 +173,13 @@ class Tasks:
 
     def __init__(self, seconds: float) -> None:
         self.clock, self.seconds, self.looks = ManualClock(), seconds, Looks()
-        self.times = 0
+        self.times = self.left = 0
 
     def look(self) -> Look:
         self.clock.advance(self.seconds)
         self.times += 1
-        return Look()
+        self.left = max(self.left - 1, 0)
+        return Look(truncated=self.left > 0)
 
     def round(self) -> int:
         """A round of the daemon; how often it looked at tasks/ so far."""
@@ -201,6 +202,16 @@ def test_after_a_dear_look_at_tasks_what_is_heard_waits_for_fifty_times_its_leng
     assert tasks.round() == 2
     tasks.clock.advance(6.0)
     assert tasks.round() == 2, "nothing was heard"
+
+
+def test_a_dear_look_that_left_some_goes_on_at_once() -> None:
+    """After a restart all of thousands of files are read: what was edited meanwhile waited behind such pauses."""
+    tasks = Tasks(0.3)
+    tasks.left = 3
+    for times in (1, 2, 3, 3):
+        tasks.looks.mail = True
+        assert tasks.round() == times
+    assert tasks.looks.tasks_from > tasks.clock.monotonic()
 
 
 def test_after_a_quick_look_the_next_one_is_at_once() -> None:

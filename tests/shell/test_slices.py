@@ -11,12 +11,12 @@ from mailboxd.clock import ManualClock
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.types import Policy, Spec
 from mailboxd.engine import Engine
+from mailboxd.errors import WorldError
 from mailboxd.intake import Intake
 from mailboxd.messages.templates import Templates
 from mailboxd.settings import Settings
 from mailboxd.store.store import Store
 from mailboxd.taskmd import TaskMarkdown
-from mailboxd.workspace.files import ObstructedError
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.taskfiles import TaskFiles
 
@@ -31,13 +31,14 @@ class Slow(TaskFiles):
         super().__init__(ws)
         self.clock = clock
         self.written: list[str] = []
+        self.failing: set[str] = set()
 
-    def write_all(self, texts: Iterable[tuple[str, bytes]], *, many: bool = False) -> list[bool | ObstructedError]:
-        answers: list[bool | ObstructedError] = []
+    def write_all(self, texts: Iterable[tuple[str, bytes]], *, many: bool = False) -> list[bool | WorldError]:
+        answers: list[bool | WorldError] = []
         for local_id, _ in texts:
             self.clock.advance(EACH)
             self.written.append(local_id)
-            answers.append(True)
+            answers.append(WorldError("no room") if local_id in self.failing else True)
         return answers
 
 
@@ -87,3 +88,14 @@ def test_what_is_always_out_of_date_holds_up_no_other(desk: Desk) -> None:
 
 def test_one_file_is_written_however_long_it_takes(desk: Desk) -> None:
     assert desk.taskmd.perform(0.0) == 1
+
+
+def test_a_failure_is_raised_when_all_were_tried_and_what_was_written_counts(desk: Desk) -> None:
+    desk.files.failing = {"t0", "t1"}
+    with pytest.raises(WorldError, match="no room"):
+        desk.slice()
+    assert desk.files.written == ["t0", "t1", "t2"]
+    assert desk.slice() == ["t3", "t4", "t5"]
+
+    desk.files.failing = set()
+    assert (desk.slice(), desk.slice(), desk.slice()) == (["t6"], ["t0", "t1"], [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
-from mailboxd.workspace import syncing
-from mailboxd.workspace.files import ObstructedError, Stamp
+from mailboxd.workspace import settled, syncing, taskfiles
+from mailboxd.workspace.files import ObstructedError, Stamp, look, open_regular
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.taskfiles import TaskFiles
 from tests.workspace.killing import every_point
@@ -70,6 +71,26 @@ def test_what_stands_in_the_way_of_one_task_holds_up_no_other(ws: Workspace, man
     assert (ws.tasks / "t1" / "task.md").read_bytes() == b"second"
     assert changes(files) == {"t2": b"edited, and not looked at"}
     assert [path.name for path in ws.tasks.glob("*/.*")] == []
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_file_that_cannot_be_written_holds_up_no_other_and_leaves_nothing(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch, many: bool, code: int
+) -> None:
+    write = os.write
+
+    def failing(fd: int, raw: memoryview) -> int:
+        if bytes(raw) == b"2":
+            raise OSError(code, os.strerror(code))
+        return write(fd, raw)
+
+    monkeypatch.setattr(os, "write", failing)
+    first, second, third = TaskFiles(ws).write_all([(f"t{n}", b"%d" % n) for n in (1, 2, 3)], many=many)
+    assert (first, third) == (True, True)
+    assert isinstance(second, WorldError)
+    assert isinstance(second.__cause__, OSError)  # the reserve is spent on a disk that is full
+    assert [path.name for path in ws.tasks.glob("*/*")] == ["task.md"] * 2
 
 
 def test_many_are_durable_before_the_first_has_its_name_and_have_their_names_before_it_is_said(
@@ -148,16 +169,12 @@ def test_a_file_that_is_being_written_waits_and_is_not_clobbered(ws: Workspace) 
     assert changes(files) == {"t1": b"half and half"}
 
 
-def test_after_a_restart_what_the_database_remembers_is_no_change(ws: Workspace) -> None:
-    files = TaskFiles(ws)
-    files.write("t1", b"rendered")
-    files.write("t2", b"rendered")
-    stamp = files.remembered("t1")
-    assert stamp is not None
+def test_after_a_restart_each_file_is_reported_once(ws: Workspace) -> None:
+    TaskFiles(ws).write("t1", b"rendered")
 
     restarted = TaskFiles(ws)
-    restarted.remember("t1", stamp)
-    assert changes(restarted) == {"t2": b"rendered"}
+    assert changes(restarted) == {"t1": b"rendered"}
+    assert changes(restarted) == {}
 
 
 def test_a_change_that_could_not_be_dealt_with_is_reported_again(ws: Workspace) -> None:
@@ -287,11 +304,62 @@ def test_many_changes_come_a_few_at_a_time(ws: Workspace) -> None:
         edit(ws, f"t{number}", b"x")
     files = TaskFiles(ws)
 
-    first = files.look(NOW, limit=6)
-    second = files.look(NOW, limit=6)
-    assert (len(first.changed), first.truncated) == (6, True)
-    assert (len(second.changed), second.truncated) == (4, False)
-    assert first.missing == second.missing == []
+    looks = [files.look(NOW, limit=6) for _ in range(3)]
+    assert [(len(look.changed), look.truncated) for look in looks] == [(6, True), (4, True), (0, False)]
+    assert all(look.missing == [] for look in looks)
+
+
+def test_each_file_is_visited_once_however_many_have_changed(ws: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart all of ten thousand are new: looked at from the start for each few of them it took minutes."""
+    for number in range(40):
+        edit(ws, f"t{number}", b"x")
+    files, visited = TaskFiles(ws), []
+
+    def counting(fd: int, name: str) -> os.stat_result | None:
+        visited.append(name)
+        return look(fd, name)
+
+    monkeypatch.setattr(taskfiles, "look", counting)
+
+    while files.look(NOW, limit=4).truncated:
+        pass
+    assert len(visited) <= 2 * 40 + 10
+
+
+def test_what_changes_behind_a_look_that_goes_on_is_found_by_the_next(ws: Workspace) -> None:
+    for name in ("t1", "t2", "t3"):
+        edit(ws, name, b"x")
+    files = TaskFiles(ws)
+    (first,) = files.look(NOW, limit=1).changed
+    edit(ws, first.local_id, b"edited again")
+    edit(ws, "t4", b"made meanwhile")
+
+    found = []
+    while (look := files.look(NOW, limit=1)).truncated:
+        found += look.changed
+    assert sorted((change.local_id, change.raw) for change in found) == sorted(
+        [(name, b"x") for name in {"t1", "t2", "t3"} - {first.local_id}]
+        + [(first.local_id, b"edited again"), ("t4", b"made meanwhile")]
+    )
+
+
+def test_what_was_read_before_a_look_failed_is_reported_by_the_next(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(ws, "t1", b"one")
+    edit(ws, "t2", b"two")
+    files, opened = TaskFiles(ws), []
+
+    def failing(fd: int, name: str) -> int | None:
+        opened.append(name)
+        if len(opened) == 2:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_regular(fd, name)
+
+    monkeypatch.setattr(settled, "open_regular", failing)
+    with pytest.raises(WorldError, match="Too many open files"):
+        files.look(NOW)
+    assert changes(files) == {"t1": b"one", "t2": b"two"}
 
 
 def test_rendering_survives_a_kill_at_every_point(ws: Workspace) -> None:
