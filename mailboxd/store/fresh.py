@@ -17,7 +17,7 @@ from mailboxd.store.standing import StandingQueries
 from mailboxd.store.store import Store
 
 _NOT_ASKED = (
-    "events_by_task", "messages_by_path", "messages_by_task", "messages_unfiled", "messages_unfiled_by_name",
+    "events_by_task", "messages_by_path", "messages_by_task", "messages_unfiled_by_name",
     "tasks_deadline", "tasks_due", "tasks_heartbeat", "tasks_held", "tasks_open", "tasks_pausing", "tasks_runnable",
     "tasks_runnable_by_children",
 )  # fmt: skip

@@ -61,10 +61,10 @@ class MessageQueries(Connected):
 
     def earlier(self, message_id: str | None, sha256: str) -> Earlier | None:
         """The same message as it came before: by its id, or without one by its bytes. Rejected ones do not count."""
-        where, args = ("message_id = ?", message_id) if message_id is not None else ("sha256 = ?", sha256)
+        where = "message_id IS NULL AND sha256 = ?" if message_id is None else "message_id = ?"
         row = self.db.execute(
             f"SELECT task, sha256 FROM messages WHERE {where} AND direction = 'in' AND verdict <> 'rejected' LIMIT 1",
-            (args,),
+            (sha256 if message_id is None else message_id,),
         ).fetchone()
         return None if row is None else Earlier(*row)
 
@@ -104,7 +104,7 @@ class MessageQueries(Connected):
         """Judged files that still lie in the inbox, oldest first."""
         rows = self.db.execute(
             "SELECT id, name, verdict = 'rejected', sha256, stamp, reason, at FROM messages"
-            " WHERE path IS NULL ORDER BY id LIMIT ?",
+            " WHERE path IS NULL ORDER BY +id LIMIT ?",  # not by the index of ids, through all of them
             (limit,),
         )
         return [

@@ -95,7 +95,7 @@ SCANNED = re.compile(
 events only the last is asked for, by their key."""
 OF_THE_OPEN = frozenset(
     {
-        "approvals_pending", "breakers_open", "messages_unfiled", "messages_unfiled_by_name", "outbox_open",
+        "approvals_pending", "breakers_open", "messages_unfiled_by_name", "outbox_open",
         "tasks_due", "tasks_deadline", "tasks_heartbeat", "tasks_held", "tasks_open", "tasks_pausing", "tasks_runnable",
         "tasks_runnable_by_children",
     }
