@@ -15,6 +15,7 @@ from mailboxd.intake import Intake
 from mailboxd.keys.trust import Trust
 from mailboxd.messages.templates import Templates
 from mailboxd.progress import Progress, silent, stepwise
+from mailboxd.rebuild.bounds import EARLIEST
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.finish import called, finish
 from mailboxd.rebuild.reading import read
@@ -30,7 +31,6 @@ from mailboxd.workspace import lock
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.taskfiles import TaskFiles
 
-BEGINNING = "1970-01-01T00:00:00.000Z"
 NOT_IN_THE_FILES = {
     "events": "the log begins anew: other numbers, hashes and words; what an agent said and used in a turn is gone",
     "ids": "of tasks, turns, artifacts, of messages that came in and of attempts that no message names",
@@ -115,9 +115,9 @@ def _build(
 ) -> None:
     found = read(ws, progress)
     steps = timeline(found)
-    desk = Desk.open(settings, found.sent, BEGINNING)
+    desk = Desk.open(settings, found.sent, EARLIEST)
     try:
-        with writing(desk.store, target, BEGINNING, len(steps)) as made:
+        with writing(desk.store, target, EARLIEST, len(steps)) as made:
             replay = _replay(ws, desk, found, stepwise(steps, "messages", len(steps), progress), trust, made)
             made.complete()
             account.problems, account.differences = found.problems, replay.differences
