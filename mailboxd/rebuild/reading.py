@@ -63,7 +63,21 @@ def read(ws: Workspace, progress: Progress = silent) -> Sources:
         done += len(batch.names)
         progress("files", done, total)
     found.sent.sort(key=lambda sent: sent.path)
+    _leave_copies(found)
     return found
+
+
+def _leave_copies(found: Sources) -> None:
+    """Somebody may have copied a file of ours, and with it the id that stands in it: the shorter name has it."""
+    named = [(str(one.message.message_id), one.path) for one in found.sent]
+    named += [(one.reason["message"], one.path) for one in found.refusals]
+    first: dict[str, str] = {}
+    for message_id, path in sorted(named, key=lambda item: (len(item[1]), item[1])):
+        if first.setdefault(message_id, path) != path:
+            found.problems.append((f"mailbox/{path}", f"it has the id of another one ({message_id}): it is a copy"))
+    own = set(first.values())
+    found.sent = [one for one in found.sent if one.path in own]
+    found.refusals = [one for one in found.refusals if one.path in own]
 
 
 def _parts(ws: Workspace, batches: Sequence[Batch], total: int) -> Iterator[Sources]:

@@ -161,3 +161,21 @@ def test_a_moment_of_a_file_that_no_text_can_say_is_the_nearest_that_can() -> No
     assert bounds.of_file(2**40) == "8999-12-31T23:59:59.999Z"
     assert bounds.of_file(-5.0) == bounds.EARLIEST
     assert bounds.of_file(1772352000.5) == "2026-03-01T08:00:00.500Z"
+
+
+def test_a_copy_of_a_message_that_was_sent_is_named(played: Path, tmp_path: Path) -> None:
+    ws = _copied(played, tmp_path)
+    first, *_ = sorted(ws.outbox.glob("*.task.*.md"))
+    copy = first.with_name(f"{first.stem}.copy.md")
+    shutil.copy2(first, copy)
+    account = making.make(ws, SETTINGS, NOW, tmp_path / "one.db")
+    said = f"it has the id of another one ({first.name.split('.')[0]}): it is a copy"
+    assert account.problems == [(f"mailbox/outbox/{copy.name}", said)]
+
+
+def test_a_copy_of_a_rejected_message_is_named(room: Mailroom) -> None:
+    for name in ("x.md", "y.md"):
+        drop(room.ws, f"rejected/{name}".encode(), b"x")
+        drop(room.ws, f"rejected/{name}.reason.json".encode(), json.dumps(REASON).encode())
+    said = "it has the id of another one (msg_1): it is a copy"
+    assert rebuilt(room.ws).problems == [("mailbox/rejected/y.md", said)]
