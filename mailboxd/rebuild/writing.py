@@ -14,7 +14,7 @@ from mailboxd.errors import WorldError
 from mailboxd.progress import Progress
 from mailboxd.rebuild.hands import ENOUGH, Hand, processors
 from mailboxd.store import log
-from mailboxd.store.db import connect
+from mailboxd.store.db import connect, worlds_errors
 from mailboxd.store.fresh import FreshStore
 from mailboxd.store.scribe import Scribe, Told
 from mailboxd.store.whole import require_sound
@@ -67,7 +67,7 @@ class Writing:
 
     def prove(self, progress: Progress) -> str:
         """The fingerprint. Raises WorldError unless the file is sound and says what was decided over."""
-        with closing(connect(self._path, read_only=True)) as db:
+        with closing(connect(self._path, read_only=True)) as db, worlds_errors(db):
             require_sound(db, progress)
             progress("tables", 0, 0)
             if problems := log.differing(self._store.db, db):

@@ -11,7 +11,7 @@ from pathlib import Path
 from mailboxd.errors import StoreError, UnavailableError, WorldError
 from mailboxd.progress import Progress, silent
 from mailboxd.store import log
-from mailboxd.store.db import connect, path_of
+from mailboxd.store.db import connect, path_of, store_error
 
 _BESIDE = ("-wal", "-shm")
 _SAID_BY = {"events": "seq, hash"}
@@ -103,8 +103,10 @@ def close_as_one_file(db: sqlite3.Connection) -> None:
         if path is not None:
             settle(path)
             _sync(path.parent)
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"the new database cannot be written: {error}") from error
+    except sqlite3.Error as error:
+        raise store_error(error, "cannot be written", path) from error
+    except OSError as error:
+        raise StoreError(f"{path}: the new database cannot be made durable: {error.strerror}") from error
 
 
 def put_in_place(new: Path, database: Path, old_name: str) -> Path | None:
@@ -117,10 +119,10 @@ def put_in_place(new: Path, database: Path, old_name: str) -> Path | None:
         settle(new)
         if database.exists():
             _fold(database)
-            for ending in _BESIDE:  # there is one only if the old database is too damaged to be closed
+            os.link(database, kept)  # the first that may be refused: then what stands beside it is still there
+            for ending in _BESIDE:  # there is one only if the old database is in use, or too damaged to be closed
                 with suppress(FileNotFoundError):
                     Path(f"{database}{ending}").rename(f"{kept}{ending}")
-            os.link(database, kept)
         new.replace(database)
         _sync(database.parent)
     except OSError as error:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from mailboxd.core.events import Kind, Role
-from mailboxd.errors import WorldError
+from mailboxd.errors import StoreError, WorldError
 from mailboxd.rebuild import making, reading, writing
 from mailboxd.rebuild.hands import Hand
 from mailboxd.rebuild.reading import READER, Batch
-from mailboxd.store.scribe import Told
+from mailboxd.store.db import connect
+from mailboxd.store.scribe import Scribe, Told
 from mailboxd.workspace.layout import Workspace
 from tests.rebuild.mailroom import SETTINGS, Mailroom
 from tests.rebuild.test_histories import NOW, play
@@ -111,6 +114,43 @@ def test_what_the_scribe_cannot_write_is_its_error(tmp_path: Path) -> None:
         pytest.raises(WorldError, match="the database cannot be opened"),
     ):
         hand.hear()
+
+
+@pytest.mark.parametrize("step", ["drop_what_only_queries_need", "write"])
+def test_a_scribe_that_has_no_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Also where it has only begun: that was a traceback."""
+    path = tmp_path / "one.db"
+
+    def limited(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(f"mailboxd.store.log.{step}", limited)
+    with pytest.raises(StoreError, match=r"one\.db: the database could not be read or written: .* full"):
+        Scribe(path, NOW).write(Told([], []))
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_disk_that_damages_the_new_database_is_the_worlds_error(
+    room: Mailroom, tmp_path: Path, shared: pytest.MonkeyPatch, shares: bool
+) -> None:
+    if not shares:
+        shared.undo()
+    complete = writing.Writing.complete
+
+    def damaged(made: writing.Writing) -> None:
+        complete(made)
+        with closing(connect(made._path)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'tasks'").fetchone()[0]
+        with made._path.open("r+b") as file:
+            file.seek(4096 * (page - 1))
+            file.write(b"\xff" * 4096)
+
+    shared.setattr(writing.Writing, "complete", damaged)
+    shared.setattr(writing, "require_sound", lambda *_: None)
+    with pytest.raises(WorldError, match="malformed|damaged"):
+        making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert not list(tmp_path.glob("one.db*"))
 
 
 def test_when_the_rebuild_is_killed_its_hands_go(tmp_path: Path) -> None:
