@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mailboxd.core.events import Kind
-from mailboxd.rebuild import making
+from mailboxd.rebuild import finish, making
 from mailboxd.rebuild.desk import ReplayStore
 from mailboxd.store import log
 from mailboxd.store.db import connect
@@ -93,6 +93,18 @@ def test_no_attempt_is_made_up_for_work_that_was_cancelled_before_anybody_began_
     assert rebuilt["tasks"]["t8",]["phase"] == "cancelled"
     for database in (read(room.ws.database), rebuilt):
         assert "t8" not in {name for name, _ in database["attempts"]}
+
+
+def test_no_session_is_worked_out_for_open_work_where_no_call_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was 99 for each task, and half of the time."""
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t").encode())
+    room.look()
+    room.close()
+    monkeypatch.setattr(finish, "session_key", lambda *_: pytest.fail("a session was worked out"))
+    assert making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db").counts["open"] == 1
 
 
 def test_what_was_sent_counts_as_sent_where_no_task_md_shows_it(tmp_path: Path) -> None:
