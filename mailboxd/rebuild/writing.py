@@ -22,6 +22,8 @@ from mailboxd.store.whole import require_sound
 SCRIBE = "mailboxd.rebuild.scribe"
 _OFTEN = 250
 """Steps after which what was recorded is handed on."""
+_MUCH = 4 << 20
+"""Bytes of messages after which it is, too: both processes hold what is handed on."""
 
 
 class Afar:
@@ -57,7 +59,7 @@ class Writing:
     def step(self) -> None:
         """Something was recorded; outside of savepoints. Raises WorldError."""
         self._steps += 1
-        if self._steps % _OFTEN == 0:
+        if self._steps % _OFTEN == 0 or self._store.waiting >= _MUCH:
             self._scribe.write(self._store.take())
 
     def complete(self) -> None:

@@ -19,6 +19,7 @@ from mailboxd.rebuild import making, reading, writing
 from mailboxd.rebuild.hands import Hand
 from mailboxd.rebuild.reading import READER, Batch
 from mailboxd.store.db import connect
+from mailboxd.store.fresh import FreshStore
 from mailboxd.store.scribe import Scribe, Told
 from mailboxd.workspace.layout import Workspace
 from tests.rebuild.mailroom import SETTINGS, Mailroom
@@ -95,6 +96,16 @@ def test_a_table_that_is_not_what_the_events_add_up_to_is_seen(
     with pytest.raises(WorldError, match="does not hold: tasks: 2 rows differ"):
         making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert not list(tmp_path.glob("one.db*"))
+
+
+def test_large_messages_are_handed_on_at_once(tmp_path: Path) -> None:
+    """Not 250 of them together: a message may have a megabyte, and each was held twice."""
+    store = FreshStore.empty(NOW)
+    with closing(store.db), writing.writing(store, tmp_path / "one.db", NOW, 1) as made:
+        for number, size in enumerate((10, 5 << 20)):
+            store.keep_body(str(number), bytes(size))
+            made.step()
+        assert store.take() == ([], [])
 
 
 def test_the_scribe_sees_an_event_that_is_missing(tmp_path: Path) -> None:
