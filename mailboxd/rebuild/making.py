@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -114,15 +115,16 @@ def _build(
     ws: Workspace, settings: Settings, target: Path, account: Account, progress: Progress, trust: Trust | None
 ) -> None:
     found = read(ws, progress)
-    steps = timeline(found)
+    steps, messages = deque(timeline(found)), len(found.came) + len(found.refusals) + len(found.sent)
+    found.came.clear()  # each message is held by its step alone, and goes with it: memory is for tables or for messages
     desk = Desk.open(settings, found.sent, EARLIEST)
     try:
         with writing(desk.store, target, EARLIEST, len(steps)) as made:
-            replay = _replay(ws, desk, found, stepwise(steps, "messages", len(steps), progress), trust, made)
+            replay = _replay(ws, desk, found, stepwise(_each(steps), "messages", len(steps), progress), trust, made)
             made.complete()
             account.problems, account.differences = found.problems, replay.differences
             account.counts = {
-                "messages": len(found.came) + len(found.refusals) + len(found.sent),
+                "messages": messages,
                 "tasks": desk.store.count_tasks(),
                 "open": len(desk.store.open_tasks()),
                 "events": desk.store.events(),
@@ -131,6 +133,12 @@ def _build(
         close_as_one_file(connect(target))
     finally:
         desk.store.close()
+
+
+def _each(steps: deque[Step]) -> Iterator[Step]:
+    """The steps in their order; none is held any longer."""
+    while steps:
+        yield steps.popleft()
 
 
 def _replay(

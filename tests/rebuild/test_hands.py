@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
 import sqlite3
@@ -162,6 +163,22 @@ def test_a_disk_that_damages_the_new_database_is_the_worlds_error(
     with pytest.raises(WorldError, match="malformed"):
         making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert not list(tmp_path.glob("one.db*"))
+
+
+def test_a_bug_in_a_hand_is_a_bug_of_ours_and_not_the_worlds(tmp_path: Path) -> None:
+    """To run it again does not help; and what is to be reported is in the report, not somewhere before it."""
+    with Hand("writes the database", writing.SCRIBE, str(tmp_path / "one.db"), NOW) as hand:
+        hand.tell("this is nothing that can be written")
+        with pytest.raises(RuntimeError, match=r"a process that writes the database: Traceback(?s:.*)AttributeError"):
+            hand.hear()
+
+
+def test_a_rebuild_that_dies_within_a_word_leaves_no_complaint(tmp_path: Path) -> None:
+    argv = [sys.executable, "-P", "-m", writing.SCRIBE, str(tmp_path / "one.db"), NOW]
+    word = pickle.dumps(Told([], [("a", bytes(100))]), pickle.HIGHEST_PROTOCOL)
+    for left in range(0, len(word), 20):
+        ended = subprocess.run(argv, input=word[:left], capture_output=True, check=False)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"", b""), left
 
 
 def test_when_the_rebuild_is_killed_its_hands_go(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 from mailboxd.core.events import Kind
 from mailboxd.rebuild import finish, making
 from mailboxd.rebuild.desk import ReplayStore
+from mailboxd.rebuild.replay import Replay
+from mailboxd.rebuild.sources import Came
 from mailboxd.store import log
 from mailboxd.store.db import connect
 from mailboxd.workspace.layout import Workspace
@@ -93,6 +96,21 @@ def test_no_attempt_is_made_up_for_work_that_was_cancelled_before_anybody_began_
     assert rebuilt["tasks"]["t8",]["phase"] == "cancelled"
     for database in (read(room.ws.database), rebuilt):
         assert "t8" not in {name for name, _ in database["attempts"]}
+
+
+def test_what_was_replayed_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables have it by then: memory is needed for the messages or for the tables, not for both."""
+    room = play(tmp_path / "ws", 1)
+    receive, came = Replay._receive, list[weakref.ref[Came]]()
+
+    def watched(replay: Replay, one: Came) -> None:
+        assert sum(ref() is not None for ref in came) <= 1
+        came.append(weakref.ref(one))
+        receive(replay, one)
+
+    monkeypatch.setattr(Replay, "_receive", watched)
+    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert len(came) > 5
 
 
 def test_no_session_is_worked_out_for_open_work_where_no_call_is_left(
