@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboxd import heads
-from mailboxd.errors import UnavailableError
 from mailboxd.intake import Intake
 from mailboxd.keys.trust import Trust
 from mailboxd.messages.templates import Templates
@@ -26,9 +24,10 @@ from mailboxd.rebuild.timeline import Step, timeline
 from mailboxd.rebuild.writing import Writing, writing
 from mailboxd.settings import Settings
 from mailboxd.store.db import connect
-from mailboxd.store.whole import close_as_one_file, put_in_place, remove
+from mailboxd.store.whole import close_as_one_file, put_in_place, put_where_nothing_is, remove, require_free
 from mailboxd.taskmd import TaskMarkdown
 from mailboxd.workspace import lock
+from mailboxd.workspace.files import world_errors
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.taskfiles import TaskFiles
 
@@ -80,15 +79,20 @@ def make(
     daemon runs there, UnavailableError when `into` exists, WorldError; then nothing was replaced.
     """
     with lock.acquire(ws, now):
-        target = into or ws.database.with_name(f"{ws.database.name}.rebuilding")
-        if into is None:
+        if into is not None:
+            require_free(into)
+        target = ws.database.with_name(f"{ws.database.name}.rebuilding")
+        if into is not None:  # what is not proven has no name by which somebody would take it
+            target = into.with_name(f".{into.name}.rebuilding")
+        with world_errors(f"write {target}"):
             remove(target)  # of a rebuild that was killed
-        elif os.path.lexists(into):
-            raise UnavailableError(f"{into}: there is such a file already; it is left as it is")
         account = Account(str(into or ws.database))
         try:
             with _collecting_seldom():
                 _build(ws, settings, target, account, progress, trust)
+            if into is not None:
+                put_where_nothing_is(target, into)
+                remove(target)
         except BaseException:
             remove(target)
             raise
