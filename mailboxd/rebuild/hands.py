@@ -114,6 +114,11 @@ class Master:
         pickle.dump(what, self._to, pickle.HIGHEST_PROTOCOL)
         self._to.flush()
 
+    def tell_last(self, what: object) -> None:
+        """What follows nothing more: who is still telling hears it, instead of waiting to be heard."""
+        os.close(self._from.fileno())  # closed as a file it would stay open: Python keeps the standard streams
+        self.tell(what)
+
 
 def serve(work: Callable[[Master], None]) -> None:
     """Do the work of a hand, whose errors are its last word; when nobody is there any more, end."""
@@ -124,8 +129,8 @@ def serve(work: Callable[[Master], None]) -> None:
         except (*_CUT_OFF, BrokenPipeError):
             raise
         except WorldError as error:
-            master.tell(error)
+            master.tell_last(error)
         except Exception:
-            master.tell(Bug(traceback.format_exc()))
+            master.tell_last(Bug(traceback.format_exc()))
     except (*_CUT_OFF, BrokenPipeError):
         os._exit(1)  # at an exit as usual Python would complain of what it cannot write

@@ -173,6 +173,19 @@ def test_a_bug_in_a_hand_is_a_bug_of_ours_and_not_the_worlds(tmp_path: Path) -> 
             hand.hear()
 
 
+@pytest.mark.timeout(60)
+def test_a_long_last_word_is_heard_by_one_who_is_still_telling(tmp_path: Path) -> None:
+    """Both pipes are full then: each waited for the other."""
+    at = "2026-11-21T00:00:00.000Z"
+    said = {"at": at, "changes": {"x" * 200_000: 1}}
+    bad = Told([(1, at, Kind.TASK_AMENDED, "t", Role.ORCHESTRATOR, "mailboxd", said)], [])
+    with (
+        Hand("writes the database", writing.SCRIBE, str(tmp_path / "one.db"), NOW) as hand,
+        pytest.raises(RuntimeError, match="changes unknown columns"),
+    ):
+        list(map(hand.tell, [bad, Told([], [("a", bytes(8 << 20))])]))
+
+
 def test_a_rebuild_that_dies_within_a_word_leaves_no_complaint(tmp_path: Path) -> None:
     argv = [sys.executable, "-P", "-m", writing.SCRIBE, str(tmp_path / "one.db"), NOW]
     word = pickle.dumps(Told([], [("a", bytes(100))]), pickle.HIGHEST_PROTOCOL)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.rebuild import bounds, making
+from mailboxd.rebuild import bounds, making, sources
 from mailboxd.rebuild.making import Account
+from mailboxd.rebuild.timeline import timeline
 from mailboxd.workspace.layout import Workspace
 from tests.e2e.support import task
 from tests.rebuild.compare import read
@@ -179,3 +180,17 @@ def test_a_copy_of_a_rejected_message_is_named(room: Mailroom) -> None:
         drop(room.ws, f"rejected/{name}.reason.json".encode(), json.dumps(REASON).encode())
     said = "it has the id of another one (msg_1): it is a copy"
     assert rebuilt(room.ws).problems == [("mailbox/rejected/y.md", said)]
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(b"---\ntype: nothing\n---\n")])
+def test_a_message_that_changes_while_it_is_read_is_named(
+    room: Mailroom, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
+) -> None:
+    """It is read a second time where not all of them fit into memory."""
+    drop(room.ws, f"archive/{DAY}/odd.md".encode(), task("odd").encode())
+    monkeypatch.setattr(sources.Sources, "keep", lambda *_: None)
+    monkeypatch.setattr(
+        making, "timeline", lambda found: (change(room.ws.archive / DAY / "odd.md"), timeline(found))[1]
+    )
+    (difference,) = rebuilt(room.ws).differences
+    assert difference.startswith(f"mailbox/archive/{DAY}/odd.md: it has changed while it was read: ")
