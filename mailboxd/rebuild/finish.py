@@ -16,7 +16,7 @@ from mailboxd.core.effects import Bounce, Resend, RunTurn, Send, StopTurns
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Edited, Start, TurnEnded
 from mailboxd.core.outcomes import Failed, Unknown
-from mailboxd.core.session import session_key
+from mailboxd.core.session import ordinal_of, session_key
 from mailboxd.core.status import task_status
 from mailboxd.core.terms import TERMINAL, Phase, Turn, Waiting, same_agent
 from mailboxd.core.types import Attempt, Task
@@ -84,10 +84,11 @@ def finish(replay: Replay, found: Sources, calls: Mapping[str, Found]) -> None:
     for sent in list(store.unmatched.values()):
         replay.sent(sent, _task_of(replay, sent.of))
     store.unmatched.clear()
+    ordinals = sorted({ordinal for key in calls if (ordinal := ordinal_of(key)) and ordinal < _MOST_ATTEMPTS})
     for task_id in store.open_tasks():
         task = store.task(task_id)
         if task is not None:
-            left |= _go_on(replay, task, calls)
+            left |= _go_on(replay, task, calls, ordinals)
     if left:
         store.set_meta(CALLS_LEFT, json.dumps(left, sort_keys=True))
     replay.record_sent()
@@ -132,22 +133,23 @@ def _noted(replay: Replay, shown: Shown) -> Standing | None:
     return replay.desk.store.standing(shown.local_id)
 
 
-def _go_on(replay: Replay, task: Task, calls: Mapping[str, Found]) -> Mapping[str, str]:
-    """An open task: a call that may be running is looked up, never begun again.
+def _go_on(replay: Replay, task: Task, calls: Mapping[str, Found], ordinals: Sequence[int]) -> Mapping[str, str]:
+    """An open task: a call that may be running is looked up, never begun again. `ordinals`: those in `calls`.
 
     Of a turn that no file shows, the order takes the name of its call's directory: what that holds is then found like
     after any restart. Returned is, by its session, the call of a synthesis that is not ordered yet, because no file
     shows that the last child has ended.
     """
     own = replay.desk.engine.settings.agent
-    keys = [session_key(task.executor, task.local_id, own, ordinal) for ordinal in range(1, _MOST_ATTEMPTS)]
-    last = max((ordinal for ordinal, key in enumerate(keys, 1) if key in calls), default=0)
+    keys = ((ordinal, session_key(task.executor, task.local_id, own, ordinal)) for ordinal in ordinals)
+    begun = {ordinal: key for ordinal, key in keys if key in calls}
+    last = max(begun, default=0)
     coordinates = bool(replay.desk.store.children(task.id))
     for ordinal in range(task.attempt + 1, last + 1):
         if task.phase is not Phase.EXECUTION_READY or coordinates:
             break
         if ordinal == last and same_agent(task.executor, own):
-            replay.desk.ids.give("trn", calls[keys[last - 1]].name)
+            replay.desk.ids.give("trn", calls[begun[last]].name)
             replay.hear(task, Start(begun=True))
             return {}
         task = replay.hear(task, Start(begun=True))
@@ -156,8 +158,9 @@ def _go_on(replay: Replay, task: Task, calls: Mapping[str, Found]) -> Mapping[st
             task = _ended(replay, task, live, Failed(UNTOLD))
     attempt = replay.live(task)
     if attempt is None or attempt.waiting_for is not Waiting.TURN:
-        begun = [(key, calls[key]) for key in keys[max(task.attempt - 1, 0) :] if key in calls]
-        return {key: call.name for key, call in begun if call.synthesis}
+        return {
+            key: calls[key].name for ordinal, key in begun.items() if ordinal >= task.attempt and calls[key].synthesis
+        }
     was_called = attempt.session_key in calls
     turn = replay.waits_for(task, attempt)
     if turn is Turn.DISPATCH or was_called:

@@ -11,8 +11,10 @@ import os
 import pickle
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -20,8 +22,6 @@ from mailboxd.errors import WorldError
 
 ENOUGH = 4000
 """From so many messages on they are worth their start, which takes a third of a second of processor time each."""
-
-
 _PIPE = 1 << 20
 """Bytes that can be told before they are heard: who tells goes on meanwhile."""
 
@@ -29,6 +29,17 @@ _PIPE = 1 << 20
 def processors() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+_CUT_OFF = (EOFError, pickle.UnpicklingError)
+"""What is read of a pipe whose other end is gone, between two words or within one."""
+
+
+@dataclass(frozen=True)
+class Bug:
+    """The last word of a hand that does not know what has happened to it."""
+
+    report: str
 
 
 class Hand:
@@ -70,13 +81,18 @@ class Hand:
             raise self._gone() from None
 
     def hear(self) -> Any:
-        """What it says next. Raises WorldError when that is an error, or when it has ended without a word."""
+        """What it says next. Raises WorldError when that is one, or when it has ended without a word.
+
+        RuntimeError, with its traceback, for what is none of the world's.
+        """
         try:
             said = pickle.load(self._from)  # noqa: S301 - written by our own program, a moment ago
-        except (EOFError, pickle.UnpicklingError):
+        except _CUT_OFF:
             raise self._gone() from None
         if isinstance(said, WorldError):
             raise said
+        if isinstance(said, Bug):
+            raise RuntimeError(f"a process that {self._does}: {said.report}")
         return said
 
     def _gone(self) -> WorldError:
@@ -98,14 +114,23 @@ class Master:
         pickle.dump(what, self._to, pickle.HIGHEST_PROTOCOL)
         self._to.flush()
 
+    def tell_last(self, what: object) -> None:
+        """What follows nothing more: who is still telling hears it, instead of waiting to be heard."""
+        os.close(self._from.fileno())  # closed as a file it would stay open: Python keeps the standard streams
+        self.tell(what)
+
 
 def serve(work: Callable[[Master], None]) -> None:
-    """Do the work of a hand, whose errors of the world are its last word; when nobody is there any more, end."""
+    """Do the work of a hand, whose errors are its last word; when nobody is there any more, end."""
     master = Master()
     try:
         try:
             work(master)
+        except (*_CUT_OFF, BrokenPipeError):
+            raise
         except WorldError as error:
-            master.tell(error)
-    except (EOFError, BrokenPipeError):
+            master.tell_last(error)
+        except Exception:
+            master.tell_last(Bug(traceback.format_exc()))
+    except (*_CUT_OFF, BrokenPipeError):
         os._exit(1)  # at an exit as usual Python would complain of what it cannot write

@@ -12,6 +12,7 @@ from mailboxd.core.local_ids import distinct, root_local_id
 from mailboxd.core.terms import OPERATORS
 from mailboxd.core.times import plus
 from mailboxd.messages.models import CancelMessage, ReplyMessage, TaskMessage
+from mailboxd.rebuild.bounds import EARLIEST
 from mailboxd.rebuild.outgoing import Outbox, Work, made
 from mailboxd.rebuild.sources import Came, Sources, natural
 
@@ -101,7 +102,7 @@ def _guess(came: Came) -> str:
     message = came.message
     said = message.sent_at or message.completed_at or ""
     if not came.day:
-        return min(said, came.written_at) if said else came.written_at
+        return max(min(said, came.written_at), EARLIEST) if said else came.written_at
     for moment in (came.written_at, said):
         if moment[:10] == came.day:
             return moment

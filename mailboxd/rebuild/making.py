@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import gc
-import os
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboxd import heads
-from mailboxd.errors import UnavailableError
 from mailboxd.intake import Intake
 from mailboxd.keys.trust import Trust
 from mailboxd.messages.templates import Templates
 from mailboxd.progress import Progress, silent, stepwise
+from mailboxd.rebuild.bounds import EARLIEST
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.finish import called, finish
 from mailboxd.rebuild.reading import read
@@ -24,13 +24,13 @@ from mailboxd.rebuild.timeline import Step, timeline
 from mailboxd.rebuild.writing import Writing, writing
 from mailboxd.settings import Settings
 from mailboxd.store.db import connect
-from mailboxd.store.whole import close_as_one_file, put_in_place, remove
+from mailboxd.store.whole import close_as_one_file, put_in_place, put_where_nothing_is, remove, require_free
 from mailboxd.taskmd import TaskMarkdown
 from mailboxd.workspace import lock
+from mailboxd.workspace.files import world_errors
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.taskfiles import TaskFiles
 
-BEGINNING = "1970-01-01T00:00:00.000Z"
 NOT_IN_THE_FILES = {
     "events": "the log begins anew: other numbers, hashes and words; what an agent said and used in a turn is gone",
     "ids": "of tasks, turns, artifacts, of messages that came in and of attempts that no message names",
@@ -79,15 +79,20 @@ def make(
     daemon runs there, UnavailableError when `into` exists, WorldError; then nothing was replaced.
     """
     with lock.acquire(ws, now):
-        target = into or ws.database.with_name(f"{ws.database.name}.rebuilding")
-        if into is None:
+        if into is not None:
+            require_free(into)
+        target = ws.database.with_name(f"{ws.database.name}.rebuilding")
+        if into is not None:  # what is not proven has no name by which somebody would take it
+            target = into.with_name(f".{into.name}.rebuilding")
+        with world_errors(f"write {target}"):
             remove(target)  # of a rebuild that was killed
-        elif os.path.lexists(into):
-            raise UnavailableError(f"{into}: there is such a file already; it is left as it is")
         account = Account(str(into or ws.database))
         try:
             with _collecting_seldom():
                 _build(ws, settings, target, account, progress, trust)
+            if into is not None:
+                put_where_nothing_is(target, into)
+                remove(target)
         except BaseException:
             remove(target)
             raise
@@ -114,15 +119,16 @@ def _build(
     ws: Workspace, settings: Settings, target: Path, account: Account, progress: Progress, trust: Trust | None
 ) -> None:
     found = read(ws, progress)
-    steps = timeline(found)
-    desk = Desk.open(settings, found.sent, BEGINNING)
+    steps, messages = deque(timeline(found)), len(found.came) + len(found.refusals) + len(found.sent)
+    found.came.clear()  # each message is held by its step alone, and goes with it: memory is for tables or for messages
+    desk = Desk.open(settings, found.sent, EARLIEST)
     try:
-        with writing(desk.store, target, BEGINNING, len(steps)) as made:
-            replay = _replay(ws, desk, found, stepwise(steps, "messages", len(steps), progress), trust, made)
+        with writing(desk.store, target, EARLIEST, len(steps)) as made:
+            replay = _replay(ws, desk, found, stepwise(_each(steps), "messages", len(steps), progress), trust, made)
             made.complete()
             account.problems, account.differences = found.problems, replay.differences
             account.counts = {
-                "messages": len(found.came) + len(found.refusals) + len(found.sent),
+                "messages": messages,
                 "tasks": desk.store.count_tasks(),
                 "open": len(desk.store.open_tasks()),
                 "events": desk.store.events(),
@@ -131,6 +137,12 @@ def _build(
         close_as_one_file(connect(target))
     finally:
         desk.store.close()
+
+
+def _each(steps: deque[Step]) -> Iterator[Step]:
+    """The steps in their order; none is held any longer."""
+    while steps:
+        yield steps.popleft()
 
 
 def _replay(

@@ -7,25 +7,26 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from mailboxd.core.terms import is_id
-from mailboxd.core.times import to_text
 from mailboxd.errors import MessageError
 from mailboxd.messages.codec import parse
 from mailboxd.messages.seal import unsealed
 from mailboxd.messages.taskfile import parse_task_file
 from mailboxd.progress import Progress, silent
+from mailboxd.rebuild import bounds
 from mailboxd.rebuild.hands import ENOUGH, Hand, processors
+from mailboxd.rebuild.outgoing import made
 from mailboxd.rebuild.sources import Came, Refusal, Sent, Shown, Sources, bytes_of, natural
 from mailboxd.workspace.files import directory, look, world_errors
 from mailboxd.workspace.filing import REASON
 from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.names import is_temporary
+from mailboxd.workspace.names import is_temporary, printable
 from mailboxd.workspace.rendered import TASK_FILE
 from mailboxd.workspace.taskfiles import ARCHIVE
 
@@ -34,7 +35,9 @@ _DEEPEST = 4
 _MOST_READERS = 8
 """More than these read faster than one process takes it in."""
 _BATCH = 100
-_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_NEEDED = dict.fromkeys(("name", "rejected_at", "message", "rule", "problem"), str)
+_REASON = {**_NEEDED, "hint": str, "line": int | None, "field": str | None, "sha256": str | None}
+"""What stands beside a rejected file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,21 @@ def read(ws: Workspace, progress: Progress = silent) -> Sources:
         done += len(batch.names)
         progress("files", done, total)
     found.sent.sort(key=lambda sent: sent.path)
+    _leave_copies(found)
     return found
+
+
+def _leave_copies(found: Sources) -> None:
+    """Somebody may have copied a file of ours, and with it the id that stands in it: the shorter name has it."""
+    named = [(str(one.message.message_id), one.path) for one in found.sent]
+    named += [(one.reason["message"], one.path) for one in found.refusals]
+    first: dict[str, str] = {}
+    for message_id, path in sorted(named, key=lambda item: (len(item[1]), item[1])):
+        if first.setdefault(message_id, path) != path:
+            found.problems.append((f"mailbox/{path}", f"it has the id of another one ({message_id}): it is a copy"))
+    own = set(first.values())
+    found.sent = [one for one in found.sent if one.path in own]
+    found.refusals = [one for one in found.refusals if one.path in own]
 
 
 def _parts(ws: Workspace, batches: Sequence[Batch], total: int) -> Iterator[Sources]:
@@ -130,12 +147,15 @@ def read_batch(ws: Workspace, batch: Batch) -> Sources:
         with world_errors(f"read mailbox/{folder}"):
             fd = stack.enter_context(directory(ws.mailbox, *parts))
         for name in batch.names:
-            read_one(fd, folder, name, found)
+            path = f"{folder}/{name}"
+            if bounds.is_text(path):
+                read_one(fd, path, name, found)
+            else:
+                found.problems.append((f"mailbox/{printable(path)}", "its name is not UTF-8"))
     return found
 
 
-def _archived(fd: int, folder: str, file: str, found: Sources) -> None:
-    path = f"{folder}/{file}"
+def _archived(fd: int, path: str, file: str, found: Sources) -> None:
     with world_errors(f"read mailbox/{path}"):
         status = look(fd, file)
         raw = bytes_of(fd, file)
@@ -144,34 +164,38 @@ def _archived(fd: int, folder: str, file: str, found: Sources) -> None:
     if raw is None or status is None:
         found.problems.append((f"mailbox/{path}", "it is no regular file"))
         return
-    day = folder.removeprefix("archive/")
+    day = path.removeprefix("archive/").removesuffix(f"/{file}")
     try:
         parsed = parse(raw, name, max_bytes=max(len(raw), 1))
     except MessageError as error:
         found.problems.append((f"mailbox/{path}", error.problem))
         return
-    written_at = to_text(max(status.st_mtime, 0.0))
     found.keep(path, raw)
-    found.came.append(Came(path, day if _DAY.fullmatch(day) else "", name, written_at, parsed))
+    written_at = bounds.of_file(status.st_mtime)
+    found.came.append(Came(path, day if bounds.is_day(day) else "", name, written_at, parsed))
 
 
-def _rejected(fd: int, folder: str, name: str, found: Sources) -> None:
-    path = f"{folder}/{name}"
+def _rejected(fd: int, path: str, name: str, found: Sources) -> None:
     with world_errors(f"read mailbox/{path}{REASON}"):
         raw = bytes_of(fd, f"{name}{REASON}")
     try:
-        reason = json.loads(raw or b"")
-        wanted = ("name", "rejected_at", "message", "rule", "problem")
-        if not all(isinstance(reason[key], str) for key in wanted):
-            raise TypeError
-    except (ValueError, KeyError, TypeError):
+        found.refusals.append(Refusal(path, _reason(raw or b"")))
+    except (ValueError, KeyError, TypeError, RecursionError, MessageError):
         found.problems.append((f"mailbox/{path}", f"its {REASON} is missing or cannot be read"))
-        return
-    found.refusals.append(Refusal(path, reason))
 
 
-def _sent(fd: int, folder: str, name: str, found: Sources) -> None:
-    path = f"{folder}/{name}"
+def _reason(raw: bytes) -> dict[str, Any]:
+    """What stands beside a rejected file. Raises one of many errors if it is not what we write there."""
+    found = json.loads(raw)
+    said: dict[str, Any] = {name: found[name] for name in _REASON if name in found or name in _NEEDED}
+    if not all(isinstance(value, _REASON[name]) for name, value in said.items()):
+        raise TypeError
+    if not all(bounds.is_text(str(value)) for value in said.values()):
+        raise ValueError
+    return said | {"rejected_at": bounds.moment(said["rejected_at"])}
+
+
+def _sent(fd: int, path: str, name: str, found: Sources) -> None:
     with world_errors(f"read mailbox/{path}"):
         raw = bytes_of(fd, name)
     if raw is None:
@@ -187,19 +211,25 @@ def _sent(fd: int, folder: str, name: str, found: Sources) -> None:
     if message.message_id is None or not name.startswith(beginning):
         found.problems.append((f"mailbox/{path}", "mailboxd did not send it: its name does not begin with its id"))
         return
-    of = name.removeprefix(beginning).removesuffix(".md")
+    sent = Sent(path, name.removeprefix(beginning).removesuffix(".md"), parsed.sha256, len(raw), message)
+    try:
+        bounds.moment(made(sent))
+    except MessageError as error:
+        found.problems.append((f"mailbox/{path}", f"it does not say when it was made: {error.problem}"))
+        return
     found.keep(path, raw)
-    found.sent.append(Sent(path, of, parsed.sha256, len(raw), message))
+    found.sent.append(sent)
 
 
 def _task(ws: Workspace, parts: tuple[str, ...], name: str, found: Sources) -> None:
     place = "/".join((*parts, name))
     with world_errors(f"read {place}"), directory(ws.root, *parts, name) as fd:
-        raw = bytes_of(fd, TASK_FILE)
-    if raw is None:
+        raw, status = bytes_of(fd, TASK_FILE), look(fd, TASK_FILE)
+    if raw is None or status is None:
         return
     try:
         written = parse_task_file(unsealed(raw), f"{place}/{TASK_FILE}")
+        written = bounds.dated(written, bounds.of_file(status.st_mtime))
     except MessageError as error:
         found.problems.append((f"{place}/{TASK_FILE}", error.problem))
         return

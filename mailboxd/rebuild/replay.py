@@ -120,8 +120,13 @@ class Replay:
         self.desk.store.lies = came.path
         raw = self.read(came.path) or b""
         parsed = came.parsed
-        if hashlib.sha256(raw).hexdigest() != parsed.sha256:  # it has changed since
-            parsed = parse(raw, came.name, max_bytes=_MAX_FILE)
+        if hashlib.sha256(raw).hexdigest() != parsed.sha256:
+            try:
+                parsed = parse(raw, came.name, max_bytes=_MAX_FILE)
+            except MessageError as error:
+                problem = f"it has changed while it was read: {error.problem}"
+                self.differences.append(f"mailbox/{came.path}: {problem}")
+                return
         file = File(came.name, raw, parsed.sha256, len(raw), {})
         self._doubt(came, raw)
         try:

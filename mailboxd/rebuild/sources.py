@@ -21,8 +21,6 @@ from mailboxd.workspace.layout import Workspace
 _LARGEST = 16 << 20
 _KEPT = 64 << 20
 """Bytes of messages that are kept."""
-_DEEPEST = 4
-_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _CLASH = re.compile(r"^(.*)~(?:[0-9a-f]{12}-)?(\d+)(\.[^.~]*)?$", re.DOTALL)
 
 

@@ -14,7 +14,7 @@ from mailboxd.errors import WorldError
 from mailboxd.progress import Progress
 from mailboxd.rebuild.hands import ENOUGH, Hand, processors
 from mailboxd.store import log
-from mailboxd.store.db import connect
+from mailboxd.store.db import connect, worlds_errors
 from mailboxd.store.fresh import FreshStore
 from mailboxd.store.scribe import Scribe, Told
 from mailboxd.store.whole import require_sound
@@ -22,6 +22,8 @@ from mailboxd.store.whole import require_sound
 SCRIBE = "mailboxd.rebuild.scribe"
 _OFTEN = 250
 """Steps after which what was recorded is handed on."""
+_MUCH = 4 << 20
+"""Bytes of messages after which it is, too: both processes hold what is handed on."""
 
 
 class Afar:
@@ -57,7 +59,7 @@ class Writing:
     def step(self) -> None:
         """Something was recorded; outside of savepoints. Raises WorldError."""
         self._steps += 1
-        if self._steps % _OFTEN == 0:
+        if self._steps % _OFTEN == 0 or self._store.waiting >= _MUCH:
             self._scribe.write(self._store.take())
 
     def complete(self) -> None:
@@ -67,7 +69,7 @@ class Writing:
 
     def prove(self, progress: Progress) -> str:
         """The fingerprint. Raises WorldError unless the file is sound and says what was decided over."""
-        with closing(connect(self._path, read_only=True)) as db:
+        with closing(connect(self._path, read_only=True)) as db, worlds_errors(db):
             require_sound(db, progress)
             progress("tables", 0, 0)
             if problems := log.differing(self._store.db, db):

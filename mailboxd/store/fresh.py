@@ -28,12 +28,14 @@ class FreshStore(Store, StandingQueries):
     """What is recorded is kept for the scribe, who is given it by `take`; the log here is empty."""
 
     _told: Told
+    waiting: int
+    """Bytes of bodies that `take` would give now, or a few more."""
 
     @classmethod
     def empty(cls, now: str) -> Self:
         """A store of a database that is still empty."""
         store = cls.open(None, now)
-        store._told = Told([], [])
+        store._told, store.waiting = Told([], []), 0
         for name in _NOT_ASKED:
             store.db.execute(f"DROP INDEX {name}")
         return store
@@ -44,7 +46,7 @@ class FreshStore(Store, StandingQueries):
 
     def take(self) -> Told:
         """What was recorded since the last time; outside of savepoints."""
-        told, self._told = self._told, Told([], [])
+        told, self._told, self.waiting = self._told, Told([], []), 0
         return told
 
     def beside(self) -> Mapping[str, Sequence[Sequence[Any]]]:
@@ -53,6 +55,7 @@ class FreshStore(Store, StandingQueries):
 
     def keep_body(self, sha256: str, raw: bytes) -> None:
         self._told.bodies.append((sha256, raw))
+        self.waiting += len(raw)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

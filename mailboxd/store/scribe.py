@@ -42,9 +42,10 @@ class Scribe:
         migrate(self._db, now)
         self._file = connect(path, read_only=True)  # as others see it
         self._tip = self._proven = log.Tip(0, log.GENESIS)
-        self._for_later = log.drop_what_only_queries_need(self._db)
-        self._db.execute("PRAGMA synchronous = OFF")
-        self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        with worlds_errors(self._db):
+            self._for_later = log.drop_what_only_queries_need(self._db)
+            self._db.execute("PRAGMA synchronous = OFF")
+            self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
 
     def close(self) -> None:
         self._file.close()

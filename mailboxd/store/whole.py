@@ -11,7 +11,7 @@ from pathlib import Path
 from mailboxd.errors import StoreError, UnavailableError, WorldError
 from mailboxd.progress import Progress, silent
 from mailboxd.store import log
-from mailboxd.store.db import connect, path_of
+from mailboxd.store.db import connect, path_of, store_error
 
 _BESIDE = ("-wal", "-shm")
 _SAID_BY = {"events": "seq, hash"}
@@ -57,8 +57,7 @@ def back_up(source: Path, target: Path, progress: Progress = silent) -> int:
     """
     if not source.exists():
         raise UnavailableError(f"{source}: there is no database yet; the daemon makes one")
-    if os.path.lexists(target):
-        raise UnavailableError(f"{target}: there is such a file already; it is left as it is")
+    require_free(target)
     hidden = target.with_name(f".{target.name}.tmp")
     try:
         remove(hidden)
@@ -70,13 +69,9 @@ def back_up(source: Path, target: Path, progress: Progress = silent) -> int:
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, which can be copied anywhere
             prove(copy, progress)
             events = log.tip(copy).seq
-        settle(hidden)
-        os.link(hidden, target)
-        _sync(target.parent)
+        put_where_nothing_is(hidden, target)
     except sqlite3.Error as error:
         raise StoreError(f"{source}: the database cannot be copied to {target}: {error}") from error
-    except FileExistsError:
-        raise UnavailableError(f"{target}: there is such a file already; it is left as it is") from None
     except OSError as error:
         raise WorldError(f"{target}: cannot be written: {error.strerror}") from error
     finally:
@@ -103,8 +98,31 @@ def close_as_one_file(db: sqlite3.Connection) -> None:
         if path is not None:
             settle(path)
             _sync(path.parent)
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"the new database cannot be written: {error}") from error
+    except sqlite3.Error as error:
+        raise store_error(error, "cannot be written", path) from error
+    except OSError as error:
+        raise StoreError(f"{path}: the new database cannot be made durable: {error.strerror}") from error
+
+
+def require_free(path: Path) -> None:
+    """Raise UnavailableError when something has this name."""
+    if os.path.lexists(path):
+        raise UnavailableError(f"{path}: there is such a file already; it is left as it is")
+
+
+def put_where_nothing_is(new: Path, path: Path) -> None:
+    """Let the closed database `new` be found as `path`, too, durably.
+
+    Raises UnavailableError when that is taken, WorldError.
+    """
+    try:
+        settle(new)
+        os.link(new, path)
+        _sync(path.parent)
+    except FileExistsError:
+        raise UnavailableError(f"{path}: there is such a file already; it is left as it is") from None
+    except OSError as error:
+        raise WorldError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def put_in_place(new: Path, database: Path, old_name: str) -> Path | None:
@@ -117,10 +135,10 @@ def put_in_place(new: Path, database: Path, old_name: str) -> Path | None:
         settle(new)
         if database.exists():
             _fold(database)
-            for ending in _BESIDE:  # there is one only if the old database is too damaged to be closed
+            os.link(database, kept)  # the first that may be refused: then what stands beside it is still there
+            for ending in _BESIDE:  # there is one only if the old database is in use, or too damaged to be closed
                 with suppress(FileNotFoundError):
                     Path(f"{database}{ending}").rename(f"{kept}{ending}")
-            os.link(database, kept)
         new.replace(database)
         _sync(database.parent)
     except OSError as error:

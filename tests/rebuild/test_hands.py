@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from mailboxd.core.events import Kind, Role
-from mailboxd.errors import WorldError
+from mailboxd.errors import StoreError, WorldError
 from mailboxd.rebuild import making, reading, writing
 from mailboxd.rebuild.hands import Hand
 from mailboxd.rebuild.reading import READER, Batch
-from mailboxd.store.scribe import Told
+from mailboxd.store.db import connect
+from mailboxd.store.fresh import FreshStore
+from mailboxd.store.scribe import Scribe, Told
 from mailboxd.workspace.layout import Workspace
 from tests.rebuild.mailroom import SETTINGS, Mailroom
 from tests.rebuild.test_histories import NOW, play
@@ -94,6 +99,16 @@ def test_a_table_that_is_not_what_the_events_add_up_to_is_seen(
     assert not list(tmp_path.glob("one.db*"))
 
 
+def test_large_messages_are_handed_on_at_once(tmp_path: Path) -> None:
+    """Not 250 of them together: a message may have a megabyte, and each was held twice."""
+    store = FreshStore.empty(NOW)
+    with closing(store.db), writing.writing(store, tmp_path / "one.db", NOW, 1) as made:
+        for number, size in enumerate((10, 5 << 20)):
+            store.keep_body(str(number), bytes(size))
+            made.step()
+        assert store.take() == ([], [])
+
+
 def test_the_scribe_sees_an_event_that_is_missing(tmp_path: Path) -> None:
     at = "2026-11-21T00:00:00.000Z"
     event = (2, at, Kind.ALARM, None, Role.ORCHESTRATOR, "mailboxd", {"at": at, "what": "clock", "why": "a test"})
@@ -111,6 +126,72 @@ def test_what_the_scribe_cannot_write_is_its_error(tmp_path: Path) -> None:
         pytest.raises(WorldError, match="the database cannot be opened"),
     ):
         hand.hear()
+
+
+@pytest.mark.parametrize("step", ["drop_what_only_queries_need", "write"])
+def test_a_scribe_that_has_no_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Also where it has only begun: that was a traceback."""
+    path = tmp_path / "one.db"
+
+    def limited(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(f"mailboxd.store.log.{step}", limited)
+    with pytest.raises(StoreError, match=r"one\.db: the database could not be read or written: .* full"):
+        Scribe(path, NOW).write(Told([], []))
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_disk_that_damages_the_new_database_is_the_worlds_error(
+    room: Mailroom, tmp_path: Path, shared: pytest.MonkeyPatch, shares: bool
+) -> None:
+    if not shares:
+        shared.undo()
+    complete = writing.Writing.complete
+
+    def damaged(made: writing.Writing) -> None:
+        complete(made)
+        with closing(connect(made._path)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'tasks'").fetchone()[0]
+        with made._path.open("r+b") as file:
+            file.seek(4096 * (page - 1))
+            file.write(b"\xff" * 4096)
+
+    shared.setattr(writing.Writing, "complete", damaged)
+    shared.setattr(writing, "require_sound", lambda *_: None)
+    with pytest.raises(WorldError, match="malformed"):
+        making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert not list(tmp_path.glob("one.db*"))
+
+
+def test_a_bug_in_a_hand_is_a_bug_of_ours_and_not_the_worlds(tmp_path: Path) -> None:
+    """To run it again does not help; and what is to be reported is in the report, not somewhere before it."""
+    with Hand("writes the database", writing.SCRIBE, str(tmp_path / "one.db"), NOW) as hand:
+        hand.tell("this is nothing that can be written")
+        with pytest.raises(RuntimeError, match=r"a process that writes the database: Traceback(?s:.*)AttributeError"):
+            hand.hear()
+
+
+@pytest.mark.timeout(60)
+def test_a_long_last_word_is_heard_by_one_who_is_still_telling(tmp_path: Path) -> None:
+    """Both pipes are full then: each waited for the other."""
+    at = "2026-11-21T00:00:00.000Z"
+    said = {"at": at, "changes": {"x" * 200_000: 1}}
+    bad = Told([(1, at, Kind.TASK_AMENDED, "t", Role.ORCHESTRATOR, "mailboxd", said)], [])
+    with (
+        Hand("writes the database", writing.SCRIBE, str(tmp_path / "one.db"), NOW) as hand,
+        pytest.raises(RuntimeError, match="changes unknown columns"),
+    ):
+        list(map(hand.tell, [bad, Told([], [("a", bytes(8 << 20))])]))
+
+
+def test_a_rebuild_that_dies_within_a_word_leaves_no_complaint(tmp_path: Path) -> None:
+    argv = [sys.executable, "-P", "-m", writing.SCRIBE, str(tmp_path / "one.db"), NOW]
+    word = pickle.dumps(Told([], [("a", bytes(100))]), pickle.HIGHEST_PROTOCOL)
+    for left in range(0, len(word), 20):
+        ended = subprocess.run(argv, input=word[:left], capture_output=True, check=False)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"", b""), left
 
 
 def test_when_the_rebuild_is_killed_its_hands_go(tmp_path: Path) -> None:

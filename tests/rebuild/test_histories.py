@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,8 +13,13 @@ from typing import Any
 import pytest
 
 from mailboxd.core.events import Kind
-from mailboxd.rebuild import making
+from mailboxd.errors import UnavailableError
+from mailboxd.progress import Progress
+from mailboxd.rebuild import finish, making
 from mailboxd.rebuild.desk import ReplayStore
+from mailboxd.rebuild.replay import Replay
+from mailboxd.rebuild.sources import Came
+from mailboxd.rebuild.writing import Writing
 from mailboxd.store import log
 from mailboxd.store.db import connect
 from mailboxd.workspace.layout import Workspace
@@ -93,6 +99,68 @@ def test_no_attempt_is_made_up_for_work_that_was_cancelled_before_anybody_began_
     assert rebuilt["tasks"]["t8",]["phase"] == "cancelled"
     for database in (read(room.ws.database), rebuilt):
         assert "t8" not in {name for name, _ in database["attempts"]}
+
+
+def test_a_database_has_its_name_when_it_is_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is killed before leaves none that looks like one, and the next run is not refused for it."""
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.close()
+    into, seen = tmp_path / "one.db", set[str]()
+
+    def watched(made: Writing, progress: Progress) -> str:
+        assert not into.exists()
+        seen.update(path.name for path in tmp_path.iterdir())
+        return prove(made, progress)
+
+    prove = Writing.prove
+    monkeypatch.setattr(Writing, "prove", watched)
+    (tmp_path / ".one.db.rebuilding").write_bytes(b"left by one that was killed")
+    making.make(room.ws, SETTINGS, NOW, into)
+    assert ".one.db.rebuilding" in seen
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.db", "ws"]
+
+
+def test_a_name_that_is_taken_meanwhile_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.close()
+    into, prove = tmp_path / "one.db", Writing.prove
+
+    def taken(made: Writing, progress: Progress) -> str:
+        into.write_text("mine")
+        return prove(made, progress)
+
+    monkeypatch.setattr(Writing, "prove", taken)
+    with pytest.raises(UnavailableError, match="there is such a file already"):
+        making.make(room.ws, SETTINGS, NOW, into)
+    assert into.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.db", "ws"]
+
+
+def test_what_was_replayed_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables have it by then: memory is needed for the messages or for the tables, not for both."""
+    room = play(tmp_path / "ws", 1)
+    receive, came = Replay._receive, list[weakref.ref[Came]]()
+
+    def watched(replay: Replay, one: Came) -> None:
+        assert sum(ref() is not None for ref in came) <= 1
+        came.append(weakref.ref(one))
+        receive(replay, one)
+
+    monkeypatch.setattr(Replay, "_receive", watched)
+    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert len(came) > 5
+
+
+def test_no_session_is_worked_out_for_open_work_where_no_call_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was 99 for each task, and half of the time."""
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t").encode())
+    room.look()
+    room.close()
+    monkeypatch.setattr(finish, "session_key", lambda *_: pytest.fail("a session was worked out"))
+    assert making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db").counts["open"] == 1
 
 
 def test_what_was_sent_counts_as_sent_where_no_task_md_shows_it(tmp_path: Path) -> None:

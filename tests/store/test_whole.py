@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.errors import NoRoomError, UnavailableError, WorldError
+from mailboxd.store.db import connect
 from mailboxd.store.store import Store
 from mailboxd.store.whole import back_up, close_as_one_file, fingerprint, prove, put_in_place
 
@@ -65,6 +67,36 @@ def test_a_refused_rename_leaves_the_old_one_in_place(tmp_path: Path, monkeypatc
     with pytest.raises(WorldError, match=r"new\.db"):
         put_in_place(new, database, "m.db.old")
     assert events(database) == 2
+
+
+def test_a_refused_link_leaves_the_old_one_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody reads the old database, its write-ahead log cannot be folded into it, and holds what is newest."""
+    database, new = made(tmp_path / "m.db", 2), made(tmp_path / "new.db", 5)
+    with closing(connect(database)) as writer, closing(connect(database, read_only=True)) as reader:
+        reader.execute("BEGIN").connection.execute("SELECT count(*) FROM events").fetchone()
+        writer.execute("INSERT INTO meta VALUES ('newest', 'x')")
+
+        def refuse(*_: object) -> None:
+            raise OSError(1, "Operation not permitted")
+
+        monkeypatch.setattr("mailboxd.store.db.BUSY_MS", 0)
+        monkeypatch.setattr("os.link", refuse)
+        with pytest.raises(WorldError, match="cannot be replaced: Operation not permitted"):
+            put_in_place(new, database, "m.db.old")
+        with closing(connect(database, read_only=True)) as db:
+            assert db.execute("SELECT value FROM meta WHERE name = 'newest'").fetchone() == ("x",)
+
+
+def test_a_new_database_for_which_there_is_no_room_names_the_place(tmp_path: Path) -> None:
+    db = connect(made(tmp_path / "m.db", 2))
+    db.execute("INSERT INTO meta VALUES ('x', 'y')")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(NoRoomError, match=r"m\.db: the database cannot be written.*ulimit -f"):
+            close_as_one_file(db)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_fingerprint_is_of_what_is_said_and_not_of_pages(tmp_path: Path) -> None:

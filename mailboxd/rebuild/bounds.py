@@ -1,0 +1,58 @@
+"""What foreign files say that the past can be made of: moments that can be counted from, names that can be recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mailboxd.core.times import to_epoch, to_text
+from mailboxd.errors import MessageError
+from mailboxd.messages import headers
+from mailboxd.messages.taskfile import TaskFile
+
+EARLIEST = "1970-01-01T00:00:00.000Z"
+"""Before it no id can be made."""
+_LATEST = "8999-12-31T23:59:59.999Z"
+"""What is added to a moment (a timeout, a pause) has to end before the year 10,000."""
+
+
+def moment(text: str) -> str:
+    """The moment that a file names, as times are written here. Raises MessageError for none that can be."""
+    found = headers.time(text, lambda _: None)
+    if not EARLIEST <= found <= _LATEST:
+        raise MessageError("bad-time", f"{text!r} is not a possible time")
+    return found
+
+
+def of_file(mtime: float) -> str:
+    """When a file was written, as its file system has it: whatever its writer wanted it to be."""
+    return to_text(min(max(mtime, 0.0), to_epoch(_LATEST)))
+
+
+def is_day(folder: str) -> bool:
+    """Whether a directory of archive/ is that of a day."""
+    try:
+        return moment(f"{folder}T00:00:00.000Z")[:10] == folder
+    except MessageError:
+        return False
+
+
+def is_text(name: str) -> bool:
+    """Whether a name is UTF-8: the database holds no others."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def dated(written: TaskFile, written_at: str) -> TaskFile:
+    """With moments that can be. One that somebody has just made says none: it came when it was written.
+
+    Raises MessageError.
+    """
+    dag = tuple(
+        replace(node, dispatched_at=_said(node.dispatched_at), completed_at=_said(node.completed_at))
+        for node in written.dag
+    )
+    created, updated = _said(written.created_at) or written_at, _said(written.updated_at)
+    return replace(written, created_at=created, updated_at=updated, dag=dag)
+
+
+def _said(text: str) -> str:
+    return moment(text) if text else ""
