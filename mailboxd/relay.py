@@ -95,13 +95,13 @@ class Relay:
             except Exception as bug:
                 _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
                 self.reports.append(partial(self._give_up, order, judging.of_bug(bug)))
-        try:
-            self.starting.dispatches.write()
-        except WorldError as error:
-            trouble = trouble or error
+        for keep in (self.starting.dispatches.write, self.starting.dispatches.sync):
+            try:  # whatever was refused above: what was sent is not, and a sync that stays due keeps the loop awake
+                keep()
+            except WorldError as error:
+                trouble = trouble or error
         if trouble is not None:
             raise trouble
-        self.starting.dispatches.sync()
         return begun
 
     def _give_up(self, order: Order, failed: Failed) -> None:
