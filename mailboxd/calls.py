@@ -16,6 +16,7 @@ from mailboxd.agents.callfiles import PROMPT, Exit, output_size, read_exit, remo
 from mailboxd.agents.process import Child, State, adopt, spawn, state
 from mailboxd.agents.spares import Spares
 from mailboxd.core.schedule import Room
+from mailboxd.errors import WorldError
 
 PATIENCE = 35.0
 """Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""
@@ -146,7 +147,9 @@ class Calls:
         """Every call that has ended since the last look, with what it left behind.
 
         One that does not concern the caller is left for a later look, and does not wake the loop again until then.
+        Raises WorldError, after all others, for those whose output cannot be read now: they are left as well.
         """
+        trouble: WorldError | None = None
         for call in list(self.running.values()):
             if not _is_readable(call.child.pidfd):
                 continue
@@ -156,10 +159,17 @@ class Calls:
                 continue
             if call.wipe:
                 call.child.kill()  # before the reaping: until then nobody else can have its number
-            exit_ = call.child.reap(self.output_cap)
+            try:
+                exit_ = call.child.reap(self.output_cap)
+            except WorldError as error:
+                trouble = trouble or error
+                call.deadline, call.kill_at = float("inf"), None  # it has ended: nothing of it is due any more
+                continue
             del self.running[call.id]
             if exit_ is not None:
                 yield call, exit_
+        if trouble is not None:
+            raise trouble
 
     def leave(self) -> None:
         """Let all of them run on without us; the next table adopts them."""
@@ -248,6 +258,7 @@ class Calls:
             if call.kill_at is not None:
                 if now >= call.kill_at:
                     call.child.kill()
+                    call.kill_at = now + max(self.grace, _GLANCE)  # who waits for a disk does not die at once
             elif now >= call.deadline:
                 self._terminate(call, "timed out", now)
             elif measures and output_size(call.child.directory) > self.output_cap:

@@ -25,6 +25,7 @@ _AT_ONCE = 64 * 1024
 """Bytes that are read at once: a buffer of the size of the cap would be mapped and unmapped for every short answer."""
 STDERR_CAP = 64 * 1024
 """Bytes of standard error that are read: it is for people, nothing is decided by it."""
+_SPOILT = frozenset({errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOTDIR, errno.EACCES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +79,42 @@ def output_size(directory: Path) -> int:
     total = 0
     with world(directory):
         for name in ("stdout", "stderr"):
-            with suppress(FileNotFoundError):
+            try:
                 total += os.lstat(f"{directory}/{name}").st_size
+            except FileNotFoundError:
+                pass
+            except OSError as problem:
+                if not is_spoilt(directory, problem):
+                    raise
     return total
 
 
 def read_exit(directory: Path, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:
-    """What an ended call has written, at most `cap` bytes of stdout; missing files are empty. Raises WorldError."""
+    """What an ended call has written, at most `cap` bytes of stdout. Raises WorldError.
+
+    Files that are missing are empty, and so is what the call has put in their place.
+    """
     with world(directory):
-        stdout, truncated = read_capped(f"{directory}/stdout", cap)
-        stderr, _ = read_capped(f"{directory}/stderr", STDERR_CAP)
+        stdout, truncated = _written(directory, "stdout", cap)
+        stderr, _ = _written(directory, "stderr", STDERR_CAP)
     return Exit(rc, stdout, stderr, truncated)
+
+
+def _written(directory: Path, name: str, cap: int) -> tuple[bytes, bool]:
+    try:
+        return read_capped(f"{directory}/{name}", cap)
+    except OSError as problem:
+        if is_spoilt(directory, problem):
+            return b"", False
+        raise
+
+
+def is_spoilt(directory: Path, problem: OSError) -> bool:
+    """Whether a file of a call cannot be read because something else lies there than what we have made.
+
+    Only the call itself does that, and a later try would find the same. What keeps us from all calls is not that.
+    """
+    return problem.errno in _SPOILT and os.path.lexists(directory)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from mailboxd.agents.callfiles import CALL, open_regular, write
+from mailboxd.agents.callfiles import CALL, is_spoilt, open_regular, write
 
 _RECORD_CAP = 4 * 1024 * 1024
 """All arguments of a program (the kernel takes 2 MB of them, JSON may need more), and who it is."""
@@ -25,9 +25,15 @@ _STAT_CAP = 4096
 def leader(directory: Path) -> int | None:
     """The pid of the call's own process while it lives and holds the lock, else None.
 
-    Raises FileNotFoundError if the call was never started, OSError.
+    None also of one that has put something else in the place of its lock. Raises FileNotFoundError if the call was
+    never started, OSError.
     """
-    lock = open_regular(f"{directory}/{CALL}", os.O_RDONLY)
+    try:
+        lock = open_regular(f"{directory}/{CALL}", os.O_RDONLY)
+    except OSError as problem:
+        if is_spoilt(directory, problem):
+            return None
+        raise
     try:
         # Shared: those who only ask do not disturb each other.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.callfiles import output_size
+from mailboxd.agents import process
+from mailboxd.agents.callfiles import Exit, output_size, read_exit
 from mailboxd.calls import Call, Calls, Caps, NewCall
+from mailboxd.errors import WorldError
 from tests.e2e.support import eventually
 
 MIB = 1 << 20
@@ -78,6 +80,40 @@ def test_an_end_that_does_not_concern_the_caller_waits_without_waking_anybody(ca
     assert (found, list(calls.running)) == (["mine"], ["other"])
     assert [call.id for call, _ in calls.ended()] == ["other"]
     assert not calls.running
+
+
+def test_an_end_that_cannot_be_read_holds_up_no_other_and_is_read_later(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(directory: Path, rc: int | None, cap: int) -> Exit:
+        if directory.name == "first":
+            raise WorldError("the disk says no")
+        return read_exit(directory, rc, cap)
+
+    for name in ("first", "second"):
+        start(calls, name, seconds="0")
+        select.select([calls.running[name].child.pidfd], [], [], 20)
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "read_exit", refuse)
+        found: list[str] = []
+        with pytest.raises(WorldError, match="the disk says no"):
+            found.extend(call.id for call, _ in calls.ended())
+        assert list(calls.running) == ["first"]
+        calls.expire(1000.0)
+        assert (calls.next_deadline() or 0) > 1000.0, "it has ended: nothing of it is due"
+    assert [(call.id, exit_.rc) for call, exit_ in calls.ended()] == [("first", 0)]
+
+
+def test_what_does_not_die_of_being_killed_is_killed_again_but_not_without_a_pause(calls: Calls) -> None:
+    start(calls, "a")
+    calls.expire(60.0)
+    kill, killed = calls.running["a"].child.kill, []
+    calls.running["a"].child.kill = lambda: killed.append("a")  # type: ignore[method-assign]
+    for now in (61.0, 61.0, 61.1, 62.0):
+        calls.expire(now)
+    assert killed == ["a", "a"]
+    assert (calls.next_deadline() or 0) > 62.0
+    calls.running["a"].child.kill = kill  # type: ignore[method-assign]
 
 
 def test_what_ended_while_nobody_looked_was_in_time_however_late_that_is_seen(calls: Calls) -> None:
