@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboxd.agents.callfiles import PROMPT, Exit, output_size, read_exit, remove, world, write_prompt
+from mailboxd.agents.liveness import is_its_own
 from mailboxd.agents.process import Child, State, adopt, spawn, state
 from mailboxd.agents.spares import Spares
 from mailboxd.core.schedule import Room
@@ -179,7 +180,11 @@ class Calls:
 
     def left_behind(self, call_id: str) -> Exit:
         """What a call left that ended while no daemon ran; its exit status is lost. Raises WorldError."""
-        return read_exit(self.directory(call_id), None, self.output_cap)
+        directory = self.directory(call_id)
+        with world(directory):
+            if not is_its_own(directory):
+                return Exit(None, b"")
+        return read_exit(directory, None, self.output_cap)
 
     def discard(self, call_id: str) -> None:
         """Give up the directory of a call at once: its result is of no use to anybody."""

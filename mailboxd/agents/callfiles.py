@@ -95,12 +95,13 @@ def read_exit(directory: Path, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:
     Files that are missing are empty, and so is what the call has put in their place.
     """
     with world(directory):
-        stdout, truncated = _written(directory, "stdout", cap)
-        stderr, _ = _written(directory, "stderr", STDERR_CAP)
+        stdout, truncated = written(directory, "stdout", cap)
+        stderr, _ = written(directory, "stderr", STDERR_CAP)
     return Exit(rc, stdout, stderr, truncated)
 
 
-def _written(directory: Path, name: str, cap: int) -> tuple[bytes, bool]:
+def written(directory: Path, name: str, cap: int) -> tuple[bytes, bool]:
+    """As `read_capped`, of one of the call's files. Raises OSError."""
     try:
         return read_capped(f"{directory}/{name}", cap)
     except OSError as problem:

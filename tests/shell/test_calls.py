@@ -12,6 +12,8 @@ import pytest
 
 from mailboxd.agents import process
 from mailboxd.agents.callfiles import Exit, output_size, read_exit
+from mailboxd.agents.liveness import boot_id
+from mailboxd.agents.process import State
 from mailboxd.calls import Call, Calls, Caps, NewCall
 from mailboxd.errors import WorldError
 from tests.e2e.support import eventually
@@ -102,6 +104,28 @@ def test_an_end_that_cannot_be_read_holds_up_no_other_and_is_read_later(
         calls.expire(1000.0)
         assert (calls.next_deadline() or 0) > 1000.0, "it has ended: nothing of it is due"
     assert [(call.id, exit_.rc) for call, exit_ in calls.ended()] == [("first", 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "boot", "said"),
+    [
+        ("first", "an earlier one", b"The answer.\n"),  # the machine was restarted, and what was written is still there
+        ("second", boot_id(), b"The answer.\n"),  # a rebuild has found it, and given it the name of another call
+        ("second", "an earlier one", b""),  # the new name outlived a power cut, and that it was emptied did not
+    ],
+)
+def test_what_a_power_cut_brings_back_of_an_earlier_call_is_not_the_answer_of_a_later_one(
+    calls: Calls, name: str, boot: str, said: bytes
+) -> None:
+    file = calls.prepare("first", b"Do it.")
+    words = ("sh", "-c", "echo The answer.", str(file))
+    calls.start(NewCall("first", "alpha", "key", 60.0), words, 0.0)
+    eventually(lambda: list(calls.ended()))
+    argv, _ = (file.parent / "call").read_text().splitlines()
+    (file.parent / "call").write_text(f'{argv}\n{{"pid": 5, "boot_id": "{boot}"}}\n')
+    calls.rename("first", name)
+    assert calls.state(name) is State.ENDED
+    assert calls.left_behind(name).stdout == said
 
 
 def test_what_does_not_die_of_being_killed_is_killed_again_but_not_without_a_pause(calls: Calls) -> None:
