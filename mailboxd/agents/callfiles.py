@@ -151,10 +151,12 @@ def open_empty(path: Path | str, flags: int) -> int:
 def make_directory(directory: Path) -> None:
     """Create the call's directory (0700) unless it exists; its parent must. Raises OSError."""
     try:
+        mode = os.lstat(directory).st_mode  # asked first: mostly it is there, a spare one or prepared before
+    except FileNotFoundError:
         os.mkdir(directory, 0o700)  # noqa: PTH102
-    except FileExistsError:
-        if not stat.S_ISDIR(os.lstat(directory).st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, "a link, not a directory", str(directory)) from None
+        return
+    if not stat.S_ISDIR(mode):
+        raise NotADirectoryError(errno.ENOTDIR, "something that is no directory lies there", str(directory))
 
 
 def write(descriptor: int, raw: bytes) -> None:
