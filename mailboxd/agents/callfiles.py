@@ -68,7 +68,8 @@ def remove(directory: Path) -> None:
             os.close(descriptor)
         os.rmdir(directory)  # noqa: PTH106 - as in all of this file: pathlib costs more than the system call
     except OSError:  # something else lies there, or it is gone: found out only where it is so, this is done per call
-        shutil.rmtree(directory, ignore_errors=True)
+        with suppress(RecursionError):  # a call may have put directories in each other without end
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def output_size(directory: Path) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import liveness, process
-from mailboxd.agents.callfiles import Exit, output_size, read_exit, write_prompt
+from mailboxd.agents.callfiles import Exit, output_size, read_exit, remove, write_prompt
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, NotStarted, State, adopt, spawn, state
 from mailboxd.core.outcomes import Permanence, Unknown
@@ -267,6 +267,19 @@ def test_what_a_call_has_put_in_the_place_of_its_mark_may_have_run(
     assert ended(start(f"cd {call} && {line}")).rc == 0
     assert state(call) is State.ENDED
     assert adopt(call) is None
+
+
+def test_directories_in_each_other_without_end_end_nobody_who_removes_them(call: Path) -> None:
+    call.mkdir()
+    place = os.open(call, os.O_RDONLY)
+    for _ in range(2 * sys.getrecursionlimit()):
+        os.mkdir("a", dir_fd=place)
+        inner = os.open("a", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    os.close(place)
+    remove(call)
+    subprocess.run(["rm", "-rf", call], check=True)
 
 
 def test_that_nothing_can_be_asked_where_calls_are_kept_says_nothing_of_any_of_them(call: Path, tmp_path: Path) -> None:
