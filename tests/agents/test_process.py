@@ -278,8 +278,10 @@ def test_directories_in_each_other_without_end_end_nobody_who_removes_them(call:
         os.close(place)
         place = inner
     os.close(place)
-    remove(call)
-    subprocess.run(["rm", "-rf", call], check=True)
+    try:
+        remove(call)
+    finally:  # pytest could not do it either
+        subprocess.run(["rm", "-rf", call], check=True)
 
 
 def test_that_nothing_can_be_asked_where_calls_are_kept_says_nothing_of_any_of_them(call: Path, tmp_path: Path) -> None:
