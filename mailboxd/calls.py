@@ -5,6 +5,7 @@ How many may run is decided here, by count and by memory, and nowhere else.
 
 from __future__ import annotations
 
+import os
 import select
 import selectors
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -206,18 +207,21 @@ class Calls:
                     self.discard(call_id)
 
     def left_over(self, is_over: Callable[[str], bool]) -> None:
-        """Remove directories of calls that nobody will look at again. Raises WorldError.
+        """Remove directories of calls that nobody will look at again. Raises WorldError, also if one of them stays.
 
         That of a failed call is kept, prompt and output, until its task has ended: somebody may want to know why.
         """
         with world(self.turns):
             entries = list(self.turns.iterdir())
-        kept = self._spares.trim() | self.running.keys()
+        kept, stays = self._spares.trim() | self.running.keys(), ""
         for entry in entries:
             if entry.name in kept:
                 continue
             if entry.name.startswith(".") or is_over(entry.name.partition(".")[0]):
                 remove(entry)
+                stays = stays or (str(entry) if os.path.lexists(entry) else "")
+        if stays:
+            raise WorldError(f"{stays}, which an ended call has left, cannot be removed: look at its rights, remove it")
 
     def is_busy(self, session_key: str) -> bool:
         """Whether a call of this session is in flight: there is never a second one."""

@@ -70,6 +70,8 @@ def remove(directory: Path) -> None:
     except OSError:  # something else lies there, or it is gone: found out only where it is so, this is done per call
         with suppress(RecursionError):  # a call may have put directories in each other without end
             shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):  # or a link or a file in its place
+            os.unlink(directory)  # noqa: PTH108
 
 
 def output_size(directory: Path) -> int:

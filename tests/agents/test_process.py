@@ -245,6 +245,7 @@ SPOILT = [
     "rm stdout; ln -s ../target stdout",
     "rm stdout; mkfifo stdout",
     "rm stdout; mkdir stdout",
+    "d=$PWD; rm -r $d; ln -s target $d",
     "d=$PWD; rm -r $d; touch $d",
 ]
 
@@ -258,6 +259,8 @@ def test_what_a_call_has_put_in_the_place_of_its_output_says_nothing(
     assert exit_.rc == 0
     assert exit_.stdout == b""
     assert output_size(call) < 1 << 16
+    remove(call)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]
 
 
 @pytest.mark.parametrize("line", ["rm call; ln -s ../target call", "rm call; mkfifo call", SPOILT[-1]])

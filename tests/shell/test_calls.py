@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import process
-from mailboxd.agents.callfiles import Exit, output_size, read_exit
+from mailboxd.agents.callfiles import Exit, output_size, read_exit, remove
 from mailboxd.agents.liveness import boot_id
 from mailboxd.agents.process import State
 from mailboxd.calls import Call, Calls, Caps, NewCall
@@ -126,6 +126,17 @@ def test_what_a_power_cut_brings_back_of_an_earlier_call_is_not_the_answer_of_a_
     calls.rename("first", name)
     assert calls.state(name) is State.ENDED
     assert calls.left_behind(name).stdout == said
+
+
+def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (".stays", ".goes", "needed"):
+        calls.directory(name).mkdir()
+    monkeypatch.setattr("mailboxd.calls.remove", lambda place: None if place.name == ".stays" else remove(place))
+    with pytest.raises(WorldError, match=r"/\.stays"):
+        calls.left_over(lambda _id: False)
+    assert sorted(path.name for path in calls.turns.iterdir()) == [".stays", "needed"]
 
 
 def test_what_does_not_die_of_being_killed_is_killed_again_but_not_without_a_pause(calls: Calls) -> None:
