@@ -50,6 +50,8 @@ class Spares:
         spare = self._path(name)
         try:
             os.rename(directory, spare)  # noqa: PTH104 - at once: half emptied, it would speak for a call
+        except FileNotFoundError:
+            return  # nothing lies there: a question is discarded before it is asked
         except OSError:
             remove(directory)
             return
