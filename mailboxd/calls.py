@@ -6,7 +6,6 @@ How many may run is decided here, by count and by memory, and nowhere else.
 from __future__ import annotations
 
 import os
-import select
 import selectors
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboxd.agents.callfiles import PROMPT, Exit, output_size, read_exit, remove, world, write_prompt
-from mailboxd.agents.liveness import is_its_own
+from mailboxd.agents.liveness import has_ended, is_its_own
 from mailboxd.agents.process import Child, State, adopt, spawn, state
 from mailboxd.agents.spares import Spares
 from mailboxd.core.schedule import Room
@@ -153,7 +152,7 @@ class Calls:
         """
         trouble: WorldError | None = None
         for call in list(self.running.values()):
-            if not _is_readable(call.child.pidfd):
+            if not has_ended(call.child.pidfd):
                 continue
             with suppress(KeyError):
                 self.selector.unregister(call.child.pidfd)
@@ -262,7 +261,7 @@ class Calls:
         if measures:
             self._measured = now
         for call in self.running.values():
-            if now >= call.deadline and _is_readable(call.child.pidfd):
+            if now >= call.deadline and has_ended(call.child.pidfd):
                 continue  # it ended in time, and we did not look: stopped, or on a machine that slept
             if call.kill_at is not None:
                 if now >= call.kill_at:
@@ -283,9 +282,3 @@ class Calls:
             call.stopped = why
             call.kill_at = now + self.grace
             call.child.terminate()
-
-
-def _is_readable(fd: int) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))
