@@ -8,7 +8,7 @@ done first and marked afterwards, and may happen again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -81,7 +81,7 @@ class Relay:
         self.harnesses.look()
         self.performing.put_away()
         trouble = self.starting.trouble
-        for order in self.engine.store.pending(self.engine.clock.now(), BATCH):
+        for order in self._pending():
             if order.id in self.calls.running or self.recovery.is_busy(order.id) or self.posting.is_busy(order.id):
                 continue
             try:
@@ -103,6 +103,15 @@ class Relay:
         if trouble is not None:
             raise trouble
         return begun
+
+    def _pending(self) -> Iterator[Order]:
+        """What there is to perform, page by page: what waits holds up nothing that was ordered after it."""
+        now, passed, page = self.engine.clock.now(), 0, BATCH
+        while page == BATCH:
+            orders = self.engine.store.pending(now, BATCH, passed)
+            yield from orders
+            page = len(orders)
+            passed += page
 
     def _give_up(self, order: Order, failed: Failed) -> None:
         """Record an effect that can never be performed, so that it is not met again after every restart."""

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.effects import Send
 from mailboxd.errors import WorldError
+from mailboxd.pacing import Pacing
 from mailboxd.reserve import Reserve
 from mailboxd.settings import Pace
 from mailboxd.workspace import outbox
+from mailboxd.workspace.mail import deliver
 from tests.simulation.test_power import TASK, founded
 
 
@@ -116,3 +119,36 @@ def test_while_no_call_may_begin_for_want_of_descriptors_a_sync_that_is_due_keep
         house.work()
         assert house.store.unsynced_messages()
         assert house.daemon._timeout() > 0
+
+
+def test_messages_that_wait_hold_up_no_other_work_and_are_not_written_again_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as one page has, for an agent that takes nothing now: what was ordered after them is performed."""
+    written: list[str] = []
+
+    def noted(folder: Path, name: str, raw: bytes, *, below: Path) -> str:
+        written.append(name)
+        return deliver(folder, name, raw, below=below)
+
+    monkeypatch.setattr("mailboxd.relay.BATCH", 2)
+    monkeypatch.setattr("mailboxd.posting.deliver", noted)
+    monkeypatch.setattr(Pacing, "is_shut", lambda _pacing, agent: agent == "dora")
+    with founded(tmp_path / "ada") as house:
+        house.drop("job.md", TASK, 1)
+        house.work()
+        assert house.daemon is not None
+        child = house.store.by_local_id("job.x")
+        assert child is not None
+        with house.daemon.engine.batch():
+            for number in range(4):
+                house.store.order(f"snd_{number}", child.id, Send(f"msg_{number}", "steer", "dora", "Faster."), "2026")
+        house.drop(
+            "next.md",
+            TASK.replace(b"task_id: job", b"task_id: next").replace(b"m-1", b"m-2").replace(b"carl", b"erin"),
+            2,
+        )
+        house.work()
+        house.work()
+        assert len(house.processes.all) == 2
+        assert len(written) == 4
