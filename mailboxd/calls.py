@@ -5,7 +5,7 @@ How many may run is decided here, by count and by memory, and nowhere else.
 
 from __future__ import annotations
 
-import select
+import os
 import selectors
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboxd.agents.callfiles import PROMPT, Exit, output_size, read_exit, remove, world, write_prompt
+from mailboxd.agents.liveness import has_ended, is_its_own
 from mailboxd.agents.process import Child, State, adopt, spawn, state
 from mailboxd.agents.spares import Spares
 from mailboxd.core.schedule import Room
+from mailboxd.errors import WorldError
 
 PATIENCE = 35.0
 """Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""
@@ -146,9 +148,11 @@ class Calls:
         """Every call that has ended since the last look, with what it left behind.
 
         One that does not concern the caller is left for a later look, and does not wake the loop again until then.
+        Raises WorldError, after all others, for those whose output cannot be read now: they are left as well.
         """
+        trouble: WorldError | None = None
         for call in list(self.running.values()):
-            if not _is_readable(call.child.pidfd):
+            if not has_ended(call.child.pidfd):
                 continue
             with suppress(KeyError):
                 self.selector.unregister(call.child.pidfd)
@@ -156,10 +160,17 @@ class Calls:
                 continue
             if call.wipe:
                 call.child.kill()  # before the reaping: until then nobody else can have its number
-            exit_ = call.child.reap(self.output_cap)
+            try:
+                exit_ = call.child.reap(self.output_cap)
+            except WorldError as error:
+                trouble = trouble or error
+                call.deadline, call.kill_at = float("inf"), None  # it has ended: nothing of it is due any more
+                continue
             del self.running[call.id]
             if exit_ is not None:
                 yield call, exit_
+        if trouble is not None:
+            raise trouble
 
     def leave(self) -> None:
         """Let all of them run on without us; the next table adopts them."""
@@ -169,7 +180,11 @@ class Calls:
 
     def left_behind(self, call_id: str) -> Exit:
         """What a call left that ended while no daemon ran; its exit status is lost. Raises WorldError."""
-        return read_exit(self.directory(call_id), None, self.output_cap)
+        directory = self.directory(call_id)
+        with world(directory):
+            if not is_its_own(directory):
+                return Exit(None, b"")
+        return read_exit(directory, None, self.output_cap)
 
     def discard(self, call_id: str) -> None:
         """Give up the directory of a call at once: its result is of no use to anybody."""
@@ -191,18 +206,21 @@ class Calls:
                     self.discard(call_id)
 
     def left_over(self, is_over: Callable[[str], bool]) -> None:
-        """Remove directories of calls that nobody will look at again. Raises WorldError.
+        """Remove directories of calls that nobody will look at again. Raises WorldError, also if one of them stays.
 
         That of a failed call is kept, prompt and output, until its task has ended: somebody may want to know why.
         """
         with world(self.turns):
             entries = list(self.turns.iterdir())
-        kept = self._spares.trim() | self.running.keys()
+        kept, stays = self._spares.trim() | self.running.keys(), ""
         for entry in entries:
             if entry.name in kept:
                 continue
             if entry.name.startswith(".") or is_over(entry.name.partition(".")[0]):
                 remove(entry)
+                stays = stays or (str(entry) if os.path.lexists(entry) else "")
+        if stays:
+            raise WorldError(f"{stays}, which an ended call has left, cannot be removed: look at its rights, remove it")
 
     def is_busy(self, session_key: str) -> bool:
         """Whether a call of this session is in flight: there is never a second one."""
@@ -243,11 +261,12 @@ class Calls:
         if measures:
             self._measured = now
         for call in self.running.values():
-            if now >= call.deadline and _is_readable(call.child.pidfd):
+            if now >= call.deadline and has_ended(call.child.pidfd):
                 continue  # it ended in time, and we did not look: stopped, or on a machine that slept
             if call.kill_at is not None:
                 if now >= call.kill_at:
                     call.child.kill()
+                    call.kill_at = now + max(self.grace, _GLANCE)  # who waits for a disk does not die at once
             elif now >= call.deadline:
                 self._terminate(call, "timed out", now)
             elif measures and output_size(call.child.directory) > self.output_cap:
@@ -263,9 +282,3 @@ class Calls:
             call.stopped = why
             call.kill_at = now + self.grace
             call.child.terminate()
-
-
-def _is_readable(fd: int) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))

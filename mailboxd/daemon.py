@@ -245,7 +245,7 @@ class Daemon:
         if self.peers.must_wait:
             return 1.0
         moments = [self._looks.next - mono, self.health.next_beat - mono]
-        clocked = (self.calls.next_deadline(), self.relay.starting.dispatches.due)
+        clocked = (self.calls.next_deadline(), None if self.reserve.why else self.relay.starting.dispatches.due)
         moments += [moment - mono for moment in clocked if moment is not None]
         # Counted from the last round, not from now: what became due in between has not been looked at.
         if (due := self.engine.store.next_due(self.engine.now)) is not None:

@@ -37,8 +37,8 @@ class Dispatches:
     reports: list[Callable[[], None]]
     due: float | None = 0.0
     """When something has to be synced, on the monotonic clock; None = everything is."""
-    _taken: list[Kept] = field(default_factory=list)
-    """What has no file yet."""
+    _taken: dict[str, bytes] = field(default_factory=dict)
+    """What has no file yet, by its name: a call that is refused again and again takes its message each time."""
     _doubtful: bool = True
     """Nothing is known of what was written: by an earlier daemon, or the disk has failed to sync."""
 
@@ -56,7 +56,7 @@ class Dispatches:
         `kept` is what `keep` said; None = an earlier round or daemon kept it, and the database is asked.
         """
         name, raw = kept or self.engine.store.kept_message(effect.message_id)
-        self._taken.append((name, raw))
+        self._taken[name] = raw
         if self.due is None:
             self.due = self.engine.clock.monotonic() + _LATER
         return raw
@@ -69,7 +69,7 @@ class Dispatches:
     def write(self) -> None:
         """Put the files of what was taken into outbox/. Raises WorldError; repeat it then."""
         if self._taken:
-            outbox.put(self.ws, self._taken)
+            outbox.put(self.ws, self._taken.items())
             self._taken.clear()
 
     def sync(self, *, now: bool = False) -> None:

@@ -102,8 +102,7 @@ class Harnesses:
         for call in list(self.calls.running.values()):
             effect = self._turn(call) if call.harness else None
             if effect is not None:
-                with suppress(FileNotFoundError):
-                    self._look_at(call, effect)
+                self._look_at(call, effect)
 
     def _turn(self, call: Call) -> RunTurn | None:
         with suppress(KeyError):

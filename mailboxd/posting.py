@@ -47,6 +47,8 @@ class Posting:
     sign: Callable[[bytes], bytes] = bytes
     """Signs a message of ours, where there is a key; else gives it back as it is."""
     _calls: dict[str, Order] = field(default_factory=dict)
+    _waiting: set[str] = field(default_factory=set)
+    """Orders whose messages lie in outbox/ and wait for a slot or their receiver: there may be thousands of them."""
 
     def owns(self, call: Call) -> bool:
         return call.id in self._calls
@@ -68,6 +70,9 @@ class Posting:
 
     def begin(self, order: Order) -> bool:
         """Write a message and hand it over, or what of that an earlier daemon has not done yet."""
+        if order.id in self._waiting and not self._may_begin(self._receiver(order)):
+            return False
+        self._waiting.discard(order.id)
         message_id = self._message_id(order)
         if message_id is None:
             self.reports.append(lambda: self.engine.store.finish(order.id))
@@ -143,7 +148,8 @@ class Posting:
         if found is State.RUNNING and self.calls.adopt(call, now):
             self._calls[call_id] = order
             return True
-        if not self.calls.has_room(now) or self.engine.pacing.is_shut(to):
+        if not self._may_begin(to):
+            self._waiting.add(order.id)
             return False
         file = self.calls.prepare(call_id, raw)
         try:
@@ -154,6 +160,9 @@ class Posting:
             return True
         self._calls[call_id] = order
         return True
+
+    def _may_begin(self, to: str) -> bool:
+        return self.calls.has_room(self.engine.clock.monotonic()) and not self.engine.pacing.is_shut(to)
 
     def _settle(self, order: Order, call_id: str, outcome: Outcome) -> None:
         message_id = self._message_id(order) or ""

@@ -8,7 +8,7 @@ done first and marked afterwards, and may happen again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -81,7 +81,7 @@ class Relay:
         self.harnesses.look()
         self.performing.put_away()
         trouble = self.starting.trouble
-        for order in self.engine.store.pending(self.engine.clock.now(), BATCH):
+        for order in self._pending():
             if order.id in self.calls.running or self.recovery.is_busy(order.id) or self.posting.is_busy(order.id):
                 continue
             try:
@@ -95,14 +95,23 @@ class Relay:
             except Exception as bug:
                 _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
                 self.reports.append(partial(self._give_up, order, judging.of_bug(bug)))
-        try:
-            self.starting.dispatches.write()
-        except WorldError as error:
-            trouble = trouble or error
+        for keep in (self.starting.dispatches.write, self.starting.dispatches.sync):
+            try:  # whatever was refused above: what was sent is not, and a sync that stays due keeps the loop awake
+                keep()
+            except WorldError as error:
+                trouble = trouble or error
         if trouble is not None:
             raise trouble
-        self.starting.dispatches.sync()
         return begun
+
+    def _pending(self) -> Iterator[Order]:
+        """What there is to perform, page by page: what waits holds up nothing that was ordered after it."""
+        now, passed, page = self.engine.clock.now(), 0, BATCH
+        while page == BATCH:
+            orders = self.engine.store.pending(now, BATCH, passed)
+            yield from orders
+            page = len(orders)
+            passed += page
 
     def _give_up(self, order: Order, failed: Failed) -> None:
         """Record an effect that can never be performed, so that it is not met again after every restart."""

@@ -25,6 +25,7 @@ _AT_ONCE = 64 * 1024
 """Bytes that are read at once: a buffer of the size of the cap would be mapped and unmapped for every short answer."""
 STDERR_CAP = 64 * 1024
 """Bytes of standard error that are read: it is for people, nothing is decided by it."""
+_SPOILT = frozenset({errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOTDIR, errno.EACCES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +68,51 @@ def remove(directory: Path) -> None:
             os.close(descriptor)
         os.rmdir(directory)  # noqa: PTH106 - as in all of this file: pathlib costs more than the system call
     except OSError:  # something else lies there, or it is gone: found out only where it is so, this is done per call
-        shutil.rmtree(directory, ignore_errors=True)
+        with suppress(RecursionError):  # a call may have put directories in each other without end
+            shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):  # or a link or a file in its place
+            os.unlink(directory)  # noqa: PTH108
 
 
 def output_size(directory: Path) -> int:
     """Bytes that the call has written to stdout and stderr so far: its caller kills one that writes without end.
 
-    Raises WorldError.
+    What cannot be asked now does not count: it is asked again soon, and is no reason to leave the call alone.
     """
     total = 0
-    with world(directory):
-        for name in ("stdout", "stderr"):
-            with suppress(FileNotFoundError):
-                total += os.lstat(f"{directory}/{name}").st_size
+    for name in ("stdout", "stderr"):
+        with suppress(OSError):
+            total += os.lstat(f"{directory}/{name}").st_size
     return total
 
 
 def read_exit(directory: Path, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:
-    """What an ended call has written, at most `cap` bytes of stdout; missing files are empty. Raises WorldError."""
+    """What an ended call has written, at most `cap` bytes of stdout. Raises WorldError.
+
+    Files that are missing are empty, and so is what the call has put in their place.
+    """
     with world(directory):
-        stdout, truncated = read_capped(f"{directory}/stdout", cap)
-        stderr, _ = read_capped(f"{directory}/stderr", STDERR_CAP)
+        stdout, truncated = written(directory, "stdout", cap)
+        stderr, _ = written(directory, "stderr", STDERR_CAP)
     return Exit(rc, stdout, stderr, truncated)
+
+
+def written(directory: Path, name: str, cap: int) -> tuple[bytes, bool]:
+    """As `read_capped`, of one of the call's files. Raises OSError."""
+    try:
+        return read_capped(f"{directory}/{name}", cap)
+    except OSError as problem:
+        if is_spoilt(directory, problem):
+            return b"", False
+        raise
+
+
+def is_spoilt(directory: Path, problem: OSError) -> bool:
+    """Whether a file of a call cannot be read because something else lies there than what we have made.
+
+    Only the call itself does that, and a later try would find the same. What keeps us from all calls is not that.
+    """
+    return problem.errno in _SPOILT and os.path.lexists(directory)
 
 
 @contextmanager
@@ -124,10 +148,12 @@ def open_empty(path: Path | str, flags: int) -> int:
 def make_directory(directory: Path) -> None:
     """Create the call's directory (0700) unless it exists; its parent must. Raises OSError."""
     try:
+        mode = os.lstat(directory).st_mode  # asked first: mostly it is there, a spare one or prepared before
+    except FileNotFoundError:
         os.mkdir(directory, 0o700)  # noqa: PTH102
-    except FileExistsError:
-        if not stat.S_ISDIR(os.lstat(directory).st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, "a link, not a directory", str(directory)) from None
+        return
+    if not stat.S_ISDIR(mode):
+        raise NotADirectoryError(errno.ENOTDIR, "something that is no directory lies there", str(directory))
 
 
 def write(descriptor: int, raw: bytes) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from mailboxd.agents.callfiles import CALL, open_regular, write
+from mailboxd.agents.callfiles import CALL, is_spoilt, open_regular, write, written
 
 _RECORD_CAP = 4 * 1024 * 1024
 """All arguments of a program (the kernel takes 2 MB of them, JSON may need more), and who it is."""
@@ -25,9 +25,15 @@ _STAT_CAP = 4096
 def leader(directory: Path) -> int | None:
     """The pid of the call's own process while it lives and holds the lock, else None.
 
-    Raises FileNotFoundError if the call was never started, OSError.
+    None also of one that has put something else in the place of its lock. Raises FileNotFoundError if the call was
+    never started, OSError.
     """
-    lock = open_regular(f"{directory}/{CALL}", os.O_RDONLY)
+    try:
+        lock = open_regular(f"{directory}/{CALL}", os.O_RDONLY)
+    except OSError as problem:
+        if is_spoilt(directory, problem):
+            return None
+        raise
     try:
         # Shared: those who only ask do not disturb each other.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -37,6 +43,19 @@ def leader(directory: Path) -> int | None:
         return None
     finally:
         os.close(lock)
+
+
+def is_its_own(directory: Path) -> bool:
+    """Whether the file of a call speaks of this call, and not of an earlier one that has had its directory (`spares`).
+
+    A directory may get its new name on the disk before it is emptied there, and a power cut then brings back what was
+    in it. So what was written before this boot must name it: among the arguments there is a file of its own. Without a
+    power cut there is nothing to bring back. Raises OSError.
+    """
+    raw, _ = written(directory, CALL, _RECORD_CAP)
+    recorded = _recorded(raw)
+    names_it = f"/{directory.name}/".encode() in raw.partition(b"\n")[0]
+    return names_it or (recorded is not None and recorded[1] == boot_id())
 
 
 def record(call: int, pid: int) -> None:
@@ -74,7 +93,7 @@ def has_ended(pidfd: int) -> bool:
 
 
 def _leading_holder(call: int, lock: os.stat_result) -> int | None:
-    recorded = _recorded(call)
+    recorded = _recorded(os.pread(call, _RECORD_CAP, 0))
     if recorded is not None:
         pid, boot = recorded
         # A record that points at somebody else's process, by accident or on purpose, must not get that one killed.
@@ -89,11 +108,11 @@ def _leads(pid: int, lock: os.stat_result) -> bool:
     return _session(pid) == pid and _holds(pid, lock)
 
 
-def _recorded(call: int) -> tuple[int, str] | None:
+def _recorded(raw: bytes) -> tuple[int, str] | None:
     try:
-        content = json.loads(os.pread(call, _RECORD_CAP, 0).split(b"\n")[1])
+        content = json.loads(raw.split(b"\n")[1])
         pid, boot = content["pid"], content["boot_id"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
     if type(pid) is not int or not isinstance(boot, str) or pid <= 1:
         return None

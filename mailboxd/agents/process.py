@@ -124,12 +124,13 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        # After the reaping the pid may belong to anybody. A child of ours keeps its pid until then; an adopted one
-        # does not, so it is asked through the pidfd whether it is still the same process.
-        if self._reaped or (self.adopted and has_ended(self.pidfd)):
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
+        if not self._reaped and not self._is_collected():
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def _is_collected(self) -> bool:
+        """Whether its pid may belong to anybody: also while its output cannot be read. Others collect adopted ones."""
+        return has_ended(self.pidfd) if self._popen is None else self._popen.returncode is not None
 
 
 def spawn(

@@ -6,7 +6,7 @@ fs/ext4/ialloc.c): after a thousand calls that was two thirds of the daemon's ti
 
 A call must never read what belongs to another one. So a directory is kept only when the kernel says of each of its
 files that nobody else has it open: a program that an ended call has left running may still hold its output. Else it is
-removed.
+removed. That it was emptied is not synced, so what a power cut brings back is not believed (`liveness.is_its_own`).
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Spares:
         spare = self._path(name)
         try:
             os.rename(directory, spare)  # noqa: PTH104 - at once: half emptied, it would speak for a call
+        except FileNotFoundError:
+            return  # nothing lies there: a question is discarded before it is asked
         except OSError:
             remove(directory)
             return

@@ -6,6 +6,7 @@ With `--json` errors are JSON on standard error too: `{"error": {"kind", "exit",
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -68,6 +69,11 @@ def stand() -> None:
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def keep_exit_statuses() -> None:
+    """Whoever ignores SIGCHLD hands that on to what he starts: each of our children would end with exit status 0."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _stands() -> bool:

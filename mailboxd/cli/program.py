@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import click
 
-from mailboxd.cli.boundary import guarded, stand
+from mailboxd.cli.boundary import guarded, keep_exit_statuses, stand
 from mailboxd.cli.session import Session, shared_options
 from mailboxd.cli.text import forgive
 
@@ -59,6 +59,7 @@ class Program(click.Group):
         arguments = list(sys.argv[1:] if args is None else args)
         extra.setdefault("obj", Session())
         stand()
+        keep_exit_statuses()
         forgive(sys.stdout, sys.stderr)
 
         def action() -> Any:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd.agents.callfiles import output_size, read_capped
+from mailboxd.agents.callfiles import output_size, world, written
 from mailboxd.agents.process import Child, spawn
 from mailboxd.core.approvals import Performed
 from mailboxd.core.text import first_line
@@ -72,8 +72,9 @@ def run(setting: Setting, place: Path, argv: Sequence[str], cwd: str, env: Mappi
         _end(child)
         raise
     exit_ = child.reap(0)
-    stdout, _ = read_capped(place / "stdout", setting.output_cap)
-    stderr, _ = read_capped(place / "stderr", setting.output_cap)
+    with world(place):
+        stdout, _ = written(place, "stdout", setting.output_cap)
+        stderr, _ = written(place, "stderr", setting.output_cap)
     return Ran(exit_.rc if exit_ else None, stopped, stdout, stderr)
 
 

@@ -25,6 +25,7 @@ from mailboxd.workspace.layout import STATE as OURS
 from mailboxd.workspace.layout import Workspace
 
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 LARGEST = 16 << 20
 """Bytes that a file may have which is written, or replaced, or shown."""
 
@@ -77,7 +78,8 @@ class Place:
                 os.fsync(gates)
 
     def remove(self) -> None:
-        with suppress(OSError), directory(self.root, OURS, "gates") as gates:
+        """As far as it lets itself be removed: a program may have put directories in each other without end."""
+        with suppress(OSError, RecursionError), directory(self.root, OURS, "gates") as gates:
             shutil.rmtree(self.approval, ignore_errors=True, dir_fd=gates)
 
     def keep(self, name: str, raw: bytes, mode: int = 0o600) -> Path:
@@ -118,12 +120,12 @@ class Place:
             os.close(lock)
 
     def is_held(self) -> bool:
-        """Whether a runner of it is alive."""
+        """Whether a runner of it is alive, or that cannot be asked now: who is taken for dead is never heard again."""
         try:
             with self._opened() as fd:
                 lock = os.open("lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-        except OSError:
-            return False
+        except OSError as error:
+            return error.errno in _NOT_NOW
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

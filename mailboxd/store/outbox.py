@@ -87,12 +87,12 @@ class OutboxQueries(Connected):
             [(task_id,) for task_id in touched],
         )
 
-    def pending(self, now: str, limit: int) -> list[Order]:
-        """Effects that are not done and whose time has come, in the order they were given."""
+    def pending(self, now: str, limit: int, passed: int = 0) -> list[Order]:
+        """Effects that are not done and whose time has come, in the order they were given, behind so many of them."""
         rows = self.db.execute(
             f"SELECT {_ORDER} FROM outbox"
-            " WHERE state = 'pending' AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ?",
-            (now, limit),
+            " WHERE state = 'pending' AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ? OFFSET ?",
+            (now, limit, passed),
         )
         return [_order(row) for row in rows]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import liveness, process
-from mailboxd.agents.callfiles import Exit, output_size, read_exit, write_prompt
+from mailboxd.agents.callfiles import Exit, output_size, read_exit, remove, write_prompt
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, NotStarted, State, adopt, spawn, state
 from mailboxd.core.outcomes import Permanence, Unknown
@@ -222,6 +222,78 @@ def test_signals_after_the_end_go_nowhere(start: Callable[[str], Child]) -> None
     child.terminate()
     child.kill()
     assert child.reap() is not None
+
+
+def test_no_signal_goes_to_a_number_that_was_given_back_while_its_output_waits_to_be_read(
+    start: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_directory: Path, _rc: int | None, _cap: int) -> Exit:
+        raise WorldError("the disk says no")
+
+    child, signalled = start("echo out; exit 3"), []
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "read_exit", refuse)
+        patched.setattr(os, "killpg", lambda *given: signalled.append(given))
+        with pytest.raises(WorldError):
+            ended(child)
+        child.kill()
+    assert signalled == []
+    assert child.reap() == Exit(3, b"out\n", b"")
+
+
+SPOILT = [
+    "rm stdout; ln -s ../target stdout",
+    "rm stdout; mkfifo stdout",
+    "rm stdout; mkdir stdout",
+    "d=$PWD; rm -r $d; ln -s target $d",
+    "d=$PWD; rm -r $d; touch $d",
+]
+
+
+@pytest.mark.parametrize("line", SPOILT)
+def test_what_a_call_has_put_in_the_place_of_its_output_says_nothing(
+    call: Path, start: Callable[[str], Child], tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "target").write_bytes(b"somebody else's")
+    exit_ = ended(start(f"cd {call} && {line}"))
+    assert exit_.rc == 0
+    assert exit_.stdout == b""
+    assert output_size(call) < 1 << 16
+    remove(call)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]
+
+
+@pytest.mark.parametrize("line", ["rm call; ln -s ../target call", "rm call; mkfifo call", SPOILT[-1]])
+def test_what_a_call_has_put_in_the_place_of_its_mark_may_have_run(
+    call: Path, start: Callable[[str], Child], line: str
+) -> None:
+    assert ended(start(f"cd {call} && {line}")).rc == 0
+    assert state(call) is State.ENDED
+    assert adopt(call) is None
+
+
+def test_directories_in_each_other_without_end_end_nobody_who_removes_them(call: Path) -> None:
+    call.mkdir()
+    place = os.open(call, os.O_RDONLY)
+    for _ in range(2 * sys.getrecursionlimit()):
+        os.mkdir("a", dir_fd=place)
+        inner = os.open("a", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    os.close(place)
+    try:
+        remove(call)
+    finally:  # pytest could not do it either
+        subprocess.run(["rm", "-rf", call], check=True)
+
+
+def test_that_nothing_can_be_asked_where_calls_are_kept_says_nothing_of_any_of_them(call: Path, tmp_path: Path) -> None:
+    file = tmp_path / "no directory"
+    file.touch()
+    for ask in (state, adopt, lambda place: read_exit(place, None)):
+        with pytest.raises(WorldError):
+            ask(file / call.name)
+    assert output_size(file / call.name) == 0, "it is measured twice a second: whoever waits for it needs no error"
 
 
 def test_a_grandchild_that_holds_output_and_lock_is_not_waited_for(call: Path, start: Callable[[str], Child]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import Agent, eventually, message, task
+from tests.e2e.support import MAILBOXD, Agent, environment, eventually, message, task
 
 pytestmark = pytest.mark.slow
 
@@ -374,3 +375,15 @@ def test_a_script_that_is_exchanged_while_it_runs_is_on_record(found: Found) -> 
         "judged",
     ]
     company.at_rest()
+
+
+def test_who_starts_the_daemon_cannot_make_every_exit_status_a_success(found: Found) -> None:
+    """Who ignores SIGCHLD hands that on to what he starts, and the kernel then keeps no exit status of its children."""
+    alpha = found({"alpha": WORK}, checks={"commands": [["false"]]}, gates={"max_rework": 1})["alpha"]
+    alpha.drop("go.md", checked("job", "- id: no\n  command: ['false']"))
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    words = [PYTHON, "-c", ignoring, *MAILBOXD, "run", "--until-idle"]
+    subprocess.run(words, cwd=alpha.root, env=environment(), check=True, timeout=180, capture_output=True)
+    assert [summary.split(":")[0] for summary, _ in reports(alpha, "job")] == ["no failed"] * 2

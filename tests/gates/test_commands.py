@@ -29,6 +29,7 @@ def sh(script: str, **more: object):  # type: ignore[no-untyped-def]
     [
         ("echo hello", DONE, "exit status 0: hello"),
         ("true", DONE, "exit status 0"),
+        ("out=$(readlink /proc/$$/fd/1); rm $out; mkfifo $out", DONE, "exit status 0"),
         ("echo no >&2; exit 3", FAILED, "exit status 3: no"),
         ("kill -9 $$", UNKNOWN, "killed by signal 9"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -220,3 +221,16 @@ def test_who_holds_a_gate_holds_it_alone(at: Stand) -> None:
         with pytest.raises(Refused, match="at this moment"), at.place.held():
             pass
     assert not at.place.is_held()
+
+
+def test_while_nobody_can_ask_for_want_of_descriptors_a_runner_is_taken_to_be_alive(
+    at: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what it is doing at this moment would be recorded as lost."""
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with at.place.held(), monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        assert at.place.is_held()

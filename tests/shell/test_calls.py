@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.callfiles import output_size
+from mailboxd.agents import process
+from mailboxd.agents.callfiles import Exit, output_size, read_exit, remove
+from mailboxd.agents.liveness import boot_id
+from mailboxd.agents.process import State
 from mailboxd.calls import Call, Calls, Caps, NewCall
+from mailboxd.errors import WorldError
 from tests.e2e.support import eventually
 
 MIB = 1 << 20
@@ -78,6 +82,73 @@ def test_an_end_that_does_not_concern_the_caller_waits_without_waking_anybody(ca
     assert (found, list(calls.running)) == (["mine"], ["other"])
     assert [call.id for call, _ in calls.ended()] == ["other"]
     assert not calls.running
+
+
+def test_an_end_that_cannot_be_read_holds_up_no_other_and_is_read_later(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(directory: Path, rc: int | None, cap: int) -> Exit:
+        if directory.name == "first":
+            raise WorldError("the disk says no")
+        return read_exit(directory, rc, cap)
+
+    for name in ("first", "second"):
+        start(calls, name, seconds="0")
+        select.select([calls.running[name].child.pidfd], [], [], 20)
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "read_exit", refuse)
+        found: list[str] = []
+        with pytest.raises(WorldError, match="the disk says no"):
+            found.extend(call.id for call, _ in calls.ended())
+        assert list(calls.running) == ["first"]
+        calls.expire(1000.0)
+        assert (calls.next_deadline() or 0) > 1000.0, "it has ended: nothing of it is due"
+    assert [(call.id, exit_.rc) for call, exit_ in calls.ended()] == [("first", 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "boot", "said"),
+    [
+        ("first", "an earlier one", b"The answer.\n"),  # the machine was restarted, and what was written is still there
+        ("second", boot_id(), b"The answer.\n"),  # a rebuild has found it, and given it the name of another call
+        ("second", "an earlier one", b""),  # the new name outlived a power cut, and that it was emptied did not
+    ],
+)
+def test_what_a_power_cut_brings_back_of_an_earlier_call_is_not_the_answer_of_a_later_one(
+    calls: Calls, name: str, boot: str, said: bytes
+) -> None:
+    file = calls.prepare("first", b"Do it.")
+    words = ("sh", "-c", "echo The answer.", str(file))
+    calls.start(NewCall("first", "alpha", "key", 60.0), words, 0.0)
+    eventually(lambda: list(calls.ended()))
+    argv, _ = (file.parent / "call").read_text().splitlines()
+    (file.parent / "call").write_text(f'{argv}\n{{"pid": 5, "boot_id": "{boot}"}}\n')
+    calls.rename("first", name)
+    assert calls.state(name) is State.ENDED
+    assert calls.left_behind(name).stdout == said
+
+
+def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (".stays", ".goes", "needed"):
+        calls.directory(name).mkdir()
+    monkeypatch.setattr("mailboxd.calls.remove", lambda place: None if place.name == ".stays" else remove(place))
+    with pytest.raises(WorldError, match=r"/\.stays"):
+        calls.left_over(lambda _id: False)
+    assert sorted(path.name for path in calls.turns.iterdir()) == [".stays", "needed"]
+
+
+def test_what_does_not_die_of_being_killed_is_killed_again_but_not_without_a_pause(calls: Calls) -> None:
+    start(calls, "a")
+    calls.expire(60.0)
+    kill, killed = calls.running["a"].child.kill, []
+    calls.running["a"].child.kill = lambda: killed.append("a")  # type: ignore[method-assign]
+    for now in (61.0, 61.0, 61.1, 62.0):
+        calls.expire(now)
+    assert killed == ["a", "a"]
+    assert (calls.next_deadline() or 0) > 62.0
+    calls.running["a"].child.kill = kill  # type: ignore[method-assign]
 
 
 def test_what_ended_while_nobody_looked_was_in_time_however_late_that_is_seen(calls: Calls) -> None:

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from mailboxd.core.effects import Send
+from mailboxd.errors import WorldError
+from mailboxd.pacing import Pacing
+from mailboxd.reserve import Reserve
+from mailboxd.settings import Pace
+from mailboxd.workspace import outbox
+from mailboxd.workspace.mail import deliver
 from tests.simulation.test_power import TASK, founded
 
 
@@ -50,3 +59,96 @@ def test_the_beginning_of_a_turn_needs_no_round_of_its_own(tmp_path: Path) -> No
         while house.daemon.round():
             pass
         assert [sql for sql in said if "meta VALUES ('room'" in sql] == []
+
+
+def test_what_cannot_begin_neither_keeps_what_was_sent_from_the_disk_nor_the_loop_awake(tmp_path: Path) -> None:
+    """The message is written and is to be synced a second later; its call is refused for as long as that lasts."""
+    with founded(tmp_path / "ada") as house:
+        house.work()
+        house.ws.turns.rename(tmp_path / "away")
+        house.drop("job.md", TASK, 1)
+        house.work()
+        house.work()
+        assert house.daemon is not None
+        assert len(house.store.unsynced_messages()) == 1
+        house.daemon.pace = Pace(rescan=30.0, render=0.0, drain=0.0)
+        house.clock.advance(2)
+        house.work()
+        assert house.daemon._timeout() > 0
+        assert house.store.unsynced_messages() == []
+        (tmp_path / "away").rename(house.ws.turns)
+        house.work()
+        assert len(house.processes.all) == 1
+
+
+def test_messages_that_have_no_file_yet_are_kept_once_however_often_their_calls_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise WorldError("no room")
+
+    with founded(tmp_path / "ada") as house:
+        house.work()
+        house.ws.turns.rename(tmp_path / "away")
+        monkeypatch.setattr(outbox, "put", refuse)
+        house.drop("job.md", TASK, 1)
+        for _ in range(5):
+            house.work()
+        assert house.daemon is not None
+        assert len(house.daemon.relay.starting.dispatches._taken) == 1
+        assert not house.daemon.relay.starting.dispatches.are_written
+        monkeypatch.undo()
+        (tmp_path / "away").rename(house.ws.turns)
+        house.work()
+        assert len(list(house.ws.outbox.glob("*.task.*"))) == 1
+        assert house.daemon.relay.starting.dispatches.are_written
+
+
+def test_while_no_call_may_begin_for_want_of_descriptors_a_sync_that_is_due_keeps_nobody_awake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reserve, "refill", lambda _reserve: None)
+    with founded(tmp_path / "ada") as house:
+        house.work()
+        house.drop("job.md", TASK, 1)
+        house.work()
+        assert house.daemon is not None
+        house.daemon.reserve.why = "there are none"
+        house.daemon.pace = Pace(rescan=30.0, render=0.0, drain=0.0)
+        house.clock.advance(2)
+        house.work()
+        assert house.store.unsynced_messages()
+        assert house.daemon._timeout() > 0
+
+
+def test_messages_that_wait_hold_up_no_other_work_and_are_not_written_again_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as one page has, for an agent that takes nothing now: what was ordered after them is performed."""
+    written: list[str] = []
+
+    def noted(folder: Path, name: str, raw: bytes, *, below: Path) -> str:
+        written.append(name)
+        return deliver(folder, name, raw, below=below)
+
+    monkeypatch.setattr("mailboxd.relay.BATCH", 2)
+    monkeypatch.setattr("mailboxd.posting.deliver", noted)
+    monkeypatch.setattr(Pacing, "is_shut", lambda _pacing, agent: agent == "dora")
+    with founded(tmp_path / "ada") as house:
+        house.drop("job.md", TASK, 1)
+        house.work()
+        assert house.daemon is not None
+        child = house.store.by_local_id("job.x")
+        assert child is not None
+        with house.daemon.engine.batch():
+            for number in range(4):
+                house.store.order(f"snd_{number}", child.id, Send(f"msg_{number}", "steer", "dora", "Faster."), "2026")
+        house.drop(
+            "next.md",
+            TASK.replace(b"task_id: job", b"task_id: next").replace(b"m-1", b"m-2").replace(b"carl", b"erin"),
+            2,
+        )
+        house.work()
+        house.work()
+        assert len(house.processes.all) == 2
+        assert len(written) == 4

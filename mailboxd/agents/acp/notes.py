@@ -19,6 +19,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def answer(number: int) -> str:
 
 
 def questions(directory: Path) -> Iterator[int]:
-    """The numbers of the permissions that are asked for there. Raises OSError."""
-    for entry in os.scandir(directory):
-        if found := _PERMISSION.fullmatch(entry.name):
-            yield int(found[1])
+    """The numbers of the permissions that are asked for there; none where nothing can be listed."""
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if found := _PERMISSION.fullmatch(entry.name):
+                yield int(found[1])
