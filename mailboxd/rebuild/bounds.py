@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.errors import MessageError
@@ -28,6 +29,7 @@ def of_file(mtime: float) -> str:
     return to_text(min(max(mtime, 0.0), to_epoch(_LATEST)))
 
 
+@lru_cache(maxsize=16)  # the files of a day are read one after the other
 def is_day(folder: str) -> bool:
     """Whether a directory of archive/ is that of a day."""
     try:
