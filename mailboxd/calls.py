@@ -208,17 +208,19 @@ class Calls:
     def left_over(self, is_over: Callable[[str], bool]) -> None:
         """Remove directories of calls that nobody will look at again. Raises WorldError, also if one of them stays.
 
-        That of a failed call is kept, prompt and output, until its task has ended: somebody may want to know why.
+        That of a failed call is kept, prompt and output, until its task has ended: somebody may want to know why. Files
+        that somebody has put beside them are his.
         """
-        with world(self.turns):
-            entries = list(self.turns.iterdir())
+        with world(self.turns), os.scandir(self.turns) as found:
+            entries = list(found)
         kept, stays = self._spares.trim() | self.running.keys(), ""
         for entry in entries:
             if entry.name in kept:
                 continue
-            if entry.name.startswith(".") or is_over(entry.name.partition(".")[0]):
-                remove(entry)
-                stays = stays or (str(entry) if os.path.lexists(entry) else "")
+            unused = entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+            if unused or is_over(entry.name.partition(".")[0]):
+                remove(Path(entry))
+                stays = stays or (entry.path if os.path.lexists(entry) else "")
         if stays:
             raise WorldError(f"{stays}, which an ended call has left, cannot be removed: look at its rights, remove it")
 

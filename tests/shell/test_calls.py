@@ -128,6 +128,14 @@ def test_what_a_power_cut_brings_back_of_an_earlier_call_is_not_the_answer_of_a_
     assert calls.left_behind(name).stdout == said
 
 
+def test_files_that_somebody_has_put_beside_the_calls_are_left_alone(calls: Calls) -> None:
+    (calls.turns / ".note").write_text("mine")
+    (calls.turns / ".link").symlink_to(".note")
+    calls.directory(".unused").mkdir()
+    calls.left_over(lambda _id: False)
+    assert sorted(path.name for path in calls.turns.iterdir()) == [".link", ".note"]
+
+
 def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
     calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
