@@ -66,12 +66,12 @@ class TaskMarkdown:
         self.more, self._behind = len(stale) == _AT_ONCE, ""
         begun: list[tuple[Task, TaskFile, int]] = []
         answers = self.files.write_all(self._texts(stale, end, begun), many=len(stale) > MANY)
-        written, failures = 0, []
+        written, trouble = 0, None
         for (task, shown, marks), answer in zip(begun, answers, strict=True):
             if isinstance(answer, ObstructedError):
                 _log.error("%s", answer)  # tried again when the task changes
             elif isinstance(answer, WorldError):
-                failures.append(answer)
+                trouble = trouble or answer
                 continue
             elif not answer:
                 continue  # somebody edited it meanwhile: that is read first
@@ -81,8 +81,8 @@ class TaskMarkdown:
                 self._shown[task.id] = shown  # an edit is of what was shown before
             self.reports.append(partial(self.engine.store.file_is_fresh, task.id, marks))
             written += 1
-        if failures:
-            raise failures[0]
+        if trouble is not None:
+            raise trouble
         return written
 
     def _texts(

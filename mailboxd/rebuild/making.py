@@ -79,11 +79,10 @@ def make(
     daemon runs there, UnavailableError when `into` exists, WorldError; then nothing was replaced.
     """
     with lock.acquire(ws, now):
+        target = ws.database.with_name(f"{ws.database.name}.rebuilding")
         if into is not None:
             require_free(into)
-        target = ws.database.with_name(f"{ws.database.name}.rebuilding")
-        if into is not None:  # what is not proven has no name by which somebody would take it
-            target = into.with_name(f".{into.name}.rebuilding")
+            target = into.with_name(f".{into.name}.rebuilding")  # not proven, it has no name by which it is taken
         with world_errors(f"write {target}"):
             remove(target)  # of a rebuild that was killed
         account = Account(str(into or ws.database))

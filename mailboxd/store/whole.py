@@ -107,7 +107,7 @@ def close_as_one_file(db: sqlite3.Connection) -> None:
 def require_free(path: Path) -> None:
     """Raise UnavailableError when something has this name."""
     if os.path.lexists(path):
-        raise UnavailableError(f"{path}: there is such a file already; it is left as it is")
+        raise _taken(path)
 
 
 def put_where_nothing_is(new: Path, path: Path) -> None:
@@ -120,9 +120,13 @@ def put_where_nothing_is(new: Path, path: Path) -> None:
         os.link(new, path)
         _sync(path.parent)
     except FileExistsError:
-        raise UnavailableError(f"{path}: there is such a file already; it is left as it is") from None
+        raise _taken(path) from None
     except OSError as error:
         raise WorldError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _taken(path: Path) -> UnavailableError:
+    return UnavailableError(f"{path}: there is such a file already; it is left as it is")
 
 
 def put_in_place(new: Path, database: Path, old_name: str) -> Path | None:
