@@ -51,7 +51,8 @@ def walk(children: Sequence[PlannedChild]) -> Iterator[PlannedChild]:
     while stack:
         child = stack.pop()
         yield child
-        stack.extend(reversed(child.children))
+        if child.children:
+            stack.extend(reversed(child.children))
 
 
 def _check_shape(children: Sequence[PlannedChild], limits: Limits, depth: int) -> None:

@@ -15,8 +15,9 @@ from pydantic_core import to_json
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.errors import WorldError
 from mailboxd.progress import Progress, silent, stepwise
+from mailboxd.store.columns import STRUCTURES
 from mailboxd.store.db import connect, migrate, transaction
-from mailboxd.store.projection import STRUCTURES, project
+from mailboxd.store.projection import project
 
 GENESIS = "0" * 64
 REPLAYED = (

@@ -13,7 +13,7 @@ from mailboxd.core.wire import from_json
 from mailboxd.store.trees import ABOVE
 
 
-def usage_recorded(db: sqlite3.Connection, _seq: int, event: Event) -> None:
+def usage_recorded(db: sqlite3.Connection, event: Event) -> None:
     """A turn ended, or a peer says what it used: on the account of the task and of all above it."""
     data = event.data
     usage = from_json(Usage, data["usage"])
@@ -42,7 +42,7 @@ def _count_fault(db: sqlite3.Connection, data: Mapping[str, Any]) -> None:
         db.execute("UPDATE breakers SET failures = 0 WHERE agent = ?", (agent,))
 
 
-def breaker_moved(db: sqlite3.Connection, _seq: int, event: Event) -> None:
+def breaker_moved(db: sqlite3.Connection, event: Event) -> None:
     data = event.data
     state = data["state"]
     db.execute(

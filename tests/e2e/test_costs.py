@@ -45,7 +45,8 @@ PER_MESSAGE = {
 PER_CHILD = {
     "process:process.spawn": 1,
     "sql:log.write": 13,
-    "sql:projection.project": 14,
+    "sql:births.bear": 1,
+    "sql:projection.project": 11,
     "sql:spending.usage_recorded": 3,
     "sql:store.savepoint": 2,
     "sql:messages.keep_body": 1,
