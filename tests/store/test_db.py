@@ -66,7 +66,8 @@ def test_bytes_that_were_kept_by_their_hash_are_kept_by_message(monkeypatch: pyt
     migrate(db, NOW)
     for name, sha256 in (("m1", "a"), ("m2", None), ("m3", "b"), ("m4", "a")):
         db.execute(
-            "INSERT INTO messages (id, direction, verdict, name, sha256, at) VALUES (?, 'in', 'accepted', 'x.md', ?, ?)",
+            "INSERT INTO messages (id, direction, verdict, name, sha256, at)"
+            " VALUES (?, 'in', 'accepted', 'x.md', ?, ?)",
             (name, sha256, NOW),
         )
     db.executemany("INSERT INTO bodies VALUES (?, ?)", [("b", b"B"), ("a", b"A")])
