@@ -53,7 +53,7 @@ class Archiving:
         self.custody.look()
 
     def _judged(self, item: Unfiled) -> Judged:
-        raw = self.engine.store.body(item.sha256) if item.sha256 is not None else None
+        raw = self.engine.store.body(item.id)
         stamp = {name: value for name, value in item.stamp.items() if name != "name"}
         return Judged(raw_name(item.name, item.stamp), Stamp(**{k: int(v) for k, v in stamp.items()}), raw)
 

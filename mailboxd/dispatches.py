@@ -46,7 +46,7 @@ class Dispatches:
         """Record that a message is sent, with its bytes; inside the batch that lets its turn begin."""
         path = f"outbox/{file_name(effect.message_id, 'task', task.local_id)}"
         message = row_of_sent(effect.message_id, "task", self.engine.settings.agent, effect.agent, path, raw)
-        self.engine.store.keep_body(str(message["sha256"]), raw)
+        self.engine.store.keep_body(effect.message_id, raw)
         self.engine.record(Event(Kind.MESSAGE_SENT, task.id, {"at": self.engine.now, "message": message}))
         return str(message["name"]), raw
 

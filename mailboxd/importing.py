@@ -89,7 +89,7 @@ def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Accoun
         return
     message, (name, stamp) = parsed.message, storable_name(path.name)
     row = receipt(engine, File(name, raw, parsed.sha256, len(raw), stamp), "imported", message)
-    engine.store.keep_body(parsed.sha256, raw)
+    engine.store.keep_body(row["id"], raw)
     engine.record(Event(Kind.MESSAGE_RECEIVED, None, {"at": engine.now, "message": row}, actor=message.from_))
     engine.record(Event(Kind.MESSAGE_FILED, None, {"at": engine.now, "id": row["id"], "path": shown}))
     account.messages += 1

@@ -6,6 +6,7 @@ itself is moved afterwards. So a message counts once, however often it arrives a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mailboxd.core.approvals import Decision, Resolve
@@ -90,7 +91,7 @@ class Intake:
         data: dict[str, Any] = {"at": self._engine.now, "message": row}
         if warnings := [*parsed.warnings, *([f"signature: {proof.problem}"] if proof.problem else ())]:
             data["warnings"] = warnings
-        self._keep(file)
+        self._keep(row, file)
         self._engine.record(Event(Kind.MESSAGE_RECEIVED, task, data, actor=message.from_))
         return verdict
 
@@ -105,7 +106,7 @@ class Intake:
         row = receipt(self._engine, file, "rejected", message, proof)
         row["reason"] = reason_of(error)
         again = self._store.was_rejected(file.sha256)  # however often it is dropped: its sender has been told
-        self._keep(file)
+        self._keep(row, file)
         self._engine.record(Event(Kind.MESSAGE_REJECTED, None, {"at": self._engine.now, "message": row}))
         if isinstance(message, TaskMessage) and error.rule != "id-conflict" and not again:
             new, sub = self._engine.new_id("msg"), message.subtask_id or message.task_id
@@ -115,9 +116,9 @@ class Intake:
             )
             self._engine.order("", bounce)
 
-    def _keep(self, file: File) -> None:
-        if file.raw is not None and file.sha256 is not None:
-            self._store.keep_body(file.sha256, file.raw)
+    def _keep(self, row: Mapping[str, Any], file: File) -> None:
+        if file.raw is not None:
+            self._store.keep_body(row["id"], file.raw)
 
     # -------------------------------------------------------------- verdicts
 

@@ -149,8 +149,7 @@ class Replay:
 
     def _record(self, file: File, verdict: str, came: Came) -> None:
         row = receipt(self.desk.engine, file, verdict, came.message)
-        if file.sha256 is not None:
-            self.desk.store.keep_body(file.sha256, file.raw or b"")
+        self.desk.store.keep_body(row["id"], file.raw or b"")
         data = {"at": self.desk.engine.now, "message": row}
         self.desk.engine.record(Event(Kind.MESSAGE_RECEIVED, None, data, actor=came.message.from_))
 

@@ -129,7 +129,7 @@ def message(report: Report, row_id: str) -> Row | None:
     rows = report.rows(
         'SELECT m.id, m.message_id, m.direction, m.type, m.sender AS "from", m.receiver AS "to", m.verdict, m.verified,'
         " m.signer, m.name, m.path, m.size, m.reason, m.at, t.local_id AS task, b.raw FROM messages m"
-        " LEFT JOIN tasks t ON t.id = m.task LEFT JOIN bodies b ON b.sha256 = m.sha256 AND m.direction = 'in'"
+        " LEFT JOIN tasks t ON t.id = m.task LEFT JOIN bodies b ON b.message = m.id AND m.direction = 'in'"
         " WHERE m.id = ?",
         row_id,
     )

@@ -71,8 +71,9 @@ def on_the_way(db: sqlite3.Connection) -> tuple[set[str], set[str]]:
 
 
 def spoiled_body(db: sqlite3.Connection) -> str | None:
-    """The first hash under which other bytes are kept than those it is the hash of."""
-    for sha256, raw in db.execute("SELECT sha256, raw FROM bodies ORDER BY sha256"):
+    """The recorded hash of the first message of which other bytes are kept."""
+    kept = "SELECT m.sha256, b.raw FROM bodies b JOIN messages m ON m.id = b.message ORDER BY b.rowid"
+    for sha256, raw in db.execute(kept):
         if hashlib.sha256(raw).hexdigest() != sha256:
             return str(sha256)
     return None

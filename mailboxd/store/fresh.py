@@ -53,8 +53,8 @@ class FreshStore(Store, StandingQueries):
         """The rows of the tables that no events add up to."""
         return {table: self.db.execute(f"SELECT * FROM {table}").fetchall() for table in BESIDE}
 
-    def keep_body(self, sha256: str, raw: bytes) -> None:
-        self._told.bodies.append((sha256, raw))
+    def keep_body(self, message: str, raw: bytes) -> None:
+        self._told.bodies.append((message, raw))
         self.waiting += len(raw)
 
     @contextmanager

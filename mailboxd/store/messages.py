@@ -13,7 +13,7 @@ SYNCED = "outbox_synced"
 """Under this name `meta` has the number of an event: what was sent up to it lies in outbox/ for good."""
 UNSYNCED = (
     "FROM events e JOIN messages m ON m.id = json_extract(e.data, '$.message.id')"
-    " JOIN bodies b ON b.sha256 = m.sha256 WHERE e.kind = 'message.sent'"
+    " JOIN bodies b ON b.message = m.id WHERE e.kind = 'message.sent'"
     f" AND e.seq > coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE name = '{SYNCED}'), 0)"
 )
 """What was sent later, and the database has as well: messages as m, their bytes as b."""
@@ -51,12 +51,12 @@ class Filed:
 
 
 class MessageQueries(Connected):
-    def keep_body(self, sha256: str, raw: bytes) -> None:
+    def keep_body(self, message: str, raw: bytes) -> None:
         """Keep the bytes that were judged: what is filed later is these, whatever happened to the file since."""
-        self.db.execute("INSERT OR IGNORE INTO bodies VALUES (?, ?)", (sha256, raw))
+        self.db.execute("INSERT INTO bodies VALUES (?, ?)", (message, raw))
 
-    def body(self, sha256: str) -> bytes | None:
-        row = self.db.execute("SELECT raw FROM bodies WHERE sha256 = ?", (sha256,)).fetchone()
+    def body(self, message: str) -> bytes | None:
+        row = self.db.execute("SELECT raw FROM bodies WHERE message = ?", (message,)).fetchone()
         return None if row is None else row[0]
 
     def earlier(self, message_id: str | None, sha256: str) -> Earlier | None:
@@ -149,7 +149,7 @@ class MessageQueries(Connected):
     def kept_message(self, message_id: str) -> tuple[str, bytes]:
         """Name in outbox/ and bytes of a message of ours that is kept. Raises KeyError when it is not."""
         row = self.db.execute(
-            "SELECT m.name, b.raw FROM messages m JOIN bodies b ON b.sha256 = m.sha256"
+            "SELECT m.name, b.raw FROM messages m JOIN bodies b ON b.message = m.id"
             " WHERE m.message_id = ? AND m.direction = 'out'",
             (message_id,),
         ).fetchone()

@@ -28,7 +28,7 @@ _OFTEN = 6000
 
 
 class Told(NamedTuple):
-    """What is to be written: rows of the log without text and hash, and bytes of messages by their hash."""
+    """What is to be written: rows of the log without text and hash, and bytes of messages by their ids."""
 
     events: list[log.Row]
     bodies: list[tuple[str, bytes]]
@@ -57,7 +57,7 @@ class Scribe:
         with worlds_errors(self._db):
             if not self._db.in_transaction:
                 self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT OR IGNORE INTO bodies VALUES (?, ?)", told.bodies)
+            self._db.executemany("INSERT INTO bodies VALUES (?, ?)", told.bodies)
             self._tip = log.write(self._db, told.events, self._tip)
             texts = self._db.execute("SELECT data FROM events WHERE seq > ? ORDER BY seq", (before,))
             for (seq, _, kind, task, role, actor, data), (text,) in zip(told.events, texts, strict=True):

@@ -222,7 +222,7 @@ class Index:
         if row["direction"] == "out":
             raw, place = self._read_sent(str(row["path"])), f"mailbox/{row['path']}"
         else:
-            found = db.execute("SELECT raw FROM main_db.bodies WHERE sha256 = ?", (row.get("sha256"),)).fetchone()
+            found = db.execute("SELECT raw FROM main_db.bodies WHERE message = ?", (row["id"],)).fetchone()
             raw, place = (found[0] if found else None), f"message {row['id']} ({row['name']})"
         # who knows a reply token can reply in another's name: the index does not learn it
         text = _TOKEN.sub(b"", raw or b"").decode("utf-8", "replace").replace("\0", " ")

@@ -119,7 +119,7 @@ def a_row_is_added(alpha: Agent) -> None:
 
 
 def kept_bytes_are_changed(alpha: Agent) -> None:
-    tampered(alpha, "UPDATE bodies SET raw = x'00' WHERE sha256 = (SELECT min(sha256) FROM bodies)")
+    tampered(alpha, "UPDATE bodies SET raw = x'00' WHERE message = (SELECT min(message) FROM bodies)")
 
 
 def _appended(alpha: Agent, kind: str, data: Mapping[str, object]) -> None:

@@ -77,7 +77,7 @@ class Case:
                 for name in names
             }
             events = [dict(row) for row in db.execute("SELECT * FROM events ORDER BY seq")]
-            bodies = {row[0]: row[1] for row in db.execute("SELECT sha256, raw FROM bodies")}
+            bodies = {row[0]: row[1] for row in db.execute("SELECT message, raw FROM bodies")}
         return cls(root, events, tables, bodies)
 
     def rows(self, table: str) -> list[Row]:
@@ -236,7 +236,7 @@ def _arrival(case: Case, row: Row, at_rest: bool) -> Iterator[str]:
     if row["verdict"] == "rejected" and not (path.parent / f"{path.name}.reason.json").is_file():
         yield f"{what}: no reason beside {row['path']}"
     if row["sha256"] is not None:
-        if hashlib.sha256(case.bodies.get(row["sha256"], b"")).hexdigest() != row["sha256"]:
+        if hashlib.sha256(case.bodies.get(row["id"], b"")).hexdigest() != row["sha256"]:
             yield f"{what}: the bytes in the database are not those that were judged"
         if _sha256(path) != row["sha256"]:
             yield f"{what}: {row['path']} has other bytes than were judged"

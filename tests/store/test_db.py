@@ -59,6 +59,23 @@ def test_a_migration_that_is_interrupted_has_not_happened(tmp_path: Path, monkey
     migrate(db, NOW)
 
 
+def test_bytes_that_were_kept_by_their_hash_are_kept_by_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each message, where several have the same; what was never read has none."""
+    db, steps = connect(None), migrations()
+    monkeypatch.setattr(database, "migrations", lambda: steps[:4])
+    migrate(db, NOW)
+    for name, sha256 in (("m1", "a"), ("m2", None), ("m3", "b"), ("m4", "a")):
+        db.execute(
+            "INSERT INTO messages (id, direction, verdict, name, sha256, at)"
+            " VALUES (?, 'in', 'accepted', 'x.md', ?, ?)",
+            (name, sha256, NOW),
+        )
+    db.executemany("INSERT INTO bodies VALUES (?, ?)", [("b", b"B"), ("a", b"A")])
+    monkeypatch.undo()
+    migrate(db, NOW)
+    assert db.execute("SELECT * FROM bodies ORDER BY rowid").fetchall() == [("m1", b"A"), ("m3", b"B"), ("m4", b"A")]
+
+
 def test_two_processes_may_open_a_new_database_at_once(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     connect(path).close()
