@@ -226,7 +226,7 @@ class Calls:
 
     def is_busy(self, session_key: str) -> bool:
         """Whether a call of this session is in flight: there is never a second one."""
-        return any(call.session_key == session_key for call in self.running.values())
+        return session_key in [call.session_key for call in self.running.values()]
 
     def has_room(self, now: float, agent: str = "", coming: int = 0, coming_of_agent: int = 0) -> bool:
         """Whether another call may start: of `agent`, or, without one, a question to OpenClaw or a message.
@@ -237,7 +237,7 @@ class Calls:
         return of_agent < self.caps.per_agent and self.room(now).left > coming
 
     def of_agent(self, agent: str) -> int:
-        return sum(1 for call in self.running.values() if call.agent == agent and not call.aside)
+        return [call.agent for call in self.running.values() if not call.aside].count(agent)
 
     def room(self, now: float, coming: tuple[str, ...] = ()) -> Room:
         """How many calls may run, by their number and by memory. `coming` are turns that count as if they ran."""
@@ -246,10 +246,10 @@ class Calls:
             self._glance = (now, self.available())
         free = self._glance[1]
         if free is not None:
-            growing = sum(1 for call in self.running.values() if now - call.started < _GROWING) + len(coming)
+            growing = sum([now - call.started < _GROWING for call in self.running.values()]) + len(coming)
             free = max(free - growing * self.caps.call_bytes, 0)
-        turns = tuple(call.id for call in self.running.values() if not call.aside)
-        return Room(most, turns + coming, free, self.caps.call_bytes)
+        turns = [call.id for call in self.running.values() if not call.aside]
+        return Room(most, (*turns, *coming), free, self.caps.call_bytes)
 
     def stop(self, task: str, why: str, now: float) -> None:
         """Ask every call of a task to end; what does not within the grace is killed."""
