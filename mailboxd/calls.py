@@ -97,8 +97,8 @@ class Calls:
     def __post_init__(self) -> None:
         self._spares = Spares(self.turns)
 
-    def directory(self, call_id: str) -> Path:
-        return self.turns / call_id
+    def directory(self, call_id: str) -> str:
+        return f"{self.turns}/{call_id}"
 
     def state(self, call_id: str) -> State:
         """What an earlier daemon left of this call."""
@@ -113,9 +113,9 @@ class Calls:
                 return False
         return True
 
-    def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> Path:
+    def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> str:
         """Write the prompt of a call; returns its file. Raises WorldError."""
-        self._spares.take(self.directory(call_id))
+        self._spares.take(call_id)
         return write_prompt(self.directory(call_id), prompt, name)
 
     def start(
@@ -188,7 +188,7 @@ class Calls:
 
     def discard(self, call_id: str) -> None:
         """Give up the directory of a call at once: its result is of no use to anybody."""
-        self._spares.put(self.directory(call_id))
+        self._spares.put(call_id)
 
     def discard_when_recorded(self, call_id: str, shown_by: str = "") -> None:
         """Give up the directory of a call after the commit that records its result: until then it is the only copy.
