@@ -97,8 +97,8 @@ class Calls:
     def __post_init__(self) -> None:
         self._spares = Spares(self.turns)
 
-    def directory(self, call_id: str) -> Path:
-        return self.turns / call_id
+    def directory(self, call_id: str) -> str:
+        return f"{self.turns}/{call_id}"
 
     def state(self, call_id: str) -> State:
         """What an earlier daemon left of this call."""
@@ -113,9 +113,9 @@ class Calls:
                 return False
         return True
 
-    def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> Path:
+    def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> str:
         """Write the prompt of a call; returns its file. Raises WorldError."""
-        self._spares.take(self.directory(call_id))
+        self._spares.take(call_id)
         return write_prompt(self.directory(call_id), prompt, name)
 
     def start(
@@ -188,7 +188,7 @@ class Calls:
 
     def discard(self, call_id: str) -> None:
         """Give up the directory of a call at once: its result is of no use to anybody."""
-        self._spares.put(self.directory(call_id))
+        self._spares.put(call_id)
 
     def discard_when_recorded(self, call_id: str, shown_by: str = "") -> None:
         """Give up the directory of a call after the commit that records its result: until then it is the only copy.
@@ -226,7 +226,7 @@ class Calls:
 
     def is_busy(self, session_key: str) -> bool:
         """Whether a call of this session is in flight: there is never a second one."""
-        return any(call.session_key == session_key for call in self.running.values())
+        return session_key in [call.session_key for call in self.running.values()]
 
     def has_room(self, now: float, agent: str = "", coming: int = 0, coming_of_agent: int = 0) -> bool:
         """Whether another call may start: of `agent`, or, without one, a question to OpenClaw or a message.
@@ -237,7 +237,7 @@ class Calls:
         return of_agent < self.caps.per_agent and self.room(now).left > coming
 
     def of_agent(self, agent: str) -> int:
-        return sum(1 for call in self.running.values() if call.agent == agent and not call.aside)
+        return [call.agent for call in self.running.values() if not call.aside].count(agent)
 
     def room(self, now: float, coming: tuple[str, ...] = ()) -> Room:
         """How many calls may run, by their number and by memory. `coming` are turns that count as if they ran."""
@@ -246,10 +246,10 @@ class Calls:
             self._glance = (now, self.available())
         free = self._glance[1]
         if free is not None:
-            growing = sum(1 for call in self.running.values() if now - call.started < _GROWING) + len(coming)
+            growing = sum([now - call.started < _GROWING for call in self.running.values()]) + len(coming)
             free = max(free - growing * self.caps.call_bytes, 0)
-        turns = tuple(call.id for call in self.running.values() if not call.aside)
-        return Room(most, turns + coming, free, self.caps.call_bytes)
+        turns = [call.id for call in self.running.values() if not call.aside]
+        return Room(most, (*turns, *coming), free, self.caps.call_bytes)
 
     def stop(self, task: str, why: str, now: float) -> None:
         """Ask every call of a task to end; what does not within the grace is killed."""

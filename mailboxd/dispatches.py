@@ -39,6 +39,8 @@ class Dispatches:
     """When something has to be synced, on the monotonic clock; None = everything is."""
     _taken: dict[str, bytes] = field(default_factory=dict)
     """What has no file yet, by its name: a call that is refused again and again takes its message each time."""
+    _written: set[str] = field(default_factory=set)
+    """The names of what has its file, not synced yet."""
     _doubtful: bool = True
     """Nothing is known of what was written: by an earlier daemon, or the disk has failed to sync."""
 
@@ -70,6 +72,7 @@ class Dispatches:
         """Put the files of what was taken into outbox/. Raises WorldError; repeat it then."""
         if self._taken:
             outbox.put(self.ws, self._taken.items())
+            self._written |= self._taken.keys()
             self._taken.clear()
 
     def sync(self, *, now: bool = False) -> None:
@@ -83,11 +86,12 @@ class Dispatches:
                 for name, raw in unsynced:
                     outbox.restore(self.ws, name, raw)
             else:
-                outbox.put(self.ws, unsynced)
+                outbox.put(self.ws, [(name, raw) for name, raw in unsynced if name not in self._written])
             outbox.sync(self.ws, [name for name, _ in unsynced])
         except WorldError:
             self._doubtful = True
             raise
+        self._written.clear()
         self.due, self._doubtful = None, False
         if unsynced:
             self.reports.append(partial(self.engine.store.set_meta, SYNCED, str(last)))

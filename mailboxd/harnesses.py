@@ -87,7 +87,8 @@ class Harnesses:
         )
 
     def _run(self, call: NewCall, harness: str, wanted: Turn, prompt: bytes) -> None:
-        folder = self.calls.prepare(call.id, prompt).parent
+        self.calls.prepare(call.id, prompt)
+        folder = self.calls.turns / call.id
         try:
             argv = transport.program(folder, wanted)
         except OSError as problem:
@@ -111,7 +112,7 @@ class Harnesses:
         return None
 
     def _look_at(self, call: Call, effect: RunTurn) -> None:
-        folder = self.calls.directory(call.id)
+        folder = self.calls.turns / call.id
         progress = notes.read(folder, notes.PROGRESS) or {}
         number = progress.get("number")
         if isinstance(number, int) and number > self._told.get(call.id, 0):
@@ -121,7 +122,7 @@ class Harnesses:
         self._park(call, effect, [number for number in notes.questions(folder) if not self._is_answered(call, number)])
 
     def _is_answered(self, call: Call, number: int) -> bool:
-        return notes.read(self.calls.directory(call.id), notes.answer(number)) is not None
+        return notes.read(self.calls.turns / call.id, notes.answer(number)) is not None
 
     def _park(self, call: Call, effect: RunTurn, open_questions: list[int]) -> None:
         """While a person is asked, the turn takes no slot and its clock stands."""
@@ -144,7 +145,7 @@ class Harnesses:
     def _ask(self, call: Call, effect: RunTurn, number: int) -> None:
         """Put the question to a person, once."""
         origin = f"{call.id}.{number}"
-        said = notes.read(self.calls.directory(call.id), notes.question(number)) or {}
+        said = notes.read(self.calls.turns / call.id, notes.question(number)) or {}
         if self._row(call.task, origin) is not None or not said:
             return
         wish = f"{effect.harness}: {first_line(text_at(said, 'wish'), 300) or 'does not say what it wants'}"
@@ -166,7 +167,7 @@ class Harnesses:
 
     def _answer(self, origin: str, decision: str, note: str) -> None:
         call_id, _, number = origin.partition(".")
-        folder = self.calls.directory(call_id)
+        folder = self.calls.turns / call_id
         with suppress(FileNotFoundError):
             try:
                 notes.write(folder, notes.answer(int(number)), {"decision": decision, "note": note})
@@ -182,7 +183,7 @@ class Harnesses:
 
     def over(self, effect: RunTurn, outcome: Outcome) -> tuple[Outcome, tuple[Made, ...]]:
         """What is known when the program of a turn has ended; what it has left running is ended as well."""
-        folder = self.calls.directory(effect.turn_id)
+        folder = self.calls.turns / effect.turn_id
         self._told.pop(effect.turn_id, None)
         remains.sweep(folder)
         if isinstance(outcome, Unknown):
@@ -200,7 +201,7 @@ class Harnesses:
         if call_id in self._asking:
             return None
         task = self.engine.store.task(order.task)
-        session = transport.session(self.calls.directory(effect.run_id)) if effect.run_id else None
+        session = transport.session(self.calls.turns / effect.run_id) if effect.run_id else None
         if task is None or session is None:
             return Unknown("nobody saw its end, and its harness cannot be asked", looked_up=True)
         if not self.calls.has_room(self.engine.clock.monotonic()):
@@ -219,6 +220,6 @@ class Harnesses:
     def told(self, call: Call, exit_: Exit) -> tuple[Order, LookUp, Outcome]:
         """What became of the lost turn, as its harness says; inside a batch."""
         order, effect = self._asking.pop(call.id)
-        remains.sweep(self.calls.directory(call.id))
+        remains.sweep(self.calls.turns / call.id)
         self.calls.discard_when_recorded(call.id)
         return order, effect, transport.told(exit_, "it was cut off in the middle of the turn")

@@ -53,8 +53,10 @@ class Outgoing:
         """The `task` message that gives a child to a peer (protocol section 2)."""
         spec, cuts = self.prompting.with_context(task)
         root = self.store.task(task.root)
-        if spec.acceptance_criteria == (DERIVED_CRITERION,):
-            spec = replace(spec, acceptance_criteria=())  # nobody said it: the receiver may derive it for itself
+        # A derived criterion nobody has said: the receiver may derive it for itself. Actions are ours to perform:
+        # whoever gets the work must not do so as well.
+        said = () if spec.acceptance_criteria == (DERIVED_CRITERION,) else spec.acceptance_criteria
+        spec = replace(spec, acceptance_criteria=said, planned_actions=())
         policy = task.policy
         budget_usd, budget_tokens = self.store.left(task.id)
         message = TaskMessage.model_validate(
@@ -79,10 +81,9 @@ class Outgoing:
                 "sent_at": now,
             }
         )
-        spec = replace(spec, planned_actions=())  # ours to perform: whoever gets the work must not do so as well
-        said = DispatchBody(task.title, spec, joined(task.findings, effect.note), attempt.ordinal, self._previous(task))
-        body = render_dispatch_body(self.templates, said)
-        return codec.render_with(message, body), cuts
+        findings = joined(task.findings, effect.note)
+        body = DispatchBody(task.title, spec, findings, attempt.ordinal, self._previous(task))
+        return codec.render_with(message, render_dispatch_body(self.templates, body)), cuts
 
     def message(self, effect: Send, task: Task, now: str) -> bytes:
         """A reply, question, cancel or steer about a task."""

@@ -53,8 +53,9 @@ class Posting:
     def owns(self, call: Call) -> bool:
         return call.id in self._calls
 
-    def is_busy(self, order_id: str) -> bool:
-        return any(order.id == order_id for order in self._calls.values())
+    def busy(self) -> set[str]:
+        """The orders whose messages are being handed over."""
+        return {order.id for order in self._calls.values()}
 
     def write(self, message_id: str, kind: str, local_id: str, to: str, raw: bytes, task: str) -> bytes:
         """Put a message into outbox/ under a name of its own; returns the bytes that lie there.

@@ -47,8 +47,9 @@ class Recovery:
     def owns(self, call: Call) -> bool:
         return call.id in self._asking
 
-    def is_busy(self, order_id: str) -> bool:
-        return any(asking.order.id == order_id for asking in (*self._asking.values(), *self._to_fetch))
+    def busy(self) -> set[str]:
+        """The orders that are being looked up."""
+        return {asking.order.id for asking in (*self._asking.values(), *self._to_fetch)}
 
     def go_on(self) -> int:
         """Ask the second question where the first answer called for one; outside of any transaction."""

@@ -81,8 +81,9 @@ class Relay:
         self.harnesses.look()
         self.performing.put_away()
         trouble = self.starting.trouble
+        busy = self.calls.running.keys() | self.recovery.busy() | self.posting.busy()
         for order in self._pending():
-            if order.id in self.calls.running or self.recovery.is_busy(order.id) or self.posting.is_busy(order.id):
+            if order.id in busy:
                 continue
             try:
                 begun += self._perform(order)
@@ -186,7 +187,7 @@ class Relay:
             refused = self.before_turn_ends(task)
             if refused and isinstance(answer, Results | Silence):
                 answer = Failure(f"the plan in task.md was not taken: {refused}")
-        self._take(order, replace(judging.ended(order, effect, outcome, answer), called=called, made=made))
+        self._take(order, judging.ended(order, effect, outcome, answer, called=called, made=made))
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.finish(order.id, "done" if succeeded else "failed")
         if succeeded:

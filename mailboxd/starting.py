@@ -249,7 +249,7 @@ class _Taken:
         session = _session(order)
         if session in self._sessions or self._calls.is_busy(session):
             return False
-        return self._calls.has_room(self._now, order.agent, self._agents.total(), self._agents[order.agent])
+        return self._calls.has_room(self._now, order.agent, len(self._sessions), self._agents[order.agent])
 
     def has_room(self, order: Order) -> bool:
         """Whether this turn may be begun beside the others."""

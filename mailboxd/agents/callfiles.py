@@ -1,4 +1,8 @@
-"""The files of one call's directory, read and written with distrust: agents of the same user can reach them."""
+"""The files of one call's directory, read and written with distrust: agents of the same user can reach them.
+
+A directory may be given as text: to join a `Path` costs more than the system call that it is for, and this is done for
+each call.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd.errors import world_error
+from mailboxd.errors import WorldError, world_error
 
 OUTPUT_CAP = 16 * 1024 * 1024
 """Bytes of standard output that are read by default; a longer one is reported as truncated."""
@@ -39,24 +43,26 @@ class Exit:
     """The standard output is longer than the cap; `stdout` holds its beginning."""
 
 
-def write_prompt(directory: Path, prompt: bytes, name: str = PROMPT) -> Path:
+def write_prompt(directory: Path | str, prompt: bytes, name: str = PROMPT) -> str:
     """Create the call's directory (0700) and the file that it is given (0600); returns the file's path.
 
     It is not synced: only the program that is started next reads it, and a power cut ends that too.
     Raises WorldError if the disk refuses: then nothing must be spawned.
     """
-    path = directory / name
-    with world(directory):
+    path = f"{directory}/{name}"
+    try:
         make_directory(directory)
         descriptor = open_empty(path, os.O_WRONLY)
         try:
             write(descriptor, prompt)
         finally:
             os.close(descriptor)
+    except OSError as problem:
+        raise refusal(directory, problem) from problem
     return path
 
 
-def remove(directory: Path) -> None:
+def remove(directory: Path | str) -> None:
     """Remove the directory of a call with all that is in it, as far as it lets itself be removed."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -74,7 +80,7 @@ def remove(directory: Path) -> None:
             os.unlink(directory)  # noqa: PTH108
 
 
-def output_size(directory: Path) -> int:
+def output_size(directory: Path | str) -> int:
     """Bytes that the call has written to stdout and stderr so far: its caller kills one that writes without end.
 
     What cannot be asked now does not count: it is asked again soon, and is no reason to leave the call alone.
@@ -86,18 +92,20 @@ def output_size(directory: Path) -> int:
     return total
 
 
-def read_exit(directory: Path, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:
+def read_exit(directory: Path | str, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:
     """What an ended call has written, at most `cap` bytes of stdout. Raises WorldError.
 
     Files that are missing are empty, and so is what the call has put in their place.
     """
-    with world(directory):
+    try:
         stdout, truncated = written(directory, "stdout", cap)
         stderr, _ = written(directory, "stderr", STDERR_CAP)
+    except OSError as problem:
+        raise refusal(directory, problem) from problem
     return Exit(rc, stdout, stderr, truncated)
 
 
-def written(directory: Path, name: str, cap: int) -> tuple[bytes, bool]:
+def written(directory: Path | str, name: str, cap: int) -> tuple[bytes, bool]:
     """As `read_capped`, of one of the call's files. Raises OSError."""
     try:
         return read_capped(f"{directory}/{name}", cap)
@@ -107,7 +115,7 @@ def written(directory: Path, name: str, cap: int) -> tuple[bytes, bool]:
         raise
 
 
-def is_spoilt(directory: Path, problem: OSError) -> bool:
+def is_spoilt(directory: Path | str, problem: OSError) -> bool:
     """Whether a file of a call cannot be read because something else lies there than what we have made.
 
     Only the call itself does that, and a later try would find the same. What keeps us from all calls is not that.
@@ -116,12 +124,17 @@ def is_spoilt(directory: Path, problem: OSError) -> bool:
 
 
 @contextmanager
-def world(directory: Path) -> Iterator[None]:
+def world(directory: Path | str) -> Iterator[None]:
     """Turn an OSError into a WorldError that names the call's directory."""
     try:
         yield
     except OSError as problem:
-        raise world_error(f"{directory}: {problem}", problem) from problem
+        raise refusal(directory, problem) from problem
+
+
+def refusal(directory: Path | str, problem: OSError) -> WorldError:
+    """What `world` raises: for what is done for each call, and seldom fails."""
+    return world_error(f"{directory}: {problem}", problem)
 
 
 def open_regular(path: Path | str, flags: int) -> int:
@@ -145,7 +158,7 @@ def open_empty(path: Path | str, flags: int) -> int:
     return descriptor
 
 
-def make_directory(directory: Path) -> None:
+def make_directory(directory: Path | str) -> None:
     """Create the call's directory (0700) unless it exists; its parent must. Raises OSError."""
     try:
         mode = os.lstat(directory).st_mode  # asked first: mostly it is there, a spare one or prepared before
@@ -180,7 +193,7 @@ def read_capped(path: Path | str, cap: int) -> tuple[bytes, bool]:
     return raw[:cap], len(raw) > cap
 
 
-def sync(directory: Path) -> None:
+def sync(directory: Path | str) -> None:
     """Make the directory's entries durable. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -16,7 +16,7 @@ class Dispatcher(Protocol):
     """What `relay` and `posting` need to know of a transport."""
 
     def turn_argv(
-        self, agent: str, session_key: str, message_file: Path, timeout: int, model: str | None = None
+        self, agent: str, session_key: str, message_file: Path | str, timeout: int, model: str | None = None
     ) -> tuple[str, ...]:
         """The program of one turn of `agent`, with `timeout` in seconds. Raises ValueError for what is no turn."""
         ...

@@ -20,7 +20,7 @@ def parse(exit_: Exit) -> Any:
     if exit_.truncated:
         return None
     try:
-        return json.loads(exit_.stdout.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_unique)
+        return _DECODER.decode(exit_.stdout.decode("utf-8"))
     except (ValueError, RecursionError):
         return None
 
@@ -90,3 +90,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) != len(pairs):
         raise ValueError("duplicate key")
     return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)  # `loads` would make one for each answer

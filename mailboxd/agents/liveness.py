@@ -22,7 +22,7 @@ _RECORD_CAP = 4 * 1024 * 1024
 _STAT_CAP = 4096
 
 
-def leader(directory: Path) -> int | None:
+def leader(directory: Path | str) -> int | None:
     """The pid of the call's own process while it lives and holds the lock, else None.
 
     None also of one that has put something else in the place of its lock. Raises FileNotFoundError if the call was
@@ -45,7 +45,7 @@ def leader(directory: Path) -> int | None:
         os.close(lock)
 
 
-def is_its_own(directory: Path) -> bool:
+def is_its_own(directory: Path | str) -> bool:
     """Whether the file of a call speaks of this call, and not of an earlier one that has had its directory (`spares`).
 
     A directory may get its new name on the disk before it is emptied there, and a power cut then brings back what was
@@ -54,7 +54,7 @@ def is_its_own(directory: Path) -> bool:
     """
     raw, _ = written(directory, CALL, _RECORD_CAP)
     recorded = _recorded(raw)
-    names_it = f"/{directory.name}/".encode() in raw.partition(b"\n")[0]
+    names_it = f"/{Path(directory).name}/".encode() in raw.partition(b"\n")[0]
     return names_it or (recorded is not None and recorded[1] == boot_id())
 
 

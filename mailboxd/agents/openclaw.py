@@ -35,7 +35,7 @@ class OpenClaw:
     command: tuple[str, ...]
 
     def turn_argv(
-        self, agent: str, session_key: str, message_file: Path, timeout: int, model: str | None = None
+        self, agent: str, session_key: str, message_file: Path | str, timeout: int, model: str | None = None
     ) -> tuple[str, ...]:
         """One turn of `agent` with the message in `message_file`; `timeout` in seconds, at least 1.
 

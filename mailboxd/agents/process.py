@@ -37,6 +37,7 @@ from mailboxd.agents.callfiles import (
     open_empty,
     open_regular,
     read_exit,
+    refusal,
     sync,
     world,
     write,
@@ -78,7 +79,7 @@ class Child:
     `pidfd` becomes readable when the process has ended. Unregister it before `reap`, which closes it.
     """
 
-    def __init__(self, directory: Path, pid: int, pidfd: int, popen: subprocess.Popen[bytes] | None) -> None:
+    def __init__(self, directory: Path | str, pid: int, pidfd: int, popen: subprocess.Popen[bytes] | None) -> None:
         self.directory = directory
         self.pid = pid
         self.pidfd = pidfd
@@ -134,7 +135,7 @@ class Child:
 
 
 def spawn(
-    directory: Path, argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None, *, marked: bool = False
+    directory: Path | str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None, *, marked: bool = False
 ) -> Child:
     """Start `argv` as the one call of `directory`, in a session of its own, with exactly `env`.
 
@@ -142,7 +143,7 @@ def spawn(
     Raises NotStarted if it could not be executed (the directory is then as if nothing had been tried), WorldError if
     the call was started before, or if the machine refuses (a child may then be alive: `adopt` finds it).
     """
-    with world(directory):
+    try:
         make_directory(directory)
         call = _unmarked(directory)
         try:
@@ -154,10 +155,12 @@ def spawn(
                 record(call, popen.pid)
         finally:
             os.close(call)
+    except OSError as problem:
+        raise refusal(directory, problem) from problem
     return Child(directory, popen.pid, pidfd, popen)
 
 
-def _unmarked(directory: Path) -> int:
+def _unmarked(directory: Path | str) -> int:
     """The file of the mark, empty; a spare directory has one. Raises WorldError if there is a mark, OSError."""
     mark, flags = f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND
     if os.path.lexists(mark):
@@ -170,7 +173,7 @@ def _unmarked(directory: Path) -> int:
 
 
 def _spawn_marked(
-    directory: Path, call: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, *, durable: bool
+    directory: Path | str, call: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, *, durable: bool
 ) -> subprocess.Popen[bytes]:
     try:
         # Somebody may ask at this moment who holds it; he has gone when it is tried again.
@@ -178,7 +181,7 @@ def _spawn_marked(
         write(call, json.dumps(list(argv)).encode() + b"\n")
         if durable:
             sync(directory)
-            sync(directory.parent)
+            sync(Path(directory).parent)
         return _spawn_writing(directory, call, argv, env, cwd)
     except (NotStarted, OSError):
         os.unlink(f"{directory}/{CALL}")  # noqa: PTH108
@@ -187,7 +190,7 @@ def _spawn_marked(
 
 
 def _spawn_writing(
-    directory: Path, lock: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
+    directory: Path | str, lock: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
 ) -> subprocess.Popen[bytes]:
     stdout = open_empty(f"{directory}/stdout", os.O_WRONLY | os.O_APPEND)
     try:
@@ -219,7 +222,7 @@ def _execute(
         raise NotStarted(argv[0], problem) from problem
 
 
-def adopt(directory: Path) -> Child | None:
+def adopt(directory: Path | str) -> Child | None:
     """The still running call of `directory`, started by an earlier daemon; None if it has ended or never ran.
 
     The process is known by the lock that it holds (a pid may have been recycled, the record may be a lie or missing
@@ -244,10 +247,11 @@ def adopt(directory: Path) -> Child | None:
     return None
 
 
-def state(directory: Path) -> State:
+def state(directory: Path | str) -> State:
     """What is provable about the call of `directory`, without side effects. Raises WorldError."""
-    with world(directory):
-        try:
-            return State.ENDED if leader(directory) is None else State.RUNNING
-        except FileNotFoundError:
-            return State.NEVER_STARTED
+    try:
+        return State.ENDED if leader(directory) is None else State.RUNNING
+    except FileNotFoundError:
+        return State.NEVER_STARTED
+    except OSError as problem:
+        raise refusal(directory, problem) from problem

@@ -31,23 +31,23 @@ class Spares:
     _unused: int = 0
     """So many have not been taken since the last `trim`."""
 
-    def take(self, directory: Path) -> None:
-        """Let a spare one be this directory, if there is one, and nothing lies there yet."""
+    def take(self, call_id: str) -> None:
+        """Let a spare one be the directory of this call, if there is one, and nothing lies there yet."""
         while self._names:
             name = self._names.pop()
             self._unused = min(self._unused, len(self._names))
             try:
-                os.rename(self._path(name), directory)  # noqa: PTH104 - as in callfiles: this is done per call
+                os.rename(self._path(name), self._path(call_id))  # noqa: PTH104 - as in callfiles: this is done per call
             except FileNotFoundError:
                 continue  # somebody has tidied up
             except OSError:  # it is there already: the call is prepared a second time
                 self._names.append(name)
             return
 
-    def put(self, directory: Path) -> None:
+    def put(self, call_id: str) -> None:
         """Keep the directory of an ended call, emptied, or remove it. Of what it says nothing is needed any more."""
-        name = f".{directory.name}"
-        spare = self._path(name)
+        name = f".{call_id}"
+        directory, spare = self._path(call_id), self._path(name)
         try:
             os.rename(directory, spare)  # noqa: PTH104 - at once: half emptied, it would speak for a call
         except FileNotFoundError:
@@ -58,7 +58,7 @@ class Spares:
         if _emptied(spare):
             self._names.append(name)
         else:
-            remove(Path(spare))
+            remove(spare)
 
     def trim(self) -> frozenset[str]:
         """Forget those that were not needed since the last time, and name those that are kept."""

@@ -48,6 +48,8 @@ _PATH = "answer"
 _TYPES = frozenset({"reply", "plan", "question", "ack", "review"})
 _MOST_HEADER_LINES = 1000
 _TYPE = re.compile(r"type[ \t]*:[ \t]*[\"']?([A-Za-z_-]{1,40})[\"']?[ \t]*(?:#.*)?")
+_ACTIONS = re.compile(r"^ {0,3}##[ \t]+Planned Actions\b", re.MULTILINE | re.IGNORECASE)
+_DAG = re.compile(r"^ {0,3}##[ \t]+DAG\b", re.MULTILINE | re.IGNORECASE)
 _SUBTASKS = re.compile(r"^[ \t]*subtasks[ \t]*:", re.MULTILINE)
 _FENCE = re.compile(r"(`{3,}|~{3,})[\w -]{0,40}")
 _IDENTITY = {"task_id": "turn", "from": "agent"}
@@ -78,7 +80,7 @@ def read_answer(text: str) -> Answer:
 
 def _plain(text: str, said: str) -> Results:
     """A result without front matter. Actions in it count where it means to be a list of them; prose is part of it."""
-    if not re.search(r"^ {0,3}##[ \t]+Planned Actions\b", said, re.MULTILINE | re.IGNORECASE):
+    if not _ACTIONS.search(said):
         return Results(text)
     try:
         sections = split_body(said, path=_PATH).sections
@@ -175,7 +177,7 @@ def _with_identity(text: str) -> tuple[str, int]:
 
 
 def _claimed_dag(text: str) -> Section | None:
-    if not re.search(r"^ {0,3}##[ \t]+DAG\b", text, re.MULTILINE | re.IGNORECASE):
+    if not _DAG.search(text):
         return None
     try:
         sections = split_body(text, path=_PATH).sections

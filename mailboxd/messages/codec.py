@@ -85,8 +85,9 @@ def render_with(message: Message, body: str) -> bytes:
 
 def _file(message: Message, body: str) -> bytes:
     header: dict[str, object] = {}
+    said = vars(message)
     for name, field in type(message).header_fields().items():
-        value = getattr(message, field)
+        value = said[field]
         if field == "findings":
             value = None if value == _section_findings(message.sections) else [_finding_header(item) for item in value]
         elif field == "planned_actions":

@@ -84,7 +84,7 @@ class EnvelopeHandler(YAMLHandler):
 
     def export(self, metadata: Mapping[str, object], **_: object) -> str:
         """One line per header. Texts that some reader could take for something else are quoted."""
-        return "\n".join(f"{scalar(key)}: {_value(value)}" for key, value in metadata.items())
+        return "\n".join([f"{scalar(key)}: {_value(value)}" for key, value in metadata.items()])
 
     def format(self, post: frontmatter.Post, **_: object) -> str:
         """The file. Unlike the library's, it leaves the body as it is."""
@@ -204,11 +204,13 @@ _DECLARED: dict[str, tuple[re.Pattern[str], str, Callable[[bytes], str]]] = {
 
 
 def _value(value: object) -> str:
+    if isinstance(value, str):  # as most are
+        return scalar(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
         return f"{value:.6f}".rstrip("0").rstrip(".")
-    assert isinstance(value, (str, list, tuple, dict))  # the models hold nothing else
+    assert isinstance(value, (list, tuple, dict))  # the models hold nothing else
     return flow(value)

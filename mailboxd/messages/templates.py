@@ -28,7 +28,7 @@ from mailboxd.messages.sections import escape
 from mailboxd.messages.text import one_line
 
 if TYPE_CHECKING:
-    from jinja2.sandbox import SandboxedEnvironment
+    from mailboxd.messages.sandbox import Sandbox
 
 MAX_OVERRIDE_BYTES = 256 * 1024
 
@@ -71,12 +71,13 @@ class Templates:
         return path if path is not None and _signature(path) is not None else None
 
     @cached_property
-    def _environment(self) -> SandboxedEnvironment:
+    def _environment(self) -> Sandbox:
         # Imported here: jinja2 costs a `mailboxd status` more than all else that it does.
         from jinja2 import FunctionLoader, StrictUndefined
-        from jinja2.sandbox import SandboxedEnvironment
 
-        environment = SandboxedEnvironment(
+        from mailboxd.messages.sandbox import Sandbox
+
+        environment = Sandbox(
             loader=FunctionLoader(self._load),
             undefined=StrictUndefined,
             autoescape=False,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 
 from mailboxd.workspace import syncing
-from mailboxd.workspace.files import directory, holds, look, open_regular, publish, replace, world_errors
+from mailboxd.workspace.files import directory, holds, open_regular, publish, refusal, replace, world_errors
 from mailboxd.workspace.layout import Workspace
 
 _MANY = 8
@@ -21,11 +21,18 @@ def put(ws: Workspace, files: Iterable[tuple[str, bytes]]) -> None:
     """
     with world_errors("enter mailbox/outbox"), directory(ws.root, "mailbox", "outbox") as fd:
         for name, raw in files:
-            with world_errors(f"write mailbox/outbox/{name}"):
-                if look(fd, name) is None:
-                    publish(fd, name, raw, durable=False)
-                elif not holds(fd, name, raw):
-                    raise OSError(errno.EEXIST, "another file of that name lies there; move it away")
+            try:
+                _put(fd, name, raw)
+            except OSError as error:
+                raise refusal(f"write mailbox/outbox/{name}", error) from error
+
+
+def _put(dir_fd: int, name: str, raw: bytes) -> None:
+    try:
+        publish(dir_fd, name, raw, durable=False)
+    except FileExistsError:
+        if not holds(dir_fd, name, raw):
+            raise OSError(errno.EEXIST, "another file of that name lies there; move it away") from None
 
 
 def sync(ws: Workspace, names: Iterable[str]) -> None:

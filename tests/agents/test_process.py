@@ -116,7 +116,7 @@ def test_a_process_that_has_ended_but_is_not_reaped_has_ended(call: Path, start:
 def test_only_the_owner_reads_what_is_written(call: Path, start: Callable[[str], Child]) -> None:
     prompt = write_prompt(call, b"secret")
     ended(start("echo out"))
-    assert prompt.read_bytes() == b"secret"
+    assert Path(prompt).read_bytes() == b"secret"
     assert call.stat().st_mode & 0o777 == 0o700
     for name in ("prompt.md", "stdout", "stderr", "call"):
         assert (call / name).stat().st_mode & 0o777 == 0o600

@@ -65,14 +65,14 @@ def test_a_later_call_gets_the_files_of_an_earlier_one_and_nothing_that_was_in_t
 ) -> None:
     first, second = leave("echo The first answer; echo Trouble >&2"), tmp_path / "second"
     before = inodes(first)
-    kept.put(first)
+    kept.put(first.name)
     assert not first.exists()
-    kept.take(second)
+    kept.take(second.name)
     monkeypatch.delattr(os, "mkdir")  # nobody tries to make what is there
     assert [path.read_bytes() for path in second.iterdir()] == [b""] * 4
     assert state(second) is State.NEVER_STARTED
     assert read_exit(second, None) == Exit(None, b"", b"")
-    assert write_prompt(second, b"The second.").read_bytes() == b"The second."
+    assert Path(write_prompt(second, b"The second.")).read_bytes() == b"The second."
     assert ended(spawn(second, ["/bin/echo", "Two"], ENVIRONMENT)) == Exit(0, b"Two\n", b"")
     assert state(second) is State.ENDED
     assert inodes(second) == before
@@ -89,8 +89,8 @@ def test_what_a_program_may_still_write_to_is_given_to_nobody(
     line = f"'{sys.executable}' '{tmp_path}/outlive.py' {holds} '{tmp_path}/ready' & read x < '{tmp_path}/ready'"
     (tmp_path / "outlive.py").write_text(OUTLIVE)
     first = leave(line)
-    kept.put(first)
-    kept.take(tmp_path / "second")
+    kept.put(first.name)
+    kept.take("second")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outlive.py", "ready"]
 
 
@@ -112,8 +112,8 @@ def test_a_directory_that_is_not_as_we_made_it_is_removed(
     (tmp_path / "target").write_bytes(b"untouched")
     first = leave("echo One")
     prepare(first)
-    kept.put(first)
-    kept.take(tmp_path / "second")
+    kept.put(first.name)
+    kept.take("second")
     assert {path.name for path in tmp_path.iterdir()} <= {"target", "also"}
     assert (tmp_path / "target").read_bytes() == b"untouched"
 
@@ -134,7 +134,7 @@ def test_who_looks_into_a_file_while_it_is_emptied_ends_nobody(
     monkeypatch.setattr(os, "ftruncate", looked_at)
     before = {number: signal.signal(number, lambda number, _: heard.append(number)) for number in TOLD}
     try:
-        kept.put(first)
+        kept.put(first.name)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -144,11 +144,11 @@ def test_who_looks_into_a_file_while_it_is_emptied_ends_nobody(
 def test_a_call_that_is_prepared_again_keeps_its_directory(
     kept: Spares, leave: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    kept.put(leave("echo One"))
+    kept.put(leave("echo One").name)
     write_prompt(tmp_path / "second", b"Its own.")
-    kept.take(tmp_path / "second")
+    kept.take("second")
     assert (tmp_path / "second" / "prompt.md").read_bytes() == b"Its own."
-    kept.take(tmp_path / "third")
+    kept.take("third")
     assert sorted(path.name for path in (tmp_path / "third").iterdir()) == ["call.unused", *FILES[1:]]
 
 
@@ -156,10 +156,10 @@ def test_one_that_somebody_has_removed_is_not_missed(
     kept: Spares, leave: Callable[[str], Path], tmp_path: Path
 ) -> None:
     first = leave("echo One")
-    kept.put(first)
+    kept.put(first.name)
     remove(tmp_path / ".first")
-    kept.take(tmp_path / "second")
-    kept.put(first)  # it is gone, too
+    kept.take("second")
+    kept.put(first.name)  # it is gone, too
     assert not list(tmp_path.iterdir())
 
 

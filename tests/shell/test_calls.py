@@ -88,7 +88,7 @@ def test_an_end_that_cannot_be_read_holds_up_no_other_and_is_read_later(
     calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(directory: Path, rc: int | None, cap: int) -> Exit:
-        if directory.name == "first":
+        if Path(directory).name == "first":
             raise WorldError("the disk says no")
         return read_exit(directory, rc, cap)
 
@@ -117,12 +117,12 @@ def test_an_end_that_cannot_be_read_holds_up_no_other_and_is_read_later(
 def test_what_a_power_cut_brings_back_of_an_earlier_call_is_not_the_answer_of_a_later_one(
     calls: Calls, name: str, boot: str, said: bytes
 ) -> None:
-    file = calls.prepare("first", b"Do it.")
-    words = ("sh", "-c", "echo The answer.", str(file))
+    words = ("sh", "-c", "echo The answer.", calls.prepare("first", b"Do it."))
     calls.start(NewCall("first", "alpha", "key", 60.0), words, 0.0)
     eventually(lambda: list(calls.ended()))
-    argv, _ = (file.parent / "call").read_text().splitlines()
-    (file.parent / "call").write_text(f'{argv}\n{{"pid": 5, "boot_id": "{boot}"}}\n')
+    record = calls.turns / "first" / "call"
+    argv, _ = record.read_text().splitlines()
+    record.write_text(f'{argv}\n{{"pid": 5, "boot_id": "{boot}"}}\n')
     calls.rename("first", name)
     assert calls.state(name) is State.ENDED
     assert calls.left_behind(name).stdout == said
@@ -131,7 +131,7 @@ def test_what_a_power_cut_brings_back_of_an_earlier_call_is_not_the_answer_of_a_
 def test_files_that_somebody_has_put_beside_the_calls_are_left_alone(calls: Calls) -> None:
     (calls.turns / ".note").write_text("mine")
     (calls.turns / ".link").symlink_to(".note")
-    calls.directory(".unused").mkdir()
+    (calls.turns / ".unused").mkdir()
     calls.left_over(lambda _id: False)
     assert sorted(path.name for path in calls.turns.iterdir()) == [".link", ".note"]
 
@@ -140,7 +140,7 @@ def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
     calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (".stays", ".goes", "needed"):
-        calls.directory(name).mkdir()
+        (calls.turns / name).mkdir()
     monkeypatch.setattr("mailboxd.calls.remove", lambda place: None if place.name == ".stays" else remove(place))
     with pytest.raises(WorldError, match=r"/\.stays"):
         calls.left_over(lambda _id: False)

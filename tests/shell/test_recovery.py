@@ -53,7 +53,7 @@ class Asked:
         (order,) = (o for o in self.desk.store.pending(self.desk.clock.now(), 10) if isinstance(o.effect, LookUp))
         assert isinstance(order.effect, LookUp)
         assert self.recovery.begin(order, order.effect)
-        while self.recovery.is_busy(order.id):
+        while order.id in self.recovery.busy():
             self.recovery.go_on()
             ((call, exit_),) = eventually(lambda: list(self.calls.ended()))
             with self.desk.engine.batch():

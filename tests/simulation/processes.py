@@ -127,7 +127,7 @@ class Table(Calls):
 
     def state(self, call_id: str) -> State:
         process = self._processes.find(self._house, call_id)
-        if not (self.directory(call_id) / CALL).exists():
+        if not (self.turns / call_id / CALL).exists():
             return State.NEVER_STARTED
         return State.RUNNING if process is not None and process.exit is None else State.ENDED
 
@@ -140,7 +140,7 @@ class Table(Calls):
         cwd: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        directory = self.directory(call.id)
+        directory = self.turns / call.id
         with world(directory):
             directory.mkdir(exist_ok=True)
             self._before("mark")
@@ -161,7 +161,7 @@ class Table(Calls):
         return True
 
     def _follow(self, call: NewCall, process: Process, now: float, *, adopted: bool) -> None:
-        child = FakeChild(self.directory(call.id), process, adopted=adopted)
+        child = FakeChild(self.turns / call.id, process, adopted=adopted)
         kept = (call.task, call.wipe, call.aside, call.harness)
         running = Call(call.id, child, call.agent, call.session_key, now, now + call.timeout, *kept)
         self.running[call.id] = running

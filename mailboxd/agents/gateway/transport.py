@@ -26,7 +26,7 @@ class GatewayTransport:
     pairing: Path
 
     def turn_argv(
-        self, agent: str, session_key: str, message_file: Path, timeout: int, model: str | None = None
+        self, agent: str, session_key: str, message_file: Path | str, timeout: int, model: str | None = None
     ) -> tuple[str, ...]:
         """The program of one turn. Raises ValueError for what is no turn.
 
@@ -38,7 +38,7 @@ class GatewayTransport:
         # -P: the directory that we run in is the agent's, and must not be a place to import from.
         program = OpenClaw((sys.executable, "-P", "-m", "mailboxd.agents.gateway", "--pairing", str(self.pairing)))
         turn = program.turn_argv(agent, session_key, message_file, timeout)
-        return (*turn, "--idempotency-key", message_file.parent.name)
+        return (*turn, "--idempotency-key", Path(message_file).parent.name)
 
 
 def pairing_file(workspace: Path, environ: Mapping[str, str]) -> Path:
