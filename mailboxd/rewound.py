@@ -25,7 +25,7 @@ def kept(store: Store, now: str, jump: float) -> Iterator[Event]:
     for task in store.waiting_for_the_clock(since):
         moments = {"due": task.due, "not_before": task.not_before, "heartbeat": task.heartbeat}
         moved: dict[str, Any] = {name: plus(at, jump) for name, at in moments.items() if at is not None and at > since}
-        yield lifecycle.amend(task, now, _NOTE, **moved)
+        yield lifecycle.amend(task, now, _NOTE, **moved)[0]
     store.move_pauses(since, jump)
     if jump > 0:
         return  # a breaker opens for its trial by itself

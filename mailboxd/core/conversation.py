@@ -37,9 +37,9 @@ def order_turn(draft: Draft, note: str = "") -> None:
     attempt, ctx = draft.live, draft.ctx
     turn = Turn.WORK if same_agent(attempt.executor, ctx.agent) else Turn.DISPATCH
     message_id = ctx.new_id("msg") if turn is Turn.DISPATCH else ""
-    key, turn_id = attempt.session_key, ctx.new_id("trn")
-    effect = RunTurn(turn_id, turn, attempt.executor, attempt.id, key, message_id, note=note, model=attempt.model)
-    draft.order(replace(effect, harness=attempt.worker_ref))
+    whose, turn_id = (attempt.executor, attempt.id, attempt.session_key), ctx.new_id("trn")
+    model, harness = attempt.model, attempt.worker_ref
+    draft.order(RunTurn(turn_id, turn, *whose, message_id, note=note, model=model, harness=harness))
 
 
 def await_reply(draft: Draft) -> None:

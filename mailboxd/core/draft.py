@@ -12,12 +12,12 @@ from typing import Any
 from mailboxd.core import lifecycle
 from mailboxd.core.changing import changed
 from mailboxd.core.effects import Effect
-from mailboxd.core.events import Event, Kind, Role, evolve
+from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.terms import AttemptStatus, Waiting
 from mailboxd.core.types import Attempt, Task
 from mailboxd.core.view import Context, Family, View
-from mailboxd.core.wire import to_json
+from mailboxd.core.wire import each_to_json, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,12 @@ class Decision:
     events: tuple[Event, ...] = ()
     effects: tuple[tuple[str, Effect], ...] = ()
     """Each with the id of the task it is for."""
-    left: Task | None = None
-    """The task that was decided about, as the events leave it."""
+    left: View | None = None
+    """The task that was decided about, with its attempt, as the events leave them."""
+
+
+_OF_THE_GATE = {"reviews": (), "asked_reviewers": (), "check_runs": (), "ordered_checks": ()}
+"""What a view says of the gate where the task stands: no more, when it moves on."""
 
 
 @dataclass(slots=True)
@@ -63,20 +67,26 @@ class Draft:
         return self.view.family
 
     def done(self) -> Decision:
-        return Decision(tuple(self.events), tuple(self.effects), self.task)
+        return Decision(tuple(self.events), tuple(self.effects), self.view)
 
     def order(self, effect: Effect) -> None:
         self.effects.append((self.task.id, effect))
 
     def record(self, kind: Kind, **data: Any) -> None:
         """An event that is evidence only: it changes no field of the task."""
-        self._add(Event(kind, self.task.id, {"at": self.ctx.now, **data}, self.role, self.actor))
+        self.events.append(Event(kind, self.view.task.id, {"at": self.ctx.now, **data}, self.role, self.actor))
 
     def move(self, trigger: Trigger, reason: str, **changes: Any) -> None:
-        self._add(lifecycle.move(self.task, trigger, self.ctx.now, reason, by=self.actor, role=self.role, **changes))
+        task, now = self.view.task, self.ctx.now
+        event, task = lifecycle.move(task, trigger, now, reason, by=self.actor, role=self.role, **changes)
+        self.events.append(event)
+        self.view = changed(self.view, task=task, **_OF_THE_GATE)
 
     def amend(self, note: str = "", **changes: Any) -> None:
-        self._add(lifecycle.amend(self.task, self.ctx.now, note, by=self.actor, role=self.role, **changes))
+        task, now = self.view.task, self.ctx.now
+        event, task = lifecycle.amend(task, now, note, by=self.actor, role=self.role, **changes)
+        self.events.append(event)
+        self.view = changed(self.view, task=task)
 
     def start_attempt(self, attempt: Attempt) -> None:
         self.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))
@@ -85,8 +95,7 @@ class Draft:
     def checkpoint(self, note: str, **changes: Any) -> None:
         """The live attempt goes on, with other values."""
         attempt = self.live
-        plain = {name: to_json(value) for name, value in changes.items()}
-        self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, changes=plain)
+        self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, changes=each_to_json(changes))
         self.view = changed(self.view, attempt=changed(attempt, **changes))
 
     def finish_attempt(self, status: AttemptStatus, error: str = "", **changes: Any) -> None:
@@ -98,8 +107,8 @@ class Draft:
             "error_summary": error,
             **changes,
         }
-        plain = {name: to_json(value) for name, value in changes.items()}
-        self.record(Kind.ATTEMPT_FINISHED, attempt=attempt.id, ordinal=attempt.ordinal, changes=plain)
+        ends = each_to_json(changes)
+        self.record(Kind.ATTEMPT_FINISHED, attempt=attempt.id, ordinal=attempt.ordinal, changes=ends)
         self.view = changed(self.view, attempt=changed(attempt, **changes))
 
     def artifact(self, kind: str, body: str, summary: str, produced_by: str) -> str:
@@ -119,7 +128,3 @@ class Draft:
             },
         )
         return artifact_id
-
-    def _add(self, event: Event) -> None:
-        self.events.append(event)
-        self.view = changed(self.view, task=evolve(self.task, event))

@@ -21,6 +21,7 @@ from typing import Any
 
 from mailboxd.core.approvals import ApprovalStatus
 from mailboxd.core.broadcast import majority
+from mailboxd.core.changing import changed
 from mailboxd.core.consent import all_approved, all_performed, one_is, one_uncertain
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.gates import decided
@@ -28,7 +29,7 @@ from mailboxd.core.terms import TERMINAL, Gate, Join, Phase, Verdict
 from mailboxd.core.types import Task
 from mailboxd.core.view import View
 from mailboxd.core.weakness import weaknesses
-from mailboxd.core.wire import to_json
+from mailboxd.core.wire import each_to_json
 from mailboxd.errors import Refused
 
 P = Phase
@@ -122,41 +123,37 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
 
 def move(
     task: Task, trigger: Trigger, now: str, reason: str, *, by: str = "", role: Role = Role.ORCHESTRATOR, **changes: Any
-) -> Event:
-    """The event that moves `task`; `changes` are other fields of its row that change with it.
+) -> tuple[Event, Task]:
+    """The event that moves `task`, and the task as it is then; `changes` are other fields that change with it.
 
     Raises Refused when the table has no such row.
     """
     target = TRANSITIONS.get((task.phase, trigger))
     if target is None:
         raise Refused("illegal-transition", f"{task.local_id} is {task.phase}: {trigger} does not apply there")
-    if target.is_terminal:
+    if target in TERMINAL:
         changes.setdefault("completed_at", now)
         changes.setdefault("held", "")
     if target is not Phase.CIRCUIT_OPEN:
         changes.setdefault("due", None)
-    data = {
-        "from": task.phase,
-        "to": target,
-        "trigger": trigger,
-        "reason": reason,
-        "at": now,
-        "changes": {
-            "phase": target,
-            "reason": reason,
-            "circuit_open": target is Phase.CIRCUIT_OPEN,
-            **{name: to_json(value) for name, value in changes.items()},
-        },
-    }
-    return Event(Kind.TASK_TRANSITIONED, task.id, data, role, by or "mailboxd")
+    changes = {"phase": target, "reason": reason, "circuit_open": target is Phase.CIRCUIT_OPEN, **changes}
+    data = {"from": task.phase, "to": target, "trigger": trigger, "reason": reason}
+    return _changed(Kind.TASK_TRANSITIONED, task, now, data, by, role, changes)
 
 
 def amend(
     task: Task, now: str, note: str = "", *, by: str = "", role: Role = Role.ORCHESTRATOR, **changes: Any
-) -> Event:
-    """The event that changes other fields of the task's row, in the phase it is in."""
-    data = {"at": now, "note": note, "changes": {name: to_json(value) for name, value in changes.items()}}
-    return Event(Kind.TASK_AMENDED, task.id, data, role, by or "mailboxd")
+) -> tuple[Event, Task]:
+    """The event that changes other fields of the task's row, in the phase it is in, and the task as it is then."""
+    return _changed(Kind.TASK_AMENDED, task, now, {"note": note}, by, role, changes)
+
+
+def _changed(
+    kind: Kind, task: Task, now: str, data: Mapping[str, Any], by: str, role: Role, changes: Mapping[str, Any]
+) -> tuple[Event, Task]:
+    # the task is made of the values themselves: what `evolve` makes of their JSON is the same
+    event = Event(kind, task.id, {**data, "at": now, "changes": each_to_json(changes)}, role, by or "mailboxd")
+    return event, changed(task, updated_at=now, **changes)
 
 
 # ------------------------------------------------------------------ what follows from how things stand

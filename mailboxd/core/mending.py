@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from mailboxd.core import specs, weakness
+from mailboxd.core.changing import changed
 from mailboxd.core.checks import refused
 from mailboxd.core.draft import Draft
 from mailboxd.core.effects import LookUp, RunTurn, Send, StopTurns
@@ -210,4 +211,4 @@ def back_to_draft(draft: Draft) -> None:
         draft.order(StopTurns())
     mending = after(draft.task, Trigger.SPEC_REWRITTEN)
     draft.move(Trigger.SPEC_REWRITTEN, "the spec was written anew", mending=mending)
-    draft.view = replace(draft.view, reviews=(), asked_reviewers=(), turns=0)
+    draft.view = changed(draft.view, turns=0)

@@ -36,7 +36,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
     task = _root(new, spec, ctx)
     created = _created(task, (), derived)
     first = settle(View(task), ctx) if not new.cancelled else Decision()
-    draft = Draft(View(first.left or task), ctx)
+    draft = Draft(first.left or View(task), ctx)
     draft.events += [created, *first.events]
     draft.effects += first.effects
     if new.cancelled:
@@ -129,7 +129,7 @@ class _Births:
             self.events += first.events
             self.effects += first.effects
             if below:
-                self.add(first.left or task, below, [*scopes[:-1], ids, {}])
+                self.add(first.left.task if first.left else task, below, [*scopes[:-1], ids, {}])
 
     def _child(
         self, parent: Task, planned: PlannedChild, task_id: str, coordinates: bool

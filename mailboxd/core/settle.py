@@ -11,7 +11,6 @@ from dataclasses import replace
 from mailboxd.core import checks, lifecycle, mending, performing, reviews
 from mailboxd.core.approvals import ApprovalStatus
 from mailboxd.core.budget import over
-from mailboxd.core.changing import changed
 from mailboxd.core.draft import Decision, Draft
 from mailboxd.core.effects import Compose, RunTurn, Send, StopTurns
 from mailboxd.core.events import Kind
@@ -44,10 +43,10 @@ def settle_draft(draft: Draft) -> None:
 
 def _looked_at(draft: Draft) -> View:
     """The view, with what only the configuration can say of the spec's checks."""
-    task, ctx = draft.task, draft.ctx
-    if task.spec.checks or task.spec.planned_actions:
-        refused = checks.refused(task, task.spec, ctx)
-        draft.view = replace(draft.view, refused_checks=refused, checks=checks.due_here(draft.view, ctx))
+    view, spec, ctx = draft.view, draft.view.task.spec, draft.ctx
+    if spec.checks or spec.planned_actions:
+        refused = checks.refused(view.task, spec, ctx)
+        draft.view = replace(view, refused_checks=refused, checks=checks.due_here(view, ctx))
     return draft.view
 
 
@@ -79,7 +78,6 @@ def _take(draft: Draft, trigger: Trigger, reason: str) -> None:
                 stop_turns(draft)  # the quorum does not need their word any more
             draft.move(trigger, reason)
             announce_end(draft)
-    draft.view = changed(draft.view, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
 
 
 def _findings(view: View) -> str:
@@ -127,9 +125,8 @@ def synthesise(draft: Draft) -> None:
     else:
         draft.checkpoint("the children are completed: synthesis", waiting_for=Waiting.TURN)
         turn_id = draft.ctx.new_id("trn")
-        key, model = attempt.session_key, attempt.model
-        effect = RunTurn(turn_id, Turn.SYNTHESIS, attempt.executor, attempt.id, key, model=model)
-        draft.order(replace(effect, harness=attempt.worker_ref))
+        whose = (attempt.executor, attempt.id, attempt.session_key)
+        draft.order(RunTurn(turn_id, Turn.SYNTHESIS, *whose, model=attempt.model, harness=attempt.worker_ref))
 
 
 def cancel(draft: Draft, reason: str, *, by: str = "", with_parent: bool = False) -> None:

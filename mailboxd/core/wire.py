@@ -41,6 +41,11 @@ def to_json(value: Any) -> Any:
     return value
 
 
+def each_to_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON form of each of these values, by its name."""
+    return {name: value if type(value) in _PLAIN else to_json(value) for name, value in values.items()}
+
+
 def from_json(kind: Callable[..., T], data: Mapping[str, Any]) -> T:
     """The dataclass `kind` out of its JSON form. Raises KeyError or ValueError when the data is not of that form."""
     readers = _readers(kind)

@@ -14,7 +14,7 @@ from random import Random
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import Bounce, Effect, RunTurn, Send
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.types import Task
+from mailboxd.core.view import View
 from mailboxd.engine import Engine
 from mailboxd.ids import Ids, time_of
 from mailboxd.rebuild.sources import Sent
@@ -85,7 +85,7 @@ class ReplayStore(FreshStore):
         if sent is not None:
             self.fresh.append(ordered)
 
-    def append(self, events: Sequence[Event], now: str, left: Task | None = None) -> None:
+    def append(self, events: Sequence[Event], now: str, left: View | None = None) -> None:
         for event in events:
             if event.kind in (Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED):
                 # It was filed long ago: a second event that says only this was a quarter of all events.

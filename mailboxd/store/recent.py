@@ -13,6 +13,7 @@ from typing import Any
 
 from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
 from mailboxd.core.types import Attempt, Task
+from mailboxd.core.view import View
 from mailboxd.core.wire import from_json
 from mailboxd.store.db import Connected
 from mailboxd.store.rows import ATTEMPT, TASK, read_attempt, read_task
@@ -40,20 +41,22 @@ class Recent:
             self.forget()
         self.tasks[task.id] = task
 
-    def follow(self, events: Iterable[Event], left: Task | None = None) -> None:
+    def follow(self, events: Iterable[Event], left: View | None = None) -> None:
         """What the events change; they have been recorded. `left` is how they leave one task."""
-        done = "" if left is None else left.id
+        done = None if left is None else left.task.id
         for event in events:
-            if event.task is None:
+            if event.task is None or event.task == done:
                 continue
+            if (task := self.tasks.get(event.task)) is not None:
+                self.tasks[event.task] = evolve(task, event)
             if event.kind is Kind.ATTEMPT_STARTED:
                 self.attempts[event.task] = from_json(Attempt, event.data["attempt"])
-            elif event.task != done and (task := self.tasks.get(event.task)) is not None:
-                self.tasks[event.task] = evolve(task, event)
-            if (attempt := self.attempts.get(event.task)) is not None and event.data.get("attempt") == attempt.id:
+            elif (attempt := self.attempts.get(event.task)) is not None and event.data.get("attempt") == attempt.id:
                 self.attempts[event.task] = evolve_attempt(attempt, event)
         if left is not None:
-            self.keep(left)
+            self.keep(left.task)
+            if left.attempt is not None:
+                self.attempts[left.task.id] = left.attempt
 
 
 class RecentQueries(Connected):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from mailboxd.core.events import Event
-from mailboxd.core.types import Task
+from mailboxd.core.view import View
 from mailboxd.errors import StoreError
 from mailboxd.store import log
 from mailboxd.store.accounts import AccountQueries
@@ -97,7 +97,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         if self._own is not None:
             self._own.clear()  # `recorded_since` reads the log where something is missing
 
-    def append(self, events: Sequence[Event], now: str, left: Task | None = None) -> None:
+    def append(self, events: Sequence[Event], now: str, left: View | None = None) -> None:
         """Record events. `left` is how they leave one task, where that is known already; else it is worked out."""
         if not self.db.in_transaction:
             raise AssertionError("an event is only ever recorded inside a transaction")

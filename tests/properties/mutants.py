@@ -465,7 +465,7 @@ MUTANTS = (
     Mutant("a passage is told from its middle", 'both["from"] = data["from"]', "pass"),
     Mutant(
         "what a decision leaves is kept as it was before",
-        "            self.keep(left)\n",
+        "            self.keep(left.task)\n",
         "            pass\n",
     ),
     Mutant(

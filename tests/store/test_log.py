@@ -176,7 +176,7 @@ def test_a_child_that_ends_at_once_has_ended_for_its_parent(desk: Desk) -> None:
     child = changed(desk.task("t.b"), id="tsk_new", local_id="t.new", key="new", phase=Phase.SPEC_DRAFT)
     created = Event(Kind.TASK_CREATED, child.id, {"at": child.created_at, "needs": [], "task": to_json(child)})
     with desk.store.transaction():
-        desk.store.append([created, move(child, Trigger.CANCELLED, child.created_at, "at once")], "")
+        desk.store.append([created, move(child, Trigger.CANCELLED, child.created_at, "at once")[0]], "")
     log.check(desk.store.db)
 
 

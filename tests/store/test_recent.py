@@ -59,13 +59,13 @@ def create(store: Store, task: Task) -> None:
 
 
 def note(store: Store, text: str, task: Task | None = None) -> None:
-    store.append([lifecycle.amend(task or a_task(), LATER, "", notes=text)], LATER)
+    store.append([lifecycle.amend(task or a_task(), LATER, "", notes=text)[0]], LATER)
 
 
 def begin(store: Store) -> None:
     data = {"at": NOW, "attempt": to_json(ATTEMPT)}
     store.append([Event(Kind.ATTEMPT_STARTED, "tsk_job", data)], NOW)
-    store.append([lifecycle.amend(a_task(), NOW, "", attempt=1)], NOW)
+    store.append([lifecycle.amend(a_task(), NOW, "", attempt=1)[0]], NOW)
 
 
 def notes(store: Store) -> str:
