@@ -274,7 +274,7 @@ class TaskQueries(RecentQueries, ApprovalQueries):
         return [read_task(row) for row in rows]
 
     def dependencies(self, task_id: str) -> list[Task]:
-        """The tasks that it needs. Their rows are not asked for: mostly they are remembered, for they have just ended."""
+        """The tasks that it needs. Mostly they have just ended and are remembered, so their rows are not read."""
         rows = self.db.execute(
             "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq", (task_id,)
         ).fetchall()
