@@ -28,10 +28,6 @@ class About:
         attempt = _attempt(event.data)
         return {"task": name, "trace": trace} | ({"attempt": attempt} if attempt else {})
 
-    def name(self, event: Event) -> str:
-        """The task's name as people know it; empty for none."""
-        return self._of_task(event.task, event)[0] if event.task else ""
-
     def _of_task(self, task_id: str, event: Event) -> tuple[str, str]:
         found = self._known.get(task_id)
         if found is None:
@@ -59,4 +55,4 @@ class About:
 def _attempt(data: Mapping[str, Any]) -> str:
     """The id of the attempt that the event names, in whichever way its kind does."""
     said = data.get("attempt")
-    return str(said.get("id", "")) if isinstance(said, Mapping) else said if isinstance(said, str) else ""
+    return said if isinstance(said, str) else str(said.get("id", "")) if isinstance(said, Mapping) else ""

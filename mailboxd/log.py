@@ -76,7 +76,7 @@ class JsonFormatter(logging.Formatter):
         begin = {"time": to_text(record.created), "level": record.levelname.lower(), "source": _source(record)}
         trace = _trace(self, record)
         end = {"exception": trace} if trace else {}
-        lines = [begin | {"message": _cut(said)} | _about(about, _SEARCHED) | end for said, about in _lines(record)]
+        lines = [begin | {"message": _cut(said)} | _about(about) | end for said, about in _lines(record)]
         # ASCII only: JSON's own escapes leave no raw control character, separator or surrogate
         return "\n".join([json.dumps(line, ensure_ascii=True) for line in lines])
 
@@ -91,12 +91,12 @@ def _source(record: logging.LogRecord) -> str:
     return record.name.removeprefix("mailboxd.")
 
 
-def _about(about: Mapping[str, object], names: tuple[str, ...]) -> dict[str, str]:
-    return {name: str(about[name]) for name in names if about.get(name) is not None}
+def _about(about: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(about[name]) for name in _SEARCHED if about.get(name) is not None}
 
 
 def _in_brackets(about: Mapping[str, object]) -> str:
-    found = " ".join([f"{name}={escape(value)}" for name, value in _about(about, _FIELDS).items()])
+    found = " ".join([f"{name}={escape(str(value))}" for name in _FIELDS if (value := about.get(name)) is not None])
     return f" [{found}]" if found else ""
 
 

@@ -6,7 +6,7 @@ Where a task passes several phases at once (the gates between are off), that is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 
 from mailboxd import log
@@ -32,32 +32,30 @@ class Narrator:
     def tell(self, told: int) -> int:
         """Log what was recorded after the event of that number; returns the number of the last one."""
         fresh = list(self._store.recorded_since(told))
-        passages = (events for events in _passages(event for _seq, event in fresh) if _log.isEnabledFor(_level(events)))
+        passages = [events for events in _passages(event for _seq, event in fresh) if _log.isEnabledFor(_level(events))]
         for level, group in groupby(passages, _level):
             log.several(_log, level, [self._line(events) for events in group])
         return fresh[-1][0] if fresh else told
 
     def _line(self, events: list[Event]) -> log.Line:
-        first = events[0]
-        name = self._about.name(first)
-        said = describe_passage(events, name) if len(events) > 1 else describe(first, name)
-        return said, self._about.of(first)
+        about = self._about.of(events[0])
+        name = about.get("task", "")
+        return describe_passage(events, name) if len(events) > 1 else describe(events[0], name), about
 
 
 def _level(events: list[Event]) -> int:
     return logging.DEBUG if events[0].kind in _QUIET else logging.INFO
 
 
-def _passages(events: Iterable[Event]) -> Iterator[list[Event]]:
+def _passages(events: Iterable[Event]) -> list[list[Event]]:
     """The events, with the transitions together that take one task on from phase to phase: they are one line."""
-    held: list[Event] = []
+    passages: list[list[Event]] = []
     for event in events:
-        if held and not _goes_on(held[-1], event):
-            yield held
-            held = []
-        held.append(event)
-    if held:
-        yield held
+        if passages and _goes_on(passages[-1][-1], event):
+            passages[-1].append(event)
+        else:
+            passages.append([event])
+    return passages
 
 
 def _goes_on(before: Event, event: Event) -> bool:

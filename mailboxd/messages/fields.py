@@ -102,7 +102,7 @@ def _no_warning(_: str) -> None:
 
 def override_items(overrides: Overrides) -> Iterator[tuple[str, str]]:
     """`overrides` as names and YAML text; `Source.overrides` reads them back."""
-    if overrides is NOTHING_SAID:
+    if overrides == NOTHING_SAID:
         return
     for name in OVERRIDES:
         said = getattr(overrides, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from dataclasses import fields
 from typing import Any
 
@@ -20,3 +21,7 @@ class Sandbox(SandboxedEnvironment):
         if type(obj) is Spec and attribute in _PARTS:
             return getattr(obj, attribute)
         return super().getattr(obj, attribute)
+
+    def make_globals(self, d: MutableMapping[str, Any] | None) -> MutableMapping[str, Any]:
+        """What a template finds beside its values: a dict, for each rendering copies it; ours never change."""
+        return {**self.globals, **(d or {})}

@@ -31,8 +31,8 @@ def flow(value: Value) -> str:
     if isinstance(value, str):
         return scalar(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{scalar(key)}: {flow(item)}" for key, item in value.items()) + "}"
-    return "[" + ", ".join(flow(item) for item in value) + "]"
+        return "{" + ", ".join([f"{scalar(key)}: {flow(item)}" for key, item in value.items()]) + "}"
+    return "[" + ", ".join([flow(item) for item in value]) + "]"
 
 
 def block(text: str, indent: str) -> str:

@@ -274,8 +274,8 @@ class TaskQueries(RecentQueries, ApprovalQueries):
         return [read_task(row) for row in rows]
 
     def dependencies(self, task_id: str) -> list[Task]:
+        """The tasks that it needs. Mostly they have just ended and are remembered, so their rows are not read."""
         rows = self.db.execute(
-            f"SELECT {TASK} FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq",
-            (task_id,),
-        )
-        return [task for row in rows if (task := self._of_row(row)) is not None]
+            "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq", (task_id,)
+        ).fetchall()
+        return [task for (needed,) in rows if (task := self.task(needed)) is not None]
