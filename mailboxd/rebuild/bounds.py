@@ -19,9 +19,13 @@ _LATEST = "8999-12-31T23:59:59.999Z"
 def moment(text: str) -> str:
     """The moment that a file names, as times are written here. Raises MessageError for none that can be."""
     found = headers.time(text, lambda _: None)
-    if not EARLIEST <= found <= _LATEST:
-        raise MessageError("bad-time", f"{text!r} is not a possible time")
+    _require_possible(found, text)
     return found
+
+
+def _require_possible(moment: str, said: str) -> None:
+    if not EARLIEST <= moment <= _LATEST:
+        raise MessageError("bad-time", f"{said!r} is not a possible time")
 
 
 def of_file(mtime: float) -> str:
@@ -40,20 +44,27 @@ def is_day(folder: str) -> bool:
 
 def is_text(name: str) -> bool:
     """Whether a name is UTF-8: the database holds no others."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
-def dated(written: TaskFile, written_at: str) -> TaskFile:
+def dated(written: TaskFile, mtime: float) -> TaskFile:
     """With moments that can be. One that somebody has just made says none: it came when it was written.
 
     Raises MessageError.
     """
+    for said in filter(None, (written.created_at, written.updated_at)):
+        _require_possible(said, said)
     dag = tuple(
         replace(node, dispatched_at=_said(node.dispatched_at), completed_at=_said(node.completed_at))
         for node in written.dag
     )
-    created, updated = _said(written.created_at) or written_at, _said(written.updated_at)
-    return replace(written, created_at=created, updated_at=updated, dag=dag)
+    if written.created_at and dag == written.dag:
+        return written
+    return replace(written, created_at=written.created_at or of_file(mtime), dag=dag)
 
 
 def _said(text: str) -> str:

@@ -87,7 +87,7 @@ def make(
             remove(target)  # of a rebuild that was killed
         account = Account(str(into or ws.database))
         try:
-            with _collecting_seldom():
+            with _not_collecting():
                 _build(ws, settings, target, account, progress, trust)
             if into is not None:
                 put_where_nothing_is(target, into)
@@ -104,14 +104,13 @@ def make(
 
 
 @contextmanager
-def _collecting_seldom() -> Iterator[None]:
-    """What a rebuild makes lives to its end or dies at once: to look for circles in it took a twentieth of its time."""
-    before = gc.get_threshold()
-    gc.set_threshold(20_000, 20, 100)
+def _not_collecting() -> Iterator[None]:
+    """What a rebuild makes lives to its end or dies at once: there are no circles, and to look for them takes time."""
+    gc.disable()
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        gc.enable()
 
 
 def _build(

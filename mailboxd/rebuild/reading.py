@@ -229,7 +229,7 @@ def _task(ws: Workspace, parts: tuple[str, ...], name: str, found: Sources) -> N
         return
     try:
         written = parse_task_file(unsealed(raw), f"{place}/{TASK_FILE}")
-        written = bounds.dated(written, bounds.of_file(status.st_mtime))
+        written = bounds.dated(written, status.st_mtime)
     except MessageError as error:
         found.problems.append((f"{place}/{TASK_FILE}", error.problem))
         return
