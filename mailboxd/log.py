@@ -66,7 +66,7 @@ class TextFormatter(logging.Formatter):
         begin = f"{to_text(record.created)} {record.levelname} {_source(record)}: "
         trace = _trace(self, record)
         end = f" | {escape(trace)}" if trace else ""
-        return "\n".join([f"{begin}{escape(_cut(said))}{_in_brackets(about)}{end}" for said, about in _lines(record)])
+        return "\n".join([f"{begin}{escape(_cut(said) + _in_brackets(about))}{end}" for said, about in _lines(record)])
 
 
 class JsonFormatter(logging.Formatter):
@@ -76,7 +76,7 @@ class JsonFormatter(logging.Formatter):
         begin = {"time": to_text(record.created), "level": record.levelname.lower(), "source": _source(record)}
         trace = _trace(self, record)
         end = {"exception": trace} if trace else {}
-        lines = [begin | {"message": _cut(said)} | _about(about, _SEARCHED) | end for said, about in _lines(record)]
+        lines = [begin | {"message": _cut(said)} | _about(about) | end for said, about in _lines(record)]
         # ASCII only: JSON's own escapes leave no raw control character, separator or surrogate
         return "\n".join([json.dumps(line, ensure_ascii=True) for line in lines])
 
@@ -91,13 +91,13 @@ def _source(record: logging.LogRecord) -> str:
     return record.name.removeprefix("mailboxd.")
 
 
-def _about(about: Mapping[str, object], names: tuple[str, ...]) -> dict[str, str]:
-    return {name: str(about[name]) for name in names if about.get(name) is not None}
+def _about(about: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(about[name]) for name in _SEARCHED if about.get(name) is not None}
 
 
 def _in_brackets(about: Mapping[str, object]) -> str:
-    found = " ".join([f"{name}={escape(value)}" for name, value in _about(about, _FIELDS).items()])
-    return f" [{found}]" if found else ""
+    found = [f"{name}={value}" for name in _FIELDS if (value := about.get(name)) is not None]
+    return f" [{' '.join(found)}]" if found else ""
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -31,17 +31,17 @@ class Narrator:
 
     def tell(self, told: int) -> int:
         """Log what was recorded after the event of that number; returns the number of the last one."""
-        fresh = list(self._store.recorded_since(told))
-        passages = (events for events in _passages(event for _seq, event in fresh) if _log.isEnabledFor(_level(events)))
+        fresh = [*self._store.recorded_since(told)]
+        shown = [level for level in (logging.DEBUG, logging.INFO) if _log.isEnabledFor(level)]
+        passages = [events for events in _passages([event for _seq, event in fresh]) if _level(events) in shown]
         for level, group in groupby(passages, _level):
             log.several(_log, level, [self._line(events) for events in group])
         return fresh[-1][0] if fresh else told
 
     def _line(self, events: list[Event]) -> log.Line:
-        first = events[0]
-        name = self._about.name(first)
-        said = describe_passage(events, name) if len(events) > 1 else describe(first, name)
-        return said, self._about.of(first)
+        about = self._about.of(events[0])
+        name = about.get("task", "")
+        return describe_passage(events, name) if len(events) > 1 else describe(events[0], name), about
 
 
 def _level(events: list[Event]) -> int:

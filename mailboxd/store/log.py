@@ -15,8 +15,9 @@ from pydantic_core import to_json
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.errors import WorldError
 from mailboxd.progress import Progress, silent, stepwise
+from mailboxd.store.columns import STRUCTURES
 from mailboxd.store.db import connect, migrate, transaction
-from mailboxd.store.projection import STRUCTURES, project
+from mailboxd.store.projection import project
 
 GENESIS = "0" * 64
 REPLAYED = (
@@ -51,7 +52,8 @@ class Tip:
     hash: str
 
 
-_data = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+# what an event says is made anew for it: there is no circle in it to look for
+_data = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, check_circular=False).encode
 
 
 def tip(db: sqlite3.Connection) -> Tip:

@@ -4,40 +4,22 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
-from functools import cache
 from typing import Any
 
-from pydantic_core import to_json
-
-from mailboxd.core import wire
 from mailboxd.core.approvals import Approval
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.terms import TERMINAL, Lost, Phase
 from mailboxd.core.types import Attempt, Task
 from mailboxd.store import spending
+from mailboxd.store.columns import APPROVAL_COLUMNS, ATTEMPT_COLUMNS, TASK_COLUMNS, columns_of, insert, row_of, update
 
-TASK_COLUMNS = tuple(field.name for field in fields(Task))
 _TASK = frozenset(TASK_COLUMNS)
-ATTEMPT_COLUMNS = tuple(field.name for field in fields(Attempt))
-APPROVAL_COLUMNS = tuple(field.name for field in fields(Approval))
-STRUCTURES: Mapping[str, frozenset[str]] = {
-    "tasks": frozenset(
-        {"stronger", "spec", "policy", "origin", "said", "extra", "sections", "mending", "planned_actions"}
-    ),
-    "attempts": frozenset({"usage"}),
-    "approvals": frozenset({"action"}),
-    "reviews": frozenset({"findings"}),
-    "messages": frozenset({"stamp", "reason"}),
-}
-"""The columns of each table that are JSON."""
-_AS_IT_IS = frozenset({str, int, float, type(None)})
-"""Types of plain values that SQLite keeps as they are."""
 _LOST = {Lost.UNREADABLE: "unreadable", Lost.FAILED: "failures", Lost.STALLED: "stalls"}
 _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.CANCELLED: "kids_cancelled"}
 
 
 _CHANGES = frozenset({Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED})
+_CHANGES_ATTEMPT = frozenset({Kind.ATTEMPT_CHECKPOINT, Kind.ATTEMPT_FINISHED})
 _CONCERNS_OTHERS = TERMINAL | {Phase.EXECUTING}
 """Phases whose beginning and end change rows of the task's neighbours, too."""
 
@@ -45,21 +27,31 @@ _CONCERNS_OTHERS = TERMINAL | {Phase.EXECUTING}
 def project(db: sqlite3.Connection, seq: int, events: Sequence[Event]) -> None:
     """Apply events that follow each other to the tables; `seq` is the number of the first.
 
-    A task that passes several phases at once has its row written once.
+    A task that passes several phases at once has its row written once, and so has an attempt that changes twice.
     """
-    first, held = seq, events[0]
-    for number, event in enumerate(events[1:], seq + 1):
-        if (both := _in_one(held, event)) is not None:
-            held = both
+    for number, event in _folded(seq, events):
+        if (writer := _WRITERS.get(event.kind)) is not None:
+            writer(db, number, event)
+
+
+def _folded(seq: int, events: Sequence[Event]) -> list[tuple[int, Event]]:
+    """The events, each with its number; those that are the same as one are one, with the number of the first."""
+    folded: list[tuple[int, Event]] = []
+    attempts: dict[str, int] = {}  # where each is changed: nothing else is made of its row, so it is changed at once
+    for number, event in enumerate(events, seq):
+        changes_attempt = event.kind in _CHANGES_ATTEMPT
+        if changes_attempt and (place := attempts.setdefault(event.data["attempt"], len(folded))) < len(folded):
+            first, before = folded[place]
+            folded[place] = first, Event(event.kind, event.task, {**event.data, "changes": _both(before, event)})
+        elif folded and (both := _in_one(folded[-1][1], event)) is not None:
+            folded[-1] = folded[-1][0], both
         else:
-            _write(db, first, held)
-            first, held = number, event
-    _write(db, first, held)
+            folded.append((number, event))
+    return folded
 
 
-def _write(db: sqlite3.Connection, seq: int, event: Event) -> None:
-    if (writer := _WRITERS.get(event.kind)) is not None:
-        writer(db, seq, event)
+def _both(before: Event, event: Event) -> dict[str, Any]:
+    return {**before.data["changes"], **event.data["changes"]}
 
 
 def _in_one(before: Event, event: Event) -> Event | None:
@@ -75,97 +67,44 @@ def _in_one(before: Event, event: Event) -> Event | None:
         return Event(Kind.TASK_CREATED, event.task, {**data, "task": task})
     if before.kind not in _CHANGES:
         return None
-    both = {**data, **more, "changes": {**data["changes"], **more["changes"]}}
+    both = {**data, **more, "changes": _both(before, event)}
     if "from" in data:
         both["from"] = data["from"]
     return Event(Kind.TASK_TRANSITIONED if "to" in both else Kind.TASK_AMENDED, event.task, both)
 
 
-def _column(plain: Any) -> Any:
-    """A plain value, as an event carries it, as SQLite keeps it: scalars as they are, structures as JSON."""
-    kind = type(plain)
-    if kind is bool:
-        return int(plain)
-    if kind is dict or kind is list:
-        return to_json(plain).decode()
-    return str(plain) if isinstance(plain, str) else plain  # a name of the core: SQLite looks long for how to keep it
-
-
-def _columns(plain: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value if type(value) in _AS_IT_IS else _column(value) for name, value in plain.items()}
-
-
-def _row(kind: type, plain: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The columns of a record that an event carries, in the order of its fields. Raises KeyError for others.
-
-    The record itself is not made: `to_json` has left out what is as by default, and so the defaults are columns too.
-    """
-    defaults, needed = _defaults(kind)
-    if unknown := plain.keys() - defaults.keys():
-        raise KeyError(f"{kind.__name__} has no {sorted(unknown)}")
-    if missing := needed - plain.keys():
-        raise KeyError(f"{kind.__name__} needs {sorted(missing)}")
-    return tuple({**defaults, **_columns(plain)}.values())
-
-
-@cache
-def _defaults(kind: type) -> tuple[dict[str, Any], frozenset[str]]:
-    """The columns of a record of which nothing is said, and the names of those of which something has to be."""
-    plain = {field.name: wire.to_json(field.default) for field in fields(kind)}
-    needed = frozenset(name for name, value in plain.items() if value is MISSING)
-    return {name: None if name in needed else _column(value) for name, value in plain.items()}, needed
-
-
-@cache
-def _insert(table: str, columns: tuple[str, ...]) -> str:
-    if not all(name.isidentifier() for name in columns):
-        raise ValueError(f"bad column names for {table}: {columns}")
-    marks = ", ".join("?" * len(columns))
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
-
-
-_INSERT_TASK = _insert("tasks", (*TASK_COLUMNS, "seq", "unmet", "parent_live", "priority", "deadline"))
-_INSERT_APPROVAL = _insert("approvals", APPROVAL_COLUMNS)
-_INSERT_ATTEMPT = _insert("attempts", ATTEMPT_COLUMNS)
+_UNMET = (
+    "(SELECT count(*) FROM dependencies d LEFT JOIN tasks t ON t.id = d.needs"
+    " WHERE d.task = ?1 AND (t.phase IS NULL OR t.phase <> 'completed'))"
+)
+"""Of the task that the first parameter names. A need that has no row yet is a later sibling: not completed."""
+_PARENT_LIVE = f"coalesce((SELECT phase = 'executing' FROM tasks WHERE id = ?{TASK_COLUMNS.index('parent') + 1}), 1)"
+_INSERT_TASK = insert(
+    "tasks", (*TASK_COLUMNS, "seq", "priority", "deadline"), (("unmet", _UNMET), ("parent_live", _PARENT_LIVE))
+)
+_INSERT_APPROVAL = insert("approvals", APPROVAL_COLUMNS)
+_INSERT_ATTEMPT = insert("attempts", ATTEMPT_COLUMNS)
 
 
 def _task_created(db: sqlite3.Connection, seq: int, event: Event) -> None:
     task: Mapping[str, Any] = event.data["task"]
-    needs, parent = event.data["needs"], task.get("parent")
-    unmet, parent_live = 0, 1
-    if needs:
+    if needs := event.data["needs"]:
         db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], need) for need in needs])
-        unmet = _unmet(db, task["id"])
-    if parent is not None:
+    if (parent := task.get("parent")) is not None:
         db.execute("UPDATE tasks SET kids = kids + 1 WHERE id = ?", (parent,))
-        row = db.execute("SELECT phase = 'executing' FROM tasks WHERE id = ?", (parent,)).fetchone()
-        parent_live = row[0]
     policy: Mapping[str, Any] = task.get("policy", {})
-    ranks = policy.get("priority", 0), policy.get("deadline")
-    db.execute(_INSERT_TASK, (*_row(Task, task), seq, unmet, parent_live, *ranks))
-
-
-def _unmet(db: sqlite3.Connection, task: str) -> int:
-    # A need that has no row yet is a later sibling of the same plan: not completed.
-    row = db.execute(
-        "SELECT count(*) FROM dependencies d LEFT JOIN tasks t ON t.id = d.needs"
-        " WHERE d.task = ? AND (t.phase IS NULL OR t.phase <> 'completed')",
-        (task,),
-    ).fetchone()
-    return int(row[0])
+    db.execute(_INSERT_TASK, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
 
 
 def _task_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
     changes: Mapping[str, Any] = event.data["changes"]
     if unknown := changes.keys() - _TASK:
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
-    columns = _columns(changes)
+    columns = {"updated_at": event.data["at"], **columns_of(changes)}
     if "policy" in changes:
         columns["priority"] = changes["policy"].get("priority", 0)
         columns["deadline"] = changes["policy"].get("deadline")
-    assignments = "".join(f", {name} = ?" for name in columns)
-    values = list(columns.values())
-    db.execute(f"UPDATE tasks SET updated_at = ?{assignments} WHERE id = ?", (event.data["at"], *values, event.task))
+    db.execute(update("tasks", tuple(columns)), (*columns.values(), event.task))
 
 
 def _task_transitioned(db: sqlite3.Connection, seq: int, event: Event) -> None:
@@ -191,11 +130,11 @@ def _task_transitioned(db: sqlite3.Connection, seq: int, event: Event) -> None:
 def _needs_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
     db.execute("DELETE FROM dependencies WHERE task = ?", (event.task,))
     db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(event.task, n) for n in event.data["needs"]])
-    db.execute("UPDATE tasks SET unmet = ? WHERE id = ?", (_unmet(db, str(event.task)), event.task))
+    db.execute(f"UPDATE tasks SET unmet = {_UNMET} WHERE id = ?1", (event.task,))
 
 
 def _attempt_started(db: sqlite3.Connection, _seq: int, event: Event) -> None:
-    db.execute(_INSERT_ATTEMPT, _row(Attempt, event.data["attempt"]))
+    db.execute(_INSERT_ATTEMPT, row_of(Attempt, event.data["attempt"]))
 
 
 def _attempt_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
@@ -203,7 +142,7 @@ def _attempt_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
 
 
 def _approval_requested(db: sqlite3.Connection, _seq: int, event: Event) -> None:
-    db.execute(_INSERT_APPROVAL, _row(Approval, event.data["approval"]))
+    db.execute(_INSERT_APPROVAL, row_of(Approval, event.data["approval"]))
 
 
 def _approval_changed(db: sqlite3.Connection, _seq: int, event: Event) -> None:
@@ -216,8 +155,7 @@ def _change(db: sqlite3.Connection, table: str, columns: tuple[str, ...], row_id
     if unknown := set(changes) - set(columns):
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
     if changes:
-        assignments = ", ".join(f"{name} = ?" for name in changes)
-        db.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*_columns(changes).values(), row_id))
+        db.execute(update(table, tuple(changes)), (*columns_of(changes).values(), row_id))
 
 
 def _review_requested(db: sqlite3.Connection, _seq: int, event: Event) -> None:
@@ -265,7 +203,7 @@ def _message_undelivered(db: sqlite3.Connection, _seq: int, event: Event) -> Non
 
 
 def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
-    db.execute(_insert(table, tuple(row)), tuple(_columns(row).values()))
+    db.execute(insert(table, tuple(row)), tuple(columns_of(row).values()))
 
 
 _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, int, Event], None]] = {

@@ -11,7 +11,7 @@ from mailboxd.core.approvals import Approval
 from mailboxd.core.changing import made
 from mailboxd.core.types import Attempt, Task
 from mailboxd.core.wire import read_field
-from mailboxd.store.projection import APPROVAL_COLUMNS, ATTEMPT_COLUMNS, STRUCTURES, TASK_COLUMNS
+from mailboxd.store.columns import APPROVAL_COLUMNS, ATTEMPT_COLUMNS, STRUCTURES, TASK_COLUMNS
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -45,7 +45,7 @@ PER_MESSAGE = {
 PER_CHILD = {
     "process:process.spawn": 1,
     "sql:log.write": 13,
-    "sql:projection.project": 14,
+    "sql:projection.project": 12,
     "sql:spending.usage_recorded": 3,
     "sql:store.savepoint": 2,
     "sql:messages.keep_body": 1,
@@ -55,7 +55,7 @@ PER_CHILD = {
     "sql:recent.attempt": 1,
     "sql:recent.task": 1,
     "sql:tasks.dependencies": 1,
-    "sql:tasks.has_open_children": 3,
+    "sql:tasks.has_open_children": 1,
     "sql:tasks.is_free": 1,
     "sql:tasks.view": 3,
 }
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        return self.seen["sql:log.tip"]
+        return self.seen["sql:db.transaction"] // 2  # begun, and committed
 
 
 def counted(agent: Agent, out: Path) -> Run:
