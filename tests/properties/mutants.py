@@ -127,7 +127,11 @@ what_never_reached_the_agent = (
 
 MUTANTS = (
     # ------------------------------------------------------------ dependencies and trees
-    Mutant("dependencies are not counted", '        unmet = _unmet(db, task["id"])\n', "        unmet = 0\n"),
+    Mutant(
+        "dependencies are not counted",
+        '[(task["id"], need) for need in needs]',
+        "[]",
+    ),
     Mutant(
         "a dependency that merely ended will do",
         "step = (target is Phase.COMPLETED) - (source is Phase.COMPLETED)",
