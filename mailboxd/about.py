@@ -21,12 +21,14 @@ class About:
         self._known: dict[str, tuple[str, str]] = {}
 
     def of(self, event: Event) -> dict[str, str]:
-        """The fields for `extra` of a record (see `log`)."""
+        """The fields for `extra` of a record (see `log`); of the task its name as people know it, empty for none."""
         if not event.task:
             return {}
         name, trace = self._of_task(event.task, event)
-        attempt = _attempt(event.data)
-        return {"task": name, "trace": trace} | ({"attempt": attempt} if attempt else {})
+        about = {"task": name, "trace": trace}
+        if attempt := _attempt(event.data):
+            about["attempt"] = attempt
+        return about
 
     def _of_task(self, task_id: str, event: Event) -> tuple[str, str]:
         found = self._known.get(task_id)
@@ -55,4 +57,5 @@ class About:
 def _attempt(data: Mapping[str, Any]) -> str:
     """The id of the attempt that the event names, in whichever way its kind does."""
     said = data.get("attempt")
-    return said if isinstance(said, str) else str(said.get("id", "")) if isinstance(said, Mapping) else ""
+    found = said.get("id") if isinstance(said, dict) else said
+    return found if isinstance(found, str) else ""

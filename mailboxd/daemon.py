@@ -166,7 +166,7 @@ class Daemon:
         if self._stopping or self.arrivals.is_catching_up:
             return False
         self.engine.schedule()
-        return not self.reserve.why and self.relay.starting.mark() > 0
+        return self.relay.starting.mark(begins=not self.reserve.why) > 0
 
     def _take_ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> None:
         for call, exit_ in self.calls.ended(concerns):

@@ -42,7 +42,7 @@ from mailboxd.core.outcomes import Planned
 from mailboxd.core.roles import require, require_read, verb_of
 from mailboxd.core.settle import settle
 from mailboxd.core.specs import unknown_harness
-from mailboxd.core.terms import Phase
+from mailboxd.core.terms import TERMINAL, Phase
 from mailboxd.core.types import Plan, PlannedChild, Task
 from mailboxd.core.view import Context, Level, View
 from mailboxd.errors import Refused
@@ -205,12 +205,9 @@ class Engine:
                 return started  # what only now became ready needs a slot as well
 
     def _slots(self) -> int:
-        """How many turns may be under way; what keeps further ones waiting is noted for `why` and `status`."""
-        if self.room is None:
-            return self.settings.slots
-        room = self.room()
-        self.store.note_room(room)
-        return len(room.running) + room.left
+        """How many turns may be under way."""
+        room = None if self.room is None else self.room()
+        return self.settings.slots if room is None else len(room.running) + room.left
 
     def _start(self, task_id: str) -> bool:
         """False when it is no longer ready: the start of one before it may have ended their parent."""
@@ -265,14 +262,14 @@ class Engine:
 
     def _woken(self, task_id: str, moved: Mapping[str, Any]) -> list[str]:
         """The neighbours for whom something may follow from this task's transition."""
-        source, target = Phase(moved["from"]), Phase(moved["to"])
+        source, target = moved["from"], moved["to"]
         woken = []
-        if target.is_terminal or source.is_terminal:
+        if target in TERMINAL or source in TERMINAL:
             task = self.store.task(task_id)
             woken += [task.parent] if task is not None and task.parent is not None else []
-        if target in CLOSES_CHILDREN and self.store.has_open_children(task_id):
+        if target in CLOSES_CHILDREN and source not in CLOSES_CHILDREN and self.store.has_open_children(task_id):
             woken += self.store.open_children(task_id)
-        if target is Phase.CANCELLED and not moved["changes"].get("cancelled_with_parent"):
+        if target == Phase.CANCELLED and not moved["changes"].get("cancelled_with_parent"):
             woken += self.store.open_dependants(task_id)
         return woken
 

@@ -66,7 +66,7 @@ class TextFormatter(logging.Formatter):
         begin = f"{to_text(record.created)} {record.levelname} {_source(record)}: "
         trace = _trace(self, record)
         end = f" | {escape(trace)}" if trace else ""
-        return "\n".join([f"{begin}{escape(_cut(said))}{_in_brackets(about)}{end}" for said, about in _lines(record)])
+        return "\n".join([f"{begin}{escape(_cut(said) + _in_brackets(about))}{end}" for said, about in _lines(record)])
 
 
 class JsonFormatter(logging.Formatter):
@@ -96,8 +96,8 @@ def _about(about: Mapping[str, object]) -> dict[str, str]:
 
 
 def _in_brackets(about: Mapping[str, object]) -> str:
-    found = " ".join([f"{name}={escape(str(value))}" for name in _FIELDS if (value := about.get(name)) is not None])
-    return f" [{found}]" if found else ""
+    found = [f"{name}={value}" for name in _FIELDS if (value := about.get(name)) is not None]
+    return f" [{' '.join(found)}]" if found else ""
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -72,12 +72,15 @@ class Starting:
 
     # -------------------------------------------------------------- inside the batch
 
-    def mark(self) -> int:
-        """Mark the turns that there is room for, and make their messages. Returns how many came to nothing instead."""
+    def mark(self, *, begins: bool) -> int:
+        """Mark the turns that there is room for, and make their messages; none, unless any `begins` now.
+
+        Returns how many came to nothing instead. What keeps further ones waiting is noted for `why` and `status`.
+        """
         self.trouble = None
         self._fresh.clear()
         over, taken = 0, _Taken(self)
-        for order in self.engine.store.turns_to_begin(self.engine.now, _BATCH):
+        for order in self.engine.store.turns_to_begin(self.engine.now, _BATCH) if begins else ():
             if not isinstance(order.effect, RunTurn) or order.effect.harness or not taken.has_room(order):
                 continue
             try:
@@ -96,8 +99,8 @@ class Starting:
             over += not marked
         if over:  # and its end may be the end of others
             self._fresh.clear()
-        if self._fresh:  # noted as running, so that their start leaves nothing to record, and needs no round of its own
-            self.engine.store.note_room(self.calls.room(self.engine.clock.monotonic(), tuple(self._fresh)))
+        # what is marked is noted as running: so its start leaves nothing to record, and needs no round of its own
+        self.engine.store.note_room(self.calls.room(self.engine.clock.monotonic(), tuple(self._fresh)))
         return over
 
     def _mark(self, order: Order, effect: RunTurn) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mailboxd.core.events import Event
 from mailboxd.core.types import Task
-from mailboxd.store.columns import TASK_COLUMNS, row_of
+from mailboxd.store.columns import TASK_COLUMNS, insert, row_of
 
 Birth = tuple[int, Event]
 """What records that a task came into being, with its number in the log."""
@@ -20,12 +20,9 @@ UNMET = (
 )
 """How many needs of the task `?1` are not met. One without a row is a later sibling of the same plan: not completed."""
 
-_PARENT = TASK_COLUMNS.index("parent") + 1
-_INSERT = (
-    f"INSERT INTO tasks ({', '.join(TASK_COLUMNS)}, seq, priority, deadline, unmet, parent_live)"
-    f" VALUES ({', '.join('?' * (len(TASK_COLUMNS) + 3))}, {UNMET},"
-    f" CASE WHEN ?{_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FROM tasks WHERE id = ?{_PARENT}) END)"
-)
+_PARENT = f"?{TASK_COLUMNS.index('parent') + 1}"
+_LIVE = f"CASE WHEN {_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FROM tasks WHERE id = {_PARENT}) END"
+_INSERT = insert("tasks", (*TASK_COLUMNS, "seq", "priority", "deadline"), (("unmet", UNMET), ("parent_live", _LIVE)))
 
 
 def bear(db: sqlite3.Connection, births: Sequence[Birth]) -> None:

@@ -1,4 +1,4 @@
-"""The values of the core as SQLite keeps them: the columns of each record, and which of them are JSON."""
+"""Records of the core as columns of a table: what the statements that write them are made of."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def _column(plain: Any) -> Any:
 
 
 def columns_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a record, as an event carries them, as SQLite keeps them."""
     return {name: value if type(value) in _AS_IT_IS else _column(value) for name, value in plain.items()}
 
 
@@ -66,8 +67,19 @@ def _defaults(kind: type) -> tuple[dict[str, Any], frozenset[str]]:
 
 
 @cache
-def insertion(table: str, columns: tuple[str, ...]) -> str:
+def insert(table: str, columns: tuple[str, ...], worked_out: tuple[tuple[str, str], ...] = ()) -> str:
+    """The statement that makes a row of these columns, and of those that SQLite works out by what stands beside them.
+
+    Raises ValueError for what cannot be a column.
+    """
     if not all(name.isidentifier() for name in columns):
         raise ValueError(f"bad column names for {table}: {columns}")
-    marks = ", ".join("?" * len(columns))
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+    names = ", ".join([*columns, *(name for name, _ in worked_out)])
+    values = ", ".join([*"?" * len(columns), *(how for _, how in worked_out)])
+    return f"INSERT INTO {table} ({names}) VALUES ({values})"
+
+
+@cache
+def update(table: str, columns: tuple[str, ...]) -> str:
+    """The statement that gives these columns of a row other values; its last parameter is the row's id."""
+    return f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?"

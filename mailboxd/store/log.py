@@ -52,7 +52,8 @@ class Tip:
     hash: str
 
 
-_data = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+# what an event says is made anew for it: there is no circle in it to look for
+_data = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, check_circular=False).encode
 
 
 def tip(db: sqlite3.Connection) -> Tip:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -77,15 +77,17 @@ class OutboxQueries(Connected):
             (effect_id, _KIND_OF[type(effect)], task, agent, data, getattr(effect, "not_before", None), now),
         )
 
-    def mark_for_rendering(self, touched: Iterable[str]) -> None:
-        """Note that the task.md files that show these tasks are out of date."""
-        self.db.executemany(
-            "INSERT INTO stale_files SELECT id, 1 FROM"
-            " (SELECT CASE WHEN parent IS NULL OR mode = 'coordinating' THEN id ELSE parent END AS id"
-            " FROM tasks WHERE id = ?1 UNION SELECT parent FROM tasks WHERE id = ?1 AND parent IS NOT NULL)"
-            " WHERE true ON CONFLICT (task) DO UPDATE SET marks = marks + 1",
-            [(task_id,) for task_id in touched],
-        )
+    def mark_for_rendering(self, touched: Collection[str]) -> None:
+        """Note that the task.md files that show these tasks are out of date, each file once."""
+        if touched:
+            these = "FROM tasks WHERE id IN (SELECT value FROM json_each(?1))"
+            self.db.execute(
+                "INSERT INTO stale_files SELECT id, 1 FROM"
+                f" (SELECT CASE WHEN parent IS NULL OR mode = 'coordinating' THEN id ELSE parent END AS id {these}"
+                f" UNION SELECT parent {these} AND parent IS NOT NULL)"
+                " WHERE true ON CONFLICT (task) DO UPDATE SET marks = marks + 1",
+                (json.dumps([*touched]),),
+            )
 
     def pending(self, now: str, limit: int, passed: int = 0) -> list[Order]:
         """Effects that are not done and whose time has come, in the order they were given, behind so many of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mailboxd.core.approvals import Approval
@@ -12,12 +12,13 @@ from mailboxd.core.terms import TERMINAL, Lost, Phase
 from mailboxd.core.types import Attempt
 from mailboxd.store import spending
 from mailboxd.store.births import UNMET, Birth, bear
-from mailboxd.store.columns import APPROVAL_COLUMNS, ATTEMPT_COLUMNS, TASK_COLUMNS, columns_of, insertion, row_of
+from mailboxd.store.columns import APPROVAL_COLUMNS, ATTEMPT_COLUMNS, TASK_COLUMNS, columns_of, insert, row_of, update
 
 _LOST = {Lost.UNREADABLE: "unreadable", Lost.FAILED: "failures", Lost.STALLED: "stalls"}
 _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.CANCELLED: "kids_cancelled"}
 _TASK_COLUMNS = frozenset(TASK_COLUMNS)
 _CHANGES = frozenset({Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED})
+_CHANGES_ATTEMPT = frozenset({Kind.ATTEMPT_CHECKPOINT, Kind.ATTEMPT_FINISHED})
 _CONCERNS_OTHERS = TERMINAL | {Phase.EXECUTING}
 """Phases whose beginning and end change rows of the task's neighbours, too."""
 
@@ -25,11 +26,11 @@ _CONCERNS_OTHERS = TERMINAL | {Phase.EXECUTING}
 def project(db: sqlite3.Connection, seq: int, events: Sequence[Event]) -> None:
     """Apply events that follow each other to the tables; `seq` is the number of the first.
 
-    A task that passes several phases at once has its row written once, and tasks that come into being one after the
-    other have theirs written together.
+    A task that passes several phases at once has its row written once, and so has an attempt that changes twice. Tasks
+    that come into being one after the other have theirs written together.
     """
     births: list[Birth] = []
-    for number, event in _joined(seq, events):
+    for number, event in _folded(seq, events):
         if event.kind is Kind.TASK_CREATED:
             births.append((number, event))
         elif (writer := _WRITERS.get(event.kind)) is not None:
@@ -41,16 +42,24 @@ def project(db: sqlite3.Connection, seq: int, events: Sequence[Event]) -> None:
         bear(db, births)
 
 
-def _joined(seq: int, events: Sequence[Event]) -> Iterator[tuple[int, Event]]:
-    """The events with their numbers, those that are the same as one event as one; `seq` is the number of the first."""
-    first, held = seq, events[0]
-    for number, event in enumerate(events[1:], seq + 1):
-        if (both := _in_one(held, event)) is not None:
-            held = both
+def _folded(seq: int, events: Sequence[Event]) -> list[tuple[int, Event]]:
+    """The events, each with its number; those that are the same as one are one, with the number of the first."""
+    folded: list[tuple[int, Event]] = []
+    attempts: dict[str, int] = {}  # where each is changed: nothing else is made of its row, so it is changed at once
+    for number, event in enumerate(events, seq):
+        changes_attempt = event.kind in _CHANGES_ATTEMPT
+        if changes_attempt and (place := attempts.setdefault(event.data["attempt"], len(folded))) < len(folded):
+            first, before = folded[place]
+            folded[place] = first, Event(event.kind, event.task, {**event.data, "changes": _both(before, event)})
+        elif folded and (both := _in_one(folded[-1][1], event)) is not None:
+            folded[-1] = folded[-1][0], both
         else:
-            yield first, held
-            first, held = number, event
-    yield first, held
+            folded.append((number, event))
+    return folded
+
+
+def _both(before: Event, event: Event) -> dict[str, Any]:
+    return {**before.data["changes"], **event.data["changes"]}
 
 
 def _in_one(before: Event, event: Event) -> Event | None:
@@ -66,27 +75,25 @@ def _in_one(before: Event, event: Event) -> Event | None:
         return Event(Kind.TASK_CREATED, event.task, {**data, "task": task})
     if before.kind not in _CHANGES:
         return None
-    both = {**data, **more, "changes": {**data["changes"], **more["changes"]}}
+    both = {**data, **more, "changes": _both(before, event)}
     if "from" in data:
         both["from"] = data["from"]
     return Event(Kind.TASK_TRANSITIONED if "to" in both else Kind.TASK_AMENDED, event.task, both)
 
 
-_INSERT_APPROVAL = insertion("approvals", APPROVAL_COLUMNS)
-_INSERT_ATTEMPT = insertion("attempts", ATTEMPT_COLUMNS)
+_INSERT_APPROVAL = insert("approvals", APPROVAL_COLUMNS)
+_INSERT_ATTEMPT = insert("attempts", ATTEMPT_COLUMNS)
 
 
 def _task_changed(db: sqlite3.Connection, event: Event) -> None:
     changes: Mapping[str, Any] = event.data["changes"]
     if unknown := changes.keys() - _TASK_COLUMNS:
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
-    columns = columns_of(changes)
+    columns = {"updated_at": event.data["at"], **columns_of(changes)}
     if "policy" in changes:
         columns["priority"] = changes["policy"].get("priority", 0)
         columns["deadline"] = changes["policy"].get("deadline")
-    assignments = "".join(f", {name} = ?" for name in columns)
-    values = list(columns.values())
-    db.execute(f"UPDATE tasks SET updated_at = ?{assignments} WHERE id = ?", (event.data["at"], *values, event.task))
+    db.execute(update("tasks", tuple(columns)), (*columns.values(), event.task))
 
 
 def _task_transitioned(db: sqlite3.Connection, event: Event) -> None:
@@ -137,8 +144,7 @@ def _change(db: sqlite3.Connection, table: str, columns: tuple[str, ...], row_id
     if unknown := set(changes) - set(columns):
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
     if changes:
-        assignments = ", ".join(f"{name} = ?" for name in changes)
-        db.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*columns_of(changes).values(), row_id))
+        db.execute(update(table, tuple(changes)), (*columns_of(changes).values(), row_id))
 
 
 def _review_requested(db: sqlite3.Connection, event: Event) -> None:
@@ -186,7 +192,7 @@ def _message_undelivered(db: sqlite3.Connection, event: Event) -> None:
 
 
 def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
-    db.execute(insertion(table, tuple(row)), tuple(columns_of(row).values()))
+    db.execute(insert(table, tuple(row)), tuple(columns_of(row).values()))
 
 
 _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {

@@ -61,10 +61,11 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
             self.place.require(self.db)
         try:
             with transaction(self.db):
-                if (last := self._end()) != self._tip:  # a command has written since
-                    self._tip = last
-                    self._recent.forget()
-                self._recent.version = self.data_version()
+                if (version := self.data_version()) != self._recent.version:  # another connection has written since
+                    if (last := self._end()) != self._tip:
+                        self._tip = last
+                        self._recent.forget()
+                    self._recent.version = version
                 yield
         except BaseException:
             self._undone()
@@ -91,8 +92,9 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         self.db.execute("RELEASE part")
 
     def _undone(self) -> None:
-        """Forget what was remembered of what has not happened after all."""
+        """Forget what was remembered of what has not happened after all, and look anew where the log ends."""
         self.forget_notes()
+        self._recent.version = -1
         self._recent.forget()
         if self._own is not None:
             self._own.clear()  # `recorded_since` reads the log where something is missing

@@ -46,7 +46,7 @@ PER_CHILD = {
     "process:process.spawn": 1,
     "sql:log.write": 13,
     "sql:births.bear": 1,
-    "sql:projection.project": 11,
+    "sql:projection.project": 10,
     "sql:spending.usage_recorded": 3,
     "sql:store.savepoint": 2,
     "sql:messages.keep_body": 1,
@@ -56,7 +56,7 @@ PER_CHILD = {
     "sql:recent.attempt": 1,
     "sql:recent.task": 1,
     "sql:tasks.dependencies": 1,
-    "sql:tasks.has_open_children": 3,
+    "sql:tasks.has_open_children": 1,
     "sql:tasks.is_free": 1,
     "sql:tasks.view": 3,
 }
@@ -113,7 +113,7 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        return self.seen["sql:log.tip"]
+        return self.seen["sql:db.transaction"] // 2  # begun, and committed
 
 
 def counted(agent: Agent, out: Path) -> Run:
