@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.outcome import classify
 from mailboxd.calls import Call
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.inputs import TurnEnded
-from mailboxd.core.outcomes import Aborted, Answer, Failed, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.core.terms import Turn
 from mailboxd.messages.answer import read_answer, read_draft
 from mailboxd.store.store import Order
@@ -38,7 +36,15 @@ def outcome(call: Call, exit_: Exit) -> Outcome:
     return found
 
 
-def ended(order: Order, effect: RunTurn | LookUp, how: Outcome, said: Answer | None) -> TurnEnded:
+def ended(
+    order: Order,
+    effect: RunTurn | LookUp,
+    how: Outcome,
+    said: Answer | None,
+    *,
+    called: bool = True,
+    made: tuple[Made, ...] = (),
+) -> TurnEnded:
     """The end of a turn, as the core hears of it."""
-    heard = TurnEnded(effect.turn, effect.attempt_id, order.agent, how, said, effect.gate)
-    return replace(heard, harness=effect.harness)
+    whose, harness = (effect.turn, effect.attempt_id, order.agent), effect.harness
+    return TurnEnded(*whose, how, said, effect.gate, called=called, made=made, harness=harness)

@@ -186,7 +186,7 @@ class Relay:
             refused = self.before_turn_ends(task)
             if refused and isinstance(answer, Results | Silence):
                 answer = Failure(f"the plan in task.md was not taken: {refused}")
-        self._take(order, replace(judging.ended(order, effect, outcome, answer), called=called, made=made))
+        self._take(order, judging.ended(order, effect, outcome, answer, called=called, made=made))
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.finish(order.id, "done" if succeeded else "failed")
         if succeeded:
