@@ -48,8 +48,14 @@ class AccountQueries(RecentQueries):
     # -------------------------------------------------------------- breakers
 
     def breaker(self, agent: str) -> Breaker:
-        row = self.db.execute(f"SELECT {_BREAKER} FROM breakers WHERE agent = ?", (agent.lower(),)).fetchone()
-        return Breaker(agent.lower()) if row is None else _breaker(row)
+        name = agent.lower()
+        if (known := self._recent.breakers.get(name)) is not None and self._holds():
+            return known
+        row = self.db.execute(f"SELECT {_BREAKER} FROM breakers WHERE agent = ?", (name,)).fetchone()
+        found = Breaker(name) if row is None else _breaker(row)
+        if self.db.in_transaction:
+            self._recent.breakers[name] = found
+        return found
 
     def broken(self) -> list[Breaker]:
         """The breakers that are not closed."""

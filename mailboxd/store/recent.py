@@ -1,4 +1,5 @@
-"""Tasks with their latest attempts as the end of the log leaves them: read once, then carried on by each event.
+"""Tasks with their latest attempts as the end of the log leaves them: read once, then carried on by each event. And
+breakers, until an event concerns one.
 
 One decision reads a task, its parent and its attempt five times and more; of a statement that finds one row by its key,
 most of the time goes into asking. What is kept is true for as long as the log ends where we left it: only events change
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from mailboxd.core.breaker import Breaker
 from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
 from mailboxd.core.types import Attempt, Task
 from mailboxd.core.view import View
@@ -20,6 +22,8 @@ from mailboxd.store.rows import ATTEMPT, TASK, read_attempt, read_task
 
 _MOST = 1024
 """Tasks that are kept; then all are forgotten. What is at work at one time is far less."""
+_OF_BREAKERS = frozenset({Kind.TURN_ENDED, Kind.BREAKER_OPENED, Kind.BREAKER_HALF_OPEN, Kind.BREAKER_CLOSED})
+"""What changes the row of a breaker."""
 
 
 class Recent:
@@ -29,12 +33,15 @@ class Recent:
         self.tasks: dict[str, Task] = {}
         self.attempts: dict[str, Attempt] = {}
         """By task: its latest."""
+        self.breakers: dict[str, Breaker] = {}
+        """By agent; they are forgotten when a turn ends or a breaker moves."""
         self.version = -1
         """`PRAGMA data_version` of the last transaction: it changes when another connection commits."""
 
     def forget(self) -> None:
         self.tasks.clear()
         self.attempts.clear()
+        self.breakers.clear()
 
     def keep(self, task: Task) -> None:
         if len(self.tasks) >= _MOST:
@@ -45,6 +52,8 @@ class Recent:
         """What the events change; they have been recorded. `left` is how they leave one task."""
         done = None if left is None else left.task.id
         for event in events:
+            if event.kind in _OF_BREAKERS:
+                self.breakers.clear()
             if event.task is None or event.task == done:
                 continue
             if (task := self.tasks.get(event.task)) is not None:
@@ -89,6 +98,9 @@ class RecentQueries(Connected):
         return found
 
     def attempt(self, task_id: str, ordinal: int) -> Attempt | None:
+        """That attempt of the task; they are counted from 1."""
+        if not ordinal:
+            return None
         found = self._recent.attempts.get(task_id)
         if found is not None and found.ordinal == ordinal and self._holds():
             return found

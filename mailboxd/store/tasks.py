@@ -88,7 +88,7 @@ class TaskQueries(RecentQueries, ApprovalQueries):
         acting = task.planned_actions and (approvals or task.phase in ASKING)
         return View(
             task=task,
-            attempt=self.attempt(task_id, task.attempt) if task.attempt else None,
+            attempt=self.attempt(task_id, task.attempt),
             parent_phase=None if parent is None else parent.phase,
             unmet=unmet,
             cancelled_need=self.cancelled_need(task_id) if unmet else "",

@@ -53,7 +53,6 @@ PER_CHILD = {
     "sql:outbox.begin": 1,
     "sql:outbox.finish": 1,
     "sql:outbox.order": 1,
-    "sql:recent.attempt": 1,
     "sql:recent.task": 1,
     "sql:tasks.dependencies": 1,
     "sql:tasks.has_open_children": 1,
