@@ -117,7 +117,7 @@ class Notifying:
         if way == _CHANNEL:
             return messages.words(self.ways.openclaw, self._message(row, task))
         raw = json.dumps(self._request(row, task), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
-        return (*self.ways.command, str(self.calls.prepare(call_id, raw, "request.json")))
+        return (*self.ways.command, self.calls.prepare(call_id, raw, "request.json"))
 
     def _message(self, row: Approval, task: str) -> Action:
         said = notice(self.engine.settings.agent, row, task, first_line(row.risk, 200))
