@@ -265,13 +265,17 @@ class Engine:
         source, target = moved["from"], moved["to"]
         woken = []
         if target in TERMINAL or source in TERMINAL:
-            task = self.store.task(task_id)
-            woken += [task.parent] if task is not None and task.parent is not None else []
+            parents = [*self.store.above(task_id)][1:2]
+            woken += [parent.id for parent in parents if target != Phase.COMPLETED or self._may_go_on(parent)]
         if target in CLOSES_CHILDREN and source not in CLOSES_CHILDREN and self.store.has_open_children(task_id):
             woken += self.store.open_children(task_id)
         if target == Phase.CANCELLED and not moved["changes"].get("cancelled_with_parent"):
             woken += self.store.open_dependants(task_id)
         return woken
+
+    def _may_go_on(self, parent: Task) -> bool:
+        """Whether a completed child may be what it waits for: while others are open, only for a broadcast."""
+        return parent.broadcast or not self.store.has_open_children(parent.id)
 
 
 def _brings_plan(heard: Input) -> bool:

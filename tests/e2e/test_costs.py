@@ -55,9 +55,9 @@ PER_CHILD = {
     "sql:outbox.order": 1,
     "sql:recent.task": 1,
     "sql:tasks.dependencies": 1,
-    "sql:tasks.has_open_children": 1,
+    "sql:tasks.has_open_children": 2,
     "sql:tasks.is_free": 1,
-    "sql:tasks.view": 3,
+    "sql:tasks.view": 2,
 }
 """A child for another agent, from the plan to its result, without what the rounds in which it happens cost.
 
