@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -155,8 +156,7 @@ class Engine:
             self._touched.add(event.task)
 
     def order(self, task_id: str, effect: Effect) -> None:
-        effect_id = _effect_id(effect) or self.new_id("trn")
-        self.store.order(effect_id, task_id, effect, self.now)
+        self.store.order(_effect_id(effect) or self.new_id("trn"), task_id, effect, self.now)
 
     def new_id(self, prefix: str) -> str:
         return self.ids.new(prefix, self.now or self.clock.now())
@@ -265,7 +265,7 @@ class Engine:
         source, target = moved["from"], moved["to"]
         woken = []
         if target in TERMINAL or source in TERMINAL:
-            parents = [*self.store.above(task_id)][1:2]
+            parents = islice(self.store.above(task_id), 1, 2)
             woken += [parent.id for parent in parents if target != Phase.COMPLETED or self._may_go_on(parent)]
         if target in CLOSES_CHILDREN and source not in CLOSES_CHILDREN and self.store.has_open_children(task_id):
             woken += self.store.open_children(task_id)
