@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -32,11 +32,10 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value._value_  # `value` is three calls in Python
     if is_dataclass(kind):
-        defaults, values_of = _defaults(kind)
         return {
             name: item if type(item) in _PLAIN else to_json(item)
-            for (name, default), item in zip(defaults, values_of(value), strict=True)
-            if item is not default and item != default
+            for name, default in _defaults(kind)
+            if (item := getattr(value, name)) != default
         }
     return value
 
@@ -63,14 +62,9 @@ _Reader = Callable[[Any], Any] | None
 
 
 @cache
-def _defaults(kind: type) -> tuple[tuple[tuple[str, Any], ...], Callable[[Any], tuple[Any, ...]]]:
-    """The fields with their defaults, and what reads the values of all of them in that order."""
+def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
     # in the order of their names, as the log writes them: what the log is replayed to is then the same to the letter
-    defaults = tuple(sorted(((field.name, field.default) for field in fields(kind)), key=itemgetter(0)))
-    names = [name for name, _ in defaults]
-    if len(names) > 1:  # of one name `attrgetter` makes no tuple
-        return defaults, attrgetter(*names)
-    return defaults, lambda value: tuple(getattr(value, name) for name in names)
+    return tuple(sorted(((field.name, field.default) for field in fields(kind)), key=itemgetter(0)))
 
 
 @cache
