@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboxd.agents.callfiles import output_size, world, written
-from mailboxd.agents.process import Child, spawn
+from mailboxd.agents.process import Child, adopt, spawn
 from mailboxd.core.approvals import Performed
 from mailboxd.core.text import first_line
 from mailboxd.errors import WorldError
@@ -64,12 +64,15 @@ def run(setting: Setting, place: Path, argv: Sequence[str], cwd: str, env: Mappi
 
     Raises NotStarted and Impossible (then nothing has run), WorldError.
     """
-    with standing(setting.root, cwd) as here:
-        child = spawn(place, argv, env, here)
+    child = None
     try:
+        with standing(setting.root, cwd) as here:
+            child = spawn(place, argv, env, here)
         stopped = _wait(child, setting, seconds)
-    except BaseException:
-        _end(child)
+    except BaseException as why:
+        # a signal may come when it has begun and we do not hold it yet: then it is found by its lock
+        if begun := child or (None if isinstance(why, Exception) else adopt(place)):
+            _end(begun)
         raise
     exit_ = child.reap(0)
     with world(place):

@@ -7,9 +7,11 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mailboxd.agents.process import Child, spawn
 from mailboxd.core.approvals import Performed
 from mailboxd.gates import commands, messages
 from mailboxd.gates.commands import Ran
@@ -160,6 +162,22 @@ def test_it_is_stopped_with_who_runs_it(at: Stand) -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), 20)
+
+
+def test_it_is_stopped_also_by_a_signal_that_comes_while_it_begins(at: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stop(BaseException):
+        pass
+
+    begun: list[Child] = []
+
+    def interrupted(*words: Any) -> Child:
+        begun.append(spawn(*words))
+        raise Stop  # nobody holds it yet
+
+    monkeypatch.setattr(commands, "spawn", interrupted)
+    with pytest.raises(Stop):
+        at.do(sh("exec sleep 60"))
+    assert begun[0].reap() is not None, "it runs on"
 
 
 # ---------------------------------------------------------------- messages
