@@ -58,12 +58,12 @@ class TaskMarkdown:
     def perform(self, seconds: float = 5.0) -> int:
         """Write the files that show less than the tables know; after so many seconds none is begun. Returns how many.
 
-        The next time goes on behind the last one: what is always out of date holds up no other. Raises WorldError, when
-        all were tried.
+        The next time goes on where time or room has ended: what is always out of date holds up no other. Raises
+        WorldError, when all were tried.
         """
         end = self.engine.clock.monotonic() + seconds
         stale = self.engine.store.stale_files(self._behind, _AT_ONCE) or self.engine.store.stale_files("", _AT_ONCE)
-        self.more, self._behind = len(stale) == _AT_ONCE, ""
+        self.more = len(stale) == _AT_ONCE
         begun: list[tuple[Task, TaskFile, int]] = []
         answers = self.files.write_all(self._texts(stale, end, begun), many=len(stale) > MANY)
         written, trouble = 0, None
@@ -91,7 +91,7 @@ class TaskMarkdown:
         for task_id, marks in stale:
             if begun and self.engine.clock.monotonic() >= end:
                 self.more = True
-                break
+                return
             self._behind = task_id
             task = self.engine.store.task(task_id)
             if task is None:
@@ -99,6 +99,8 @@ class TaskMarkdown:
             else:
                 begun.append((task, shown := picture(self.engine, task), marks))
                 yield task.local_id, sealed(render_task_file(shown, self.templates))
+        if not self.more:
+            self._behind = ""  # else newer ones, which come behind it, could put off an older one for ever
 
     # -------------------------------------------------------------- file -> store
 

@@ -38,6 +38,10 @@ class Moments:
         self._cancelled = {(one.written.task_id, one.written.sender): one.written for one in cancelled}
         self._cancelled |= {(one.local_id, ""): one.written for one in cancelled}
         self._first: dict[tuple[str, ...], str] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        """The local id of a work that did not get the one that it wanted, by its sender and that one."""
+        self._given: dict[str, str] = {}
+        """When a work was given again, or cancelled, the last time, by its local id."""
 
     def of(self, came: Came) -> str:
         """When it was taken."""
@@ -45,10 +49,9 @@ class Moments:
         identity: tuple[str, ...] = ("path", came.path)
         match came.message:
             case TaskMessage() as message:
-                local_id = root_local_id(message.task_id, message.subtask_id)
-                identity = ("task", message.from_, local_id)
-                if identity not in self._first:
-                    at = self._creation(message, local_id) or at
+                wanted = root_local_id(message.task_id, message.subtask_id)
+                identity = ("task", message.from_, wanted)
+                at = (self._again if identity in self._first else self._creation)(message, wanted, at)
             case ReplyMessage() as message:
                 work = message.task_id, message.subtask_id or ""
                 given = self._outbox.dispatches.get(work, [])
@@ -67,13 +70,27 @@ class Moments:
         self._first.setdefault(identity, at)
         return at
 
-    def _creation(self, message: TaskMessage, wanted: str) -> str:
+    def _creation(self, message: TaskMessage, wanted: str, at: str) -> str:
         """When the task came into being, under the name it wanted or the next one that was free."""
         for ordinal in range(1, _MOST_NAMES):
             one = self._created.get((message.from_, message.task_id, distinct(wanted, ordinal)))
             if one is not None:
+                if one.local_id != wanted:
+                    self._names[message.from_, wanted] = one.local_id
                 return one.written.created_at
-        return ""
+        return at
+
+    def _again(self, message: TaskMessage, wanted: str, at: str) -> str:
+        """When known work was given again: a reply that was made after that names this attempt or a later one."""
+        local_id = self._name(message.from_, wanted)
+        replies = self._outbox.replies.get(local_id, ())
+        earlier = [made(reply) for reply in replies if (reply.message.attempt or 0) < (message.attempt or 0)]
+        at = max(at, self._given.get(local_id, ""), plus(earlier[-1], _AFTER) if earlier else "")
+        self._given[local_id] = at
+        return at
+
+    def _name(self, sender: str, wanted: str) -> str:
+        return self._names.get((sender, wanted), wanted)
 
     def _cancellation(self, message: CancelMessage, at: str) -> str:
         """When the task was cancelled, if it was by this message; else when it had ended, for it came too late."""
@@ -81,11 +98,16 @@ class Moments:
         written = self._cancelled.get((message.task_id, message.from_))
         if written is None and message.from_ in OPERATORS:
             written = self._cancelled.get((local_id, ""))
+        local_id = self._name(message.from_, local_id)
         if written is None:
-            replies = self._outbox.replies.get(local_id)
-            return "" if replies is None else max(plus(made(replies[0]), _AFTER), at)
-        by_it = written.dag or written.results.startswith(f"cancelled by {message.from_}")
-        return written.updated_at if by_it else ""
+            ends = [made(reply) for reply in self._outbox.replies.get(local_id, ())]
+            given = self._given.get(local_id, "")  # it may have ended before, and been given again
+            return max(plus(next((end for end in ends if end > given), ends[0]), _AFTER), at) if ends else ""
+        why = "" if written.dag else written.results  # or it shows what it had brought before
+        if why.startswith("cancelled by ") and not why.startswith(f"cancelled by {message.from_}"):
+            return ""
+        self._given[local_id] = written.updated_at
+        return written.updated_at
 
     def _end(self, identity: tuple[str, ...], work: Work, at: str) -> str:
         """The first reply about the latest attempt ended it."""

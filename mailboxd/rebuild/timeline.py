@@ -155,11 +155,19 @@ def _root(outbox: Outbox, shown: Shown) -> Iterator[Step]:
         yield Step(made(sent), Ask(local_id, sent.message.text), sent.path)
     if replies and begun and written.status not in ENDED:
         yield Step(updated, Begin(task), local_id)  # it had ended, and was given out again or retried
-    yield from _earlier(replies[:-1] if written.status in ENDED else replies, task)
+    last = replies[-1] if replies and _is_told(written.status, replies[-1]) else None
+    yield from _earlier(replies if last is None else replies[:-1], task)
     if written.status in ENDED:
-        at = made(replies[-1]) if replies and written.status != "blocked" else updated
+        at = updated if last is None else made(last)
         text = written.synthesised if written.dag else written.results
         yield Step(at, Close(task, written.status, text), local_id)
+
+
+def _is_told(status: str, reply: Sent) -> bool:
+    """Whether the last reply is of the end that the file shows: who cancels what he gave gets none."""
+    if status == "cancelled":
+        return reply.message.section("Error").startswith("cancelled by ")
+    return status in ENDED and status != "blocked"
 
 
 def _earlier(replies: list[Sent], task: tuple[str, str]) -> Iterator[Step]:

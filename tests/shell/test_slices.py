@@ -86,6 +86,14 @@ def test_what_is_always_out_of_date_holds_up_no_other(desk: Desk) -> None:
     assert desk.slice("t0", "t1", "t2") == ["t0", "t1", "t2"]
 
 
+def test_newer_ones_that_are_always_out_of_date_do_not_put_off_an_older_one(desk: Desk) -> None:
+    for _ in range(3):
+        desk.slice()
+    desk.slice("t3")
+    assert desk.slice("t0", "t6") == ["t3"]
+    assert desk.slice("t6") == ["t0", "t6"]
+
+
 def test_one_file_is_written_however_long_it_takes(desk: Desk) -> None:
     assert desk.taskmd.perform(0.0) == 1
 
