@@ -350,7 +350,7 @@ def looked_at(engine: Engine) -> None:
     for (task_id,) in engine.store.db.execute("SELECT id FROM tasks WHERE completed_at IS NULL").fetchall():
         view = engine.store.view(task_id)
         follows = settle(view, ctx)
-        assert follows.events == follows.effects == (), f"nobody looked at {view.task.local_id}: {follows}"
+        assert (follows.events, follows.effects) == ((), ()), f"nobody looked at {view.task.local_id}: {follows}"
 
 
 # ---------------------------------------------------------------- at the end
