@@ -68,7 +68,10 @@ class Audit:
         if spoiled is None:
             return None
         remedy = "Restore a backup of the database; the file in archive/ or rejected/ may still be right."
-        return Finding("bodies", f"the kept bytes of {spoiled}", "they were changed", f"sha256 {spoiled}", remedy)
+        message, sha256 = spoiled
+        if sha256 is None:
+            return Finding("bodies", f"the kept bytes of {message}", "they were moved", "no message of that id", remedy)
+        return Finding("bodies", f"the kept bytes of {sha256}", "they were changed", f"sha256 {sha256}", remedy)
 
     def _files(self, account: Account) -> Finding | None:
         total = len(evidence.paths(self.report.db))

@@ -70,12 +70,12 @@ def on_the_way(db: sqlite3.Connection) -> tuple[set[str], set[str]]:
     return judged, {row[0] for row in ordered}
 
 
-def spoiled_body(db: sqlite3.Connection) -> str | None:
-    """The recorded hash of the first message of which other bytes are kept."""
-    kept = "SELECT m.sha256, b.raw FROM bodies b JOIN messages m ON m.id = b.message ORDER BY b.rowid"
-    for sha256, raw in db.execute(kept):
+def spoiled_body(db: sqlite3.Connection) -> tuple[str, str | None] | None:
+    """The first message of which other bytes are kept than are on record, with their hash; None = it is not there."""
+    kept = "SELECT b.message, m.sha256, b.raw FROM bodies b LEFT JOIN messages m ON m.id = b.message ORDER BY b.rowid"
+    for message, sha256, raw in db.execute(kept):
         if hashlib.sha256(raw).hexdigest() != sha256:
-            return str(sha256)
+            return message, sha256
     return None
 
 

@@ -122,6 +122,10 @@ def kept_bytes_are_changed(alpha: Agent) -> None:
     tampered(alpha, "UPDATE bodies SET raw = x'00' WHERE message = (SELECT min(message) FROM bodies)")
 
 
+def kept_bytes_are_of_no_message(alpha: Agent) -> None:
+    tampered(alpha, "UPDATE bodies SET message = 'msg_elsewhere' WHERE message = (SELECT min(message) FROM bodies)")
+
+
 def _appended(alpha: Agent, kind: str, data: Mapping[str, object]) -> None:
     """An event with the hash that it must have."""
     with closing(sqlite3.connect(alpha.root / ".mailboxd" / "mailboxd.db")) as db:
@@ -187,6 +191,7 @@ TAMPERINGS: dict[Callable[[Agent], None], tuple[str, str]] = {
     a_row_is_changed: ("tables", "tasks"),
     a_row_is_added: ("tables", "dependencies"),
     kept_bytes_are_changed: ("bodies", "the kept bytes"),
+    kept_bytes_are_of_no_message: ("bodies", "the kept bytes of msg_elsewhere"),
     a_forged_event: ("tables", "tasks"),
     an_event_of_no_kind: ("tables", "events"),
     the_log_is_written_anew: ("heads", "heads.jsonl line"),

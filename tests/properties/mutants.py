@@ -134,6 +134,11 @@ MUTANTS = (
         "step = (target in TERMINAL) - (source in TERMINAL)",
     ),
     Mutant("a cancel does not cascade", "        if target in CLOSES_CHILDREN and", "        if not target and"),
+    Mutant(
+        "a broadcast waits for all of its copies",
+        "return parent.broadcast or not self.store",
+        "return not self.store",
+    ),
     Mutant("fail-fast is dropped", "    if children.failed:\n", "    if children.failed > 99:\n"),
     Mutant(
         "what needs a cancelled child waits for it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Verify
 from mailboxd.core.events import Role
@@ -17,13 +18,14 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.outcomes import Results, Reviewed, Succeeded
 from mailboxd.core.terms import CheckVerdict, Turn, Verdict, Waiting
+from mailboxd.engine import Engine
 from mailboxd.store import log
 from mailboxd.store.store import Order
 from tests.simulation.acting import carry_out, settled
 from tests.simulation.happenings import step
-from tests.simulation.laws import Book, resting, standing
+from tests.simulation.laws import Book, looked_at, resting, standing
 from tests.simulation.script import OWN
-from tests.simulation.world import World
+from tests.simulation.world import World, new_engine
 
 STEPS = 70
 MOST_ROUNDS = 400
@@ -42,6 +44,7 @@ def run(seed: int, steps: int = STEPS) -> set[tuple[str, str]]:
             step(world)
             book.read()
             standing(world.store)
+            looked_at(onlooker(world))
         settle_down(world, book)
         resting(world.store)
         log.check(world.store.db)
@@ -68,12 +71,20 @@ def settle_down(world: World, book: Book) -> None:
         done += settled(world) + _hear_peers(world) + _mend_specs(world) + _let_go_on(world)
         book.read()
         standing(world.store)
+        looked_at(onlooker(world))
         if done == 0:
             due = world.store.next_due(world.clock.now())
             if due is None:
                 return
             world.clock.text = max(due, world.clock.text)
     raise AssertionError(f"it does not come to rest in {MOST_ROUNDS} rounds")
+
+
+def onlooker(world: World) -> Engine:
+    """An engine that knows what the world's does, and draws nothing from its chance."""
+    engine = new_engine(world.store, world.clock, Random(0))
+    engine.settings, engine.now = world.engine.settings, world.clock.now()
+    return engine
 
 
 def _perform(world: World, order: Order) -> int:

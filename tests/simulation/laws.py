@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mailboxd.core.settle import settle
+from mailboxd.engine import Engine
 from mailboxd.store import log
 from mailboxd.store.store import Store
 from tests.simulation.consents import Consents
@@ -338,6 +340,17 @@ def remembering(store: Store) -> None:
             assert tables.task(task.id) == task
         for task_id, attempt in store._recent.attempts.items():
             assert tables.attempt(task_id, attempt.ordinal) == attempt
+        for agent, breaker in store._recent.breakers.items():
+            assert tables.breaker(agent) == breaker
+
+
+def looked_at(engine: Engine) -> None:
+    """Raise AssertionError where something follows for a task and nobody looked: it would stand still for ever."""
+    ctx = engine._context()
+    for (task_id,) in engine.store.db.execute("SELECT id FROM tasks WHERE completed_at IS NULL").fetchall():
+        view = engine.store.view(task_id)
+        follows = settle(view, ctx)
+        assert (follows.events, follows.effects) == ((), ()), f"nobody looked at {view.task.local_id}: {follows}"
 
 
 # ---------------------------------------------------------------- at the end
