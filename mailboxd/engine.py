@@ -206,8 +206,7 @@ class Engine:
 
     def _slots(self) -> int:
         """How many turns may be under way."""
-        room = None if self.room is None else self.room()
-        return self.settings.slots if room is None else len(room.running) + room.left
+        return self.settings.slots if self.room is None else self.room().in_all
 
     def _start(self, task_id: str) -> bool:
         """False when it is no longer ready: the start of one before it may have ended their parent."""

@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from mailboxd.agents.acp import notes, remains, transport
 from mailboxd.agents.acp.order import Order as Turn
-from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.callfiles import Exit, refusal
 from mailboxd.agents.jsonout import text_at
 from mailboxd.agents.process import NotStarted
 from mailboxd.calls import PATIENCE, Call, Calls, NewCall
@@ -31,7 +32,7 @@ from mailboxd.core.text import first_line
 from mailboxd.core.times import to_epoch
 from mailboxd.core.types import Attempt, Task
 from mailboxd.engine import Engine
-from mailboxd.errors import Refused, world_error
+from mailboxd.errors import Refused
 from mailboxd.store.store import Order
 from mailboxd.workspace.layout import Workspace
 
@@ -86,13 +87,16 @@ class Harnesses:
             acpx=self.acpx,
         )
 
+    def _folder(self, call_id: str) -> Path:
+        return Path(self.calls.directory(call_id))
+
     def _run(self, call: NewCall, harness: str, wanted: Turn, prompt: bytes) -> None:
         self.calls.prepare(call.id, prompt)
-        folder = self.calls.turns / call.id
+        folder = self._folder(call.id)
         try:
             argv = transport.program(folder, wanted)
         except OSError as problem:
-            raise world_error(f"{folder}: {problem}", problem) from problem
+            raise refusal(folder, problem) from problem
         environment = transport.environment(self.environ, self.configured[harness].environment)
         self.calls.start(call, argv, self.engine.clock.monotonic(), cwd=wanted.cwd, environment=environment)
 
@@ -112,7 +116,7 @@ class Harnesses:
         return None
 
     def _look_at(self, call: Call, effect: RunTurn) -> None:
-        folder = self.calls.turns / call.id
+        folder = self._folder(call.id)
         progress = notes.read(folder, notes.PROGRESS) or {}
         number = progress.get("number")
         if isinstance(number, int) and number > self._told.get(call.id, 0):
@@ -122,7 +126,7 @@ class Harnesses:
         self._park(call, effect, [number for number in notes.questions(folder) if not self._is_answered(call, number)])
 
     def _is_answered(self, call: Call, number: int) -> bool:
-        return notes.read(self.calls.turns / call.id, notes.answer(number)) is not None
+        return notes.read(self._folder(call.id), notes.answer(number)) is not None
 
     def _park(self, call: Call, effect: RunTurn, open_questions: list[int]) -> None:
         """While a person is asked, the turn takes no slot and its clock stands."""
@@ -145,7 +149,7 @@ class Harnesses:
     def _ask(self, call: Call, effect: RunTurn, number: int) -> None:
         """Put the question to a person, once."""
         origin = f"{call.id}.{number}"
-        said = notes.read(self.calls.turns / call.id, notes.question(number)) or {}
+        said = notes.read(self._folder(call.id), notes.question(number)) or {}
         if self._row(call.task, origin) is not None or not said:
             return
         wish = f"{effect.harness}: {first_line(text_at(said, 'wish'), 300) or 'does not say what it wants'}"
@@ -167,14 +171,14 @@ class Harnesses:
 
     def _answer(self, origin: str, decision: str, note: str) -> None:
         call_id, _, number = origin.partition(".")
-        folder = self.calls.turns / call_id
+        folder = self._folder(call_id)
         with suppress(FileNotFoundError):
             try:
                 notes.write(folder, notes.answer(int(number)), {"decision": decision, "note": note})
             except FileNotFoundError:
                 raise
             except OSError as problem:
-                raise world_error(f"{folder}: {problem}", problem) from problem
+                raise refusal(folder, problem) from problem
 
     def _row(self, task: str, origin: str) -> Approval | None:
         return next((row for row in self.engine.store.approvals_of(task) if row.origin == origin), None)
@@ -183,7 +187,7 @@ class Harnesses:
 
     def over(self, effect: RunTurn, outcome: Outcome) -> tuple[Outcome, tuple[Made, ...]]:
         """What is known when the program of a turn has ended; what it has left running is ended as well."""
-        folder = self.calls.turns / effect.turn_id
+        folder = self._folder(effect.turn_id)
         self._told.pop(effect.turn_id, None)
         remains.sweep(folder)
         if isinstance(outcome, Unknown):
@@ -201,7 +205,7 @@ class Harnesses:
         if call_id in self._asking:
             return None
         task = self.engine.store.task(order.task)
-        session = transport.session(self.calls.turns / effect.run_id) if effect.run_id else None
+        session = transport.session(self._folder(effect.run_id)) if effect.run_id else None
         if task is None or session is None:
             return Unknown("nobody saw its end, and its harness cannot be asked", looked_up=True)
         if not self.calls.has_room(self.engine.clock.monotonic()):
@@ -220,6 +224,6 @@ class Harnesses:
     def told(self, call: Call, exit_: Exit) -> tuple[Order, LookUp, Outcome]:
         """What became of the lost turn, as its harness says; inside a batch."""
         order, effect = self._asking.pop(call.id)
-        remains.sweep(self.calls.turns / call.id)
+        remains.sweep(self._folder(call.id))
         self.calls.discard_when_recorded(call.id)
         return order, effect, transport.told(exit_, "it was cut off in the middle of the turn")

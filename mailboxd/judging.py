@@ -46,4 +46,5 @@ def ended(
     made: tuple[Made, ...] = (),
 ) -> TurnEnded:
     """The end of a turn, as the core hears of it."""
-    return TurnEnded(effect.turn, effect.attempt_id, order.agent, how, said, effect.gate, called, made, effect.harness)
+    turn = (effect.turn, effect.attempt_id, order.agent)
+    return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness)

@@ -80,7 +80,8 @@ class Starting:
         self.trouble = None
         self._fresh.clear()
         over, taken = 0, _Taken(self)
-        for order in self.engine.store.turns_to_begin(self.engine.now, _BATCH) if begins else ():
+        orders = self.engine.store.turns_to_begin(self.engine.now, _BATCH) if begins else []
+        for order in orders:
             if not isinstance(order.effect, RunTurn) or order.effect.harness or not taken.has_room(order):
                 continue
             try:

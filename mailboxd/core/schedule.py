@@ -39,6 +39,11 @@ class Room:
         return max(left, 0 if self.running else 1)
 
     @property
+    def in_all(self) -> int:
+        """How many there may be, with those that run."""
+        return len(self.running) + self.left
+
+    @property
     def is_short(self) -> bool:
         """Whether it is memory, not their number, that keeps the next call from starting."""
         return self.left == 0 and len(self.running) < self.most

@@ -105,7 +105,7 @@ def make(
 
 @contextmanager
 def _not_collecting() -> Iterator[None]:
-    """What a rebuild makes lives to its end or dies at once: there are no circles, and to look for them takes time."""
+    """What a rebuild makes lives to its end or dies at once: few are in circles, and the search takes time."""
     gc.disable()
     try:
         yield

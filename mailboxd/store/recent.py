@@ -3,8 +3,8 @@ breakers, until an event concerns one.
 
 One decision reads a task, its parent and its attempt five times and more; of a statement that finds one row by its key,
 most of the time goes into asking. What is kept is true for as long as the log ends where we left it: only events change
-these rows, and a transaction of ours begins by looking where the log ends. Between transactions SQLite says whether
-another process has written since.
+these rows, and SQLite says whether another process has written since: a transaction of ours begins by asking that, and
+looks where the log ends if one has.
 """
 
 from __future__ import annotations
