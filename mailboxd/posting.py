@@ -24,6 +24,7 @@ from mailboxd.core.session import message_key
 from mailboxd.core.terms import OPERATORS
 from mailboxd.core.times import plus
 from mailboxd.engine import Engine
+from mailboxd.ids import time_of
 from mailboxd.outgoing import Outgoing, file_name, row_of_sent
 from mailboxd.store.store import Order
 from mailboxd.workspace.files import directory, open_regular, read_up_to, world_errors
@@ -75,7 +76,7 @@ class Posting:
             return False
         self._waiting.discard(order.id)
         message_id = self._message_id(order)
-        if message_id is None:
+        if message_id is None or self._is_overtaken(order, message_id):
             self.reports.append(lambda: self.engine.store.finish(order.id))
             return True
         to, raw = self._written(order, message_id)
@@ -101,6 +102,16 @@ class Posting:
         if isinstance(order.effect, Send | Bounce):
             return order.effect.message_id
         return self.engine.store.sent_reply(order.task)
+
+    def _is_overtaken(self, order: Order, message_id: str) -> bool:
+        """Whether work was given again before its reply was written: that would tell of the wrong end, or of none."""
+        task = self.engine.store.task(order.task)
+        match order.effect:
+            case Send(type="reply") if task is not None:
+                is_later = not task.phase.is_terminal or (task.completed_at or "") > (time_of(message_id) or "")
+                return is_later and not self._read(f"outbox/{file_name(message_id, 'reply', task.local_id)}")
+            case _:
+                return False
 
     def _written(self, order: Order, message_id: str) -> tuple[str, bytes]:
         """The receiver and the bytes of a message, from outbox/ if it lies there."""

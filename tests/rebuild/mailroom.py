@@ -181,14 +181,8 @@ class Mailroom:
                     parts.posting.write(effect.message_id, "task", found.local_id, effect.agent, raw, found.id)
                     self.clock.advance(0.02)
                 self._end(order, effect)
-            case Send() as effect if found is not None:
-                raw = parts.outgoing.message(effect, found, self.clock.now())
-                parts.posting.write(effect.message_id, effect.type, found.local_id, effect.to, raw, found.id)
-                self.reports.append(lambda: self.engine.store.finish(order.id))
-            case Bounce() as effect:
-                raw = parts.outgoing.bounce(effect, self.clock.now())
-                parts.posting.write(effect.message_id, "reply", effect.task_id, effect.to, raw, "")
-                self.reports.append(lambda: self.engine.store.finish(order.id))
+            case Send() | Bounce():
+                parts.posting.begin(order)
             case Compose() as effect if found is not None:
                 text, said = parts.outgoing.composed(found)
                 ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, "alpha", Succeeded(text), Results(text, said))
@@ -256,7 +250,7 @@ class Parts:
         prompting = Prompting("alpha", core.store, templates, SETTINGS.limits, 100_000, lambda _: "", tuple)
         outgoing = Outgoing("alpha", core.store, templates, lambda _: "", prompting)
         nobody = cast(Calls, None), cast(Dispatcher, None)
-        posting = Posting(core, *nobody, outgoing, ws, lambda _: None, room.reports)
+        posting = Posting(core, *nobody, outgoing, ws, lambda _: "", room.reports)
         arrivals = Arrivals(core, intake, inbox, 0.0)
         return cls(
             arrivals, Archiving(core, ws, room.reports, Custody(core, ws, room.reports)), taskmd, outgoing, posting

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.effects import Send
+from mailboxd.core.inputs import Retry
 from mailboxd.rebuild import making
 from tests.e2e.support import message, task
 from tests.rebuild.compare import differences
@@ -56,7 +58,21 @@ def _again_while_it_ends(room: Mailroom) -> None:
     room.done("Second.")
 
 
-HISTORIES = (_cancelled_then_again, _again_then_cancelled_too_late, _again_then_cancelled, _again_while_it_ends)
+def _again_before_the_reply_is_written(room: Mailroom) -> None:
+    room.put(_again(2))
+    room.done("First.")
+    room.look()
+    room.clock.advance(1.0)
+    room.done("Second.")
+
+
+HISTORIES = (
+    _cancelled_then_again,
+    _again_then_cancelled_too_late,
+    _again_then_cancelled,
+    _again_while_it_ends,
+    _again_before_the_reply_is_written,
+)
 
 
 @pytest.mark.parametrize("happens", HISTORIES)
@@ -74,3 +90,37 @@ def test_work_that_is_given_again_is_given_when_it_was(tmp_path: Path, happens: 
     account = making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert differences(room.ws.database, tmp_path / "one.db") == []
     assert account.differences == []
+
+
+def _retried_by_a_person(room: Mailroom) -> None:
+    found = room.engine.store.by_local_id("t")
+    assert found is not None
+    with room.engine.batch():
+        room.engine.command(found, Retry(), "ops")
+
+
+def _given_again_by_its_sender(room: Mailroom) -> None:
+    room.put(_again(2))
+    room.look()
+
+
+@pytest.mark.parametrize("again", [_given_again_by_its_sender, _retried_by_a_person])
+def test_an_end_that_was_overtaken_before_its_reply_was_written_is_not_told(
+    tmp_path: Path, again: Callable[[Mailroom], None]
+) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t", sender="boss").encode())
+    room.look()
+    room.done("First.")
+    room.clock.advance(1.0)
+    again(room)
+    room.look()
+    room.settle()
+    assert list(room.ws.outbox.iterdir()) == []
+    room.clock.advance(1.0)
+    room.done("Second.")
+    room.settle()
+    (told,) = room.ws.outbox.iterdir()
+    assert "status: done" in told.read_text()
+    assert not [order for order in room.engine.store.pending(room.clock.now(), 500) if isinstance(order.effect, Send)]
+    room.close()
