@@ -21,6 +21,7 @@ from mailboxd.core.session import review_key
 from mailboxd.core.terms import Gate, Lost, Turn, Verdict, same_agent
 from mailboxd.core.text import attributed
 from mailboxd.core.times import plus
+from mailboxd.core.types import Attempt, Task
 from mailboxd.core.view import Asked, Review, View
 from mailboxd.core.wire import to_json
 from mailboxd.errors import Refused
@@ -67,9 +68,14 @@ def _nobody_to_ask(draft: Draft, gate: Gate) -> str:
 
 def _ask(draft: Draft, gate: Gate, reviewer: str, not_before: str | None = None) -> None:
     draft.record(Kind.REVIEW_REQUESTED, gate=gate, round=review_round(draft.task), reviewer=reviewer)
-    turn_id, attempt_id = draft.ctx.new_id("trn"), draft.attempt.id if draft.attempt else ""
+    turn_id, about = draft.ctx.new_id("trn"), fence(draft.task, draft.attempt)
     key = _key(draft, gate, reviewer)
-    draft.order(RunTurn(turn_id, Turn.REVIEW, reviewer, attempt_id, key, gate=gate, not_before=not_before))
+    draft.order(RunTurn(turn_id, Turn.REVIEW, reviewer, about, key, gate=gate, not_before=not_before))
+
+
+def fence(task: Task, attempt: Attempt | None) -> str:
+    """Names what is reviewed: the attempt, or where there is none the text of the spec. What names another is late."""
+    return attempt.id if attempt else f"review-{review_round(task)}"
 
 
 def _key(draft: Draft, gate: Gate, reviewer: str) -> str:
@@ -92,10 +98,10 @@ def said_by(reviews: Iterable[Review]) -> str:
 def review_ended(draft: Draft, ended: TurnEnded) -> None:
     """Take what a reviewer's turn brought; what nobody waits for is recorded and changes nothing."""
     task, gate = draft.task, ended.gate
-    attempt_id = draft.attempt.id if draft.attempt else ""
+    about = fence(task, draft.attempt)
     asked = next((asked for asked in draft.view.asked_reviewers if asked.reviewer == ended.agent), None)
     spoken = any(review.reviewer == ended.agent for review in draft.view.reviews)
-    wanted = gate is not None and task.phase.value == gate.value and ended.attempt_id == attempt_id
+    wanted = gate is not None and task.phase.value == gate.value and ended.attempt_id == about
     if gate is None or not wanted or asked is None or spoken or ended.agent not in eligible(draft.view):
         late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
         return
@@ -106,7 +112,7 @@ def review_ended(draft: Draft, ended: TurnEnded) -> None:
             _unreadable(draft, gate, asked)
         case Unknown(_, run_id, False), _:
             key = _key(draft, gate, ended.agent)
-            draft.order(LookUp(draft.ctx.new_id("trn"), Turn.REVIEW, ended.agent, attempt_id, key, run_id, gate))
+            draft.order(LookUp(draft.ctx.new_id("trn"), Turn.REVIEW, ended.agent, about, key, run_id, gate))
         case _:
             _failed(draft, gate, asked, ended)
 

@@ -175,6 +175,17 @@ def test_nobody_else_writes_the_spec(role: Role) -> None:
         desk.hear("t", SpecWritten(BARE), role, "main")
 
 
+def test_a_review_of_the_text_before_says_nothing_of_the_text_that_was_written_since() -> None:
+    desk = Desk(replace(ASK, gates=frozenset({Gate.SPEC_REVIEW}), reviewers=("rex",)))
+    desk.give(spec=replace(BARE, acceptance_criteria=("two pages",)))
+    desk.hear("t", SpecWritten(replace(BARE, acceptance_criteria=("three pages",))), Role.OPERATOR, "ann")
+    desk.reviews("t", "rex", Verdict.APPROVED)  # its turn had ended when the text was written
+    assert desk.phase() is Phase.SPEC_REVIEW
+    assert desk.kinds().count("reply.late") == 1
+    desk.reviews("t", "rex", Verdict.APPROVED)
+    assert desk.phase() is Phase.EXECUTING
+
+
 def test_a_spec_may_be_written_until_the_work_begins() -> None:
     desk = Desk(replace(ASK, gates=frozenset({Gate.SPEC_REVIEW}), reviewers=("rex", "uma")), slots=0)
     desk.give(spec=replace(BARE, acceptance_criteria=("two pages",)))

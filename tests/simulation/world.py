@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from mailboxd.clock import ManualClock
+from mailboxd.core import mending, reviews
 from mailboxd.core.allowance import BreakerRules, Escalation
 from mailboxd.core.checks import CheckRules
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Send, Verify
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import CheckEnded, Input, TurnEnded
-from mailboxd.core.mending import fence
 from mailboxd.core.outcomes import Answer, Failed, Results, Succeeded, Unknown
 from mailboxd.core.terms import CheckVerdict, Phase, Turn, Waiting
 from mailboxd.core.types import Attempt, Task
@@ -122,9 +122,9 @@ class World:
         attempt = self.store.attempt(task.id, task.attempt)
         if effect.turn is Turn.REVIEW:
             at_gate = effect.gate is not None and task.phase.value == effect.gate.value
-            return at_gate and effect.attempt_id == (attempt.id if attempt else "")
+            return at_gate and effect.attempt_id == reviews.fence(task, attempt)
         if effect.turn is Turn.DRAFT:
-            return task.phase is Phase.SPEC_DRAFT and effect.attempt_id == fence(task.mending.drafts)
+            return task.phase is Phase.SPEC_DRAFT and effect.attempt_id == mending.fence(task.mending.drafts)
         if effect.turn is Turn.ANSWER and (attempt is None or attempt.question != effect.note):
             return False
         return attempt is not None and attempt.id == effect.attempt_id and attempt.status.value == "running"
