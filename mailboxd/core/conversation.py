@@ -105,7 +105,8 @@ def answer_ended(draft: Draft, ended: TurnEnded) -> None:
     """The turn that was to answer the open question is over."""
     attempt = draft.attempt
     waits = attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.waiting_for is Waiting.ANSWER
-    if attempt is None or not waits or attempt.id != ended.attempt_id or not draft.view.turns:
+    asked = attempt is not None and (attempt.id, attempt.question) == (ended.attempt_id, ended.question)
+    if attempt is None or not waits or not asked or not draft.view.turns:
         # also where no turn is under way any more: this one counted before, and somebody else is asked now
         late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
     elif isinstance(ended.outcome, Succeeded) and isinstance(ended.answer, Results):

@@ -74,6 +74,8 @@ class TurnEnded:
     made: tuple[Made, ...] = ()
     harness: str = ""
     """Who took the turn for the agent: what it does says nothing of the agent's health."""
+    question: str = ""
+    """What it was to answer, for a turn that answers."""
 
 
 @dataclass(frozen=True, slots=True)

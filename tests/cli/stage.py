@@ -11,12 +11,12 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from mailboxd import assemble, config
+from mailboxd import assemble, config, judging
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import RunTurn
-from mailboxd.core.inputs import NewTask, TurnEnded
+from mailboxd.core.inputs import NewTask
 from mailboxd.core.outcomes import Outcome, Succeeded
 from mailboxd.core.types import Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.engine import Engine
@@ -75,7 +75,7 @@ class Stage:
             order, effect = next((o, o.effect) for o in pending if o.task == task.id and isinstance(o.effect, RunTurn))
             outcome = Succeeded(said) if isinstance(said, str) else said
             answer = read_answer(said) if isinstance(said, str) else None
-            ended = TurnEnded(effect.turn, effect.attempt_id, order.agent, outcome, answer, effect.gate)
+            ended = judging.ended(order, effect, outcome, answer)
             engine.hear(task.id, ended, actor=order.agent)
             engine.store.finish(order.id)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mailboxd import judging
 from mailboxd.clock import ManualClock
 from mailboxd.core.actions import Action, ActionKind
 from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn
@@ -106,7 +107,7 @@ class Desk:
             ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, "main", outcome, answer)
         else:
             assert isinstance(effect, RunTurn | LookUp)
-            ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, outcome, answer, effect.gate)
+            ended = judging.ended(order, effect, outcome, answer)
         with self.engine.batch():
             events = self.engine.hear(self.task(name).id, ended)
             self.store.finish(order.id)

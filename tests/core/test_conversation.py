@@ -115,9 +115,23 @@ def test_an_answer_of_a_turn_that_somebody_overtook_is_late_and_the_turn_is_stop
     order = desk.orders(RunTurn, "t.a")[0]
     desk.hear("t.a", Clarification("operator", "Red."))
     assert desk.orders(StopTurns, "t.a")
-    late = TurnEnded(order.turn, order.attempt_id, "main", Failed("stopped"), None)
+    late = TurnEnded(order.turn, order.attempt_id, "main", Failed("stopped"), None, question=order.note)
     assert [event.kind.value for event in desk.hear("t.a", late)][-1] == "reply.late"
     assert desk.attempt("t.a").waiting_for is Waiting.TURN
+
+
+@pytest.mark.parametrize("said", [Results("Red."), Failed("stopped")])
+def test_the_answer_to_a_question_that_was_answered_elsewhere_is_none_to_the_next_one(said: Answer | Outcome) -> None:
+    """Bob's operator was faster, and bob asks again while the turn over his first question runs."""
+    desk = given_to_bob()
+    for text in ("Which colour?", "Which size?"):
+        desk.hear("t.a", Reply("bob", Question(text), desk.attempt("t.a").id))
+    desk.ends("t.a", said, agent="main")
+    assert (desk.attempt("t.a").waiting_for, desk.attempt("t.a").question) == (Waiting.ANSWER, "Which size?")
+    assert not desk.orders(Send)
+    desk.ends("t.a", Results("Large."), agent="main")
+    assert [(send.type, send.to, send.note) for send in desk.orders(Send)] == [("answer", "bob", "Large.")]
+    log.check(desk.store.db)
 
 
 def test_a_question_to_an_agent_has_a_lease_and_then_the_operator_is_asked_who_has_time() -> None:

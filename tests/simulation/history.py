@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from mailboxd import judging
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Verify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
@@ -95,9 +96,9 @@ def _perform(world: World, order: Order) -> int:
     match order.effect:
         case RunTurn(turn=Turn.REVIEW) as effect:
             approved = Reviewed(Verdict.APPROVED, "fine")
-            ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, said, approved, effect.gate)
+            ended = judging.ended(order, effect, said, approved)
         case RunTurn() | LookUp() as effect:
-            ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, said, Results("fine", "yes"), effect.gate)
+            ended = judging.ended(order, effect, said, Results("fine", "yes"))
         case Compose(attempt_id):
             ended = TurnEnded(Turn.SYNTHESIS, attempt_id, OWN, said, Results("composed"))
         case Prepare() | Perform() | Verify():

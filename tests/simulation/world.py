@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from mailboxd import judging
 from mailboxd.clock import ManualClock
 from mailboxd.core import mending, reviews
 from mailboxd.core.allowance import BreakerRules, Escalation
@@ -141,7 +142,7 @@ class World:
         assert isinstance(effect, RunTurn)
         may_plan = self.store.db.execute("SELECT count(*) FROM tasks").fetchone()[0] < MOST_TASKS
         outcome, answer = self.script.outcome(effect.turn, may_plan=may_plan)
-        ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, outcome, answer, effect.gate)
+        ended = judging.ended(order, effect, outcome, answer)
         self.journal[-1:] = [f"land {ended} -> {order.task}"[:300]]
         self.engine.hear(order.task, ended)
         self.store.finish(order.id)
@@ -159,7 +160,7 @@ class World:
                     outcome, answer = Succeeded("found"), self.script.answer(effect.turn, may_plan=False)
                 elif tells != "unknown":
                     outcome = Failed("it had failed") if tells == "failed" else Failed("refused", started=False)
-                ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, outcome, answer, effect.gate)
+                ended = judging.ended(order, effect, outcome, answer)
                 live = self.store.attempt(order.task, self.task(order.task).attempt)
                 awaited = live is not None and (live.id, live.waiting_for) == (effect.attempt_id, Waiting.LOOKUP)
                 self._report(order, ended)
