@@ -105,7 +105,8 @@ class Engine:
             self._record(Decision((moved,) if moved else ()), events, worklist)
         while worklist:
             self._record(settle(self.store.view(worklist.popleft()), self._context()), events, worklist)
-        if isinstance(heard, Redispatch) and view is not None and view.task.phase in (Phase.FAILED, Phase.COMPLETED):
+        opened = isinstance(heard, Redispatch) and any(event.data.get("from") in TERMINAL for event in events)
+        if opened and view is not None:
             for fallen in self.store.fallen_below(view.task.id, also=""):
                 events += self.hear(fallen, Retry())
         return events

@@ -249,6 +249,8 @@ class Intake:
         overtaken = isinstance(message, CancelMessage) or message.from_ not in OPERATORS
         if task.phase.is_terminal and overtaken and not isinstance(message, SteerMessage):
             return "late", task.id  # it has ended while the answer was on its way: nobody did anything wrong
+        if isinstance(message, CancelMessage) and (message.attempt or task.origin.attempt) < task.origin.attempt:
+            return "late", task.id  # its sender has given the work out again since
         text = message.text.strip()
         heard: Input
         match message:

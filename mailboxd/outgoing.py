@@ -183,7 +183,7 @@ class Outgoing:
 
     def _downward(self, effect: Send, task: Task) -> dict[str, object]:
         """The headers of a message to the peer that has the task: the ids it was dispatched with."""
-        attempt = self.store.attempt(task.id, task.attempt)
+        attempt = self.store.attempt(task.id, effect.attempt)
         return {
             "from": self.agent,
             "to": effect.to,

@@ -227,7 +227,7 @@ def _acknowledged(draft: Draft, agent: str) -> None:
         draft.checkpoint(f"{agent} has taken the work: its mail was faster than its acknowledgement", acknowledged=True)
         return
     if draft.live.steered:
-        draft.order(Send(draft.ctx.new_id("msg"), "steer", agent, draft.live.steered))
+        draft.order(Send(draft.ctx.new_id("msg"), "steer", agent, draft.live.steered, draft.live.ordinal))
     draft.checkpoint(f"{agent} has taken the work and will reply", acknowledged=True, steered="")
     await_reply(draft)
 

@@ -133,7 +133,8 @@ def clarified(draft: Draft, sender: str, text: str, ends: bool) -> None:
     draft.checkpoint(said, waiting_for=Waiting.TURN, question="")
     draft.amend("goes on after the question", reason="the question is answered", due=None)
     if attempt.acknowledged:
-        draft.order(Send(draft.ctx.new_id("msg"), "answer", attempt.executor, SKIP if ends else text))
+        note = SKIP if ends else text
+        draft.order(Send(draft.ctx.new_id("msg"), "answer", attempt.executor, note, attempt.ordinal))
         await_reply(draft)
         return
     order_turn(draft, _NO_ANSWER if ends else attributed(f"The answer of {sender} to your question", text))
@@ -153,7 +154,7 @@ def steered(draft: Draft, sender: str, text: str) -> None:
         into = "in the next attempt, if there is one"
     elif attempt.acknowledged:
         into = f"told to {attempt.executor}, who has the work"
-        draft.order(Send(draft.ctx.new_id("msg"), "steer", attempt.executor, text))
+        draft.order(Send(draft.ctx.new_id("msg"), "steer", attempt.executor, text, attempt.ordinal))
     elif attempt.waiting_for is Waiting.ANSWER:
         into = "with the answer to its question"
     elif _puts_together(draft):

@@ -24,7 +24,6 @@ from mailboxd.core import (
 from mailboxd.core.approvals import OfApproval
 from mailboxd.core.bytool import Checkpoint, FileMade, OpenCircuit, ReviewGiven
 from mailboxd.core.draft import Decision, Draft
-from mailboxd.core.effects import Resend
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.imported import imported
 from mailboxd.core.inputs import (
@@ -49,10 +48,10 @@ from mailboxd.core.inputs import (
     TurnEnded,
     Unblock,
 )
-from mailboxd.core.lifecycle import AFTER_JOIN, Trigger
+from mailboxd.core.lifecycle import AFTER_JOIN
 from mailboxd.core.moments import time_passed
 from mailboxd.core.replies import replied
-from mailboxd.core.settle import cancel, settle_draft
+from mailboxd.core.settle import announce_end, cancel, settle_draft
 from mailboxd.core.terms import OPERATORS, Mode, Phase, Waiting, same_agent
 from mailboxd.core.types import Plan, PlannedChild, Task
 from mailboxd.core.view import Context, View
@@ -131,26 +130,18 @@ def _void_what_was_edited(draft: Draft, before: Task) -> None:
 
 
 def _redispatched(draft: Draft, new: Redispatch) -> None:
-    """Ended work gets a new attempt; live work goes on, and its reply will name the newer attempt."""
+    """Ended work gets a new attempt; live work goes on, and its reply will name the newer attempt.
+
+    What anybody else than its sender has cancelled stays so, and the sender hears it of the newer attempt, too.
+    """
     task = draft.task
-    if task.phase is Phase.CANCELLED:
-        draft.order(Resend())
+    if task.phase is Phase.CANCELLED and not task.cancelled_with_parent:
+        draft.amend("a cancel is final: the sender's newer attempt is told of it", origin=new.origin)
+        announce_end(draft)
     elif not task.phase.is_terminal:
         draft.amend("the sender's newer attempt takes over the work under way", origin=new.origin)
     else:
-        spec, _ = specs.derive(new.spec)
-        again = orders.afresh(task, draft.ctx.now)
-        if new.deadline is not None:
-            again["policy"] = replace(task.policy, deadline=new.deadline)
-        draft.move(
-            Trigger.REDISPATCHED,
-            f"dispatched again as attempt {new.origin.attempt}",
-            origin=new.origin,
-            spec=spec,
-            planned_actions=spec.planned_actions,
-            findings=new.findings,
-            **again,
-        )
+        orders.given_again(draft, new)
 
 
 def _only_from_sender(draft: Draft, sender: str, what: str) -> None:

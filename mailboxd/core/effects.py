@@ -69,6 +69,8 @@ class Send:
     type: str
     to: str
     note: str = ""
+    attempt: int = 0
+    """What goes to the peer that has the work: the ordinal of the attempt that he was given."""
 
 
 @dataclass(frozen=True, slots=True)

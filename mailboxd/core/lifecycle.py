@@ -64,6 +64,7 @@ class Trigger(StrEnum):
     HOLD_OVER = "nobody unblocked in time"
     DEADLINE_PASSED = "its deadline passed"
     REDISPATCHED = "the sender dispatched it again"
+    RENEWED = "the sender dispatched it again, it had not started"
     IMPORTED_DONE = "taken over as done"
     IMPORTED_FAILED = "taken over as failed"
     CANCELLED = "cancelled"
@@ -114,6 +115,9 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.COMPLETED, T.OPERATOR_RETRY): P.EXECUTION_READY,
     (P.FAILED, T.REDISPATCHED): P.EXECUTION_READY,
     (P.COMPLETED, T.REDISPATCHED): P.EXECUTION_READY,
+    (P.CANCELLED, T.REDISPATCHED): P.EXECUTION_READY,
+    (P.CANCELLED, T.RENEWED): P.SPEC_DRAFT,
+    (P.FAILED, T.RENEWED): P.SPEC_DRAFT,
     # An approved action that is about to run is not overtaken by a clock.
     **{(phase, T.DEADLINE_PASSED): P.FAILED for phase in Phase if phase not in {*TERMINAL, P.READY_TO_RESUME}},
     **{(phase, T.CANCELLED): P.CANCELLED for phase in Phase if phase not in TERMINAL},

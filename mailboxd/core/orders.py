@@ -1,18 +1,18 @@
-"""What the operator orders about work that has stopped: run it again, let it go on, accept or give up."""
+"""What is ordered about work that has stopped: run it again, by its sender or the operator; let it go on, give up."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from mailboxd.core import mending
+from mailboxd.core import mending, specs
 from mailboxd.core.budget import over, raised
 from mailboxd.core.draft import Draft
 from mailboxd.core.escalation import restored
-from mailboxd.core.inputs import Remedy, Unblock
+from mailboxd.core.inputs import Redispatch, Remedy, Unblock
 from mailboxd.core.lifecycle import CLOSES_CHILDREN, TRANSITIONS, Trigger
 from mailboxd.core.settle import announce_end
-from mailboxd.core.terms import Phase
+from mailboxd.core.terms import Phase, Weak
 from mailboxd.core.types import Task
 from mailboxd.errors import Refused
 
@@ -25,12 +25,33 @@ def afresh(task: Task, now: str) -> dict[str, Any]:
     return changes | restored(task)
 
 
+def given_again(draft: Draft, new: Redispatch) -> None:
+    """What has ended, given out by its sender once more. What had not started comes back as a draft of its spec."""
+    task, unstarted = draft.task, draft.task.phase is not Phase.COMPLETED and not draft.task.attempt
+    spec, _ = specs.derive(new.spec, task.policy.weak if unstarted else Weak.DERIVE)
+    again = afresh(task, draft.ctx.now)
+    if new.deadline is not None:
+        again["policy"] = replace(task.policy, deadline=new.deadline)
+    if unstarted:
+        again["mending"] = mending.after(task, Trigger.RENEWED)
+    draft.move(
+        Trigger.RENEWED if unstarted else Trigger.REDISPATCHED,
+        f"dispatched again as attempt {new.origin.attempt}",
+        cancelled_with_parent=False,
+        origin=new.origin,
+        spec=spec,
+        planned_actions=spec.planned_actions,
+        findings="" if unstarted else new.findings,
+        **again,
+    )
+
+
 def retried(draft: Draft, instructions: str) -> None:
     task = draft.task
     if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
         draft.amend("the operator does not wait for the backoff", not_before=None, reason="retried by the operator")
         return
-    if task.phase is Phase.CANCELLED and not task.cancelled_with_parent:
+    if task.phase is Phase.CANCELLED and (task.parent is None or not task.cancelled_with_parent):
         raise Refused(
             "cancelled", f"{task.local_id} was cancelled; a cancel is final", "Send the work again as a new task."
         )

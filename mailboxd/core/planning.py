@@ -40,7 +40,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
     draft.events += [created, *first.events]
     draft.effects += first.effects
     if new.cancelled:
-        draft.move(Trigger.CANCELLED, new.cancelled)
+        draft.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
     elif new.plan is not None:
         adopt(draft, new.plan, Family(Level({})))
     return draft.done()

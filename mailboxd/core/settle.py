@@ -132,8 +132,9 @@ def synthesise(draft: Draft) -> None:
 def cancel(draft: Draft, reason: str, *, by: str = "", with_parent: bool = False) -> None:
     """End the task as cancelled; running work is stopped, a peer that has it is told, the sender gets a reply."""
     take_back(draft, AttemptStatus.ABORTED, reason)
-    draft.move(Trigger.CANCELLED, reason, cancelled_with_parent=with_parent, error=reason)
-    if by != draft.task.sender:
+    by_sender = draft.task.parent is None and by == draft.task.sender
+    draft.move(Trigger.CANCELLED, reason, cancelled_with_parent=with_parent or by_sender, error=reason)
+    if not by_sender:
         announce_end(draft)
 
 
@@ -141,7 +142,7 @@ def take_back(draft: Draft, status: AttemptStatus, reason: str) -> None:
     """End the live attempt, and tell a peer that has it."""
     attempt = draft.attempt
     if attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.acknowledged:
-        draft.order(Send(draft.ctx.new_id("msg"), "cancel", attempt.executor, reason))
+        draft.order(Send(draft.ctx.new_id("msg"), "cancel", attempt.executor, reason, attempt.ordinal))
     end_attempt(draft, status, reason)
 
 

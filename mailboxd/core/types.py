@@ -232,7 +232,7 @@ class Task:
     broadcast: bool = False
     """The children are copies of this task, joined by `policy.join`."""
     cancelled_with_parent: bool = False
-    """Cancelled because the parent ended; a retry of the parent reopens it."""
+    """Cancelled because the parent ended, or by whoever sent it: a retry of the parent, or he, reopens it."""
     draft_result: str = ""
     """What the agent wrote under Results of its own task.md during the live attempt."""
     planned_actions: tuple[Action, ...] = ()

@@ -6,6 +6,7 @@ comes after the first one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from mailboxd.core.local_ids import distinct, root_local_id
@@ -42,6 +43,8 @@ class Moments:
         """The local id of a work that did not get the one that it wanted, by its sender and that one."""
         self._given: dict[str, str] = {}
         """When a work was given again, or cancelled, the last time, by its local id."""
+        self._attempts: dict[tuple[str, str], int] = {}
+        """The last attempt that a sender has given out, by him and the local id that it wanted."""
 
     def of(self, came: Came) -> str:
         """When it was taken."""
@@ -51,6 +54,8 @@ class Moments:
             case TaskMessage() as message:
                 wanted = root_local_id(message.task_id, message.subtask_id)
                 identity = ("task", message.from_, wanted)
+                work = message.from_, wanted
+                self._attempts[work] = max(self._attempts.get(work, 0), message.attempt or 0)
                 at = (self._again if identity in self._first else self._creation)(message, wanted, at)
             case ReplyMessage() as message:
                 work = message.task_id, message.subtask_id or ""
@@ -98,9 +103,11 @@ class Moments:
         written = self._cancelled.get((message.task_id, message.from_))
         if written is None and message.from_ in OPERATORS:
             written = self._cancelled.get((local_id, ""))
+        last = self._attempts.get((message.from_, local_id), math.inf)
         local_id = self._name(message.from_, local_id)
-        if written is None:
-            ends = [made(reply) for reply in self._outbox.replies.get(local_id, ())]
+        if written is None:  # an end of an attempt that was given out since is none that it came too late for
+            replies = self._outbox.replies.get(local_id, ())
+            ends = [made(reply) for reply in replies if (reply.message.attempt or 0) <= last]
             given = self._given.get(local_id, "")  # it may have ended before, and been given again
             return max(plus(next((end for end in ends if end > given), ends[0]), _AFTER), at) if ends else ""
         why = "" if written.dag else written.results  # or it shows what it had brought before

@@ -166,8 +166,12 @@ def _root(outbox: Outbox, shown: Shown) -> Iterator[Step]:
 def _is_told(status: str, reply: Sent) -> bool:
     """Whether the last reply is of the end that the file shows: who cancels what he gave gets none."""
     if status == "cancelled":
-        return reply.message.section("Error").startswith("cancelled by ")
+        return _tells_of_a_cancel(reply)
     return status in ENDED and status != "blocked"
+
+
+def _tells_of_a_cancel(reply: Sent) -> bool:
+    return reply.message.section("Error").startswith("cancelled by ")
 
 
 def _earlier(replies: list[Sent], task: tuple[str, str]) -> Iterator[Step]:
@@ -176,7 +180,8 @@ def _earlier(replies: list[Sent], task: tuple[str, str]) -> Iterator[Step]:
         message = sent.message
         done = isinstance(message, ReplyMessage) and message.status == "done"
         text = message.section("Results") if done else message.section("Error")
-        yield Step(made(sent), Close(task, "done" if done else "failed", text), task[1])
+        status = "done" if done else "cancelled" if _tells_of_a_cancel(sent) else "failed"
+        yield Step(made(sent), Close(task, status, text), task[1])
 
 
 def _coordinated(found: Sources, outbox: Outbox, shown: Shown) -> Iterator[Step]:

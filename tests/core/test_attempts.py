@@ -449,6 +449,18 @@ def test_cancelled_work_that_is_dispatched_again_stays_cancelled() -> None:
     assert desk.phase() is Phase.CANCELLED
 
 
+def test_work_that_its_sender_cancelled_and_dispatches_again_comes_back_with_what_was_below_it() -> None:
+    desk = Desk()
+    desk.give(plan=plan(child("a"), child("b", "self", "a")))
+    desk.hear("t", Cancel("boss"))
+    assert desk.phases("t", "t.a", "t.b") == ["cancelled"] * 3
+    with refused(desk, "cancelled"):
+        desk.command("t", Retry())
+    desk.hear("t", again(2))
+    desk.start()
+    assert desk.phases("t", "t.a", "t.b") == ["executing", "executing", "execution_ready"]
+
+
 def test_planned_actions_are_those_of_the_spec_and_of_the_latest_result() -> None:
     desk = Desk()
     archive = replace(PUBLISH, id="archive", argv=("make", "archive"))

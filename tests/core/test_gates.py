@@ -8,9 +8,11 @@ from mailboxd.core.effects import LookUp, RunTurn, StopTurns
 from mailboxd.core.inputs import Remedy, Steer, TurnEnded, Unblock
 from mailboxd.core.outcomes import Aborted, Failed, Results, Reviewed, Succeeded, Unknown, Unreadable
 from mailboxd.core.terms import Gate, Phase, Quorum, Turn, Verdict
+from mailboxd.core.times import plus
 from mailboxd.store import log
 from tests.core.desk import DONE, Desk, again, child, plan, with_policy
 
+START = "2026-01-01T00:00:00.000Z"
 APPROVED, CHANGES, BLOCKED = Verdict.APPROVED, Verdict.CHANGES_REQUESTED, Verdict.BLOCKED
 
 
@@ -258,3 +260,17 @@ def test_a_gate_holds_every_child_that_inherits_it() -> None:
     desk.reviews("t.a", "rex", APPROVED)
     desk.start()
     assert desk.phases("t.a", "t.b") == ["completed", "executing"]
+
+
+def test_what_had_not_started_and_is_dispatched_again_has_its_spec_reviewed() -> None:
+    desk = Desk(with_policy(gates=frozenset({Gate.SPEC_REVIEW}), reviewers=("rex",), deadline=plus(START, 60)))
+    desk.give()
+    desk.wait(61)
+    assert desk.phase() is Phase.FAILED
+    desk.ends("t", Aborted("stopped"))
+    desk.hear("t", again(2))
+    assert (desk.phase(), desk.task("t").spec.instructions) == (Phase.SPEC_REVIEW, "Better.")
+    desk.reviews("t", "rex", APPROVED)
+    desk.start()
+    assert desk.phase() is Phase.EXECUTING
+    log.check(desk.store.db)

@@ -173,7 +173,7 @@ def test_the_table_has_the_rows_of_the_protocol_and_no_other() -> None:
 
 def test_ended_work_is_left_only_by_an_explicit_order() -> None:
     triggers = {trigger for (phase, trigger) in TRANSITIONS if phase in TERMINAL}
-    assert triggers == {Trigger.OPERATOR_RETRY, Trigger.REOPENED, Trigger.REDISPATCHED}
+    assert triggers == {Trigger.OPERATOR_RETRY, Trigger.REOPENED, Trigger.REDISPATCHED, Trigger.RENEWED}
 
 
 def task_in(phase: Phase) -> Task:

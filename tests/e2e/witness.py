@@ -20,7 +20,10 @@ Row = dict[str, Any]
 
 _ENDED = frozenset({"completed", "failed", "cancelled"})
 _REOPENS = frozenset(
-    {"operator: retry", "operator: retry, it had not started", "dispatched again", "the sender dispatched it again"}
+    {
+        *("operator: retry", "operator: retry, it had not started", "dispatched again"),
+        *("the sender dispatched it again", "the sender dispatched it again, it had not started"),
+    }
 )
 _WAITS_FOR_SOMEBODY = frozenset({"answer", "reply", "children"})
 

@@ -20,7 +20,7 @@ from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Failure, Planned, Results, Succeeded
 from mailboxd.core.terms import Turn
 from mailboxd.core.times import to_epoch
-from mailboxd.core.types import Plan, PlannedChild, Policy
+from mailboxd.core.types import Plan, PlannedChild, Policy, Task
 from mailboxd.custody import Custody
 from mailboxd.engine import Engine
 from mailboxd.ids import Ids
@@ -57,12 +57,13 @@ class Mailroom:
     parts: Parts | None = None
 
     @classmethod
-    def begin(cls, root: Path, seed: int) -> Mailroom:
+    def begin(cls, root: Path, seed: int, agent: str = "alpha") -> Mailroom:
         Workspace.create(root)
         ws, random, clock = Workspace(root), Random(seed), ManualClock("2026-03-01T08:00:00.000Z")
         store = Store.open(ws.database, clock.now())
         ids = Ids(random.getrandbits)
-        engine = Engine(store, SETTINGS, clock, ids, random, new_token=lambda: f"{random.getrandbits(128):032x}")
+        settings = replace(SETTINGS, agent=agent)
+        engine = Engine(store, settings, clock, ids, random, new_token=lambda: f"{random.getrandbits(128):032x}")
         return cls(ws, random, clock, engine)
 
     def close(self) -> None:
@@ -175,11 +176,7 @@ class Mailroom:
         found = self.engine.store.task(order.task) if order.task else None
         match order.effect:
             case RunTurn() as effect if found is not None:
-                attempt = self.engine.store.attempt(found.id, found.attempt)
-                if effect.turn is Turn.DISPATCH and attempt is not None and attempt.id == effect.attempt_id:
-                    raw, _ = parts.outgoing.dispatch(effect, found, attempt, self.clock.now())
-                    parts.posting.write(effect.message_id, "task", found.local_id, effect.agent, raw, found.id)
-                    self.clock.advance(0.02)
+                self.give_out(found, effect)
                 self._end(order, effect)
             case Send() | Bounce():
                 parts.posting.begin(order)
@@ -189,6 +186,14 @@ class Mailroom:
                 self.reports.append(lambda: self._take(order, replace(ended, called=False)))
             case _:
                 self.reports.append(lambda: self.engine.store.finish(order.id))
+
+    def give_out(self, task: Task, effect: RunTurn) -> None:
+        """Write the message of a dispatch, if its attempt is still the present one."""
+        parts, attempt = self._parts(), self.engine.store.attempt(task.id, task.attempt)
+        if effect.turn is Turn.DISPATCH and attempt is not None and attempt.id == effect.attempt_id:
+            raw, _ = parts.outgoing.dispatch(effect, task, attempt, self.clock.now())
+            parts.posting.write(effect.message_id, "task", task.local_id, effect.agent, raw, task.id)
+            self.clock.advance(0.02)
 
     def _end(self, order: Order, effect: RunTurn) -> None:
         chance, text = self.random.random(), f"Result {self.random.random()}"
@@ -247,8 +252,9 @@ class Parts:
         intake = Intake(core)
         inbox = Inbox(ws, settle_seconds=0.0, incomplete_seconds=0.0, max_bytes=1 << 20)
         taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=0.0), templates, room.reports)
-        prompting = Prompting("alpha", core.store, templates, SETTINGS.limits, 100_000, lambda _: "", tuple)
-        outgoing = Outgoing("alpha", core.store, templates, lambda _: "", prompting)
+        agent = core.settings.agent
+        prompting = Prompting(agent, core.store, templates, SETTINGS.limits, 100_000, lambda _: "", tuple)
+        outgoing = Outgoing(agent, core.store, templates, lambda _: "", prompting)
         nobody = cast(Calls, None), cast(Dispatcher, None)
         posting = Posting(core, *nobody, outgoing, ws, lambda _: "", room.reports)
         arrivals = Arrivals(core, intake, inbox, 0.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.effects import Send
-from mailboxd.core.inputs import Retry
+from mailboxd.core.inputs import Cancel, Retry
 from mailboxd.rebuild import making
 from tests.e2e.support import message, task
 from tests.rebuild.compare import differences
@@ -24,6 +24,27 @@ def _again(attempt: int) -> bytes:
 
 def _cancelled_then_again(room: Mailroom) -> None:
     room.put(_CANCEL)
+    room.clock.advance(1.0)
+    room.put(_again(2))
+
+
+def _cancelled_then_again_and_done(room: Mailroom) -> None:
+    room.put(_CANCEL)
+    room.look()
+    room.done("Too late.")
+    room.clock.advance(1.0)
+    room.put(_again(2))
+    room.look()
+    room.clock.advance(1.0)
+    room.done("Second.")
+
+
+def _cancelled_by_a_person_then_again(room: Mailroom) -> None:
+    found = room.engine.store.by_local_id("t")
+    assert found is not None
+    with room.engine.batch():
+        room.engine.command(found, Cancel("ops"), "ops")
+    room.settle()
     room.clock.advance(1.0)
     room.put(_again(2))
 
@@ -68,6 +89,8 @@ def _again_before_the_reply_is_written(room: Mailroom) -> None:
 
 HISTORIES = (
     _cancelled_then_again,
+    _cancelled_then_again_and_done,
+    _cancelled_by_a_person_then_again,
     _again_then_cancelled_too_late,
     _again_then_cancelled,
     _again_while_it_ends,

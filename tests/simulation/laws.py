@@ -49,9 +49,9 @@ TABLE = {
     ("circuit_open", "failed"),
 }
 """The protocol's table, typed off once more, without "any not terminal -> cancelled"."""
-ANEW = "operator: retry, it had not started"
+ANEW = {"operator: retry, it had not started", "the sender dispatched it again, it had not started"}
 LATE = "its deadline passed"
-REOPENED = {"operator: retry", "the sender dispatched it again", ANEW}
+REOPENED = {"operator: retry", "the sender dispatched it again", *ANEW}
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class Book:
         assert role in ("orchestrator", "operator"), "only the orchestrator moves phases, on a person's order or not"
         if source in ENDED:
             assert data["trigger"] in REOPENED, f"{known.name} is {source} and stays so"
-            anew = data["trigger"] == ANEW
+            anew = data["trigger"] in ANEW
             assert target == ("spec_draft" if anew else "execution_ready"), "ended work is done again, not skipped"
             assert not anew or not known.ordinal, "what had started needs no new spec"
         elif data["trigger"] == LATE:

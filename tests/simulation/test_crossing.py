@@ -1,0 +1,155 @@
+"""Two agents with daemons, whose messages about one piece of work meet on the way: a cancel, a reply, rework.
+
+Each is a workspace with real files, and the post between them is carried by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mailboxd.core.effects import RunTurn
+from mailboxd.core.inputs import Cancel, Retry, TurnEnded
+from mailboxd.core.outcomes import Aborted, Acknowledged, Answer, Failed, Outcome, Permanence, Results, Succeeded
+from mailboxd.core.types import Attempt, Task
+from mailboxd.store import log
+from tests.e2e.support import task
+from tests.rebuild.mailroom import Mailroom
+
+TREE = {"x": {"agent": "beta", "description": "X"}, "y": {"agent": "self", "description": "Y"}}
+HOPELESS = Failed("It cannot be done.", Permanence.PERMANENT)
+
+
+@dataclass(slots=True)
+class Pair:
+    """Alpha, who has given `job.x` to beta, and beta."""
+
+    alpha: Mailroom
+    beta: Mailroom
+    carried: set[str] = field(default_factory=set)
+
+    def ends(self, room: Mailroom, local_id: str, said: Answer | Failed | Aborted) -> None:
+        """The turn that is ordered for a task ends; of a dispatch, after its message was written."""
+        found = seen(room, local_id)
+        orders = room.engine.store.pending(room.clock.now(), 500)
+        (order,) = [one for one in orders if one.task == found.id and isinstance(one.effect, RunTurn)]
+        turn = order.effect
+        assert isinstance(turn, RunTurn)
+        room.give_out(found, turn)
+        outcome: Outcome
+        outcome, answer = (said, None) if isinstance(said, Failed | Aborted) else (Succeeded("said"), said)
+        ended = TurnEnded(turn.turn, turn.attempt_id, turn.agent, outcome, answer)
+        room.reports.append(partial(room._take, order, ended))
+        self.look(room)
+
+    def look(self, room: Mailroom) -> None:
+        for one in (self.alpha, self.beta):
+            one.clock.advance(1.0)
+        room.look()
+
+    def post(self, giver: Mailroom, kind: str) -> list[str]:
+        """What the one has written of that type arrives at the other; the texts."""
+        taker = self.beta if giver is self.alpha else self.alpha
+        giver.settle()
+        texts = []
+        for path in sorted(giver.ws.outbox.glob(f"*.{kind}.*")):
+            if path.name not in self.carried:
+                self.carried.add(path.name)
+                texts.append(path.read_text())
+                taker.put(path.read_bytes())
+                self.look(taker)
+        return texts
+
+    def gives(self) -> None:
+        """The work goes to beta, whose plugin says that it has arrived."""
+        self.ends(self.alpha, "job.x", Acknowledged())
+        self.post(self.alpha, "task")
+
+    def retries(self) -> None:
+        """The operator of alpha tries the whole of it again."""
+        with self.alpha.engine.batch():
+            self.alpha.engine.command(seen(self.alpha, "job"), Retry(), "ops")
+        self.look(self.alpha)
+
+
+def seen(room: Mailroom, local_id: str) -> Task:
+    found = room.engine.store.by_local_id(local_id)
+    assert found is not None
+    return found
+
+
+def attempt(room: Mailroom, local_id: str, ordinal: int) -> Attempt:
+    found = room.engine.store.attempt(seen(room, local_id).id, ordinal)
+    assert found is not None
+    return found
+
+
+def verdicts(room: Mailroom, kind: str) -> list[str]:
+    rows = room.engine.store.db.execute(
+        "SELECT verdict FROM messages WHERE direction = 'in' AND type = ? ORDER BY id", (kind,)
+    )
+    return [row[0] for row in rows]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(Mailroom.begin(tmp_path / "alpha", 0), Mailroom.begin(tmp_path / "beta", 1, "beta"))
+    pair.alpha.put(task("job", plan=TREE, synthesis="concat").encode())
+    pair.look(pair.alpha)
+    pair.gives()
+    yield pair
+    for room in (pair.alpha, pair.beta):
+        log.check(room.engine.store.db)
+        room.close()
+
+
+def test_a_cancel_names_the_attempt_that_it_ends_however_late_it_is_written(pair: Pair) -> None:
+    pair.ends(pair.alpha, "job.y", HOPELESS)
+    assert seen(pair.alpha, "job.x").phase == "cancelled"
+    pair.retries()
+    (cancel,) = pair.post(pair.alpha, "cancel")
+    assert f"attempt_id: {attempt(pair.alpha, 'job.x', 1).id}" in cancel
+
+
+def test_a_cancel_of_an_older_attempt_does_not_end_the_one_that_was_given_out_since(pair: Pair) -> None:
+    pair.ends(pair.alpha, "job.y", HOPELESS)
+    pair.retries()
+    pair.gives()
+    pair.post(pair.alpha, "cancel")
+    assert verdicts(pair.beta, "cancel") == ["late"]
+    assert seen(pair.beta, "job.x").phase == "executing"
+    pair.ends(pair.beta, "job.x", Results("X, done."))
+    pair.post(pair.beta, "reply")
+    assert seen(pair.alpha, "job.x").phase == "completed"
+
+
+def test_what_its_sender_cancelled_and_gives_out_again_is_worked_on(pair: Pair) -> None:
+    """So a retry of the parent brings back what was cancelled with it, also where a peer has it."""
+    pair.ends(pair.alpha, "job.y", HOPELESS)
+    pair.post(pair.alpha, "cancel")
+    assert seen(pair.beta, "job.x").phase == "cancelled"
+    pair.ends(pair.beta, "job.x", Aborted("stopped"))
+    pair.retries()
+    pair.gives()
+    assert seen(pair.beta, "job.x").phase == "executing"
+    pair.ends(pair.beta, "job.x", Results("X, done."))
+    (reply,) = pair.post(pair.beta, "reply")
+    assert f"attempt_id: {attempt(pair.alpha, 'job.x', 2).id}" in reply
+    assert (seen(pair.alpha, "job.x").phase, seen(pair.alpha, "job.x").result) == ("completed", "X, done.")
+
+
+def test_what_somebody_else_cancelled_stays_cancelled_and_each_attempt_is_told_so(pair: Pair) -> None:
+    with pair.beta.engine.batch():
+        pair.beta.engine.command(seen(pair.beta, "job.x"), Cancel("ops"), "ops")
+    for ordinal in (1, 2):
+        (reply,) = pair.post(pair.beta, "reply")
+        told = attempt(pair.alpha, "job.x", ordinal)
+        assert f"attempt_id: {told.id}" in reply
+        assert (told.status, told.error_summary) == ("failed", "cancelled by ops")
+        pair.look(pair.alpha)
+        pair.gives()
+        assert seen(pair.beta, "job.x").phase == "cancelled"
