@@ -11,7 +11,7 @@ from typing import Any
 
 from mailboxd.core.approvals import Decision, Resolve
 from mailboxd.core.conversation import SKIP
-from mailboxd.core.effects import Bounce, Resend
+from mailboxd.core.effects import Bounce, Resend, Send
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
     Cancel,
@@ -29,6 +29,7 @@ from mailboxd.core.specs import apply
 from mailboxd.core.terms import OPERATORS, Phase
 from mailboxd.core.types import Origin, Plan, Task
 from mailboxd.core.usage import Usage
+from mailboxd.crossed import is_late
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.keys.trust import Proof, Trust, require_operator
@@ -159,11 +160,14 @@ class Intake:
             return self._new_task(message, origin)
         if origin.attempt > known.origin.attempt and origin.attempt_id != known.origin.attempt_id:
             findings = message.section("Findings") or "The work was given out again."
-            again = Redispatch(message.spec(), origin, findings, message.deadline)
-            self._engine.hear(known.id, again, actor=message.from_)
+            anew = Redispatch(message.spec(), origin, findings, message.deadline)
+            self._engine.hear(known.id, anew, actor=message.from_)
             return "accepted", known.id
         if known.phase.is_terminal:
-            self._engine.order(known.id, Resend())
+            told = self._store.sent_reply(known.id) or self._store.said(known.id, "reply", known.sender)
+            # of what its sender has cancelled he was told nothing
+            again = Resend() if told else Send(self._engine.new_id("msg"), "reply", known.sender)
+            self._engine.order(known.id, again)
             return "duplicate", known.id
         return "ignored", known.id
 
@@ -239,18 +243,15 @@ class Intake:
         child = self._store.child(message.task_id, message.subtask_id)
         return child or self._store.given_root(message.task_id, message.subtask_id, message.from_)
 
-    def _order(self, message: Message) -> tuple[str, str | None]:
+    def _order(self, message: AnswerMessage | SteerMessage | CancelMessage) -> tuple[str, str | None]:
         """Something for work that the sender gave us: an answer, new instructions, a cancel."""
         task = self._store.work(message.from_, message.task_id, message.subtask_id)
         if task is None and message.from_ in OPERATORS:
             task = self._store.by_local_id(root_local_id(message.task_id, message.subtask_id))
         if task is None:
             return "orphan", None
-        overtaken = isinstance(message, CancelMessage) or message.from_ not in OPERATORS
-        if task.phase.is_terminal and overtaken and not isinstance(message, SteerMessage):
-            return "late", task.id  # it has ended while the answer was on its way: nobody did anything wrong
-        if isinstance(message, CancelMessage) and (message.attempt or task.origin.attempt) < task.origin.attempt:
-            return "late", task.id  # its sender has given the work out again since
+        if is_late(self._store, task, message):
+            return "late", task.id
         text = message.text.strip()
         heard: Input
         match message:

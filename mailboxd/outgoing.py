@@ -105,6 +105,7 @@ class Outgoing:
             case "steer":
                 return codec.render(SteerMessage.model_validate(headers))
             case _:
+                headers["in_reply_to"] = self.store.question_before(task.id, effect.message_id)
                 return codec.render(AnswerMessage.model_validate(headers))
 
     def bounce(self, effect: Bounce, now: str) -> bytes:

@@ -93,6 +93,13 @@ def _ask(draft: Draft, receiver: str, why: str = "") -> None:
     draft.order(Send(draft.ctx.new_id("msg"), "question", receiver, question))
 
 
+def ask_again(draft: Draft) -> None:
+    """Put a question that is open to the sender's newer attempt: the one before is over, and heard it in vain."""
+    attempt, task = draft.attempt, draft.task
+    if attempt is not None and attempt.waiting_for is Waiting.ANSWER and task.due is not None:
+        _ask(draft, task.sender)
+
+
 def _ask_by_turn(draft: Draft) -> None:
     attempt, task, ctx = draft.live, draft.task, draft.ctx
     draft.record(Kind.QUESTION_ASKED, to=ctx.agent, text=attempt.question, turn=attempt.question_turns)

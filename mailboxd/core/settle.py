@@ -19,6 +19,8 @@ from mailboxd.core.terms import AttemptStatus, Gate, Phase, Synthesis, Turn, Wai
 from mailboxd.core.times import plus
 from mailboxd.core.view import Context, View
 
+_UNREPORTED = frozenset({AttemptStatus.RUNNING, AttemptStatus.UNKNOWN, AttemptStatus.ABORTED})
+"""How an attempt stands whose executor has not said how it ended."""
 _GATES = {Phase(gate.value): gate for gate in Gate}
 
 
@@ -139,9 +141,9 @@ def cancel(draft: Draft, reason: str, *, by: str = "", with_parent: bool = False
 
 
 def take_back(draft: Draft, status: AttemptStatus, reason: str) -> None:
-    """End the live attempt, and tell a peer that has it."""
+    """End the live attempt, and tell a peer that has it, or may have it still: we only stopped waiting for him."""
     attempt = draft.attempt
-    if attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.acknowledged:
+    if attempt is not None and attempt.status in _UNREPORTED and attempt.acknowledged:
         draft.order(Send(draft.ctx.new_id("msg"), "cancel", attempt.executor, reason, attempt.ordinal))
     end_attempt(draft, status, reason)
 

@@ -137,6 +137,15 @@ class MessageQueries(Connected):
         ).fetchone()
         return None if row is None else row[0]
 
+    def question_before(self, task_id: str, message_id: str) -> str | None:
+        """The last question about a task that we had heard when a message of ours was made: its message id."""
+        row = self.db.execute(
+            "SELECT message_id FROM messages WHERE task = ? AND direction = 'in' AND type = 'question'"
+            " AND verdict = 'accepted' AND id < ? ORDER BY id DESC",
+            (task_id, message_id),
+        ).fetchone()
+        return None if row is None else row[0]
+
     def sent_path(self, message_id: str) -> str | None:
         """Where below mailbox/ the file of a message of ours lies; None = it was not written yet."""
         row = self.db.execute(

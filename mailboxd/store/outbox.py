@@ -89,6 +89,15 @@ class OutboxQueries(Connected):
                 (json.dumps([*touched]),),
             )
 
+    def said(self, task_id: str, kind: str, receiver: str) -> list[str]:
+        """The ids of our messages of one type about a task to somebody, written or not, the latest first."""
+        rows = self.db.execute(
+            "SELECT id FROM outbox WHERE task = ? AND kind = 'send' AND json_extract(data, '$.type') = ?"
+            " AND json_extract(data, '$.to') = ? COLLATE NOCASE ORDER BY seq DESC",
+            (task_id, kind, receiver),
+        )
+        return [row[0] for row in rows]
+
     def pending(self, now: str, limit: int, passed: int = 0) -> list[Order]:
         """Effects that are not done and whose time has come, in the order they were given, behind so many of them."""
         rows = self.db.execute(

@@ -39,6 +39,13 @@ def _cancelled_then_again_and_done(room: Mailroom) -> None:
     room.done("Second.")
 
 
+def _cancelled_then_asked_again(room: Mailroom) -> None:
+    room.put(_CANCEL)
+    room.look()
+    room.clock.advance(1.0)
+    room.put(task("t", "Once more", sender="boss").encode())
+
+
 def _cancelled_by_a_person_then_again(room: Mailroom) -> None:
     found = room.engine.store.by_local_id("t")
     assert found is not None
@@ -90,6 +97,7 @@ def _again_before_the_reply_is_written(room: Mailroom) -> None:
 HISTORIES = (
     _cancelled_then_again,
     _cancelled_then_again_and_done,
+    _cancelled_then_asked_again,
     _cancelled_by_a_person_then_again,
     _again_then_cancelled_too_late,
     _again_then_cancelled,

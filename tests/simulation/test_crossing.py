@@ -12,13 +12,25 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd import judging
 from mailboxd.core.effects import RunTurn
-from mailboxd.core.inputs import Cancel, Retry, TurnEnded
-from mailboxd.core.outcomes import Aborted, Acknowledged, Answer, Failed, Outcome, Permanence, Results, Succeeded
+from mailboxd.core.events import Role
+from mailboxd.core.inputs import Cancel, Clarification, Retry
+from mailboxd.core.outcomes import (
+    Aborted,
+    Acknowledged,
+    Answer,
+    Failed,
+    Outcome,
+    Permanence,
+    Question,
+    Results,
+    Succeeded,
+)
 from mailboxd.core.types import Attempt, Task
 from mailboxd.store import log
-from tests.e2e.support import task
-from tests.rebuild.mailroom import Mailroom
+from tests.e2e.support import message, task
+from tests.rebuild.mailroom import SETTINGS, Mailroom
 
 TREE = {"x": {"agent": "beta", "description": "X"}, "y": {"agent": "self", "description": "Y"}}
 HOPELESS = Failed("It cannot be done.", Permanence.PERMANENT)
@@ -42,7 +54,7 @@ class Pair:
         room.give_out(found, turn)
         outcome: Outcome
         outcome, answer = (said, None) if isinstance(said, Failed | Aborted) else (Succeeded("said"), said)
-        ended = TurnEnded(turn.turn, turn.attempt_id, turn.agent, outcome, answer)
+        ended = judging.ended(order, turn, outcome, answer)
         room.reports.append(partial(room._take, order, ended))
         self.look(room)
 
@@ -153,3 +165,70 @@ def test_what_somebody_else_cancelled_stays_cancelled_and_each_attempt_is_told_s
         pair.look(pair.alpha)
         pair.gives()
         assert seen(pair.beta, "job.x").phase == "cancelled"
+
+
+def _asks(pair: Pair, text: str) -> None:
+    pair.ends(pair.beta, "job.x", Question(text))
+    pair.post(pair.beta, "question")
+
+
+def _is_helped(room: Mailroom, text: str) -> None:
+    """The operator answers what the sender was asked."""
+    with room.engine.batch():
+        room.engine.hear(seen(room, "job.x").id, Clarification("operator", text), Role.OPERATOR, "ops")
+
+
+def test_an_answer_to_an_earlier_question_is_none_to_the_one_that_is_open(pair: Pair) -> None:
+    _asks(pair, "Which colour?")
+    pair.ends(pair.alpha, "job.x", Results("Red."))
+    _is_helped(pair.beta, "Blue.")
+    _asks(pair, "Which size?")
+    pair.post(pair.alpha, "answer")
+    assert verdicts(pair.beta, "answer") == ["late"]
+    assert attempt(pair.beta, "job.x", 1).question == "Which size?"
+    pair.ends(pair.alpha, "job.x", Results("Large."))
+    pair.post(pair.alpha, "answer")
+    assert verdicts(pair.beta, "answer") == ["late", "accepted"]
+
+
+def test_an_answer_that_was_given_elsewhere_meanwhile_is_late(pair: Pair) -> None:
+    _asks(pair, "Which colour?")
+    pair.ends(pair.alpha, "job.x", Results("Red."))
+    _is_helped(pair.beta, "Blue.")
+    pair.post(pair.alpha, "answer")
+    assert verdicts(pair.beta, "answer") == ["late"]
+
+
+def test_a_question_that_is_open_is_asked_of_the_attempt_that_takes_over(pair: Pair) -> None:
+    pair.ends(pair.beta, "job.x", Question("Which colour?"))
+    pair.ends(pair.alpha, "job.y", HOPELESS)
+    pair.retries()
+    pair.gives()
+    first, second = pair.post(pair.beta, "question")
+    assert f"attempt_id: {attempt(pair.alpha, 'job.x', 2).id}" in second
+    assert "Which colour?" in first
+    assert "Which colour?" in second
+    assert attempt(pair.alpha, "job.x", 2).question == "Which colour?"
+
+
+def test_ended_work_that_was_never_told_of_is_told_when_it_is_asked_for_again(pair: Pair) -> None:
+    pair.alpha.put(task("errand", sender="boss").encode())
+    pair.look(pair.alpha)
+    pair.alpha.put(message("cancel", "errand", sender="boss").encode())
+    pair.look(pair.alpha)
+    for wording in ("Again", "And again"):
+        pair.alpha.put(task("errand", wording, sender="boss").encode())
+        pair.look(pair.alpha)
+        pair.alpha.settle()
+        (told,) = pair.alpha.ws.outbox.glob("*.reply.errand.md")
+        assert "cancelled by boss" in told.read_text()
+
+
+def test_a_peer_whose_lease_is_over_is_told_of_the_cancel_too(pair: Pair) -> None:
+    pair.alpha.clock.advance(SETTINGS.policy.reply_within)
+    pair.look(pair.alpha)
+    assert seen(pair.alpha, "job.x").phase == "circuit_open"
+    with pair.alpha.engine.batch():
+        pair.alpha.engine.command(seen(pair.alpha, "job.x"), Cancel("ops"), "ops")
+    pair.post(pair.alpha, "cancel")
+    assert seen(pair.beta, "job.x").phase == "cancelled"

@@ -1,0 +1,31 @@
+"""Messages about our work that have crossed with something: what they are about was over before they came."""
+
+from __future__ import annotations
+
+from mailboxd.core.terms import OPERATORS, Waiting
+from mailboxd.core.types import Task
+from mailboxd.messages.models import AnswerMessage, CancelMessage, SteerMessage
+from mailboxd.store.store import Store
+
+
+def is_late(store: Store, task: Task, message: AnswerMessage | CancelMessage | SteerMessage) -> bool:
+    """Whether an order of the task's sender comes too late. Nobody did anything wrong, so it is not refused."""
+    match message:
+        case CancelMessage():
+            # of an older attempt: its sender has given the work out again since
+            return task.phase.is_terminal or (message.attempt or task.origin.attempt) < task.origin.attempt
+        case AnswerMessage():
+            ended = task.phase.is_terminal and message.from_ not in OPERATORS
+            return ended or _is_answered(store, task, message)
+        case _:
+            return False
+
+
+def _is_answered(store: Store, task: Task, message: AnswerMessage) -> bool:
+    """Whether the question of ours that it answers is not open any more: somebody else was faster."""
+    asked = store.said(task.id, "question", message.from_)
+    if message.in_reply_to not in asked:
+        return False  # it does not say which one
+    attempt = store.attempt(task.id, task.attempt)
+    waiting_for = task.mending.waiting_for if attempt is None else attempt.waiting_for
+    return waiting_for is not Waiting.ANSWER or message.in_reply_to != asked[0]
