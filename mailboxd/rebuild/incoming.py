@@ -104,12 +104,13 @@ class Moments:
         if written is None and message.from_ in OPERATORS:
             written = self._cancelled.get((local_id, ""))
         last = self._attempts.get((message.from_, local_id), math.inf)
+        came = self._first.get(("task", message.from_, local_id), "")
         local_id = self._name(message.from_, local_id)
         if written is None:  # an end of an attempt that was given out since is none that it came too late for
             replies = self._outbox.replies.get(local_id, ())
             ends = [made(reply) for reply in replies if (reply.message.attempt or 0) <= last]
-            given = self._given.get(local_id, "")  # it may have ended before, and been given again
-            return max(plus(next((end for end in ends if end > given), ends[0]), _AFTER), at) if ends else ""
+            given = self._given.get(local_id, came)  # it may have ended before, and been given again
+            return max(plus(next((end for end in ends if end > given), ends[0]), _AFTER) if ends else given, at)
         why = "" if written.dag else written.results  # or it shows what it had brought before
         if why.startswith("cancelled by ") and not why.startswith(f"cancelled by {message.from_}"):
             return ""

@@ -113,6 +113,8 @@ def operate(world: World) -> None:
     if command == "unblock" and world.script.chance(0.4):
         where = "held <> '' AND completed_at IS NULL"
     where = {"redispatch": "parent IS NULL", "cancel": "completed_at IS NULL"}.get(command, where)
+    if command == "redispatch" and world.script.chance(0.3):
+        where += " AND attempt = 0 AND completed_at IS NOT NULL"
     if command == "cancel" and world.script.chance(0.5):
         where += " AND id IN (SELECT needs FROM dependencies)"
     tasks = world.tasks_where(where)
@@ -138,7 +140,7 @@ def operate(world: World) -> None:
             remedy = world.script.random.choice([*Remedy, *remedies, *([Remedy.RETRY] * 4 if task.held else [])])
             _command(world, task, Unblock(remedy, budget_usd=1000.0 if task.held else None))
         case _:
-            _command(world, task, Cancel("operator", "not needed"))
+            _command(world, task, Cancel(world.script.random.choice(("operator", task.sender)), "not needed"))
 
 
 def _command(world: World, task: Task, order: Retry | Cancel | Unblock) -> None:
