@@ -49,8 +49,10 @@ def heard(draft: Draft, said: OfApproval) -> None:
         case ActionDeclared(action):
             _declared(draft, action)
         case ActionPrepared():
+            _looked_at(draft, said.action)
             _prepared(draft, said)
         case ActionImpossible():
+            _looked_at(draft, said.action)
             _impossible(draft, said)
         case PermissionAsked():
             _permission(draft, said)
@@ -100,6 +102,12 @@ def refused(draft: Draft, actions: tuple[Action, ...]) -> str | None:
     """Why one of these actions may not be performed here, as far as the configuration can say; None = they may."""
     problems = ((action.id, draft.ctx.may_perform(action)) for action in actions)
     return next((f"the planned action {name} cannot be performed here: {why}" for name, why in problems if why), None)
+
+
+def _looked_at(draft: Draft, action: Action) -> None:
+    """What was ordered for an action of this name is over: another one, of a later attempt, is still to be prepared."""
+    left = draft.view.ordered_acts - {f"prepare:{action.id}"}
+    draft.view = replace(draft.view, ordered_acts=left)
 
 
 def _prepared(draft: Draft, said: ActionPrepared) -> None:

@@ -447,6 +447,24 @@ def test_what_the_work_declared_wrongly_is_reworked_and_in_the_end_a_person_is_a
     assert desk.phase() is Phase.CIRCUIT_OPEN
 
 
+@pytest.mark.parametrize("is_possible", [True, False])
+def test_what_comes_late_of_an_action_of_an_earlier_attempt_keeps_none_from_being_asked_about(
+    is_possible: bool,
+) -> None:
+    """The first action cannot be performed; the second one is still being looked at when the work is done again."""
+    desk = Desk()
+    desk.give()
+    desk.ends("t", Results("done", planned_actions=(TELL, PUBLISH)))
+    desk.hear("t", ActionImpossible(TELL, "there is no such channel"))
+    desk.start()
+    desk.ends("t", Results("done", planned_actions=(replace(PUBLISH, argv=("make", "publish-all")),)))
+    late = next(effect for effect in desk.orders(Prepare) if effect.action == PUBLISH)
+    prepared = ActionPrepared(late.approval_id, PUBLISH, "look", digest(PUBLISH), "builtin")
+    desk.hear("t", prepared if is_possible else ActionImpossible(PUBLISH, "there is no such file"))
+    assert desk.phase() is Phase.AWAITING_APPROVAL
+    assert desk.orders(Prepare)[-1].action.argv == ("make", "publish-all")
+
+
 def test_what_the_sender_declared_wrongly_opens_the_circuit_at_once() -> None:
     desk = Desk()
     desk.give(spec=Spec("t", "Do it.", expected_output="It.", planned_actions=(PUBLISH,)))
