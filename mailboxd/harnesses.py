@@ -153,9 +153,8 @@ class Harnesses:
         if self._row(call.task, origin) is not None or not said:
             return
         wish = f"{effect.harness}: {first_line(text_at(said, 'wish'), 300) or 'does not say what it wants'}"
-        asked = PermissionAsked(
-            self.engine.new_id("apr"), origin, wish, text_at(said, "preview"), first_line(text_at(said, "why"), 300)
-        )
+        preview, risk = text_at(said, "preview"), first_line(text_at(said, "why"), 300)
+        asked = PermissionAsked(self.engine.new_id("apr"), origin, wish, preview, risk, effect.attempt_id)
         try:
             self.engine.hear(call.task, asked)
         except Refused as refused:

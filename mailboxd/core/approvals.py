@@ -148,6 +148,8 @@ class PermissionAsked:
     """What it wants, in its words: untrusted."""
     preview: str
     risk: str = ""
+    attempt_id: str = ""
+    """The attempt that its turn is of; empty = the present one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ def _permission(draft: Draft, said: PermissionAsked) -> None:
     attempt = draft.attempt
     if any(row.id == said.approval_id for row in draft.view.approvals):
         return
-    if attempt is None or attempt.status is not AttemptStatus.RUNNING:
+    if attempt is None or attempt.status is not AttemptStatus.RUNNING or said.attempt_id not in ("", attempt.id):
         raise Refused("no-attempt", f"{draft.task.local_id} has no attempt that could be given a permission")
     action = Action(id=said.approval_id, kind=ActionKind.MANUAL, action=said.wish, risk=said.risk)
     row = _row(draft, said.approval_id, Purpose.PERMISSION, action, said.preview, "", said.approval_id)

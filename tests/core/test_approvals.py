@@ -22,10 +22,11 @@ from mailboxd.core.approvals import (
     RequestUndo,
     Resolve,
 )
+from mailboxd.core.bytool import OpenCircuit
 from mailboxd.core.effects import AnswerPermission, Effect, Notify, Perform, Prepare, Verify
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import Cancel, Remedy, Steer, Unblock
-from mailboxd.core.outcomes import Results
+from mailboxd.core.outcomes import Aborted, Results
 from mailboxd.core.terms import Phase
 from mailboxd.core.types import Spec
 from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
@@ -552,6 +553,21 @@ def test_a_permission_ends_with_its_attempt() -> None:
     assert rows(desk)[0].void
     with refused(desk, "no-attempt"):
         desk.hear("t", PermissionAsked("apr_2", "trn_1", "write /etc/hosts", "a diff"))
+
+
+def test_a_turn_that_was_overtaken_asks_for_nothing_more() -> None:
+    desk = Desk()
+    desk.give()
+    first = desk.attempt().id
+    desk.hear("t", OpenCircuit("enough"))
+    desk.ends("t", Aborted("stopped"))
+    desk.command("t", Unblock(Remedy.RETRY))
+    desk.start()
+    assert desk.phase() is Phase.EXECUTING
+    with refused(desk, "no-attempt"):
+        desk.hear("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff", attempt_id=first))
+    desk.hear("t", PermissionAsked("apr_2", "trn_2", "write /etc/hosts", "a diff", attempt_id=desk.attempt().id))
+    assert [row.id for row in rows(desk)] == ["apr_2"]
 
 
 def test_an_action_that_is_declared_while_a_person_is_asked_is_asked_for_too() -> None:
