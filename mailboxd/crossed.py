@@ -14,11 +14,10 @@ def is_late(store: Store, task: Task, message: AnswerMessage | CancelMessage | S
         case CancelMessage():
             # of an older attempt: its sender has given the work out again since
             return task.phase.is_terminal or (message.attempt or task.origin.attempt) < task.origin.attempt
-        case AnswerMessage():
-            ended = task.phase.is_terminal and message.from_ not in OPERATORS
-            return ended or _is_answered(store, task, message)
+        case AnswerMessage() if _is_answered(store, task, message):
+            return True
         case _:
-            return False
+            return task.phase.is_terminal and message.from_ not in OPERATORS
 
 
 def _is_answered(store: Store, task: Task, message: AnswerMessage) -> bool:

@@ -174,6 +174,8 @@ class Starting:
             return False
         task, attempt = self._asked_for(order)
         if task is None or not is_wanted(task, attempt, effect):
+            if effect.turn is Turn.DISPATCH and not effect.harness:
+                self.dispatches.take(effect, None)  # it is on record as sent, so it lies in outbox/
             self.reports.append(lambda: self._leave(order, effect))
             return True
         return self._start(order, effect, task, attempt)

@@ -15,7 +15,7 @@ import pytest
 from mailboxd import judging
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.events import Role
-from mailboxd.core.inputs import Cancel, Clarification, Retry
+from mailboxd.core.inputs import Cancel, Clarification, Retry, Steer
 from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
@@ -197,6 +197,14 @@ def test_an_answer_that_was_given_elsewhere_meanwhile_is_late(pair: Pair) -> Non
     _is_helped(pair.beta, "Blue.")
     pair.post(pair.alpha, "answer")
     assert verdicts(pair.beta, "answer") == ["late"]
+
+
+def test_new_instructions_that_cross_with_the_reply_are_late(pair: Pair) -> None:
+    pair.ends(pair.beta, "job.x", Results("X, done."))
+    with pair.alpha.engine.batch():
+        pair.alpha.engine.hear(seen(pair.alpha, "job.x").id, Steer("operator", "In red."), Role.OPERATOR, "ops")
+    pair.post(pair.alpha, "steer")
+    assert verdicts(pair.beta, "steer") == ["late"]
 
 
 def test_a_question_that_is_open_is_asked_of_the_attempt_that_takes_over(pair: Pair) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.effects import Send
+from mailboxd.core.inputs import Cancel
 from mailboxd.errors import WorldError
 from mailboxd.pacing import Pacing
 from mailboxd.reserve import Reserve
@@ -79,6 +80,25 @@ def test_what_cannot_begin_neither_keeps_what_was_sent_from_the_disk_nor_the_loo
         (tmp_path / "away").rename(house.ws.turns)
         house.work()
         assert len(house.processes.all) == 1
+
+
+def test_a_message_whose_call_was_overtaken_lies_in_the_outbox_as_the_record_says(tmp_path: Path) -> None:
+    """It was kept in the round that marked its call, which had to wait; then the work was cancelled."""
+    with founded(tmp_path / "ada") as house:
+        house.work()
+        house.drop("job.md", TASK, 1)
+        assert house.daemon is not None
+        house.daemon._looks.everywhere()
+        house.daemon._record_round(look=True)
+        house.daemon.relay.starting._fresh.clear()
+        child = house.store.by_local_id("job.x")
+        assert child is not None
+        with house.daemon.engine.batch():
+            house.daemon.engine.command(child, Cancel("ops"), "ops")
+        house.work()
+        assert house.processes.all == []
+        (kept,) = house.store.unsynced_messages()
+        assert (house.ws.outbox / kept[0]).read_bytes() == kept[1]
 
 
 def test_messages_that_have_no_file_yet_are_kept_once_however_often_their_calls_are_refused(

@@ -33,6 +33,8 @@ def resting(town: Town) -> None:
         assert not [path.name for path in house.ws.inbox.iterdir()], f"{house.name}: something is left in the inbox"
         _results_are_what_was_made(town, house)
         _sent_is_there(house)
+        _cancels_are_of_what_has_ended(house)
+        _every_end_is_told(house)
     _what_was_sent_was_judged(town)
     _both_sides_agree(town)
 
@@ -93,6 +95,30 @@ def _sent_is_there(house: House) -> None:
     for path, sha256 in rows:
         found = hashlib.sha256((house.ws.mailbox / path).read_bytes()).hexdigest()
         assert found == sha256, f"{house.name}: {path} is not what was sent"
+
+
+def _cancels_are_of_what_has_ended(house: House) -> None:
+    """A cancel names an attempt of ours that is over."""
+    for path in house.ws.outbox.glob("*.cancel.*"):
+        found = house.store.db.execute("SELECT status FROM attempts WHERE id = ?", (attempt_of(path.read_bytes()),))
+        assert found.fetchone()[0] != "running", f"{house.name} cancels what goes on: {path.name}"
+
+
+def _every_end_is_told(house: House) -> None:
+    """Who gave work out has a reply about the end that it has come to, in the name of the attempt he gave out last."""
+    rows = house.store.db.execute(
+        "SELECT id, local_id, phase, json_extract(origin, '$.attempt_id') FROM tasks WHERE parent IS NULL"
+        " AND phase IN ('completed', 'failed', 'cancelled') AND NOT cancelled_with_parent"
+    ).fetchall()
+    for task, local_id, phase, attempt in rows:
+        paths = house.store.db.execute(
+            "SELECT path FROM messages WHERE task = ? AND direction = 'out' AND type = 'reply' ORDER BY id", (task,)
+        ).fetchall()
+        assert paths, f"{house.name} has told nobody that {local_id} is {phase}"
+        last = (house.ws.mailbox / paths[-1][0]).read_bytes()
+        status = b"\nstatus: done\n" if phase == "completed" else b"\nstatus: failed\n"
+        assert status in last, f"{house.name}: {local_id} is {phase}, and its sender was told something else"
+        assert attempt_of(last) == (attempt or ""), f"{house.name}: the reply about {local_id} names another attempt"
 
 
 def _nothing_vanished(house: House) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mailboxd.core.inputs import Cancel, Clarification, Remedy, Unblock
+from mailboxd.core.inputs import Cancel, Clarification, Remedy, Retry, Steer, Unblock
 from mailboxd.errors import Refused
 from mailboxd.store import log
 from tests.simulation import laws, townlaws
@@ -168,6 +168,22 @@ def _cancel(town: Town) -> None:
             _command(house, task, Cancel("operator", "no longer needed"))
 
 
+def _retry(town: Town) -> None:
+    """The operator tries again what has failed, with what was cancelled for it."""
+    house = _house(town)
+    failed = house.store.db.execute("SELECT id FROM tasks WHERE phase = 'failed' AND parent IS NULL").fetchall()
+    if failed and house.daemon is not None:
+        _command(house, town.script.random.choice(failed)[0], Retry())
+
+
+def _steer(town: Town) -> None:
+    """New instructions for something that was given away: they cross with whatever comes back."""
+    house = _house(town)
+    rows = house.store.db.execute("SELECT task FROM attempts WHERE waiting_for = 'reply' ORDER BY id").fetchall()
+    if rows and house.daemon is not None:
+        _command(house, town.script.random.choice(rows)[0], Steer("operator", "use blue"))
+
+
 def _operate(town: Town) -> None:
     """Somebody answers what is asked, and decides about open circuits."""
     _attend(_house(town), Remedy.RETRY if town.script.chance(0.6) else Remedy.FAIL)
@@ -186,6 +202,8 @@ HAPPENINGS: Mapping[str, tuple[float, Callable[[Town], None]]] = {
     "wait": (7, _wait),
     "cancel": (2, _cancel),
     "operate": (4, _operate),
+    "retry": (4, _retry),
+    "steer": (2, _steer),
 }
 """What may happen in a step -> how often, and how."""
 
@@ -274,14 +292,14 @@ def _attend(house: House, remedy: Remedy) -> int:
     return done
 
 
-def _command(house: House, task: str, heard: Cancel | Clarification | Unblock) -> bool:
+def _command(house: House, task: str, heard: Cancel | Clarification | Retry | Steer | Unblock) -> bool:
     assert house.daemon is not None
     core = house.daemon.engine
     with core.batch():
         found = house.store.task(task)
         assert found is not None
         try:
-            if isinstance(heard, Clarification):
+            if isinstance(heard, Clarification | Steer):
                 core.hear(task, heard)
             else:
                 core.command(found, heard, "operator")
