@@ -217,6 +217,8 @@ class Intake:
         return distinct(wanted, ordinal)
 
     def _cancelled_before(self, message: TaskMessage) -> str:
+        if (message.attempt or 1) > 1:
+            return ""  # it was of an attempt before, which never came
         cancelled = self._store.cancelled_before(message.from_, message.task_id, message.subtask_id)
         return f"cancelled by {message.from_} before it arrived" if cancelled else ""
 

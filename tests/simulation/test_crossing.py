@@ -139,6 +139,15 @@ def test_a_cancel_of_an_older_attempt_does_not_end_the_one_that_was_given_out_si
     assert seen(pair.alpha, "job.x").phase == "completed"
 
 
+def test_a_cancel_of_an_attempt_that_never_came_is_none_of_the_next_one(pair: Pair) -> None:
+    pair.beta.put(message("cancel", "other", sender="alpha", subtask_id="z", attempt=1).encode())
+    pair.look(pair.beta)
+    pair.beta.put(task("other", sender="alpha", subtask_id="z", attempt=2, attempt_id="again-2").encode())
+    pair.look(pair.beta)
+    assert verdicts(pair.beta, "cancel") == ["orphan"]
+    assert seen(pair.beta, "other.z").phase == "execution_ready"
+
+
 def test_what_its_sender_cancelled_and_gives_out_again_is_worked_on(pair: Pair) -> None:
     """So a retry of the parent brings back what was cancelled with it, also where a peer has it."""
     pair.ends(pair.alpha, "job.y", HOPELESS)
