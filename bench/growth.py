@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count, product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench import contest, processes
@@ -16,6 +18,7 @@ from bench.measure import ratio
 from bench.processes import Broken
 from bench.workshop import Workshop, say
 
+FEW = 100
 BATCH = 200
 PROBES = 3
 
@@ -32,33 +35,46 @@ def measure(shop: Workshop) -> dict[str, Any]:
 def _messages(shop: Workshop) -> dict[str, Any]:
     """Half of them are tasks, the other half cancels them: each task ends, and is answered. One turn hangs meanwhile.
 
-    Leaves the workspace behind for `rebuild`.
+    The ratio is that of two daemons in turn, one with all this behind it and one that is new: minutes lie between the
+    first and the last of the series, and the host is not the same then. Leaves the workspace behind for `rebuild`.
     """
     series: list[dict[str, Any]] = []
     names = count()
     processed = 0
-    daemon = Daemon(shop, "growth", hang=True, limits={"turns": 1, "turns_per_agent": 1})
-    with daemon:
-        _batch(daemon, names, 1, cancel=False)  # this one hangs
-        for mark in (100, 1_000, 2_000) if shop.quick else (100, 1_000, 10_000, 100_000):
+    with _hanging(shop, "growth", names) as daemon:
+        for mark in (FEW, 1_000, 2_000) if shop.quick else (FEW, 1_000, 10_000, 100_000):
             say(f"growth: {mark} messages processed")
             while processed < mark:
                 size = min(mark - processed, 2 * BATCH)
                 _batch(daemon, names, size // 2)
                 processed += size // 2 * 2
-            probes = [_batch(daemon, names, BATCH // 2) for _ in range(PROBES)]
+            series.append({"at": mark} | _each([_batch(daemon, names, BATCH // 2) for _ in range(PROBES)]))
             processed += PROBES * BATCH
-            wall, cpu = (min(probe[place] for probe in probes) * 1e6 for place in (0, 1))
-            series.append({"at": mark, "wall µs each": round(wall, 1), "CPU µs each": round(cpu, 1)})
+        with _hanging(shop, "young", names) as young:
+            _batch(young, names, FEW // 2)
+            pairs = [[_batch(one, names, BATCH // 2) for one in (young, daemon)] for _ in range(PROBES)]
         daemon.until_quiet(600)
         daemon.stop()
     shop.history = daemon
-    return {"series": series} | _ratios(series)
+    return {"series": series} | _ratios(*(_each(list(of_one)) for of_one in zip(*pairs, strict=True)))
 
 
-def _ratios(series: list[dict[str, Any]]) -> dict[str, Any]:
+@contextmanager
+def _hanging(shop: Workshop, name: str, names: Iterator[int]) -> Iterator[Daemon]:
+    """A daemon whose only slot is taken, by a turn that hangs."""
+    with Daemon(shop, name, hang=True, limits={"turns": 1, "turns_per_agent": 1}) as daemon:
+        _batch(daemon, names, 1, cancel=False)
+        yield daemon
+
+
+def _each(probes: list[tuple[float, float]]) -> dict[str, Any]:
+    """The medians of what one cost, by the clock and of CPU, in several probes."""
+    wall, cpu = (round(median(of_one) * 1e6, 1) for of_one in zip(*probes, strict=True))
+    return {"wall µs each": wall, "CPU µs each": cpu}
+
+
+def _ratios(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
     """By CPU, which neighbours disturb less; by the clock too."""
-    first, last = series[0], series[-1]
     by = {"ratio": "CPU µs each", "ratio, wall": "wall µs each"}
     return {name: ratio(last[column], first[column]) for name, column in by.items()}
 
@@ -96,17 +112,16 @@ def _rename_in(inbox: Path, name: str, raw: bytes) -> None:
 
 
 def _completions(shop: Workshop) -> dict[str, Any]:
-    """Random graphs with three edges a node, each in a workspace of its own."""
-    series = []
-    for nodes in (100, 250) if shop.quick else (100, 1_000, 10_000):
-        say(f"growth: a graph of {nodes} nodes")
-        repeats = range(PROBES if nodes == 100 else 1)
-        known = shop.graphs.get(nodes)
-        runs = [known] if known else [contest.mailboxd(shop, scattered(nodes, 3 * nodes), 8, 1800) for _ in repeats]
-        wall = min(run.wall for run in runs) / nodes * 1e6
-        cpu = min(run.cpu or 0.0 for run in runs) / nodes * 1e6
-        series.append({"at": nodes, "wall µs each": round(wall, 1), "CPU µs each": round(cpu, 1)})
-    return {"series": series} | _ratios(series)
+    """Random graphs with three edges a node, each in a workspace of its own; in turn, as hosts change."""
+    sizes = (100, 250) if shop.quick else (100, 1_000, 10_000)
+    probes: dict[int, list[tuple[float, float]]] = {nodes: [] for nodes in sizes}
+    for number, nodes in product(range(PROBES), sizes):
+        say(f"growth: graphs of {nodes} nodes, round {number + 1}")
+        for _ in range(max(1_000 // nodes, 1)):
+            run = contest.mailboxd(shop, scattered(nodes, 3 * nodes), 8, 1800)
+            probes[nodes].append((run.wall / nodes, (run.cpu or 0.0) / nodes))
+    series = [{"at": nodes} | _each(probes[nodes]) for nodes in sizes]
+    return {"series": series} | _ratios(series[0], series[-1])
 
 
 # ---------------------------------------------------------------- rebuild

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-_TICK = os.sysconf("SC_CLK_TCK")
 _running: set[subprocess.Popen[bytes]] = set()
 
 
@@ -68,12 +67,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def end_all() -> None:
     for process in list(_running):
         end(process)
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far, without its children."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def memory_mb(pid: int) -> tuple[float, float]:

@@ -40,8 +40,6 @@ def part(name: str) -> Callable[[Workshop], dict[str, Any]]:
                     bare = ours if who == "mailboxd" else floor
                     runs.setdefault(who, []).append((done.wall / len(graph) - bare) * 1e6)
                     _note(rest.setdefault(who, {}), done, len(graph))
-                    if who == "mailboxd" and name in ("random", "large"):
-                        shop.graphs[len(graph)] = done
                     if at_once == 1 and done.starts:
                         extra["completion -> next dispatch"] = between(done.starts).json()
         return {"size": len(graph), "edges": sum(map(len, graph)), "at once": at_once} | extra | {

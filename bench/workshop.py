@@ -9,14 +9,13 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.processes import Broken
 
 if TYPE_CHECKING:
-    from bench.contest import Run
     from bench.daemon import Daemon
 
 MAILBOXD = Path(sys.executable).parent / "mailboxd"
@@ -34,8 +33,6 @@ class Workshop:
     agent: Path
     peers: Path
     """The Python interpreter of the environment that the peers are installed in."""
-    graphs: dict[int, Run] = field(default_factory=dict)
-    """Runs of mailboxd on random graphs, by the number of nodes: the large ones are not made twice."""
     history: Daemon | None = None
     """A stopped daemon in whose workspace many messages were processed."""
 

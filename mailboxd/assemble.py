@@ -1,4 +1,4 @@
-"""Puts the parts of a workspace together: for the daemon all of them, for a command the engine alone."""
+"""Puts the parts of a workspace together: all of them for the daemon, some for taking a workspace over."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import selectors
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
 
 from mailboxd import beside, disk, heads
-from mailboxd import config as configuration
 from mailboxd.agents import memory
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.dispatcher import Dispatcher
@@ -24,14 +22,13 @@ from mailboxd.checking import Checking
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
 from mailboxd.config.acp import HarnessSection
-from mailboxd.core.actions import ActionRules, may_not_perform
 from mailboxd.core.types import Task
 from mailboxd.custody import Custody
 from mailboxd.daemon import Daemon
 from mailboxd.dispatches import Dispatches
 from mailboxd.engine import Engine
+from mailboxd.entrance import engine, setting, settings
 from mailboxd.errors import MessageError, WorldError
-from mailboxd.gates.ends import Setting
 from mailboxd.harnesses import Harnesses
 from mailboxd.importing import Account, import_workspace
 from mailboxd.intake import Intake
@@ -53,7 +50,7 @@ from mailboxd.relay import Relay
 from mailboxd.reserve import Reserve
 from mailboxd.retention import Retention
 from mailboxd.senders import Timetable
-from mailboxd.settings import Pace, Settings
+from mailboxd.settings import Pace
 from mailboxd.starting import Starting
 from mailboxd.store.opening import open_workspace
 from mailboxd.taskmd import TaskMarkdown
@@ -65,58 +62,6 @@ from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.mail import deliver, require_places
 from mailboxd.workspace.taskfiles import TaskFiles
 from mailboxd.workspace.watcher import Watcher
-
-
-def settings(config: Config) -> Settings:
-    """What decisions read of the configuration."""
-    return Settings(
-        agent=config.agent,
-        policy=configuration.policy(config),
-        limits=configuration.limits(config),
-        jitter_share=config.retry.jitter,
-        slots=config.limits.turns,
-        slots_per_agent=config.limits.turns_per_agent,
-        open_per_sender=config.limits.sender_open_tasks,
-        turns_per_hour=config.limits.turns_per_agent_hour,
-        escalation=configuration.escalation(config),
-        breaker=configuration.breaker(config),
-        heartbeat=config.heartbeat_seconds,
-        harnesses=tuple(config.acp.harnesses),
-        checks=configuration.checks(config, has_schemas=find_spec("jsonschema") is not None),
-        may_perform=partial(may_not_perform, _rules(config)),
-        approval_seconds=config.approvals.expire_seconds,
-        notifies=config.approvals.notifies,
-        approvers=config.approvals.approvers,
-    )
-
-
-def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> Setting:
-    """Where and with what side effects are performed; `environ` is the daemon's own environment."""
-    return Setting(
-        root=ws.root,
-        environ=environ,
-        monotonic=SystemClock().monotonic,
-        rules=_rules(config),
-        timeout=config.actions.timeout_seconds,
-        openclaw=config.openclaw.command,
-        openclaw_environment=config.openclaw.environment,
-        output_cap=config.limits.output_bytes,
-    )
-
-
-def _rules(config: Config) -> ActionRules:
-    return ActionRules(frozenset(config.actions.environment))
-
-
-@contextmanager
-def engine(ws: Workspace, config: Config) -> Iterator[Engine]:
-    """The engine for a command: it records, and leaves effects to the daemon. Raises WorldError."""
-    clock = SystemClock()
-    store = open_workspace(ws.database, clock.now())
-    try:
-        yield Engine(store, settings(config), clock)
-    finally:
-        store.close()
 
 
 @contextmanager

@@ -39,12 +39,12 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
 
     Raises UnavailableError, ConfigError, WorldError; Refused by the state, and inside an agent's turn.
     """
-    from mailboxd import assemble, config, wake
+    from mailboxd import config, entrance, wake
     from mailboxd.store.report import Report
 
     require_person(OPERATOR)
     ws = session.workspace()
-    with assemble.engine(ws, config.load(ws.config)) as engine, engine.batch():
+    with entrance.engine(ws, config.load(ws.config)) as engine, engine.batch():
         task = engine.store.task(Report(engine.store.db).find(name))
         if task is None:
             raise AssertionError(f"{name} was found and is not there")
@@ -54,11 +54,11 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
 
 def order_by_hand(session: Session, act: Callable[[Engine, str], Sequence[Event]], **facts: Any) -> None:
     """As `carry_out`, for an order that is not about one task; `facts` are told in JSON, as `act` leaves them."""
-    from mailboxd import assemble, config, wake
+    from mailboxd import config, entrance, wake
 
     require_person(OPERATOR)
     ws = session.workspace()
-    with assemble.engine(ws, config.load(ws.config)) as engine, engine.batch():
+    with entrance.engine(ws, config.load(ws.config)) as engine, engine.batch():
         happened = _happened(engine, act(engine, person.name()))
     _tell(session, {**facts, "events": happened}, wake.poke(ws.state))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from mailboxd import assemble, config, judging
+from mailboxd import config, entrance, judging
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.clock import ManualClock
@@ -48,7 +48,7 @@ class Stage:
     @contextmanager
     def engine(self) -> Iterator[Engine]:
         """The engine in one batch, with the stage's clock."""
-        with assemble.engine(self.ws, config.load(self.ws.config)) as engine:
+        with entrance.engine(self.ws, config.load(self.ws.config)) as engine:
             engine.clock = self.clock
             with engine.batch():
                 yield engine

@@ -12,7 +12,7 @@ import anyio
 import mcp_types as types
 from mcp import Client
 
-from mailboxd import assemble, config
+from mailboxd import config, entrance
 from mailboxd.core.bytool import OpenCircuit
 from mailboxd.core.terms import Gate
 from mailboxd.core.types import Overrides, PlannedChild, Policy
@@ -35,7 +35,7 @@ class Stand:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         settings = config.load(stage.ws.config)
-        self.desk = Desk(stage.ws.root, stage.ws.state, lambda: assemble.engine(stage.ws, settings))
+        self.desk = Desk(stage.ws.root, stage.ws.state, lambda: entrance.engine(stage.ws, settings))
 
     # ------------------------------------------------------------ how it comes to be
 

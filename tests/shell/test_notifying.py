@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import assemble, config
+from mailboxd import config, entrance
 from mailboxd.calls import Calls, Caps
 from mailboxd.core.effects import Notify
 from mailboxd.core.times import plus
@@ -38,7 +38,7 @@ class Bell:
 
     @contextmanager
     def opened(self) -> Iterator[Engine]:
-        with assemble.engine(self.stage.ws, config.load(self.stage.ws.config)) as engine:
+        with entrance.engine(self.stage.ws, config.load(self.stage.ws.config)) as engine:
             engine.clock = self.stage.clock
             yield engine
 

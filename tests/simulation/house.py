@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
-from mailboxd import assemble
+from mailboxd import assemble, entrance
 from mailboxd.agents.callfiles import Exit
 from mailboxd.clock import ManualClock
 from mailboxd.config import Config
@@ -146,7 +146,7 @@ class House:
         bits = Random(self.random.random())
         core = Engine(
             self.store,
-            assemble.settings(config),
+            entrance.settings(config),
             self.clock,
             Ids(bits.getrandbits),
             Random(self.random.random()),

@@ -21,14 +21,14 @@ def command() -> None:
 @click.argument("approval")
 def run(session: Session, approval: str) -> None:
     """Perform an approved action, once. The daemon calls this; calling it by hand is as safe, and of no use."""
-    from mailboxd import assemble, config, runner, wake
+    from mailboxd import config, entrance, runner, wake
     from mailboxd.gates.handover import taken_over
 
     require_person(OPERATOR)
     ws = session.workspace()
     settings = config.load(ws.config)
-    with assemble.engine(ws, settings) as engine:
-        row = runner.run(engine, approval, assemble.setting(ws, settings, taken_over(os.environ)))
+    with entrance.engine(ws, settings) as engine:
+        row = runner.run(engine, approval, entrance.setting(ws, settings, taken_over(os.environ)))
     wake.poke(ws.state)
     if session.as_json:
         say(to_json({"approval": row.id, "state": row.state, "summary": row.summary}))

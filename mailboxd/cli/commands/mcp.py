@@ -56,7 +56,7 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
         raise click.UsageError("say who speaks, with --as ROLE:NAME, or --http")
     _require_extra()
     _require_operators_shell()
-    from mailboxd import assemble, config, log
+    from mailboxd import config, entrance, log
     from mailboxd.mcp import caller, door, enrolling, serving
 
     ws = session.workspace()
@@ -64,7 +64,7 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
     log.configure(settings.log.level, settings.log.format, sys.stderr)
     for library in ("mcp", "uvicorn"):  # their doings are no news
         logging.getLogger(library).setLevel(logging.WARNING)
-    desk = serving.Desk(ws.root, ws.state, lambda: assemble.engine(ws, settings))
+    desk = serving.Desk(ws.root, ws.state, lambda: entrance.engine(ws, settings))
     if who is not None:
         import anyio
 

@@ -35,7 +35,7 @@ def command(session: Session, into: Path | None, replace: bool) -> int:
     """
     if (into is None) is not replace:
         raise click.UsageError("say where to: --into FILE, or --replace for the workspace's own database")
-    from mailboxd import assemble, config
+    from mailboxd import config, entrance
     from mailboxd.keys.ring import Ring
     from mailboxd.keys.trust import Trust
     from mailboxd.rebuild import making
@@ -45,7 +45,7 @@ def command(session: Session, into: Path | None, replace: bool) -> int:
     with bars() as progress:
         loaded = config.load(ws.config)
         trust = Trust.of(Ring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
-        account = making.make(ws, assemble.settings(loaded), session.clock.now(), into, progress, trust)
+        account = making.make(ws, entrance.settings(loaded), session.clock.now(), into, progress, trust)
     if session.as_json:
         problems = [{"path": path, "problem": problem} for path, problem in account.problems]
         facts = {"database": account.database, "kept": account.kept or None, "fingerprint": account.fingerprint}

@@ -85,13 +85,13 @@ def command(
 
 
 def _site(session: Session, shown: Places, sessions: Sessions) -> Site:
-    from mailboxd import assemble
+    from mailboxd import entrance
     from mailboxd.web.acts import Acting
     from mailboxd.web.app import Site
     from mailboxd.web.places import settings
     from mailboxd.web.reading import Desk
 
-    acting = Acting(lambda place: assemble.engine(place.ws, settings(place)))
+    acting = Acting(lambda place: entrance.engine(place.ws, settings(place)))
     return Site(Desk(shown, session.clock), acting, sessions)
 
 

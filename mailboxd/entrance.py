@@ -1,0 +1,73 @@
+"""The engine for whoever comes in by a command, a typed tool or the page: it records, and leaves effects to the daemon.
+
+Apart from what the daemon is put together of (`assemble`): an order of a person takes half as long without that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+
+from mailboxd import config as configuration
+from mailboxd.clock import SystemClock
+from mailboxd.config import Config
+from mailboxd.core.actions import ActionRules, may_not_perform
+from mailboxd.engine import Engine
+from mailboxd.gates.ends import Setting
+from mailboxd.settings import Settings
+from mailboxd.store.opening import open_workspace
+from mailboxd.workspace.layout import Workspace
+
+
+def settings(config: Config) -> Settings:
+    """What decisions read of the configuration."""
+    return Settings(
+        agent=config.agent,
+        policy=configuration.policy(config),
+        limits=configuration.limits(config),
+        jitter_share=config.retry.jitter,
+        slots=config.limits.turns,
+        slots_per_agent=config.limits.turns_per_agent,
+        open_per_sender=config.limits.sender_open_tasks,
+        turns_per_hour=config.limits.turns_per_agent_hour,
+        escalation=configuration.escalation(config),
+        breaker=configuration.breaker(config),
+        heartbeat=config.heartbeat_seconds,
+        harnesses=tuple(config.acp.harnesses),
+        checks=configuration.checks(config, has_schemas=find_spec("jsonschema") is not None),
+        may_perform=partial(may_not_perform, _rules(config)),
+        approval_seconds=config.approvals.expire_seconds,
+        notifies=config.approvals.notifies,
+        approvers=config.approvals.approvers,
+    )
+
+
+def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> Setting:
+    """Where and with what side effects are performed; `environ` is the daemon's own environment."""
+    return Setting(
+        root=ws.root,
+        environ=environ,
+        monotonic=SystemClock().monotonic,
+        rules=_rules(config),
+        timeout=config.actions.timeout_seconds,
+        openclaw=config.openclaw.command,
+        openclaw_environment=config.openclaw.environment,
+        output_cap=config.limits.output_bytes,
+    )
+
+
+def _rules(config: Config) -> ActionRules:
+    return ActionRules(frozenset(config.actions.environment))
+
+
+@contextmanager
+def engine(ws: Workspace, config: Config) -> Iterator[Engine]:
+    """The engine for a command: it records, and leaves effects to the daemon. Raises WorldError."""
+    clock = SystemClock()
+    store = open_workspace(ws.database, clock.now())
+    try:
+        yield Engine(store, settings(config), clock)
+    finally:
+        store.close()
