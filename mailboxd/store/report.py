@@ -20,7 +20,7 @@ from mailboxd.core.terms import Mode, Phase, is_id
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.store import picture
 from mailboxd.store.db import connect
-from mailboxd.store.trees import RUNNABLE
+from mailboxd.store.trees import OPEN, RUNNABLE
 
 Row = dict[str, Any]
 
@@ -37,7 +37,7 @@ _LIST = (
 )
 STUCK = (
     "FROM tasks t LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
-    " WHERE t.phase NOT IN ('completed', 'failed', 'cancelled')"
+    f" WHERE {OPEN}"
     " AND (t.phase IN ('awaiting_approval', 'circuit_open') OR t.held <> ''"
     "  OR (a.status = 'running' AND a.waiting_for = 'answer')"
     "  OR (t.phase IN ('spec_draft', 'spec_review', 'spec_gate', 'quality_gate') AND NOT EXISTS"

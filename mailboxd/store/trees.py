@@ -14,3 +14,5 @@ HELD = (
 """The tasks that the operator has to let go on, with all below them. Costs nothing while there is none."""
 RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
 """Tasks that wait for nobody else: as the partial indexes of such tasks say it, or SQLite does not use them."""
+OPEN = "phase <> 'completed' AND phase <> 'failed' AND phase <> 'cancelled'"
+"""Tasks that have not ended, as their partial indexes say it: without a list, of which SQLite would make a table."""
