@@ -9,9 +9,9 @@ from mailboxd.core.schedule import Room
 from mailboxd.core.types import Task
 from mailboxd.store.db import Connected
 from mailboxd.store.rows import TASK, read_task
-from mailboxd.store.trees import HELD, OPEN, RUNNABLE
+from mailboxd.store.trees import OPEN, RUNNABLE, is_free
 
-_FREE = f"id NOT IN {HELD}"
+_FREE = is_free("id")
 _PARKED = (
     "(SELECT substr(origin, 1, instr(origin, '.') - 1) FROM approvals"
     " WHERE status = 'pending' AND purpose = 'permission')"
@@ -58,7 +58,7 @@ class ReadyQueries(Connected):
             self.db.execute(  # left to itself, SQLite goes through all turns that there ever were, by their agents
                 "SELECT agent, count(*) FROM outbox INDEXED BY outbox_open"
                 " WHERE state = 'pending' AND kind = 'run_turn'"
-                f" AND (not_before IS NULL OR not_before <= ?) AND task NOT IN {HELD} AND id NOT IN {_PARKED}"
+                f" AND (not_before IS NULL OR not_before <= ?) AND {is_free('task')} AND id NOT IN {_PARKED}"
                 " GROUP BY agent",
                 (now,),
             )
@@ -94,13 +94,13 @@ class ReadyQueries(Connected):
 
         Those above first: what a deadline ends takes what is below with it.
         """
-        rows = self.db.execute(
-            "SELECT id FROM (SELECT id, depth, seq FROM tasks WHERE due <= ?1 UNION"
-            f" SELECT id, depth, seq FROM tasks WHERE deadline <= ?1 AND {OPEN} UNION"
-            f" SELECT id, depth, seq FROM tasks WHERE heartbeat <= ?1 AND {OPEN}) ORDER BY depth, seq",
+        rows = self.db.execute(  # put in order here: mostly there is none, and SQLite would make two tables for that
+            "SELECT depth, seq, id FROM tasks WHERE due <= ?1 UNION ALL"
+            f" SELECT depth, seq, id FROM tasks WHERE deadline <= ?1 AND {OPEN} UNION ALL"
+            f" SELECT depth, seq, id FROM tasks WHERE heartbeat <= ?1 AND {OPEN}",
             (now,),
         )
-        return [row[0] for row in rows]
+        return [row[2] for row in sorted({*rows})]
 
     def waiting_for_the_clock(self, now: str) -> list[Task]:
         """The tasks with a pause, a lease, a hold or a sign of life that is over, or due, after `now`."""
@@ -144,7 +144,7 @@ class ReadyQueries(Connected):
 
     def has_pending(self) -> bool:
         """Whether something is ordered and does not wait for the operator."""
-        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND (kind <> 'run_turn' OR task NOT IN {HELD}) LIMIT 1"
+        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND (kind <> 'run_turn' OR {is_free('task')}) LIMIT 1"
         return self.db.execute(sql).fetchone() is not None
 
     def has_backoff(self) -> bool:
