@@ -68,7 +68,8 @@ class Intake:
         """Read a file's message; pure, so that what is incomplete can be left for later before anything is recorded."""
         try:
             raw = file.raw or b""
-            parsed = parse(raw, file.name, max_bytes=len(raw))  # the inbox has judged its size, by the configuration
+            # the inbox has judged its size, by the configuration
+            parsed = parse(raw, file.name, max_bytes=len(raw), sha256=file.sha256)
         except MessageError as error:
             return error
         if parsed.plain and not self._accept_plain:

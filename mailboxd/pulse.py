@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from mailboxd.clock import Clock
+from mailboxd.core.times import plus
 from mailboxd.health import FILE, SIZE, Grade, Trouble, Where
 from mailboxd.sdnotify import Notifier
 from mailboxd.workspace.files import directory
@@ -39,7 +40,8 @@ class Health:
         self.notifier = notifier
         self._line = f"agent {agent}"
         self._troubles: dict[str, Trouble] = {}
-        self._scanned: str | None = None
+        self._scanned: float | None = None
+        """When the mailbox was last read, on the monotonic clock: each message is a reading, and few are noted."""
         self._noted_at = float("-inf")
         self._fd = -1
 
@@ -74,7 +76,7 @@ class Health:
         before = self._troubles.get(where)
         if not why:
             if where is Where.LOOKING:
-                first, self._scanned = self._scanned is None, self._clock.now()
+                first, self._scanned = self._scanned is None, self._clock.monotonic()
                 if first:
                     self._note(None)
             if self._troubles.pop(where, None) is not None:
@@ -109,8 +111,9 @@ class Health:
 
     def _note(self, over: str | None) -> None:
         self._noted_at = self._clock.monotonic()
-        said = {"pid": os.getpid(), "at": self._clock.now(), "monotonic": self._noted_at, "over": over}
-        said |= {"scanned": self._scanned}
+        at = self._clock.now()
+        said = {"pid": os.getpid(), "at": at, "monotonic": self._noted_at, "over": over}
+        said |= {"scanned": None if self._scanned is None else plus(at, self._scanned - self._noted_at)}
         troubles = [asdict(trouble) | {"why": trouble.why[:_WHY]} for trouble in self._troubles.values()]
         while len(raw := json.dumps(said | {"troubles": troubles}).encode()) >= SIZE and troubles:
             troubles.pop()

@@ -150,6 +150,8 @@ def _resolve(name: str, scopes: Sequence[tuple[_Path, set[str]]], asking: _Path)
 
 
 def _check_acyclic(graph: Mapping[_Path, set[_Path]]) -> None:
+    if not any(graph.values()):
+        return  # nothing waits for anything
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

@@ -38,9 +38,9 @@ def after(task: Task, trigger: Trigger) -> Mending:
     is drafted anew."""
     mending = task.mending
     if trigger is Trigger.SPEC_COMPLETE:
-        return replace(mending, waiting_for=Waiting.NOTHING, rounds=mending.rounds + 1)
+        return changed(mending, waiting_for=Waiting.NOTHING, rounds=mending.rounds + 1)
     if task.phase in (Phase.SPEC_REVIEW, Phase.CANCELLED, Phase.FAILED):
-        return replace(mending, waiting_for=Waiting.NOTHING, drafted=False, failures=0, stalls=0)
+        return changed(mending, waiting_for=Waiting.NOTHING, drafted=False, failures=0, stalls=0)
     return mending
 
 
@@ -71,7 +71,7 @@ def _problem(draft: Draft) -> str:
 
 
 def _wait(draft: Draft, note: str, waiting_for: Waiting, *, reason: str = "", **counters: Any) -> None:
-    mending = replace(draft.task.mending, waiting_for=waiting_for, **counters)
+    mending = changed(draft.task.mending, waiting_for=waiting_for, **counters)
     draft.amend(note, mending=mending, **({"reason": reason} if reason else {}))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mailboxd.core import dag
+from mailboxd.core.changing import changed
 from mailboxd.core.draft import Decision, Draft
 from mailboxd.core.effects import Effect
 from mailboxd.core.events import Event, Kind
@@ -97,13 +98,16 @@ def adopt(draft: Draft, plan: Plan, family: Family) -> None:
     draft.events += births.events
     draft.effects += births.effects
     tally = draft.view.children
-    draft.view = replace(draft.view, children=replace(tally, total=tally.total + len(plan.children)))
+    draft.view = changed(draft.view, children=replace(tally, total=tally.total + len(plan.children)))
 
 
 def refused_worker(child: PlannedChild, ctx: Context) -> str | None:
     """Why a child cannot be done by the harness that it names; None when it can, or names none."""
-    why = refused_harness(inherit(Policy(), child.overrides), ctx.may_use)
-    if why or not child.overrides.harness:
+    said = child.overrides
+    if said.runtime is None and said.harness is None:
+        return None
+    why = refused_harness(inherit(Policy(), said), ctx.may_use)
+    if why or not said.harness:
         return why
     others = [agent for agent in child.agents if executor_of(agent, ctx.agent) != ctx.agent]
     return f"a harness works for {ctx.agent}, not for {others[0]}; write `agent: self`" if others else None

@@ -67,7 +67,7 @@ class Spec:
     checks: tuple[Check, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mending:
     """How far a weak spec is: who is at it, and what was tried. Counters of one task, kept with it.
 

@@ -35,7 +35,7 @@ def to_json(value: Any) -> Any:
         return {
             name: item if type(item) in _PLAIN else to_json(item)
             for name, default in _defaults(kind)
-            if (item := getattr(value, name)) != default
+            if (item := getattr(value, name)) is not default and item != default  # to compare records is dear
         }
     return value
 

@@ -52,14 +52,15 @@ class Parsed:
     plain: bool = False
 
 
-def parse(raw: bytes, path: str, *, max_bytes: int = MAX_FILE) -> Parsed:
+def parse(raw: bytes, path: str, *, max_bytes: int = MAX_FILE, sha256: str | None = None) -> Parsed:
     """Reads the bytes of the message file `path` (protocol section 2), of which there may be `max_bytes`.
 
+    `sha256` is that of the bytes, from who knows it.
     A file without front matter is a task from the operator. Raises MessageError: the rules of `envelope.split`,
     `sections.split_body` and `headers`, and `newer-protocol`, `unknown-type`, `unknown-field`, `missing-field`.
     """
     envelope = split(raw, path, max_bytes=max_bytes)
-    digest = hashlib.sha256(raw).hexdigest()
+    digest = sha256 or hashlib.sha256(raw).hexdigest()
     if not envelope.has_header:
         return Parsed(_plain_task(envelope.body, path, digest), (), digest, plain=True)
     reader = _Reader(envelope, path)

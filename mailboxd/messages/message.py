@@ -148,8 +148,15 @@ class Message(BaseModel):
 
     def section(self, name: str) -> str:
         """The text of the section `name` (case does not matter); of several, all of them; without one, ``."""
-        wanted = name.casefold()
-        return "\n\n".join([s.text for s in self.sections if s.name == wanted and s.text])
+        return self.texts().get(name.casefold(), "")
+
+    def texts(self) -> dict[str, str]:
+        """What the sections say by their names, as they are looked for; of several of one name, all of them."""
+        found: dict[str, str] = {}
+        for section in self.sections:
+            before = found.get(section.name)
+            found[section.name] = f"{before}\n\n{section.text}" if before and section.text else before or section.text
+        return found
 
     @property
     def text(self) -> str:

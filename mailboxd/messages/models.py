@@ -13,6 +13,7 @@ from mailboxd.core.actions import Action, merged
 from mailboxd.core.terms import Join, Runtime, Synthesis, Verdict
 from mailboxd.core.types import Finding, Overrides, Spec
 from mailboxd.messages import headers
+from mailboxd.messages.fields import NOTHING_SAID, OVERRIDES
 from mailboxd.messages.message import MAX_TITLE, Id, Message, Money, whole
 from mailboxd.messages.spec import derive_spec
 from mailboxd.messages.text import clean, one_line
@@ -53,27 +54,19 @@ class TaskMessage(Message):
 
     def spec(self) -> Spec:
         """What the task must achieve: its spec sections, the missing ones derived."""
-        spec = derive_spec(self.title, self.preamble, self.sections, self.section)
+        texts = self.texts()
+        spec = derive_spec(self.title, self.preamble, self.sections, lambda name: texts.get(name.casefold(), ""))
         actions = merged(self.planned_actions, spec.planned_actions)
         return replace(spec, planned_actions=actions) if actions else spec
 
     def overrides(self) -> Overrides:
         """What the headers say of the task's own policy."""
-        return Overrides(
-            max_attempts=self.max_attempts,
-            timeout=self.timeout,
-            idempotent=self.idempotent,
-            gates=None if self.gates is None else frozenset(self.gates),
-            reviewers=self.reviewers,
-            synthesis=self.synthesis,
-            join=self.join,
-            priority=self.priority,
-            deadline=self.deadline,
-            budget_usd=self.budget_usd,
-            budget_tokens=self.budget_tokens,
-            runtime=self.runtime,
-            harness=self.harness,
-        )
+        said = {name: value for name in OVERRIDES if (value := getattr(self, name)) is not None}
+        if not said:
+            return NOTHING_SAID
+        if "gates" in said:
+            said["gates"] = frozenset(said["gates"])
+        return Overrides(**said)
 
 
 class ReplyMessage(Message):

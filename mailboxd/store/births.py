@@ -32,9 +32,9 @@ def bear(db: sqlite3.Connection, births: Sequence[Birth]) -> None:
     if needs:
         db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", needs)
     db.executemany(_INSERT, [_row(seq, task) for seq, task in tasks])
-    kids = Counter(task["parent"] for _, task in tasks if task["parent"] is not None)
-    if kids:
-        db.executemany("UPDATE tasks SET kids = kids + ?2 WHERE id = ?1", kids.items())
+    parents = [task["parent"] for _, task in tasks if task["parent"] is not None]
+    if parents:
+        db.executemany("UPDATE tasks SET kids = kids + ?2 WHERE id = ?1", Counter(parents).items())
 
 
 def _row(seq: int, task: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mailboxd.store.report import STUCK, Report, Row
+from mailboxd.store.trees import OPEN
 
 
 def brief(report: Report) -> Row:
@@ -13,8 +14,7 @@ def brief(report: Report) -> Row:
     """
     with report.snapshot():
         counts = report.db.execute(
-            "SELECT phase, count(*) FROM tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled')"
-            " GROUP BY phase ORDER BY phase"
+            f"SELECT phase, count(*) FROM tasks WHERE {OPEN} GROUP BY phase ORDER BY phase"
         ).fetchall()
         stuck = report.rows(
             "SELECT t.local_id AS task, t.phase, t.updated_at AS since,"

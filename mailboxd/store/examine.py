@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mailboxd.store.db import connect, migrations
 from mailboxd.store.log import GENESIS, chain
+from mailboxd.store.trees import OPEN
 
 _NEWEST = 1_000
 """Events at the end of the chain that are checked; `mailboxd history --verify` checks all."""
@@ -56,10 +57,7 @@ def _examine(db: sqlite3.Connection, path: Path) -> Examination:
         return Examination(str(path), exists=True, schema=schema, known=known, damage=damage)
     latest = db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
     circuits = db.execute("SELECT local_id FROM tasks WHERE phase = 'circuit_open' ORDER BY seq LIMIT 1000")
-    held = db.execute(
-        "SELECT local_id FROM tasks WHERE held <> '' AND phase NOT IN ('completed', 'failed', 'cancelled')"
-        " ORDER BY seq LIMIT 1000"
-    )
+    held = db.execute(f"SELECT local_id FROM tasks WHERE held <> '' AND {OPEN} ORDER BY seq LIMIT 1000")
     breakers = db.execute("SELECT agent FROM breakers WHERE state <> 'closed' ORDER BY agent")
     return Examination(
         str(path),

@@ -9,6 +9,7 @@ from typing import Any
 
 from mailboxd.core.events import Kind
 from mailboxd.store.report import Report, Row
+from mailboxd.store.trees import OPEN
 
 BATCH = 1000
 """Events that are read at once."""
@@ -67,8 +68,7 @@ def breakers(report: Report, limit: int) -> list[tuple[str, str, int]]:
 def running_attempts(report: Report) -> int:
     """Attempts that are under way."""
     sql = "SELECT count(*) FROM tasks t JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
-    open_ = " WHERE t.phase NOT IN ('completed', 'failed', 'cancelled') AND a.status = 'running'"
-    return int(report.db.execute(sql + open_).fetchone()[0])
+    return int(report.db.execute(f"{sql} WHERE {OPEN} AND a.status = 'running'").fetchone()[0])
 
 
 def happened(report: Report, after: int, kinds: Collection[Kind], limit: int = BATCH) -> Iterator[Happened]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mailboxd.store.db import Connected
+from mailboxd.store.trees import OPEN
 
 SYNCED = "outbox_synced"
 """Under this name `meta` has the number of an event: what was sent up to it lies in outbox/ for good."""
@@ -94,8 +95,7 @@ class MessageQueries(Connected):
     def has_open(self, sender: str, count: int) -> bool:
         """Whether this sender has at least `count` (1 or more) root tasks here that have not ended."""
         row = self.db.execute(
-            "SELECT 1 FROM tasks WHERE sender = ? COLLATE NOCASE AND parent IS NULL"
-            " AND phase NOT IN ('completed', 'failed', 'cancelled') LIMIT 1 OFFSET ?",
+            f"SELECT 1 FROM tasks WHERE sender = ? COLLATE NOCASE AND parent IS NULL AND {OPEN} LIMIT 1 OFFSET ?",
             (sender, count - 1),
         ).fetchone()
         return row is not None

@@ -66,6 +66,14 @@ class Order:
     """The boot of the machine in which the call of a turn may have been made; None = it was not."""
 
 
+_STALE = tuple(
+    f"INSERT INTO stale_files SELECT {file}, 1 FROM tasks WHERE id = ? AND ({has_one})"
+    " ON CONFLICT (task) DO UPDATE SET marks = marks + 1"
+    for file, has_one in (("id", "parent IS NULL OR mode = 'coordinating'"), ("parent", "parent IS NOT NULL"))
+)
+"""A task is shown by its own file, by that of its parent, or by both."""
+
+
 class OutboxQueries(Connected):
     def order(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
         """Put an effect into the outbox, pending."""
@@ -78,16 +86,10 @@ class OutboxQueries(Connected):
         )
 
     def mark_for_rendering(self, touched: Collection[str]) -> None:
-        """Note that the task.md files that show these tasks are out of date, each file once."""
-        if touched:
-            these = "FROM tasks WHERE id IN (SELECT value FROM json_each(?1))"
-            self.db.execute(
-                "INSERT INTO stale_files SELECT id, 1 FROM"
-                f" (SELECT CASE WHEN parent IS NULL OR mode = 'coordinating' THEN id ELSE parent END AS id {these}"
-                f" UNION SELECT parent {these} AND parent IS NOT NULL)"
-                " WHERE true ON CONFLICT (task) DO UPDATE SET marks = marks + 1",
-                (json.dumps([*touched]),),
-            )
+        """Note that the task.md files that show these tasks are out of date."""
+        ids = [(task_id,) for task_id in touched]
+        for statement in _STALE:
+            self.db.executemany(statement, ids)
 
     def said(self, task_id: str, kind: str, receiver: str) -> list[str]:
         """The ids of our messages of one type about a task to somebody, written or not, the latest first."""

@@ -13,7 +13,7 @@ from typing import Any
 from mailboxd.core.picture import Occupied, Pending, Picture, Shut, Sign, Standing, Try
 from mailboxd.core.schedule import Room
 from mailboxd.core.terms import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting
-from mailboxd.store.trees import ABOVE
+from mailboxd.store.trees import ABOVE, OPEN
 
 NEIGHBOURS = 10
 TASKS = 1000
@@ -22,7 +22,6 @@ CALLS = 50
 
 _CALLS = ("run_turn", "look_up")
 _GATES = {Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE}
-_ENDED = "('completed', 'failed', 'cancelled')"
 _COLUMNS = (
     "id, local_id, phase, executor, reason, error, parent, parent_live, due, not_before, result <> '',"
     " kids, kids - kids_completed - kids_failed - kids_cancelled, unmet, attempt,"
@@ -216,7 +215,7 @@ def _needs(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
 
 def _children(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
     rows = db.execute(
-        f"SELECT t.id FROM tasks t WHERE t.parent = ? AND t.phase NOT IN {_ENDED} ORDER BY {_TELLING_FIRST} LIMIT ?",
+        f"SELECT t.id FROM tasks t WHERE t.parent = ? AND {OPEN} ORDER BY {_TELLING_FIRST} LIMIT ?",
         (task_id, NEIGHBOURS),
     )
     return tuple(row[0] for row in rows)

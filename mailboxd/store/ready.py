@@ -9,10 +9,9 @@ from mailboxd.core.schedule import Room
 from mailboxd.core.types import Task
 from mailboxd.store.db import Connected
 from mailboxd.store.rows import TASK, read_task
-from mailboxd.store.trees import HELD, RUNNABLE
+from mailboxd.store.trees import OPEN, RUNNABLE, is_free
 
-_OPEN = "phase NOT IN ('completed', 'failed', 'cancelled')"
-_FREE = f"id NOT IN {HELD}"
+_FREE = is_free("id")
 _PARKED = (
     "(SELECT substr(origin, 1, instr(origin, '.') - 1) FROM approvals"
     " WHERE status = 'pending' AND purpose = 'permission')"
@@ -59,7 +58,7 @@ class ReadyQueries(Connected):
             self.db.execute(  # left to itself, SQLite goes through all turns that there ever were, by their agents
                 "SELECT agent, count(*) FROM outbox INDEXED BY outbox_open"
                 " WHERE state = 'pending' AND kind = 'run_turn'"
-                f" AND (not_before IS NULL OR not_before <= ?) AND task NOT IN {HELD} AND id NOT IN {_PARKED}"
+                f" AND (not_before IS NULL OR not_before <= ?) AND {is_free('task')} AND id NOT IN {_PARKED}"
                 " GROUP BY agent",
                 (now,),
             )
@@ -95,19 +94,18 @@ class ReadyQueries(Connected):
 
         Those above first: what a deadline ends takes what is below with it.
         """
-        rows = self.db.execute(
-            "SELECT id FROM (SELECT id, depth, seq FROM tasks WHERE due <= ?1 UNION"
-            f" SELECT id, depth, seq FROM tasks WHERE deadline <= ?1 AND {_OPEN} UNION"
-            f" SELECT id, depth, seq FROM tasks WHERE heartbeat <= ?1 AND {_OPEN}) ORDER BY depth, seq",
+        rows = self.db.execute(  # put in order here: mostly there is none, and SQLite would make two tables for that
+            "SELECT depth, seq, id FROM tasks WHERE due <= ?1 UNION ALL"
+            f" SELECT depth, seq, id FROM tasks WHERE deadline <= ?1 AND {OPEN} UNION ALL"
+            f" SELECT depth, seq, id FROM tasks WHERE heartbeat <= ?1 AND {OPEN}",
             (now,),
         )
-        return [row[0] for row in rows]
+        return [row[2] for row in sorted({*rows})]
 
     def waiting_for_the_clock(self, now: str) -> list[Task]:
         """The tasks with a pause, a lease, a hold or a sign of life that is over, or due, after `now`."""
         rows = self.db.execute(
-            f"SELECT {TASK} FROM tasks t WHERE {_OPEN} AND (due > ?1 OR not_before > ?1 OR heartbeat > ?1)"
-            " ORDER BY seq",
+            f"SELECT {TASK} FROM tasks t WHERE {OPEN} AND (due > ?1 OR not_before > ?1 OR heartbeat > ?1) ORDER BY seq",
             (now,),
         )
         return [read_task(row) for row in rows]
@@ -117,14 +115,13 @@ class ReadyQueries(Connected):
 
     def open_tasks(self) -> list[str]:
         """Ids of the tasks that have not ended, in the order they came."""
-        rows = self.db.execute(f"SELECT id FROM tasks WHERE {_OPEN} ORDER BY seq")
+        rows = self.db.execute(f"SELECT id FROM tasks WHERE {OPEN} ORDER BY seq")
         return [row[0] for row in rows]
 
     def open_shown(self) -> list[tuple[str, str]]:
         """Id and local id of the open tasks that have a task.md of their own."""
         return self.db.execute(
-            "SELECT id, local_id FROM tasks WHERE phase NOT IN ('completed', 'failed', 'cancelled')"
-            " AND (parent IS NULL OR mode = 'coordinating')"
+            f"SELECT id, local_id FROM tasks WHERE {OPEN} AND (parent IS NULL OR mode = 'coordinating')"
         ).fetchall()
 
     def ended_at(self, local_id: str) -> str | None:
@@ -139,7 +136,7 @@ class ReadyQueries(Connected):
 
     def drafts(self) -> list[str]:
         """Tasks whose spec is not complete."""
-        rows = self.db.execute(f"SELECT id FROM tasks WHERE phase = 'spec_draft' AND {_OPEN} ORDER BY seq")
+        rows = self.db.execute(f"SELECT id FROM tasks WHERE phase = 'spec_draft' AND {OPEN} ORDER BY seq")
         return [row[0] for row in rows]
 
     def last_event(self) -> int:
@@ -147,7 +144,7 @@ class ReadyQueries(Connected):
 
     def has_pending(self) -> bool:
         """Whether something is ordered and does not wait for the operator."""
-        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND (kind <> 'run_turn' OR task NOT IN {HELD}) LIMIT 1"
+        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND (kind <> 'run_turn' OR {is_free('task')}) LIMIT 1"
         return self.db.execute(sql).fetchone() is not None
 
     def has_backoff(self) -> bool:
@@ -161,8 +158,8 @@ class ReadyQueries(Connected):
         """The next moment after `now` at which something happens by itself; None = nothing waits for the clock."""
         row = self.db.execute(
             "SELECT min(at) FROM (SELECT min(due) AS at FROM tasks WHERE due > ?1 UNION ALL"
-            f" SELECT min(deadline) FROM tasks WHERE deadline > ?1 AND {_OPEN} UNION ALL"
-            f" SELECT min(heartbeat) FROM tasks WHERE heartbeat > ?1 AND {_OPEN} UNION ALL"
+            f" SELECT min(deadline) FROM tasks WHERE deadline > ?1 AND {OPEN} UNION ALL"
+            f" SELECT min(heartbeat) FROM tasks WHERE heartbeat > ?1 AND {OPEN} UNION ALL"
             " SELECT min(expires_at) FROM approvals WHERE status = 'pending' AND expires_at > ?1 UNION ALL"
             " SELECT min(until) FROM breakers WHERE state = 'open' AND until > ?1 UNION ALL"
             " SELECT min(j.value) FROM meta m, json_each(m.value) j WHERE m.name = 'paced' AND j.value > ?1 UNION ALL"

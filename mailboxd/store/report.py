@@ -20,7 +20,7 @@ from mailboxd.core.terms import Mode, Phase, is_id
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.store import picture
 from mailboxd.store.db import connect
-from mailboxd.store.trees import RUNNABLE
+from mailboxd.store.trees import OPEN, RUNNABLE
 
 Row = dict[str, Any]
 
@@ -37,7 +37,7 @@ _LIST = (
 )
 STUCK = (
     "FROM tasks t LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
-    " WHERE t.phase NOT IN ('completed', 'failed', 'cancelled')"
+    f" WHERE {OPEN}"
     " AND (t.phase IN ('awaiting_approval', 'circuit_open') OR t.held <> ''"
     "  OR (a.status = 'running' AND a.waiting_for = 'answer')"
     "  OR (t.phase IN ('spec_draft', 'spec_review', 'spec_gate', 'quality_gate') AND NOT EXISTS"
@@ -135,13 +135,13 @@ class Report:
         kept = " AND ".join(where)
         if not everything and phase is None:
             ended = f"{kept} AND t.phase IN {_ENDED} ORDER BY t.updated_at DESC, t.seq DESC LIMIT {_RECENT}"
-            kept = f"({kept} AND t.phase NOT IN {_ENDED}) OR t.id IN (SELECT t.id FROM tasks t WHERE {ended})"
+            kept = f"({kept} AND {OPEN}) OR t.id IN (SELECT t.id FROM tasks t WHERE {ended})"
             args *= 2
         return [_listed(row) for row in self.rows(f"SELECT {_LIST} FROM tasks t WHERE {kept} ORDER BY t.seq", *args)]
 
     def open_roots(self, limit: int | None = None) -> tuple[int, list[Row]]:
         """How many root tasks have not ended, and the first of them in the order they came."""
-        open_ = f"t.parent IS NULL AND t.phase NOT IN {_ENDED}"
+        open_ = f"t.parent IS NULL AND {OPEN}"
         rows = self.rows(
             f"SELECT {_LIST} FROM tasks t WHERE {open_} ORDER BY t.seq LIMIT ?", -1 if limit is None else limit
         )
@@ -251,7 +251,7 @@ class Report:
         found: dict[str, None] = {}
         for sql in (
             # two questions in the order of an index each: to sort them, all tasks there ever were would be read
-            f"SELECT id FROM tasks INDEXED BY tasks_open WHERE phase NOT IN {_ENDED} AND {RUNNABLE}"
+            f"SELECT id FROM tasks INDEXED BY tasks_open WHERE {OPEN} AND {RUNNABLE}"
             " AND not_before IS NULL ORDER BY seq LIMIT ?",
             f"SELECT id FROM tasks WHERE not_before IS NOT NULL AND {RUNNABLE} ORDER BY not_before, seq LIMIT ?",
             "SELECT task FROM outbox WHERE state = 'pending' AND task <> '' ORDER BY seq LIMIT ?",

@@ -14,6 +14,7 @@ from mailboxd.core.view import Asked, CheckRun, Family, Level, Review, Tally, Vi
 from mailboxd.store.approvals import ASKING, ApprovalQueries
 from mailboxd.store.recent import RecentQueries
 from mailboxd.store.rows import BESIDE, TASK, read_task
+from mailboxd.store.trees import OPEN
 
 _GATES = {Phase(gate.value) for gate in Gate}
 
@@ -118,7 +119,7 @@ class TaskQueries(RecentQueries, ApprovalQueries):
     def open_dependants(self, task_id: str) -> list[str]:
         rows = self.db.execute(
             "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.task"
-            " WHERE d.needs = ? AND t.phase NOT IN ('completed', 'failed', 'cancelled') ORDER BY t.seq",
+            f" WHERE d.needs = ? AND {OPEN} ORDER BY t.seq",
             (task_id,),
         )
         return [row[0] for row in rows]
@@ -231,10 +232,7 @@ class TaskQueries(RecentQueries, ApprovalQueries):
         return {key: needs for key, needs in self._level(parent, "").nodes.items() if needs}
 
     def open_children(self, task_id: str) -> list[str]:
-        rows = self.db.execute(
-            "SELECT id FROM tasks WHERE parent = ? AND phase NOT IN ('completed', 'failed', 'cancelled') ORDER BY seq",
-            (task_id,),
-        )
+        rows = self.db.execute(f"SELECT id FROM tasks WHERE parent = ? AND {OPEN} ORDER BY seq", (task_id,))
         return [row[0] for row in rows]
 
     def has_open_children(self, task_id: str) -> bool:

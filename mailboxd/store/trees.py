@@ -7,10 +7,17 @@ ABOVE = (
     " UNION ALL SELECT t.id, t.parent FROM above a JOIN tasks t ON t.id = a.parent)"
 )
 """The task and all that it is below; its parameter is the task's id."""
-HELD = (
+_HELD = (
     "(WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE held <> '' UNION ALL"
     " SELECT t.id FROM below b JOIN tasks t ON t.parent = b.id) SELECT id FROM below)"
 )
-"""The tasks that the operator has to let go on, with all below them. Costs nothing while there is none."""
+"""The tasks that the operator has to let go on, with all below them."""
 RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
 """Tasks that wait for nobody else: as the partial indexes of such tasks say it, or SQLite does not use them."""
+OPEN = "phase <> 'completed' AND phase <> 'failed' AND phase <> 'cancelled'"
+"""Tasks that have not ended, as their partial indexes say it: without a list, of which SQLite would make a table."""
+
+
+def is_free(task: str) -> str:
+    """Whether the task of that column need not be let go on by the operator. Costs nothing while none is held."""
+    return f"(NOT EXISTS (SELECT 1 FROM tasks WHERE held <> '') OR {task} NOT IN {_HELD})"
