@@ -127,12 +127,12 @@ class Daemon:
         self._hear_of_peers()
         if self.peers.must_wait:
             return False
-        more = self._record_round(self._looks.is_due(self.engine.clock.monotonic()))
+        more = self._record_round(look := self._looks.is_due(self.engine.clock.monotonic()))
         if self._stopping:
             return more
         begun = 0 if self.reserve.why else self._try(Where.SENDING, self.relay.perform)
         self._tell()  # only now: calls that were begun run meanwhile
-        begun += self._try(Where.FILING, self.archiving.perform)
+        begun += self._try(Where.FILING, self.archiving.perform) if look or self.health.is_troubled(Where.FILING) else 0
         begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._looks.mail)
         begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
         return begun + self._try(Where.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
@@ -166,7 +166,7 @@ class Daemon:
         if self._stopping or self.arrivals.is_catching_up:
             return False
         self.engine.schedule()
-        return self.relay.starting.mark(begins=not self.reserve.why) > 0
+        return self.relay.mark(begins=not self.reserve.why) > 0
 
     def _take_ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> None:
         for call, exit_ in self.calls.ended(concerns):
@@ -186,7 +186,7 @@ class Daemon:
         self._try(Where.ASKING, self.peers.go_on)
 
     def _take_files(self) -> bool:
-        """Judge what lies in the inbox and what was written below tasks/; whether there is more of it."""
+        """Judge what lies in the inbox (nothing else does) and what was written below tasks/; whether there is more."""
         looks, now, mono = self._looks, to_epoch(self.engine.now), self.engine.clock.monotonic()
         looks.mail, looks.wait_until = False, None
         if looks.tasks or not self.health.is_green:  # else there is mail, and it does not wait for that
@@ -241,19 +241,19 @@ class Daemon:
 
     def _timeout(self) -> float:
         """Seconds until something is due by itself."""
-        mono, now = self.engine.clock.monotonic(), self.engine.clock.now()
+        mono = self.engine.clock.monotonic()
         if self.peers.must_wait:
             return 1.0
-        moments = [self._looks.next - mono, self.health.next_beat - mono]
-        clocked = (self.calls.next_deadline(), None if self.reserve.why else self.relay.starting.dispatches.due)
-        moments += [moment - mono for moment in clocked if moment is not None]
         # Counted from the last round, not from now: what became due in between has not been looked at.
-        if (due := self.engine.store.next_due(self.engine.now)) is not None:
-            moments.append(to_epoch(due) - to_epoch(now))
+        due, is_stale = self.engine.store.next_due(self.engine.now)
+        rendering = self._rendering.due(turns=bool(self.calls.running)) if is_stale else None
+        sync = None if self.reserve.why else self.relay.starting.dispatches.due
+        clocked = (self._looks.next, self.health.next_beat, self.calls.next_deadline(), sync, rendering)
+        moments = [moment - mono for moment in clocked if moment is not None]
+        if due is not None:
+            moments.append(to_epoch(due) - to_epoch(self.engine.clock.now()))
         if self.calls.room(mono).is_short:
             moments.append(_ANXIOUS)
-        if self.engine.store.has_stale_files():
-            moments.append(self._rendering.due(turns=bool(self.calls.running)) - mono)
         if (watchdog := self.health.notifier.watchdog_seconds) is not None:
             moments.append(watchdog / 3)
         return max(min(moments), 0.0)

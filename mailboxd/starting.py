@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -35,7 +35,6 @@ from mailboxd.outgoing import Outgoing
 from mailboxd.store.outbox import CALLS_LEFT
 from mailboxd.store.store import Order
 
-_BATCH = 500
 _log = logging.getLogger("mailboxd")
 
 
@@ -72,17 +71,18 @@ class Starting:
 
     # -------------------------------------------------------------- inside the batch
 
-    def mark(self, *, begins: bool) -> int:
-        """Mark the turns that there is room for, and make their messages; none, unless any `begins` now.
+    def mark(self, orders: Iterable[Order]) -> int:
+        """Mark the turns of these orders that there is room for, and make their messages.
 
         Returns how many came to nothing instead. What keeps further ones waiting is noted for `why` and `status`.
         """
         self.trouble = None
         self._fresh.clear()
         over, taken = 0, _Taken(self)
-        orders = self.engine.store.turns_to_begin(self.engine.now, _BATCH) if begins else []
         for order in orders:
-            if not isinstance(order.effect, RunTurn) or order.effect.harness or not taken.has_room(order):
+            if order.begun is not None or not isinstance(order.effect, RunTurn):
+                continue
+            if order.effect.harness or not taken.has_room(order):
                 continue
             try:
                 marked = self._mark(order, order.effect)
@@ -154,7 +154,7 @@ class Starting:
 
         Whether the next round has something to do at once: for a call that now runs it has not.
         """
-        if (fresh := self._fresh.pop(order.id, None)) is not None and order.begun == self.boot:
+        if (fresh := self._fresh.pop(order.id, None)) is not None:
             return _Taken(self).has_slot(order) and self._start(order, effect, *fresh)
         found = self.calls.state(effect.turn_id)
         if found is State.ENDED:
@@ -230,9 +230,8 @@ class Starting:
 
     def _new_call(self, order: Order, effect: RunTurn, task: Task | None) -> NewCall:
         timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
-        marked, harness = order.begun is not None, bool(effect.harness)
-        kept = (order.agent, effect.session_key, timeout + PATIENCE, order.task)
-        return NewCall(effect.turn_id, *kept, marked=marked, harness=harness)
+        kept, harness = (order.agent, effect.session_key, timeout + PATIENCE, order.task), bool(effect.harness)
+        return NewCall(effect.turn_id, *kept, marked=not harness, harness=harness)
 
 
 class _Taken:

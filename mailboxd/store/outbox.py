@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import pydantic_core
@@ -28,7 +29,7 @@ from mailboxd.core.effects import (
 )
 from mailboxd.core.times import plus
 from mailboxd.core.wire import from_json, to_json
-from mailboxd.store.db import Connected
+from mailboxd.store.recent import RecentQueries
 
 EFFECTS: dict[str, type[Any]] = {
     "run_turn": RunTurn,
@@ -66,7 +67,7 @@ class Order:
     """The boot of the machine in which the call of a turn may have been made; None = it was not."""
 
 
-class OutboxQueries(Connected):
+class OutboxQueries(RecentQueries):
     def order(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
         """Put an effect into the outbox, pending."""
         agent = getattr(effect, "agent", "")
@@ -79,15 +80,21 @@ class OutboxQueries(Connected):
 
     def mark_for_rendering(self, touched: Collection[str]) -> None:
         """Note that the task.md files that show these tasks are out of date, each file once."""
-        if touched:
-            these = "FROM tasks WHERE id IN (SELECT value FROM json_each(?1))"
-            self.db.execute(
-                "INSERT INTO stale_files SELECT id, 1 FROM"
-                f" (SELECT CASE WHEN parent IS NULL OR mode = 'coordinating' THEN id ELSE parent END AS id {these}"
-                f" UNION SELECT parent {these} AND parent IS NOT NULL)"
-                " WHERE true ON CONFLICT (task) DO UPDATE SET marks = marks + 1",
-                (json.dumps([*touched]),),
+        stale, others = set(), []
+        for name in touched:
+            if (task := self._recent.tasks.get(name)) is None:
+                others.append(name)
+            else:
+                stale |= {task.shown_by, task.parent or task.shown_by}
+        if others:
+            rows = self.db.execute(
+                "SELECT CASE WHEN parent IS NULL OR mode = 'coordinating' THEN id ELSE parent END, coalesce(parent, id)"
+                " FROM tasks WHERE id IN (SELECT value FROM json_each(?))",
+                (json.dumps(others),),
             )
+            stale.update(chain.from_iterable(rows))
+        mark = "INSERT INTO stale_files VALUES (?, 1) ON CONFLICT (task) DO UPDATE SET marks = marks + 1"
+        self.db.executemany(mark, [(name,) for name in stale])
 
     def pending(self, now: str, limit: int, passed: int = 0) -> list[Order]:
         """Effects that are not done and whose time has come, in the order they were given, behind so many of them."""
@@ -95,15 +102,6 @@ class OutboxQueries(Connected):
             f"SELECT {_ORDER} FROM outbox"
             " WHERE state = 'pending' AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ? OFFSET ?",
             (now, limit, passed),
-        )
-        return [_order(row) for row in rows]
-
-    def turns_to_begin(self, now: str, limit: int) -> list[Order]:
-        """Turns that are ordered and not begun, and whose time has come, in the order they were given."""
-        rows = self.db.execute(
-            f"SELECT {_ORDER} FROM outbox INDEXED BY outbox_open WHERE state = 'pending' AND kind = 'run_turn'"
-            " AND begun IS NULL AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ?",
-            (now, limit),
         )
         return [_order(row) for row in rows]
 
