@@ -155,7 +155,7 @@ class Relay:
         elif self.harnesses.owns(call):
             self._looked_up(self.harnesses.told(call, exit_))
         else:
-            order = self.engine.store.order_of(call.id)
+            order = self.starting.ordered(call.id)
             if isinstance(order.effect, RunTurn):
                 self._turn_ended(order, order.effect, judging.outcome(call, exit_))
 

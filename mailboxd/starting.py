@@ -68,6 +68,8 @@ class Starting:
     It is not asked again after the commit: whoever cancels it in between is heard in the next round, as if he had come
     right after the call began.
     """
+    _running: dict[str, Order] = field(default_factory=dict)
+    """What ordered the calls that this daemon has begun, until they end: nothing of that changes meanwhile."""
 
     # -------------------------------------------------------------- inside the batch
 
@@ -194,6 +196,10 @@ class Starting:
             return True
         return False
 
+    def ordered(self, call_id: str) -> Order:
+        """What ordered the call of a turn, which has ended."""
+        return self._running.pop(call_id, None) or self.engine.store.order_of(call_id)
+
     def _leave(self, order: Order, effect: RunTurn) -> None:
         """It was overtaken between the round that marked it and this one."""
         if effect.turn is Turn.DISPATCH:
@@ -210,6 +216,7 @@ class Starting:
         model = effect.model or None
         argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout, model)
         self.calls.start(call, argv, self.engine.clock.monotonic())
+        self._running[call.id] = order
 
     def _prompt(self, task: Task, effect: RunTurn, kept: Kept | None) -> bytes | Failed:
         """The bytes of the turn's message, or why there are none (it would be too large for its receiver)."""
