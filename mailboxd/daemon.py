@@ -166,7 +166,7 @@ class Daemon:
         if self._stopping or self.arrivals.is_catching_up:
             return False
         self.engine.schedule()
-        return self.relay.starting.mark(begins=not self.reserve.why) > 0
+        return self.relay.mark(begins=not self.reserve.why) > 0
 
     def _take_ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> None:
         for call, exit_ in self.calls.ended(concerns):
@@ -241,19 +241,19 @@ class Daemon:
 
     def _timeout(self) -> float:
         """Seconds until something is due by itself."""
-        mono, now = self.engine.clock.monotonic(), self.engine.clock.now()
+        mono = self.engine.clock.monotonic()
         if self.peers.must_wait:
             return 1.0
-        moments = [self._looks.next - mono, self.health.next_beat - mono]
-        clocked = (self.calls.next_deadline(), None if self.reserve.why else self.relay.starting.dispatches.due)
-        moments += [moment - mono for moment in clocked if moment is not None]
         # Counted from the last round, not from now: what became due in between has not been looked at.
-        if (due := self.engine.store.next_due(self.engine.now)) is not None:
-            moments.append(to_epoch(due) - to_epoch(now))
+        due, is_stale = self.engine.store.next_due(self.engine.now)
+        rendering = self._rendering.due(turns=bool(self.calls.running)) if is_stale else None
+        sync = None if self.reserve.why else self.relay.starting.dispatches.due
+        clocked = (self._looks.next, self.health.next_beat, self.calls.next_deadline(), sync, rendering)
+        moments = [moment - mono for moment in clocked if moment is not None]
+        if due is not None:
+            moments.append(to_epoch(due) - to_epoch(self.engine.clock.now()))
         if self.calls.room(mono).is_short:
             moments.append(_ANXIOUS)
-        if self.engine.store.has_stale_files():
-            moments.append(self._rendering.due(turns=bool(self.calls.running)) - mono)
         if (watchdog := self.health.notifier.watchdog_seconds) is not None:
             moments.append(watchdog / 3)
         return max(min(moments), 0.0)

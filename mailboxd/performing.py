@@ -210,7 +210,7 @@ class Performing:
 
     def put_away(self) -> None:
         """Take down the gates that nothing can come through any more. Lobster is told no where a person said no."""
-        if (last := self.engine.store.last_event()) == self._seen:
+        if (last := self.engine.store.last_recorded) == self._seen:
             return
         self._seen = last
         for name in standing_gates(self.setting.root):

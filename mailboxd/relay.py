@@ -71,18 +71,32 @@ class Relay:
     Returns why a plan it wrote there was not taken: its words "the plan stands in task.md" are then no result.
     """
     reports: list[Callable[[], None]]
+    _orders: list[Order] | None = None
+    """What the transaction of this round has left to perform; None = that is to be asked."""
 
     def __post_init__(self) -> None:
         self.starting.turn_ended = self._turn_ended
 
+    def mark(self, *, begins: bool) -> int:
+        """Mark the turns that `perform` will begin, if any `begins` now; inside the batch that lets them.
+
+        Returns how many came to nothing instead.
+        """
+        self._orders = list(self._pending(self.engine.now)) if begins else None
+        over = self.starting.mark(self._orders or [])
+        if over:  # and what followed from that was ordered only then
+            self._orders = None
+        return over
+
     def perform(self) -> int:
         """Perform what is pending, as far as slots allow. Returns for how many the next round has to come at once."""
+        orders, self._orders = self._orders, None
         begun = self.recovery.go_on()
         self.harnesses.look()
         self.performing.put_away()
         trouble = self.starting.trouble
         busy = self.calls.running.keys() | self.recovery.busy() | self.posting.busy()
-        for order in self._pending():
+        for order in self._pending(self.engine.clock.now()) if orders is None else orders:
             if order.id in busy:
                 continue
             try:
@@ -105,9 +119,9 @@ class Relay:
             raise trouble
         return begun
 
-    def _pending(self) -> Iterator[Order]:
+    def _pending(self, now: str) -> Iterator[Order]:
         """What there is to perform, page by page: what waits holds up nothing that was ordered after it."""
-        now, passed, page = self.engine.clock.now(), 0, BATCH
+        passed, page = 0, BATCH
         while page == BATCH:
             orders = self.engine.store.pending(now, BATCH, passed)
             yield from orders
@@ -141,7 +155,7 @@ class Relay:
         elif self.harnesses.owns(call):
             self._looked_up(self.harnesses.told(call, exit_))
         else:
-            order = self.engine.store.order_of(call.id)
+            order = self.starting.ordered(call.id)
             if isinstance(order.effect, RunTurn):
                 self._turn_ended(order, order.effect, judging.outcome(call, exit_))
 

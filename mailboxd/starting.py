@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -35,7 +35,6 @@ from mailboxd.outgoing import Outgoing
 from mailboxd.store.outbox import CALLS_LEFT
 from mailboxd.store.store import Order
 
-_BATCH = 500
 _log = logging.getLogger("mailboxd")
 
 
@@ -69,20 +68,23 @@ class Starting:
     It is not asked again after the commit: whoever cancels it in between is heard in the next round, as if he had come
     right after the call began.
     """
+    _running: dict[str, Order] = field(default_factory=dict)
+    """What ordered the calls that this daemon has begun, until they end: nothing of that changes meanwhile."""
 
     # -------------------------------------------------------------- inside the batch
 
-    def mark(self, *, begins: bool) -> int:
-        """Mark the turns that there is room for, and make their messages; none, unless any `begins` now.
+    def mark(self, orders: Iterable[Order]) -> int:
+        """Mark the turns of these orders that there is room for, and make their messages.
 
         Returns how many came to nothing instead. What keeps further ones waiting is noted for `why` and `status`.
         """
         self.trouble = None
         self._fresh.clear()
         over, taken = 0, _Taken(self)
-        orders = self.engine.store.turns_to_begin(self.engine.now, _BATCH) if begins else []
         for order in orders:
-            if not isinstance(order.effect, RunTurn) or order.effect.harness or not taken.has_room(order):
+            if order.begun is not None or not isinstance(order.effect, RunTurn):
+                continue
+            if order.effect.harness or not taken.has_room(order):
                 continue
             try:
                 marked = self._mark(order, order.effect)
@@ -154,7 +156,7 @@ class Starting:
 
         Whether the next round has something to do at once: for a call that now runs it has not.
         """
-        if (fresh := self._fresh.pop(order.id, None)) is not None and order.begun == self.boot:
+        if (fresh := self._fresh.pop(order.id, None)) is not None:
             return _Taken(self).has_slot(order) and self._start(order, effect, *fresh)
         found = self.calls.state(effect.turn_id)
         if found is State.ENDED:
@@ -196,6 +198,10 @@ class Starting:
             return True
         return False
 
+    def ordered(self, call_id: str) -> Order:
+        """What ordered the call of a turn, which has ended."""
+        return self._running.pop(call_id, None) or self.engine.store.order_of(call_id)
+
     def _leave(self, order: Order, effect: RunTurn) -> None:
         """It was overtaken between the round that marked it and this one."""
         if effect.turn is Turn.DISPATCH:
@@ -212,6 +218,7 @@ class Starting:
         model = effect.model or None
         argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout, model)
         self.calls.start(call, argv, self.engine.clock.monotonic())
+        self._running[call.id] = order
 
     def _prompt(self, task: Task, effect: RunTurn, kept: Kept | None) -> bytes | Failed:
         """The bytes of the turn's message, or why there are none (it would be too large for its receiver)."""
@@ -232,9 +239,8 @@ class Starting:
 
     def _new_call(self, order: Order, effect: RunTurn, task: Task | None) -> NewCall:
         timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
-        marked, harness = order.begun is not None, bool(effect.harness)
-        kept = (order.agent, effect.session_key, timeout + PATIENCE, order.task)
-        return NewCall(effect.turn_id, *kept, marked=marked, harness=harness)
+        kept, harness = (order.agent, effect.session_key, timeout + PATIENCE, order.task), bool(effect.harness)
+        return NewCall(effect.turn_id, *kept, marked=not harness, harness=harness)
 
 
 class _Taken:

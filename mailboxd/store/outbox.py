@@ -109,15 +109,6 @@ class OutboxQueries(Connected):
         )
         return [_order(row) for row in rows]
 
-    def turns_to_begin(self, now: str, limit: int) -> list[Order]:
-        """Turns that are ordered and not begun, and whose time has come, in the order they were given."""
-        rows = self.db.execute(
-            f"SELECT {_ORDER} FROM outbox INDEXED BY outbox_open WHERE state = 'pending' AND kind = 'run_turn'"
-            " AND begun IS NULL AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ?",
-            (now, limit),
-        )
-        return [_order(row) for row in rows]
-
     def begin(self, order_id: str, boot: str) -> None:
         """Mark a turn as begun: from the commit on, its call may have been made in this boot of the machine."""
         self.db.execute("UPDATE outbox SET begun = ? WHERE id = ?", (boot, order_id))

@@ -100,11 +100,9 @@ def _task_transitioned(db: sqlite3.Connection, event: Event) -> None:
     _task_changed(db, event)
     source, target = Phase(event.data["from"]), Phase(event.data["to"])
     step = (target is Phase.COMPLETED) - (source is Phase.COMPLETED)
-    if step:
-        db.execute(
-            "UPDATE tasks SET unmet = unmet - ? WHERE id IN (SELECT task FROM dependencies WHERE needs = ?)",
-            (step, event.task),
-        )
+    if step:  # asked first: to find nothing is a tenth of the cost of changing it
+        waiting = db.execute("SELECT task FROM dependencies WHERE needs = ?", (event.task,)).fetchall()
+        db.executemany("UPDATE tasks SET unmet = unmet - ? WHERE id = ?", [(step, task) for (task,) in waiting])
     for phase, by in ((source, -1), (target, 1)):
         if phase in TERMINAL:
             name = _KIDS[phase]

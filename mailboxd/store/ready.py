@@ -154,10 +154,14 @@ class ReadyQueries(Connected):
         )
         return self.db.execute(f"{some} LIMIT 1").fetchone() is not None
 
-    def next_due(self, now: str) -> str | None:
-        """The next moment after `now` at which something happens by itself; None = nothing waits for the clock."""
-        row = self.db.execute(
-            "SELECT min(at) FROM (SELECT min(due) AS at FROM tasks WHERE due > ?1 UNION ALL"
+    def next_due(self, now: str) -> tuple[str | None, bool]:
+        """The next moment after `now` at which something happens by itself, and whether a task.md is out of date.
+
+        None = nothing waits for the clock. In one statement: outside of a transaction each has to take a lock.
+        """
+        at, stale = self.db.execute(
+            "SELECT min(at), EXISTS (SELECT 1 FROM stale_files)"
+            " FROM (SELECT min(due) AS at FROM tasks WHERE due > ?1 UNION ALL"
             f" SELECT min(deadline) FROM tasks WHERE deadline > ?1 AND {OPEN} UNION ALL"
             f" SELECT min(heartbeat) FROM tasks WHERE heartbeat > ?1 AND {OPEN} UNION ALL"
             " SELECT min(expires_at) FROM approvals WHERE status = 'pending' AND expires_at > ?1 UNION ALL"
@@ -168,4 +172,4 @@ class ReadyQueries(Connected):
             " UNION ALL SELECT min(not_before) FROM outbox WHERE state = 'pending' AND not_before > ?1)",
             (now,),
         ).fetchone()
-        return None if row is None else row[0]
+        return at, bool(stale)

@@ -99,6 +99,11 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         if self._own is not None:
             self._own.clear()  # `recorded_since` reads the log where something is missing
 
+    @property
+    def last_recorded(self) -> int:
+        """The number of the last event, as the latest transaction of this process left the log."""
+        return self._tip.seq
+
     def append(self, events: Sequence[Event], now: str, left: View | None = None) -> None:
         """Record events. `left` is how they leave one task, where that is known already; else it is worked out."""
         if not self.db.in_transaction:

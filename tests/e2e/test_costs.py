@@ -76,7 +76,7 @@ OF_ROUNDS = frozenset(
         "log.tip", "messages.filed", "messages.note_synced", "messages.unfiled", "messages.unsynced_messages",
         "outbox.file_is_fresh", "outbox.has_stale_files", "outbox.is_stale",
         "outbox.mark_for_rendering", "outbox.order_of", "outbox.pending", "outbox.stale_files",
-        "outbox.turns_to_begin", "ready.busy", "ready.due", "ready.has_backoff", "ready.has_pending",
+        "ready.busy", "ready.due", "ready.has_backoff", "ready.has_pending",
         "ready.last_event", "ready.next_due", "ready.note_paced", "ready.note_room", "ready.ready",
         "recent.data_version", "store.meta", "store.set_meta",
     )

@@ -260,7 +260,7 @@ def _carry_on(town: Town, house: House) -> int:
 def _time_passes(town: Town) -> bool:
     """To the next moment at which something is due; False if there is none."""
     now = town.clock.now()
-    dues = [house.store.next_due(now) for house in town.houses.values()]
+    dues = [house.store.next_due(now)[0] for house in town.houses.values()]
     due = min((due for due in dues if due is not None), default=None)
     if due is None:
         return False
