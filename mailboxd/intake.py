@@ -67,8 +67,7 @@ class Intake:
     def parse(self, file: File) -> Parsed | MessageError:
         """Read a file's message; pure, so that what is incomplete can be left for later before anything is recorded."""
         try:
-            raw = file.raw or b""
-            # the inbox has judged its size, by the configuration
+            raw = file.raw or b""  # the inbox has judged its size, by the configuration
             parsed = parse(raw, file.name, max_bytes=len(raw), sha256=file.sha256)
         except MessageError as error:
             return error
