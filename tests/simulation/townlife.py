@@ -195,7 +195,7 @@ HAPPENINGS: Mapping[str, tuple[float, Callable[[Town], None]]] = {
     "arrive": (10, _arrive),
     "errand": (7, _errand),
     "again": (4, _again),
-    "forge": (2, _forge),
+    "forge": (4, _forge),
     "crash": (5, _crash),
     "power": (3, _cut_power),
     "spoil": (8, _spoil),
