@@ -115,10 +115,10 @@ class Daemon:
 
         The reply is the last thing that a task brings about: a file in outbox/, written after the commit.
         """
-        ran, begun = processes.run_ns(self.pid), time.time()
+        ran, begun = processes.ran(self.pid), time.time()
         drop(self.inbox, f"{name}.md", plan(name, graph))
         reply = self.until_ended(name, seconds)
-        return reply.stat().st_mtime - begun, (processes.run_ns(self.pid) - ran) / 1e9
+        return reply.stat().st_mtime - begun, processes.ran(self.pid) - ran
 
     def until_ended(self, name: str, seconds: float) -> Path:
         """The reply of a task, as soon as there is one. Raises Broken unless it is completed in time."""

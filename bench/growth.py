@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count, product
 from pathlib import Path
@@ -56,7 +56,7 @@ def _messages(shop: Workshop) -> dict[str, Any]:
         daemon.until_quiet(600)
         daemon.stop()
     shop.history = daemon
-    return {"series": series} | _ratios(*(_each(list(of_one)) for of_one in zip(*pairs, strict=True)))
+    return {"series": series} | _ratios(*map(_each, zip(*pairs, strict=True)))
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def _hanging(shop: Workshop, name: str, names: Iterator[int]) -> Iterator[Daemon
         yield daemon
 
 
-def _each(probes: list[tuple[float, float]]) -> dict[str, Any]:
+def _each(probes: Iterable[tuple[float, float]]) -> dict[str, Any]:
     """The medians of what one cost, by the clock and of CPU, in several probes."""
     wall, cpu = (round(median(of_one) * 1e6, 1) for of_one in zip(*probes, strict=True))
     return {"wall µs each": wall, "CPU µs each": cpu}
@@ -82,7 +82,7 @@ def _ratios(first: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]
 def _batch(daemon: Daemon, names: Iterator[int], tasks: int, *, cancel: bool = True) -> tuple[float, float]:
     """Drop tasks, then what cancels them; seconds, and of CPU, for each message until all is written."""
     made = [f"t{next(names)}" for _ in range(tasks)]
-    ran, begun = processes.run_ns(daemon.pid), time.perf_counter()  # in ticks a batch is 5 % more or less
+    ran, begun = processes.ran(daemon.pid), time.perf_counter()
     for drop in (_drop_task, _drop_cancel) if cancel else (_drop_task,):
         for name in made:
             drop(daemon.inbox, name)
@@ -90,7 +90,7 @@ def _batch(daemon: Daemon, names: Iterator[int], tasks: int, *, cancel: bool = T
     if cancel:
         daemon.until_quiet(300)
     messages = tasks * (2 if cancel else 1)
-    return (time.perf_counter() - begun) / messages, (processes.run_ns(daemon.pid) - ran) / 1e9 / messages
+    return (time.perf_counter() - begun) / messages, (processes.ran(daemon.pid) - ran) / messages
 
 
 def _drop_task(inbox: Path, name: str) -> None:

@@ -31,13 +31,13 @@ def observe(daemon: Daemon, seconds: int) -> dict[str, Any]:
     say(f"idle: {seconds} s")
     daemon.until_quiet()
     time.sleep(2)  # what it tidies up after its work belongs to the work
-    ran, slept, begun = processes.run_ns(daemon.pid), processes.switches(daemon.pid), time.perf_counter()
+    ran, slept, begun = processes.ran(daemon.pid), processes.switches(daemon.pid), time.perf_counter()
     awoken = _wake_ups(daemon.pid, begun + seconds)
     passed = time.perf_counter() - begun
     now, most = processes.memory_mb(daemon.pid)
     return {
         "seconds": seconds,
-        "CPU %": round((processes.run_ns(daemon.pid) - ran) / 1e9 / passed * 100, 4),
+        "CPU %": round((processes.ran(daemon.pid) - ran) / passed * 100, 4),
         "wake-ups per minute": round(awoken / passed * 60, 1),
         "blocking calls per minute": round((processes.switches(daemon.pid) - slept) / passed * 60, 1),
         "memory MB": now,

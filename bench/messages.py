@@ -50,13 +50,13 @@ def prepare(place: Path, names: list[str]) -> None:
 def at_once(daemon: Daemon, made: Path, names: list[str]) -> dict[str, Any]:
     """Rename all of them in; until the last one has left the inbox again. Raises Broken when one is missing."""
     say(f"messages: {len(names)} at once")
-    ran, begun = processes.run_ns(daemon.pid), time.perf_counter()
+    ran, begun = processes.ran(daemon.pid), time.perf_counter()
     for name in names:
         (made / name).rename(daemon.inbox / name)
     dropped = time.perf_counter() - begun
     until(lambda: not _holds(daemon.inbox), 900, daemon)
     wall = time.perf_counter() - begun
-    spent = (processes.run_ns(daemon.pid) - ran) / 1e9
+    spent = processes.ran(daemon.pid) - ran
     sql = "SELECT count(*) FROM messages WHERE direction = 'in' AND verdict = 'accepted' AND path LIKE 'archive/%'"
     until(lambda: not daemon.query("SELECT 1 FROM messages WHERE path IS NULL LIMIT 1"), 60, daemon)
     ((taken,),) = daemon.query(sql)

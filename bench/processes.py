@@ -85,6 +85,6 @@ def switches(pid: int) -> int:
     return count
 
 
-def run_ns(pid: int) -> int:
-    """Nanoseconds that its threads have run, to the scheduler's own precision. Raises OSError where nobody counts."""
-    return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+def ran(pid: int) -> float:
+    """Seconds that its threads have run, to the scheduler's own precision. Raises OSError where nobody counts."""
+    return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9

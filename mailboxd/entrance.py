@@ -1,6 +1,6 @@
 """The engine for whoever comes in by a command, a typed tool or the page: it records, and leaves effects to the daemon.
 
-Apart from what the daemon is put together of (`assemble`): an order of a person takes half as long without that.
+Apart from what the daemon is put together of (`assemble`): an order of a person costs a third less without that.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.outcome import classify
 from mailboxd.calls import Call
@@ -48,6 +46,6 @@ def ended(
     made: tuple[Made, ...] = (),
 ) -> TurnEnded:
     """The end of a turn, as the core hears of it."""
+    turn = (effect.turn, effect.attempt_id, order.agent)
     asked = effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else ""
-    heard = TurnEnded(effect.turn, effect.attempt_id, order.agent, how, said, effect.gate, question=asked)
-    return replace(heard, called=called, made=made, harness=effect.harness)
+    return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness, question=asked)

@@ -105,13 +105,12 @@ class Posting:
 
     def _is_overtaken(self, order: Order, message_id: str) -> bool:
         """Whether work was given again before its reply was written: that would tell of the wrong end, or of none."""
+        if not isinstance(order.effect, Send) or order.effect.type != "reply":
+            return False
         task = self.engine.store.task(order.task)
-        match order.effect:
-            case Send(type="reply") if task is not None:
-                is_later = not task.phase.is_terminal or (task.completed_at or "") > (time_of(message_id) or "")
-                return is_later and not self._read(f"outbox/{file_name(message_id, 'reply', task.local_id)}")
-            case _:
-                return False
+        if task is None or (task.phase.is_terminal and (task.completed_at or "") <= (time_of(message_id) or "")):
+            return False
+        return not self._read(f"outbox/{file_name(message_id, 'reply', task.local_id)}")
 
     def _written(self, order: Order, message_id: str) -> tuple[str, bytes]:
         """The receiver and the bytes of a message, from outbox/ if it lies there."""

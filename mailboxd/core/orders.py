@@ -18,8 +18,9 @@ from mailboxd.errors import Refused
 
 
 def afresh(task: Task, now: str) -> dict[str, Any]:
-    """What a fresh start sets back: counters, pauses, what was escalated, and a deadline that has passed."""
-    changes: dict[str, Any] = {"failures": 0, "rework": 0, "stalls": 0, "not_before": None, "completed_at": None}
+    """What a fresh start sets back: the end, counters, pauses, what was escalated, and a deadline that has passed."""
+    changes: dict[str, Any] = {"failures": 0, "rework": 0, "stalls": 0, "not_before": None}
+    changes |= {"completed_at": None, "cancelled_with_parent": False}
     if task.policy.deadline is not None and task.policy.deadline <= now:
         changes["policy"] = replace(task.policy, deadline=None)
     return changes | restored(task)
@@ -37,7 +38,6 @@ def given_again(draft: Draft, new: Redispatch) -> None:
     draft.move(
         Trigger.RENEWED if unstarted else Trigger.REDISPATCHED,
         f"dispatched again as attempt {new.origin.attempt}",
-        cancelled_with_parent=False,
         origin=new.origin,
         spec=spec,
         planned_actions=spec.planned_actions,
@@ -70,7 +70,6 @@ def retried(draft: Draft, instructions: str) -> None:
     draft.move(
         Trigger.OPERATOR_RETRY,
         "retried by the operator",
-        cancelled_with_parent=False,
         findings=findings,
         **afresh(task, draft.ctx.now),
     )
@@ -83,7 +82,6 @@ def _reopened(draft: Draft, instructions: str) -> None:
     draft.move(
         Trigger.REOPENED,
         "retried by the operator",
-        cancelled_with_parent=False,
         findings="",
         spec=replace(task.spec, instructions=more),
         mending=mending.after(task, Trigger.REOPENED),

@@ -43,8 +43,8 @@ class Moments:
         """The local id of a work that did not get the one that it wanted, by its sender and that one."""
         self._given: dict[str, str] = {}
         """When a work was given again, or cancelled, the last time, by its local id."""
-        self._attempts: dict[tuple[str, str], int] = {}
-        """The last attempt that a sender has given out, by him and the local id that it wanted."""
+        self._attempts: dict[tuple[str, ...], int] = {}
+        """The last attempt of a work that its sender has given out, by the identity of the work as in `_first`."""
 
     def of(self, came: Came) -> str:
         """When it was taken."""
@@ -54,8 +54,7 @@ class Moments:
             case TaskMessage() as message:
                 wanted = root_local_id(message.task_id, message.subtask_id)
                 identity = ("task", message.from_, wanted)
-                work = message.from_, wanted
-                self._attempts[work] = max(self._attempts.get(work, 0), message.attempt or 0)
+                self._attempts[identity] = max(self._attempts.get(identity, 0), message.attempt or 0)
                 at = (self._again if identity in self._first else self._creation)(message, wanted, at)
             case ReplyMessage() as message:
                 work = message.task_id, message.subtask_id or ""
@@ -103,8 +102,8 @@ class Moments:
         written = self._cancelled.get((message.task_id, message.from_))
         if written is None and message.from_ in OPERATORS:
             written = self._cancelled.get((local_id, ""))
-        last = self._attempts.get((message.from_, local_id), math.inf)
-        came = self._first.get(("task", message.from_, local_id), "")
+        work = ("task", message.from_, local_id)
+        last, came = self._attempts.get(work, math.inf), self._first.get(work, "")
         local_id = self._name(message.from_, local_id)
         if written is None:  # an end of an attempt that was given out since is none that it came too late for
             replies = self._outbox.replies.get(local_id, ())

@@ -22,6 +22,14 @@ def _again(attempt: int) -> bytes:
     return task("t", sender="boss", attempt=attempt, attempt_id=f"again-{attempt}").encode()
 
 
+def _ordered(room: Mailroom, order: Retry | Cancel) -> None:
+    """A person orders it."""
+    found = room.engine.store.by_local_id("t")
+    assert found is not None
+    with room.engine.batch():
+        room.engine.command(found, order, "ops")
+
+
 def _cancelled_then_again(room: Mailroom) -> None:
     room.put(_CANCEL)
     room.clock.advance(1.0)
@@ -47,10 +55,7 @@ def _cancelled_then_asked_again(room: Mailroom) -> None:
 
 
 def _cancelled_by_a_person_then_again(room: Mailroom) -> None:
-    found = room.engine.store.by_local_id("t")
-    assert found is not None
-    with room.engine.batch():
-        room.engine.command(found, Cancel("ops"), "ops")
+    _ordered(room, Cancel("ops"))
     room.settle()
     room.clock.advance(1.0)
     room.put(_again(2))
@@ -124,10 +129,7 @@ def test_work_that_is_given_again_is_given_when_it_was(tmp_path: Path, happens: 
 
 
 def _retried_by_a_person(room: Mailroom) -> None:
-    found = room.engine.store.by_local_id("t")
-    assert found is not None
-    with room.engine.batch():
-        room.engine.command(found, Retry(), "ops")
+    _ordered(room, Retry())
 
 
 def _given_again_by_its_sender(room: Mailroom) -> None:
