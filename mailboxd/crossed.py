@@ -1,9 +1,10 @@
-"""Messages about our work that have crossed with something: what they are about was over before they came."""
+"""Messages about our work that have crossed with something: what they are about is over, or there is more of it."""
 
 from __future__ import annotations
 
 from mailboxd.core.terms import OPERATORS, Waiting
 from mailboxd.core.types import Task
+from mailboxd.ids import time_of
 from mailboxd.messages.models import AnswerMessage, CancelMessage, SteerMessage
 from mailboxd.store.store import Store
 
@@ -18,6 +19,18 @@ def is_late(store: Store, task: Task, message: AnswerMessage | CancelMessage | S
             return True
         case _:
             return task.phase.is_terminal and message.from_ not in OPERATORS
+
+
+def tells_of_end(task: Task, message_id: str) -> bool:
+    """Whether a reply is about the end that the task has now; one without an id of ours is taken for such."""
+    made = time_of(message_id)
+    return task.phase.is_terminal and (made is None or (task.completed_at or "") <= made)
+
+
+def was_told(store: Store, task: Task) -> bool:
+    """Whether its sender was told of the end that the task has now, or is about to be."""
+    replies = [*store.said(task.id, "reply", task.sender), store.sent_reply(task.id)]
+    return any(reply is not None and tells_of_end(task, reply) for reply in replies)
 
 
 def _is_answered(store: Store, task: Task, message: AnswerMessage) -> bool:

@@ -29,7 +29,7 @@ from mailboxd.core.specs import apply
 from mailboxd.core.terms import OPERATORS, Phase
 from mailboxd.core.types import Origin, Plan, Task
 from mailboxd.core.usage import Usage
-from mailboxd.crossed import is_late
+from mailboxd.crossed import is_late, was_told
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.keys.trust import Proof, Trust, require_operator
@@ -164,8 +164,7 @@ class Intake:
             self._engine.hear(known.id, anew, actor=message.from_)
             return "accepted", known.id
         if known.phase.is_terminal:
-            told = self._store.sent_reply(known.id) or self._store.said(known.id, "reply", known.sender)
-            # of what its sender has cancelled he was told nothing
+            told = was_told(self._store, known)  # of what its sender has cancelled he was not
             again = Resend() if told else Send(self._engine.new_id("msg"), "reply", known.sender)
             self._engine.order(known.id, again)
             return "duplicate", known.id

@@ -23,8 +23,8 @@ from mailboxd.core.retry import backoff
 from mailboxd.core.session import message_key
 from mailboxd.core.terms import OPERATORS
 from mailboxd.core.times import plus
+from mailboxd.crossed import tells_of_end
 from mailboxd.engine import Engine
-from mailboxd.ids import time_of
 from mailboxd.outgoing import Outgoing, file_name, row_of_sent
 from mailboxd.store.store import Order
 from mailboxd.workspace.files import directory, open_regular, read_up_to, world_errors
@@ -108,7 +108,7 @@ class Posting:
         if not isinstance(order.effect, Send) or order.effect.type != "reply":
             return False
         task = self.engine.store.task(order.task)
-        if task is None or (task.phase.is_terminal and (task.completed_at or "") <= (time_of(message_id) or "")):
+        if task is None or tells_of_end(task, message_id):
             return False
         return not self._read(f"outbox/{file_name(message_id, 'reply', task.local_id)}")
 

@@ -91,6 +91,19 @@ def _again_while_it_ends(room: Mailroom) -> None:
     room.done("Second.")
 
 
+def _overtaken_then_cancelled_then_asked_again(room: Mailroom) -> None:
+    room.done("First.")
+    room.clock.advance(1.0)
+    room.put(_again(2))
+    room.look()
+    room.settle()
+    room.clock.advance(1.0)
+    room.put(_CANCEL)
+    room.look()
+    room.clock.advance(1.0)
+    room.put(_again(2) + b"Once more.\n")
+
+
 def _again_before_the_reply_is_written(room: Mailroom) -> None:
     room.put(_again(2))
     room.done("First.")
@@ -104,6 +117,7 @@ HISTORIES = (
     _cancelled_then_again_and_done,
     _cancelled_then_asked_again,
     _cancelled_by_a_person_then_again,
+    _overtaken_then_cancelled_then_asked_again,
     _again_then_cancelled_too_late,
     _again_then_cancelled,
     _again_while_it_ends,
@@ -156,4 +170,32 @@ def test_an_end_that_was_overtaken_before_its_reply_was_written_is_not_told(
     (told,) = room.ws.outbox.iterdir()
     assert "status: done" in told.read_text()
     assert not [order for order in room.engine.store.pending(room.clock.now(), 500) if isinstance(order.effect, Send)]
+    room.close()
+
+
+@pytest.mark.parametrize("is_told_first", [False, True])
+def test_ended_work_whose_end_before_was_told_or_overtaken_is_told_of_when_it_is_asked_for_again(
+    tmp_path: Path, is_told_first: bool
+) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t", sender="boss").encode())
+    room.look()
+    if is_told_first:
+        room.done("First.")
+        room.settle()
+        room.clock.advance(1.0)
+        room.put(_again(2))
+        room.look()
+        room.clock.advance(1.0)
+        room.put(_CANCEL)
+        room.look()
+        room.clock.advance(1.0)
+        room.put(_again(2) + b"Once more.\n")
+    else:
+        _overtaken_then_cancelled_then_asked_again(room)
+    room.look()
+    room.settle()
+    told = max(room.ws.outbox.glob("*.reply.t.md")).read_text()
+    assert "attempt_id: again-2" in told
+    assert "cancelled by boss" in told
     room.close()
