@@ -15,10 +15,10 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError
+from mailboxd.inbox.receipts import File, receipt, storable_name
 from mailboxd.messages.codec import parse
 from mailboxd.progress import Progress, silent, stepwise
-from mailboxd.receipts import File, receipt, storable_name
-from mailboxd.taskmd import TaskMarkdown
+from mailboxd.taskfiles.taskmd import TaskMarkdown
 from mailboxd.workspace.files import directory, open_regular, read_up_to, world_errors
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import is_temporary

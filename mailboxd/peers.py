@@ -30,8 +30,8 @@ from mailboxd.agents.discovery import (
 )
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
-from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.terms import OPERATORS, SELF
+from mailboxd.effects.calls import Call, Calls, NewCall
 from mailboxd.engine import Engine
 from mailboxd.errors import WorldError
 from mailboxd.messages.identity import brief_role

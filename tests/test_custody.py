@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.archiving import Archiving
 from mailboxd.clock import ManualClock
 from mailboxd.core.events import Event, Kind
-from mailboxd.custody import EVERY, Custody
 from mailboxd.engine import Engine
+from mailboxd.inbox.archiving import Archiving
+from mailboxd.inbox.custody import EVERY, Custody
 from mailboxd.settings import Settings
 from mailboxd.store import log
 from mailboxd.store.report import Report

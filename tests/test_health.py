@@ -9,10 +9,10 @@ import pytest
 
 from mailboxd.clock import ManualClock
 from mailboxd.core.times import plus
+from mailboxd.daemon.pulse import EVERY, Health
 from mailboxd.errors import StoreError
 from mailboxd.health import FILE, SILENT, Grade, Halt, Trouble, Where, read
-from mailboxd.pulse import EVERY, Health
-from mailboxd.sdnotify import Notifier
+from mailboxd.host.sdnotify import Notifier
 from mailboxd.workspace.layout import Workspace
 
 PID = os.getpid()

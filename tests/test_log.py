@@ -98,7 +98,7 @@ def test_a_traceback_stays_on_the_line(stream: io.StringIO) -> None:
     try:
         raise RuntimeError("first\nsecond")
     except RuntimeError:
-        logging.getLogger("mailboxd.daemon").exception("the loop failed")
+        logging.getLogger("mailboxd.daemon.loop").exception("the loop failed")
     (line,) = stream.getvalue().splitlines()
     assert "the loop failed" in line
     assert "RuntimeError: first\\nsecond" in line

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mailboxd import person
 from mailboxd.cli.text import plain, say, to_json
 from mailboxd.core.terms import OPERATORS
 from mailboxd.errors import Refused
+from mailboxd.host import person
 
 if TYPE_CHECKING:
     from mailboxd.cli.session import Session
@@ -39,7 +39,8 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
 
     Raises UnavailableError, ConfigError, WorldError; Refused by the state, and inside an agent's turn.
     """
-    from mailboxd import config, entrance, wake
+    from mailboxd import config, entrance
+    from mailboxd.host import wake
     from mailboxd.store.report import Report
 
     require_person(OPERATOR)
@@ -54,7 +55,8 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
 
 def order_by_hand(session: Session, act: Callable[[Engine, str], Sequence[Event]], **facts: Any) -> None:
     """As `carry_out`, for an order that is not about one task; `facts` are told in JSON, as `act` leaves them."""
-    from mailboxd import config, entrance, wake
+    from mailboxd import config, entrance
+    from mailboxd.host import wake
 
     require_person(OPERATOR)
     ws = session.workspace()

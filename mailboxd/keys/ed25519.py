@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 
 from mailboxd.errors import ConfigError
-from mailboxd.extras import to_add
+from mailboxd.host.extras import to_add
 
 _PUBLIC, _PRIVATE = "ed25519:", "ed25519-private:"
 _KEY = re.compile(r"[A-Za-z0-9_-]{43}")

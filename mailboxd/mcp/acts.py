@@ -7,7 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mailboxd import person
 from mailboxd.core.approvals import ActionDeclared, Approval, Decision, Resolve
 from mailboxd.core.bytool import Checkpoint, FileMade, OpenCircuit, ReviewGiven, ReviewKind
 from mailboxd.core.events import Role
@@ -18,7 +17,8 @@ from mailboxd.core.terms import Gate, Phase, Verdict, same_agent
 from mailboxd.core.types import Finding, Spec, Task
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, Refused, UnavailableError
-from mailboxd.intake import Intake
+from mailboxd.host import person
+from mailboxd.inbox.intake import Intake
 from mailboxd.mcp import arguments as args
 from mailboxd.mcp.caller import Caller
 from mailboxd.mcp.files import digest

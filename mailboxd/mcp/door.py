@@ -15,8 +15,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import Receive, Scope, Send
 
-from mailboxd import loopback
 from mailboxd.errors import MailboxdError
+from mailboxd.host import loopback
 from mailboxd.mcp import tokens
 from mailboxd.mcp.caller import AGENT_ROLES, Caller
 from mailboxd.mcp.registration import HOST, PATH

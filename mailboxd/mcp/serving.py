@@ -18,9 +18,9 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from mailboxd import wake
 from mailboxd.engine import Engine
 from mailboxd.errors import MailboxdError, PlanError, Refused
+from mailboxd.host import wake
 from mailboxd.mcp import arguments
 from mailboxd.mcp.acts import Answer, Call
 from mailboxd.mcp.caller import Caller

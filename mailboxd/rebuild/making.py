@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboxd import heads
-from mailboxd.intake import Intake
+from mailboxd.inbox.intake import Intake
 from mailboxd.keys.trust import Trust
 from mailboxd.messages.templates import Templates
 from mailboxd.progress import Progress, silent, stepwise
@@ -25,7 +25,7 @@ from mailboxd.rebuild.writing import Writing, writing
 from mailboxd.settings import Settings
 from mailboxd.store.db import connect
 from mailboxd.store.whole import close_as_one_file, put_in_place, put_where_nothing_is, remove, require_free
-from mailboxd.taskmd import TaskMarkdown
+from mailboxd.taskfiles.taskmd import TaskMarkdown
 from mailboxd.workspace import lock
 from mailboxd.workspace.files import world_errors
 from mailboxd.workspace.layout import Workspace

@@ -28,18 +28,18 @@ from mailboxd.core.inputs import (
 from mailboxd.core.outcomes import Failed, Failure, Outcome, Planned, Question, Results, Succeeded
 from mailboxd.core.terms import AttemptStatus, Phase, Turn, Waiting, same_agent
 from mailboxd.core.types import Attempt, Plan, Task
+from mailboxd.effects.outgoing import row_of_sent
 from mailboxd.errors import MessageError, PlanError, Refused
-from mailboxd.intake import Intake
+from mailboxd.inbox.intake import Intake
+from mailboxd.inbox.receipts import File, receipt
 from mailboxd.keys.trust import Trust
 from mailboxd.messages.codec import parse
 from mailboxd.messages.taskfile import TaskFile
-from mailboxd.outgoing import row_of_sent
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.ends import UNTOLD, agrees, as_it_came, outcome_of
 from mailboxd.rebuild.sources import Came, Refusal, Sent
 from mailboxd.rebuild.timeline import Adopt, Ask, Begin, Close, Create, Receive, Refuse, Step
-from mailboxd.receipts import File, receipt
-from mailboxd.taskmd import TaskMarkdown
+from mailboxd.taskfiles.taskmd import TaskMarkdown
 
 ACTOR = "rebuild"
 _CANCELLED = re.compile(r"cancelled by ([A-Za-z0-9_][A-Za-z0-9._-]{0,127})(?:: (.*))?", re.DOTALL)

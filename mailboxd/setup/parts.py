@@ -16,7 +16,7 @@ from mailboxd import config
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.clock import Clock
 from mailboxd.errors import MailboxdError, UnavailableError
-from mailboxd.extras import to_add
+from mailboxd.host.extras import to_add
 from mailboxd.integration import plugin, skill
 from mailboxd.mcp.openclaw_config import OpenClawConfig
 from mailboxd.setup import home, leftovers

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mailboxd import disk
 from mailboxd.errors import BusyError, DamagedError, NoRoomError, StoreError, WorldError
+from mailboxd.host import disk
 from mailboxd.store.holders import who_locks
 
 BUSY_MS = 5_000

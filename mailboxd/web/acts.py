@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from mailboxd import byhand, person, wake
+from mailboxd import byhand
 from mailboxd.core.approvals import Decision
 from mailboxd.core.events import Event
 from mailboxd.core.inputs import Cancel, Remedy, Retry, Unblock
 from mailboxd.core.types import Task
 from mailboxd.engine import Engine
 from mailboxd.errors import Refused, UnavailableError
+from mailboxd.host import person, wake
 from mailboxd.messages.text import clean
 from mailboxd.web.places import Place
 

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from mailboxd.core.terms import Phase, is_id
 from mailboxd.errors import MailboxdError, PlanError, Refused, UnavailableError
-from mailboxd.loopback import Ending
+from mailboxd.host.loopback import Ending
 from mailboxd.store.browse import Filter, named
 from mailboxd.web import cookies, stream
 from mailboxd.web.acts import Acting, Form

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 
-from mailboxd import loopback
+from mailboxd.host import loopback
 from mailboxd.web.app import Site
 from mailboxd.web.guard import Guard
 

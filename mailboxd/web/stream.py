@@ -16,7 +16,7 @@ from pathlib import Path
 from mailboxd import health
 from mailboxd.clock import Clock
 from mailboxd.errors import MailboxdError
-from mailboxd.loopback import Ending
+from mailboxd.host.loopback import Ending
 from mailboxd.store.browse import version
 from mailboxd.store.report import Report, opened
 from mailboxd.web.places import Place

@@ -15,7 +15,7 @@ import pytest
 from mailboxd.agents.callfiles import Exit, read_exit, remove, write_prompt
 from mailboxd.agents.process import State, spawn, state
 from mailboxd.agents.spares import Spares
-from mailboxd.calls import Calls
+from mailboxd.effects.calls import Calls
 from mailboxd.errors import WorldError
 from tests.agents.test_process import ENVIRONMENT, ended
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from mailboxd import config, entrance, judging
+from mailboxd import config, entrance
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.clock import ManualClock
@@ -19,6 +19,7 @@ from mailboxd.core.effects import RunTurn
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.outcomes import Outcome, Succeeded
 from mailboxd.core.types import Plan, PlannedChild, Policy, Spec, Task
+from mailboxd.effects import judging
 from mailboxd.engine import Engine
 from mailboxd.messages.answer import read_answer
 from mailboxd.workspace.layout import Workspace

@@ -13,7 +13,7 @@ import pytest
 
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.types import Policy
-from mailboxd.wake import NAME
+from mailboxd.host.wake import NAME
 from tests.cli.stage import Stage, child
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"

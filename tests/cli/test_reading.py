@@ -16,8 +16,8 @@ from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.terms import Gate
 from mailboxd.core.types import Policy
 from mailboxd.core.usage import Usage
-from mailboxd.pulse import Health
-from mailboxd.sdnotify import Notifier
+from mailboxd.daemon.pulse import Health
+from mailboxd.host.sdnotify import Notifier
 from mailboxd.workspace import lock
 from tests.cli.stage import NOW, Stage, child, task_of
 

@@ -15,12 +15,12 @@ from mailboxd.cli.sending import Draft, compose, slug
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.terms import is_id
 from mailboxd.errors import MessageError
-from mailboxd.intake import Intake
+from mailboxd.inbox.intake import Intake
+from mailboxd.inbox.receipts import File
 from mailboxd.messages.codec import parse
 from mailboxd.messages.models import ReplyMessage, TaskMessage
 from mailboxd.messages.plan import parse_plan
 from mailboxd.messages.taskfile import parse_task_file
-from mailboxd.receipts import File
 from tests.cli.stage import NOW, Stage, make
 
 PLAN = "subtasks:\n  a: {agent: beta, description: Extract}\n  b: {agent: self, description: Write, depends_on: [a]}\n"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from mailboxd import judging
 from mailboxd.clock import ManualClock
 from mailboxd.core.actions import Action, ActionKind
 from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn
@@ -21,6 +20,7 @@ from mailboxd.core.outcomes import Answer, Outcome, Planned, Results, Reviewed, 
 from mailboxd.core.terms import Phase, Turn, Verdict
 from mailboxd.core.types import Attempt, Origin, Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.view import Limits
+from mailboxd.effects import judging
 from mailboxd.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.ids import Ids

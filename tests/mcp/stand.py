@@ -17,10 +17,10 @@ from mailboxd.core.bytool import OpenCircuit
 from mailboxd.core.terms import Gate
 from mailboxd.core.types import Overrides, PlannedChild, Policy
 from mailboxd.errors import MessageError
-from mailboxd.intake import Intake
+from mailboxd.inbox.intake import Intake
+from mailboxd.inbox.receipts import File
 from mailboxd.mcp.caller import parse
 from mailboxd.mcp.serving import Desk, server
-from mailboxd.receipts import File
 from tests.cli.stage import Stage, task_of
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mailboxd import person
 from mailboxd.core.terms import Gate
+from mailboxd.host import person
 from tests.cli.asking import TELL, ask
 from tests.e2e.support import message, reply
 from tests.mcp.stand import EXECUTOR, LOBSTER, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Stand

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mailboxd import person
 from mailboxd.core.effects import Prepare
 from mailboxd.errors import Refused
+from mailboxd.host import person
 from tests.cli.asking import PUBLISH, TELL, ask, asked
 from tests.cli.stage import task_of
 from tests.e2e.support import message, reply

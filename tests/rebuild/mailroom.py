@@ -11,9 +11,6 @@ from random import Random
 from typing import cast
 
 from mailboxd.agents.dispatcher import Dispatcher
-from mailboxd.archiving import Archiving
-from mailboxd.arrivals import Arrivals
-from mailboxd.calls import Calls
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import Bounce, Compose, RunTurn, Send
 from mailboxd.core.inputs import TurnEnded
@@ -21,17 +18,20 @@ from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Failure, Planne
 from mailboxd.core.terms import Turn
 from mailboxd.core.times import to_epoch
 from mailboxd.core.types import Plan, PlannedChild, Policy, Task
-from mailboxd.custody import Custody
+from mailboxd.effects.calls import Calls
+from mailboxd.effects.outgoing import Outgoing
+from mailboxd.effects.posting import Posting
+from mailboxd.effects.prompting import Prompting
 from mailboxd.engine import Engine
 from mailboxd.ids import Ids
-from mailboxd.intake import Intake
+from mailboxd.inbox.archiving import Archiving
+from mailboxd.inbox.arrivals import Arrivals
+from mailboxd.inbox.custody import Custody
+from mailboxd.inbox.intake import Intake
 from mailboxd.messages.templates import Templates
-from mailboxd.outgoing import Outgoing
-from mailboxd.posting import Posting
-from mailboxd.prompting import Prompting
 from mailboxd.settings import Settings
 from mailboxd.store.store import Order, Store
-from mailboxd.taskmd import TaskMarkdown
+from mailboxd.taskfiles.taskmd import TaskMarkdown
 from mailboxd.workspace.inbox import Inbox
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.taskfiles import TaskFiles

@@ -14,7 +14,7 @@ from mailboxd.agents import process
 from mailboxd.agents.callfiles import Exit, output_size, read_exit, remove
 from mailboxd.agents.liveness import boot_id
 from mailboxd.agents.process import State
-from mailboxd.calls import Call, Calls, Caps, NewCall
+from mailboxd.effects.calls import Call, Calls, Caps, NewCall
 from mailboxd.errors import WorldError
 from tests.e2e.support import eventually
 
@@ -141,7 +141,9 @@ def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
 ) -> None:
     for name in (".stays", ".goes", "needed"):
         (calls.turns / name).mkdir()
-    monkeypatch.setattr("mailboxd.calls.remove", lambda place: None if place.name == ".stays" else remove(place))
+    monkeypatch.setattr(
+        "mailboxd.effects.calls.remove", lambda place: None if place.name == ".stays" else remove(place)
+    )
     with pytest.raises(WorldError, match=r"/\.stays"):
         calls.left_over(lambda _id: False)
     assert sorted(path.name for path in calls.turns.iterdir()) == [".stays", "needed"]

@@ -10,8 +10,8 @@ from time import monotonic
 import pytest
 
 from mailboxd.clock import ManualClock
-from mailboxd.looks import Looks
-from mailboxd.wake import Wake, Woken, poke
+from mailboxd.daemon.looks import Looks
+from mailboxd.host.wake import Wake, Woken, poke
 from mailboxd.workspace.taskfiles import Look
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from mailboxd import config, entrance
-from mailboxd.calls import Calls, Caps
 from mailboxd.core.effects import Notify
 from mailboxd.core.times import plus
+from mailboxd.effects.calls import Calls, Caps
+from mailboxd.effects.notifying import PAUSES, SECONDS, Notifying, Ways
 from mailboxd.engine import Engine
-from mailboxd.notifying import PAUSES, SECONDS, Notifying, Ways
 from mailboxd.store.store import Order
 from tests.cli.asking import PUBLISH, TELL, ask
 from tests.cli.stage import Stage, make

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.calls import Calls
 from mailboxd.core.effects import LookUp
 from mailboxd.core.outcomes import Outcome, Unknown
-from mailboxd.recovery import Recovery
+from mailboxd.effects.calls import Calls
+from mailboxd.effects.recovery import Recovery
 from tests.agents.recorded import recorded
 from tests.core.desk import Desk
 from tests.e2e.support import eventually

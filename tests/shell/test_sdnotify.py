@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.sdnotify import Notifier
+from mailboxd.host.sdnotify import Notifier
 
 
 @pytest.fixture(params=["file", "abstract"])

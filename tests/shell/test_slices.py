@@ -12,11 +12,11 @@ from mailboxd.core.inputs import NewTask
 from mailboxd.core.types import Policy, Spec
 from mailboxd.engine import Engine
 from mailboxd.errors import WorldError
-from mailboxd.intake import Intake
+from mailboxd.inbox.intake import Intake
 from mailboxd.messages.templates import Templates
 from mailboxd.settings import Settings
 from mailboxd.store.store import Store
-from mailboxd.taskmd import TaskMarkdown
+from mailboxd.taskfiles.taskmd import TaskMarkdown
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.taskfiles import TaskFiles
 

@@ -18,7 +18,7 @@ from time import monotonic
 import pytest
 from watchdog.utils import BaseThread
 
-from mailboxd.wake import Wake, Woken
+from mailboxd.host.wake import Wake, Woken
 from mailboxd.workspace.ears import TasksEar
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.mail import archive, deliver, reject

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from mailboxd import judging
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Verify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
@@ -19,6 +18,7 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.outcomes import Results, Reviewed, Succeeded
 from mailboxd.core.terms import CheckVerdict, Turn, Verdict, Waiting
+from mailboxd.effects import judging
 from mailboxd.engine import Engine
 from mailboxd.store import log
 from mailboxd.store.store import Order

@@ -16,16 +16,17 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
-from mailboxd import assemble, entrance
+from mailboxd import entrance
 from mailboxd.agents.callfiles import Exit
 from mailboxd.clock import ManualClock
 from mailboxd.config import Config
-from mailboxd.daemon import Daemon
+from mailboxd.daemon import assemble
+from mailboxd.daemon.loop import Daemon
+from mailboxd.daemon.pulse import Health
 from mailboxd.engine import Engine
 from mailboxd.errors import WorldError
+from mailboxd.host.sdnotify import Notifier
 from mailboxd.ids import Ids
-from mailboxd.pulse import Health
-from mailboxd.sdnotify import Notifier
 from mailboxd.settings import Pace
 from mailboxd.store.store import Store
 from mailboxd.workspace.layout import Workspace

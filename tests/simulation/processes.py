@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mailboxd.agents.callfiles import CALL, OUTPUT_CAP, Exit, world
 from mailboxd.agents.process import Child, State
-from mailboxd.calls import Call, Calls, Caps, NewCall
+from mailboxd.effects.calls import Call, Calls, Caps, NewCall
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import judging
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Cancel, Clarification, Retry, Steer
@@ -28,6 +27,7 @@ from mailboxd.core.outcomes import (
     Succeeded,
 )
 from mailboxd.core.types import Attempt, Task
+from mailboxd.effects import judging
 from mailboxd.store import log
 from tests.e2e.support import message, task
 from tests.rebuild.mailroom import SETTINGS, Mailroom

@@ -9,8 +9,8 @@ import pytest
 from mailboxd.core.effects import Send
 from mailboxd.core.inputs import Cancel
 from mailboxd.errors import WorldError
+from mailboxd.host.reserve import Reserve
 from mailboxd.pacing import Pacing
-from mailboxd.reserve import Reserve
 from mailboxd.settings import Pace
 from mailboxd.workspace import outbox
 from mailboxd.workspace.mail import deliver
@@ -151,8 +151,8 @@ def test_messages_that_wait_hold_up_no_other_work_and_are_not_written_again_mean
         written.append(name)
         return deliver(folder, name, raw, below=below)
 
-    monkeypatch.setattr("mailboxd.relay.BATCH", 2)
-    monkeypatch.setattr("mailboxd.posting.deliver", noted)
+    monkeypatch.setattr("mailboxd.effects.relay.BATCH", 2)
+    monkeypatch.setattr("mailboxd.effects.posting.deliver", noted)
     monkeypatch.setattr(Pacing, "is_shut", lambda _pacing, agent: agent == "dora")
     with founded(tmp_path / "ada") as house:
         house.drop("job.md", TASK, 1)

@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from mailboxd import judging
 from mailboxd.clock import ManualClock
 from mailboxd.core import mending, reviews
 from mailboxd.core.allowance import BreakerRules, Escalation
@@ -22,6 +21,7 @@ from mailboxd.core.inputs import CheckEnded, Input, TurnEnded
 from mailboxd.core.outcomes import Answer, Failed, Results, Succeeded, Unknown
 from mailboxd.core.terms import CheckVerdict, Phase, Turn, Waiting
 from mailboxd.core.types import Attempt, Task
+from mailboxd.effects import judging
 from mailboxd.engine import Engine
 from mailboxd.errors import PlanError, Refused
 from mailboxd.ids import Ids

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mailboxd import wake
 from mailboxd.agents.acp import notes
 from mailboxd.agents.acp.permissions import CANCELLED, beyond, response
 from mailboxd.agents.jsonout import brief, text_at
 from mailboxd.core.text import first_line
+from mailboxd.host import wake
 
 _LOOK = 0.2
 """Seconds between two looks for an answer."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from mailboxd import wake
 from mailboxd.agents.acp import acpx, changes, ending, notes, order
 from mailboxd.agents.acp.ending import Ended
 from mailboxd.agents.acp.harness import Harness
@@ -28,6 +27,7 @@ from mailboxd.agents.acp.parking import Parking
 from mailboxd.agents.acp.stopping import Stop
 from mailboxd.agents.acp.wire import Journal
 from mailboxd.agents.inside import inside_agent
+from mailboxd.host import wake
 
 _CHECKPOINT = 5.0
 """Seconds between two notes of what it is at."""

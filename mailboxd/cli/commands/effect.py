@@ -21,8 +21,9 @@ def command() -> None:
 @click.argument("approval")
 def run(session: Session, approval: str) -> None:
     """Perform an approved action, once. The daemon calls this; calling it by hand is as safe, and of no use."""
-    from mailboxd import config, entrance, runner, wake
+    from mailboxd import config, entrance, runner
     from mailboxd.gates.handover import taken_over
+    from mailboxd.host import wake
 
     require_person(OPERATOR)
     ws = session.workspace()

@@ -26,7 +26,8 @@ def command(session: Session) -> int:
     task goes on where its task.md says it is: what is done stays done, what was dispatched waits for its reply, what
     was in progress here starts again. Nothing is moved; running it again takes only what is new.
     """
-    from mailboxd import assemble, config
+    from mailboxd import config
+    from mailboxd.daemon import assemble
 
     require_person(OPERATOR)
     ws = session.workspace()

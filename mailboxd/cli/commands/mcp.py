@@ -201,7 +201,7 @@ def _listens(port: int) -> bool:
 
 def _require_extra() -> None:
     if find_spec("mcp") is None:
-        from mailboxd.extras import to_add
+        from mailboxd.host.extras import to_add
 
         raise ConfigError(f"the extra is missing: {to_add('mcp')}")
 

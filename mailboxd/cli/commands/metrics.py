@@ -35,7 +35,7 @@ def command(session: Session, output: Path | None, serve: bool, until_eof: bool)
     if (serve and output is not None) or (until_eof and not serve):
         raise click.UsageError("--serve and --output exclude each other, and --until-eof belongs to --serve")
     if find_spec("prometheus_client") is None:
-        from mailboxd.extras import to_add
+        from mailboxd.host.extras import to_add
 
         raise ConfigError(f"the extra is missing: {to_add('metrics')}")
     if serve:

@@ -43,7 +43,8 @@ def command(
     """
     import sys
 
-    from mailboxd import config, log, serving
+    from mailboxd import config, log
+    from mailboxd.daemon import serving
 
     ws = session.workspace()
     settings = config.load(ws.config)

@@ -105,7 +105,7 @@ def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
 
 
 def _deliver(ws: Workspace, task_id: str, raw: bytes) -> str:
-    from mailboxd import wake
+    from mailboxd.host import wake
     from mailboxd.workspace.mail import deliver
 
     # as a file name the id must be neither hidden nor one of those that editors use for themselves

@@ -43,7 +43,7 @@ def _export(session: Session, task: str | None, otlp: str | None, path: Path | N
     if (otlp is None) == (path is None):
         raise click.UsageError("say where they go: --otlp URL or --file FILE")
     if find_spec("opentelemetry") is None:
-        from mailboxd.extras import to_add
+        from mailboxd.host.extras import to_add
 
         raise ConfigError(f"the extra is missing: {to_add('metrics')}")
     from mailboxd.telemetry import exporting, otlp as form  # noqa: I001, RUF100

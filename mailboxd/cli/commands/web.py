@@ -53,7 +53,8 @@ def command(
     """
     _require_extra()
     require_person(OPERATOR)
-    from mailboxd import log, loopback
+    from mailboxd import log
+    from mailboxd.host import loopback
     from mailboxd.userstate import UserState
     from mailboxd.web import door, places
     from mailboxd.web.sessions import Sessions
@@ -121,6 +122,6 @@ def _port(session: Session) -> int:
 
 def _require_extra() -> None:
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        from mailboxd.extras import to_add
+        from mailboxd.host.extras import to_add
 
         raise ConfigError(f"the extra is missing: {to_add('web')}")

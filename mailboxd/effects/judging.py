@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.outcome import classify
-from mailboxd.calls import Call
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.core.terms import Turn
+from mailboxd.effects.calls import Call
 from mailboxd.messages.answer import read_answer, read_draft
 from mailboxd.store.store import Order
 

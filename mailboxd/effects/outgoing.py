@@ -16,6 +16,7 @@ from mailboxd.core.specs import DERIVED_CRITERION
 from mailboxd.core.terms import Phase
 from mailboxd.core.text import first_line
 from mailboxd.core.types import Attempt, Task
+from mailboxd.effects.prompting import Prompting, joined
 from mailboxd.errors import MessageError
 from mailboxd.messages import codec
 from mailboxd.messages.context import Cut, Upstream, concatenate, shorten
@@ -31,7 +32,6 @@ from mailboxd.messages.models import (
 )
 from mailboxd.messages.prompts import DispatchBody, ReplyBody, render_dispatch_body, render_reply_body
 from mailboxd.messages.templates import Templates
-from mailboxd.prompting import Prompting, joined
 from mailboxd.store.store import Store
 
 MOST_TOKENS = RANGES["usage_tokens"][1]

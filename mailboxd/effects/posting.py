@@ -14,7 +14,6 @@ from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.dispatcher import Dispatcher
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import NotStarted, State
-from mailboxd.calls import PATIENCE, Call, Calls, NewCall
 from mailboxd.core import account
 from mailboxd.core.effects import Bounce, Send
 from mailboxd.core.events import Event, Kind
@@ -24,8 +23,9 @@ from mailboxd.core.session import message_key
 from mailboxd.core.terms import OPERATORS
 from mailboxd.core.times import plus
 from mailboxd.crossed import tells_of_end
+from mailboxd.effects.calls import PATIENCE, Call, Calls, NewCall
+from mailboxd.effects.outgoing import Outgoing, file_name, row_of_sent
 from mailboxd.engine import Engine
-from mailboxd.outgoing import Outgoing, file_name, row_of_sent
 from mailboxd.store.store import Order
 from mailboxd.workspace.files import directory, open_regular, read_up_to, world_errors
 from mailboxd.workspace.layout import Workspace

@@ -14,11 +14,12 @@ from functools import partial
 
 from mailboxd.agents.callfiles import Exit, read_exit
 from mailboxd.agents.process import NotStarted, State
-from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.approvals import ActionEnded, ActionNotBegun, Approval, ApprovalStatus, Performed
 from mailboxd.core.effects import Perform, Prepare, Verify
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
+from mailboxd.effects.calls import Call, Calls, NewCall
+from mailboxd.effects.preparing import LOBSTER, TOKEN, Preparing, effect_words, workflow_of
 from mailboxd.engine import Engine
 from mailboxd.gates import lobster
 from mailboxd.gates.binding import is_verify_as_approved
@@ -26,7 +27,6 @@ from mailboxd.gates.commands import GRACE, standing
 from mailboxd.gates.ends import Impossible, Setting, printed, tail
 from mailboxd.gates.handover import handed_over
 from mailboxd.gates.place import Place, standing_gates
-from mailboxd.preparing import LOBSTER, TOKEN, Preparing, effect_words, workflow_of
 from mailboxd.store.store import Order
 
 _SLACK = 30.0

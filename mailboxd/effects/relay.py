@@ -12,10 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from mailboxd import judging
 from mailboxd.agents.callfiles import Exit
-from mailboxd.calls import Call, Calls
-from mailboxd.checking import Checking
 from mailboxd.core.effects import (
     AnswerPermission,
     Bounce,
@@ -36,15 +33,18 @@ from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.outcomes import Failed, Failure, Made, Outcome, Results, Silence, Succeeded, Unknown
 from mailboxd.core.terms import Phase, Turn
 from mailboxd.core.types import Task
+from mailboxd.effects import judging
+from mailboxd.effects.calls import Call, Calls
+from mailboxd.effects.checking import Checking
+from mailboxd.effects.harnesses import Harnesses
+from mailboxd.effects.notifying import Notifying
+from mailboxd.effects.outgoing import Outgoing
+from mailboxd.effects.performing import Performing
+from mailboxd.effects.posting import Posting
+from mailboxd.effects.recovery import Recovery
+from mailboxd.effects.starting import Starting
 from mailboxd.engine import Engine
 from mailboxd.errors import ConfigError, StoreError, WorldError
-from mailboxd.harnesses import Harnesses
-from mailboxd.notifying import Notifying
-from mailboxd.outgoing import Outgoing
-from mailboxd.performing import Performing
-from mailboxd.posting import Posting
-from mailboxd.recovery import Recovery
-from mailboxd.starting import Starting
 from mailboxd.store.store import Order
 
 BATCH = 500

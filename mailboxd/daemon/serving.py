@@ -13,17 +13,19 @@ import select
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd import assemble, disk, registry
+from mailboxd import registry
 from mailboxd.agents.inside import MARK, inside_agent
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
-from mailboxd.daemon import Daemon
+from mailboxd.daemon import assemble
+from mailboxd.daemon.loop import Daemon
+from mailboxd.daemon.pulse import Health
 from mailboxd.errors import BusyError, ConfigError, NoRoomError, StoreError, WorldError
 from mailboxd.health import Halt, Where
-from mailboxd.pulse import Health
-from mailboxd.sdnotify import Notifier
+from mailboxd.host import disk
+from mailboxd.host.sdnotify import Notifier
+from mailboxd.host.wake import signals
 from mailboxd.store.db import worlds_errors
-from mailboxd.wake import signals
 from mailboxd.workspace import lock
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.network import network_kind

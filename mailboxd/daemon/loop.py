@@ -12,24 +12,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from mailboxd.archiving import Archiving
-from mailboxd.arrivals import Arrivals
-from mailboxd.calls import Call, Calls
 from mailboxd.core.times import to_epoch
+from mailboxd.daemon.looks import Looks
+from mailboxd.daemon.pulse import Health
+from mailboxd.effects.calls import Call, Calls
+from mailboxd.effects.relay import Relay
 from mailboxd.engine import Engine
 from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.heads import Heads
 from mailboxd.health import Grade, Where
-from mailboxd.looks import Looks
+from mailboxd.host.reserve import Reserve
+from mailboxd.host.wake import Wake
+from mailboxd.inbox.archiving import Archiving
+from mailboxd.inbox.arrivals import Arrivals
 from mailboxd.peers import Peers
-from mailboxd.pulse import Health
-from mailboxd.relay import Relay
-from mailboxd.rendering import Rendering
-from mailboxd.reserve import Reserve
-from mailboxd.retention import Retention
 from mailboxd.settings import Pace
-from mailboxd.taskmd import TaskMarkdown
-from mailboxd.wake import Wake
+from mailboxd.taskfiles.rendering import Rendering
+from mailboxd.taskfiles.retention import Retention
+from mailboxd.taskfiles.taskmd import TaskMarkdown
 from mailboxd.workspace.watcher import Watcher
 
 _ANXIOUS = 5.0

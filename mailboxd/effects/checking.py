@@ -24,13 +24,13 @@ from mailboxd.agents import judge
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.inside import marked
 from mailboxd.agents.process import NotStarted, State
-from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.checks import kind_of, may_not_run
 from mailboxd.core.effects import RunCheck
 from mailboxd.core.inputs import CheckEnded
 from mailboxd.core.terms import CheckVerdict, Phase
 from mailboxd.core.text import first_line
 from mailboxd.core.types import Check, Task
+from mailboxd.effects.calls import Call, Calls, NewCall
 from mailboxd.engine import Engine
 from mailboxd.gates.binding import named_files
 from mailboxd.store.store import Order

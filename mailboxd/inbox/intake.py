@@ -32,6 +32,7 @@ from mailboxd.core.usage import Usage
 from mailboxd.crossed import is_late, was_told
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.inbox.receipts import File, reason_of, receipt
 from mailboxd.keys.trust import Proof, Trust, require_operator
 from mailboxd.messages.answer import answer_of
 from mailboxd.messages.codec import Parsed, parse
@@ -52,7 +53,6 @@ from mailboxd.messages.models import (
 )
 from mailboxd.messages.plan import parse_plan
 from mailboxd.messages.spec import rewritten
-from mailboxd.receipts import File, reason_of, receipt
 
 
 class Intake:

@@ -18,7 +18,7 @@ from typing import Self
 from mailboxd.clock import Clock
 from mailboxd.core.times import plus
 from mailboxd.health import FILE, SIZE, Grade, Trouble, Where
-from mailboxd.sdnotify import Notifier
+from mailboxd.host.sdnotify import Notifier
 from mailboxd.workspace.files import directory
 from mailboxd.workspace.layout import Workspace
 

@@ -11,7 +11,7 @@ from mailboxd.agents.openclaw import child_environment
 from mailboxd.agents.service import Service
 from mailboxd.config import Config
 from mailboxd.errors import ConfigError
-from mailboxd.extras import to_add
+from mailboxd.host.extras import to_add
 from mailboxd.workspace.layout import Workspace
 
 _OTLP = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_CERTIFICATE")

@@ -17,13 +17,13 @@ from typing import Any
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.process import NotStarted, State
-from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.actions import Action, ActionKind
 from mailboxd.core.approvals import Approval, ApprovalStatus, Performed
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
+from mailboxd.effects.calls import Call, Calls, NewCall
 from mailboxd.engine import Engine
 from mailboxd.gates import messages
 from mailboxd.gates.commands import Ran

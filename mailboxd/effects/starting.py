@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from mailboxd import judging
 from mailboxd.agents.dispatcher import Dispatcher
 from mailboxd.agents.openclaw import refuse_message
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import NotStarted, State
-from mailboxd.calls import PATIENCE, Calls, NewCall
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.outcomes import Failed, Outcome, Permanence, Unknown
 from mailboxd.core.terms import Turn
 from mailboxd.core.turns import is_wanted
 from mailboxd.core.types import Attempt, Task
-from mailboxd.dispatches import Dispatches, Kept
+from mailboxd.effects import judging
+from mailboxd.effects.calls import PATIENCE, Calls, NewCall
+from mailboxd.effects.dispatches import Dispatches, Kept
+from mailboxd.effects.harnesses import Harnesses
+from mailboxd.effects.outgoing import Outgoing
 from mailboxd.engine import Engine
 from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
-from mailboxd.harnesses import Harnesses
 from mailboxd.messages.context import Cut
-from mailboxd.outgoing import Outgoing
 from mailboxd.store.outbox import CALLS_LEFT
 from mailboxd.store.store import Order
 

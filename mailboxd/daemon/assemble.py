@@ -8,53 +8,55 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
-from mailboxd import beside, disk, heads
+from mailboxd import heads
 from mailboxd.agents import memory
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.dispatcher import Dispatcher
 from mailboxd.agents.gateway import transport as gateway
 from mailboxd.agents.liveness import boot_id
 from mailboxd.agents.openclaw import OpenClaw, child_environment
-from mailboxd.archiving import Archiving
-from mailboxd.arrivals import Arrivals
-from mailboxd.calls import Calls, Caps
-from mailboxd.checking import Checking
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
 from mailboxd.config.acp import HarnessSection
 from mailboxd.core.types import Task
-from mailboxd.custody import Custody
-from mailboxd.daemon import Daemon
-from mailboxd.dispatches import Dispatches
+from mailboxd.daemon import beside
+from mailboxd.daemon.loop import Daemon
+from mailboxd.daemon.narrating import Narrator
+from mailboxd.daemon.pulse import Health
+from mailboxd.effects.calls import Calls, Caps
+from mailboxd.effects.checking import Checking
+from mailboxd.effects.dispatches import Dispatches
+from mailboxd.effects.harnesses import Harnesses
+from mailboxd.effects.notifying import Notifying, Ways
+from mailboxd.effects.outgoing import Outgoing
+from mailboxd.effects.performing import Performing
+from mailboxd.effects.posting import Posting
+from mailboxd.effects.preparing import Preparing
+from mailboxd.effects.prompting import Prompting
+from mailboxd.effects.recovery import Recovery
+from mailboxd.effects.relay import Relay
+from mailboxd.effects.starting import Starting
 from mailboxd.engine import Engine
 from mailboxd.entrance import engine, setting, settings
 from mailboxd.errors import MessageError, WorldError
-from mailboxd.harnesses import Harnesses
+from mailboxd.host import disk
+from mailboxd.host.reserve import Reserve
+from mailboxd.host.wake import Wake
 from mailboxd.importing import Account, import_workspace
-from mailboxd.intake import Intake
+from mailboxd.inbox.archiving import Archiving
+from mailboxd.inbox.arrivals import Arrivals
+from mailboxd.inbox.custody import Custody
+from mailboxd.inbox.intake import Intake
+from mailboxd.inbox.senders import Timetable
 from mailboxd.keys.ring import Ring
 from mailboxd.keys.trust import Trust, signer
 from mailboxd.messages.templates import Templates
-from mailboxd.narrating import Narrator
-from mailboxd.notifying import Notifying, Ways
-from mailboxd.outgoing import Outgoing
 from mailboxd.peers import Peers
-from mailboxd.performing import Performing
-from mailboxd.posting import Posting
-from mailboxd.preparing import Preparing
 from mailboxd.progress import Progress
-from mailboxd.prompting import Prompting
-from mailboxd.pulse import Health
-from mailboxd.recovery import Recovery
-from mailboxd.relay import Relay
-from mailboxd.reserve import Reserve
-from mailboxd.retention import Retention
-from mailboxd.senders import Timetable
 from mailboxd.settings import Pace
-from mailboxd.starting import Starting
 from mailboxd.store.opening import open_workspace
-from mailboxd.taskmd import TaskMarkdown
-from mailboxd.wake import Wake
+from mailboxd.taskfiles.retention import Retention
+from mailboxd.taskfiles.taskmd import TaskMarkdown
 from mailboxd.workspace import lock
 from mailboxd.workspace.files import directory, world_errors
 from mailboxd.workspace.inbox import Inbox

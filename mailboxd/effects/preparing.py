@@ -13,11 +13,11 @@ from functools import partial
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.process import NotStarted, State
-from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.actions import ActionKind, digest
 from mailboxd.core.approvals import ActionImpossible, ActionPrepared
 from mailboxd.core.effects import Prepare
 from mailboxd.core.text import first_line
+from mailboxd.effects.calls import Call, Calls, NewCall
 from mailboxd.engine import Engine
 from mailboxd.gates import lobster
 from mailboxd.gates.ends import Impossible, Setting

@@ -10,9 +10,9 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_text
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, WorldError
-from mailboxd.intake import Intake
-from mailboxd.receipts import File, storable_name
-from mailboxd.senders import NOBODY, Timetable
+from mailboxd.inbox.intake import Intake
+from mailboxd.inbox.receipts import File, storable_name
+from mailboxd.inbox.senders import NOBODY, Timetable
 from mailboxd.workspace.inbox import Arrival, Inbox, Refusal
 from mailboxd.workspace.watcher import Watcher
 

@@ -10,11 +10,11 @@ from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.ledger import AskAgain, Fetched, FetchReply, LedgerAnswer, Lost, read_ledger, read_reply, resolve
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
-from mailboxd.calls import Call, Calls, NewCall
 from mailboxd.core.effects import LookUp
 from mailboxd.core.outcomes import Outcome
 from mailboxd.core.terms import LOOKUP_SECONDS
 from mailboxd.core.times import plus, to_epoch
+from mailboxd.effects.calls import Call, Calls, NewCall
 from mailboxd.engine import Engine
 from mailboxd.store.store import Order
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from mailboxd.blocked import HEADING
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Cancel, ChildEdited, Edited, NewTask, SpecWritten
 from mailboxd.core.mending import WRITABLE
@@ -21,15 +20,16 @@ from mailboxd.core.times import to_epoch
 from mailboxd.core.types import Origin, PlannedChild, Task
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused, StoreError, WorldError
-from mailboxd.intake import Intake
+from mailboxd.inbox.intake import Intake
 from mailboxd.messages.seal import is_sealed, sealed, unsealed
 from mailboxd.messages.sections import Section, join_body
 from mailboxd.messages.spec import Sections, rewritten, shown_sections
 from mailboxd.messages.taskedit import TaskEdit, compare, divide, of_spec
 from mailboxd.messages.taskfile import TaskFile, parse_task_file, render_task_file
 from mailboxd.messages.templates import Templates
-from mailboxd.showing import picture
-from mailboxd.takeover import take_over
+from mailboxd.taskfiles.blocked import HEADING
+from mailboxd.taskfiles.showing import picture
+from mailboxd.taskfiles.takeover import take_over
 from mailboxd.workspace.files import ObstructedError
 from mailboxd.workspace.syncing import MANY
 from mailboxd.workspace.taskfiles import Changed, Look, TaskFiles

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mailboxd.blocked import blocked_section
 from mailboxd.core.status import child_status, task_status
 from mailboxd.core.terms import SELF, Mode
 from mailboxd.core.types import PlannedChild, Task
@@ -10,6 +9,7 @@ from mailboxd.engine import Engine
 from mailboxd.messages.plan import DagNode
 from mailboxd.messages.spec import shown_sections
 from mailboxd.messages.taskfile import TaskFile
+from mailboxd.taskfiles.blocked import blocked_section
 
 
 def picture(engine: Engine, task: Task) -> TaskFile:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.custody import Custody
 from mailboxd.engine import Engine
-from mailboxd.receipts import raw_name
+from mailboxd.inbox.custody import Custody
+from mailboxd.inbox.receipts import raw_name
 from mailboxd.store.messages import Unfiled
 from mailboxd.workspace.files import ObstructedError, Stamp
 from mailboxd.workspace.filing import Judged

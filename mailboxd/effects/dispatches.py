@@ -14,9 +14,9 @@ from functools import partial
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.types import Task
+from mailboxd.effects.outgoing import file_name, row_of_sent
 from mailboxd.engine import Engine
 from mailboxd.errors import WorldError
-from mailboxd.outgoing import file_name, row_of_sent
 from mailboxd.store.messages import SYNCED
 from mailboxd.workspace import outbox
 from mailboxd.workspace.layout import Workspace

@@ -22,7 +22,6 @@ from mailboxd.agents.acp.order import Order as Turn
 from mailboxd.agents.callfiles import Exit, refusal
 from mailboxd.agents.jsonout import text_at
 from mailboxd.agents.process import NotStarted
-from mailboxd.calls import PATIENCE, Call, Calls, NewCall
 from mailboxd.config.acp import HarnessSection
 from mailboxd.core.approvals import Approval, ApprovalStatus, PermissionAsked
 from mailboxd.core.bytool import Checkpoint
@@ -31,6 +30,7 @@ from mailboxd.core.outcomes import Made, Outcome, Unknown
 from mailboxd.core.text import first_line
 from mailboxd.core.times import to_epoch
 from mailboxd.core.types import Attempt, Task
+from mailboxd.effects.calls import PATIENCE, Call, Calls, NewCall
 from mailboxd.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.store.store import Order

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from mailboxd import log
-from mailboxd.about import About
 from mailboxd.core.describe import describe, describe_passage
 from mailboxd.core.events import Event, Kind
+from mailboxd.daemon.about import About
 from mailboxd.store.store import Store
 
 _QUIET = frozenset(
