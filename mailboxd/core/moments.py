@@ -12,7 +12,7 @@ from mailboxd.core.events import Kind
 from mailboxd.core.failure import outcome_unknown
 from mailboxd.core.inputs import TimePassed
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
-from mailboxd.core.settle import announce_end, take_back
+from mailboxd.core.settle import end
 from mailboxd.core.terms import AttemptStatus, Phase, Waiting
 from mailboxd.core.times import plus
 
@@ -23,7 +23,8 @@ def time_passed(draft: Draft, passed: TimePassed) -> None:
     heard = now if passed.read_until is None else min(now, passed.read_until)
     deadline = task.policy.deadline
     if deadline is not None and deadline <= heard and (task.phase, Trigger.DEADLINE_PASSED) in TRANSITIONS:
-        _expired(draft, deadline)
+        reason = f"its deadline, {deadline}, has passed"
+        end(draft, Trigger.DEADLINE_PASSED, reason, error=reason)
         return
     if task.heartbeat is not None and task.heartbeat <= now and not task.phase.is_terminal:
         _heartbeat(draft)
@@ -31,19 +32,11 @@ def time_passed(draft: Draft, passed: TimePassed) -> None:
         _due(draft, heard)
 
 
-def _expired(draft: Draft, deadline: str) -> None:
-    reason = f"its deadline, {deadline}, has passed"
-    take_back(draft, AttemptStatus.ABORTED, reason)
-    draft.move(Trigger.DEADLINE_PASSED, reason, error=reason)
-    announce_end(draft)
-
-
 def _due(draft: Draft, heard: str) -> None:
     task, attempt = draft.task, draft.attempt
     waiting = attempt.waiting_for if attempt and attempt.status is AttemptStatus.RUNNING else Waiting.NOTHING
     if task.phase is Phase.CIRCUIT_OPEN:
-        draft.move(Trigger.HOLD_OVER, f"nobody unblocked it in time; {task.error or task.reason}")
-        announce_end(draft)
+        end(draft, Trigger.HOLD_OVER, f"nobody unblocked it in time; {task.error or task.reason}")
     elif waiting is not Waiting.NOTHING and (task.due or "") > heard:
         return  # the word that it waits for may lie in the inbox
     elif waiting is Waiting.REPLY:

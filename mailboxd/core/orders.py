@@ -11,7 +11,7 @@ from mailboxd.core.draft import Draft
 from mailboxd.core.escalation import restored
 from mailboxd.core.inputs import Redispatch, Remedy, Unblock
 from mailboxd.core.lifecycle import CLOSES_CHILDREN, TRANSITIONS, Trigger
-from mailboxd.core.settle import announce_end
+from mailboxd.core.settle import end
 from mailboxd.core.terms import Phase, Weak
 from mailboxd.core.types import Task
 from mailboxd.errors import Refused
@@ -103,12 +103,11 @@ def unblocked(draft: Draft, order: Unblock) -> None:
         problem = f"{task.local_id} is held ({task.held}), and its circuit is not open"
         raise Refused("held", problem, "Let it go on with --retry, or end it with `mailboxd cancel`.")
     if order.remedy is Remedy.FAIL:
-        draft.move(Trigger.OPERATOR_FAIL, order.note or "the operator gives up")
+        end(draft, Trigger.OPERATOR_FAIL, order.note or "the operator gives up")
     elif not task.result:
         raise Refused("no-artifact", f"{task.local_id} has no result to accept", "Use --retry or --fail.")
     else:
-        draft.move(Trigger.OPERATOR_ACCEPT, "the operator accepts the last good result", error="")
-    announce_end(draft)
+        end(draft, Trigger.OPERATOR_ACCEPT, "the operator accepts the last good result", error="")
 
 
 def _let_go_on(draft: Draft, order: Unblock) -> None:

@@ -133,19 +133,26 @@ def synthesise(draft: Draft) -> None:
 
 def cancel(draft: Draft, reason: str, *, by: str = "", with_parent: bool = False) -> None:
     """End the task as cancelled; running work is stopped, a peer that has it is told, the sender gets a reply."""
-    take_back(draft, AttemptStatus.ABORTED, reason)
+    _take_back(draft, reason)
     by_sender = draft.task.parent is None and by == draft.task.sender
     draft.move(Trigger.CANCELLED, reason, cancelled_with_parent=with_parent or by_sender, error=reason)
     if not by_sender:
         announce_end(draft)
 
 
-def take_back(draft: Draft, status: AttemptStatus, reason: str) -> None:
+def end(draft: Draft, trigger: Trigger, reason: str, **changes: object) -> None:
+    """End the task, by time or by a person; running work is stopped, a peer that may have it is told, so is the sender."""
+    _take_back(draft, reason)
+    draft.move(trigger, reason, **changes)
+    announce_end(draft)
+
+
+def _take_back(draft: Draft, reason: str) -> None:
     """End the live attempt, and tell a peer that has it, or may have it still: we only stopped waiting for him."""
     attempt = draft.attempt
     if attempt is not None and attempt.status in _UNREPORTED and attempt.acknowledged:
         draft.order(Send(draft.ctx.new_id("msg"), "cancel", attempt.executor, reason, attempt.ordinal))
-    end_attempt(draft, status, reason)
+    end_attempt(draft, AttemptStatus.ABORTED, reason)
 
 
 def end_attempt(draft: Draft, status: AttemptStatus, reason: str) -> None:

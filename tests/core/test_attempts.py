@@ -208,6 +208,41 @@ def test_what_an_open_circuit_waited_to_know_is_kept_for_the_operator_to_accept(
     assert (desk.phase("t.a"), desk.task("t.a").result) == (Phase.COMPLETED, "here it is")
 
 
+@pytest.mark.parametrize("ends", ["fail", "hold"])
+def test_a_peer_that_may_still_have_the_work_is_told_when_an_open_circuit_ends_it(ends: str) -> None:
+    desk = given_to_bob(with_policy(reply_within=60, circuit_hold=600))
+    desk.wait(60)
+    if ends == "fail":
+        desk.command("t.a", Unblock(Remedy.FAIL))
+    else:
+        desk.wait(600)
+    assert desk.phase("t.a") is Phase.FAILED
+    (told,) = desk.orders(Send, "t.a")
+    assert (told.type, told.to, told.attempt) == ("cancel", "bob", 1)
+
+
+def test_a_peer_that_may_still_have_the_work_is_told_when_an_earlier_result_is_accepted() -> None:
+    desk = given_to_bob(with_policy(reply_within=60, gates=frozenset({Gate.QUALITY_GATE}), reviewers=("rex",)))
+    desk.hear("t.a", reply(desk, Results("good")))
+    desk.reviews("t.a", "rex", Verdict.CHANGES_REQUESTED)
+    desk.ends("t.a", Acknowledged())
+    desk.wait(60)
+    desk.command("t.a", Unblock(Remedy.ACCEPT))
+    assert (desk.phase("t.a"), desk.task("t.a").result) == (Phase.COMPLETED, "good")
+    (told,) = desk.orders(Send, "t.a")
+    assert (told.type, told.to, told.attempt) == ("cancel", "bob", 2)
+
+
+def test_a_peer_that_has_said_how_it_ended_is_not_told_of_the_end_of_an_open_circuit() -> None:
+    desk = given_to_bob(with_policy(max_attempts=2))
+    desk.hear("t.a", reply(desk, Failure("no")))
+    desk.wait(100)
+    desk.hear("t.a", reply(desk, Failure("no")))
+    desk.command("t.a", Unblock(Remedy.FAIL))
+    assert desk.phase("t.a") is Phase.FAILED
+    assert desk.orders(Send, "t.a") == []
+
+
 def test_a_late_reply_does_not_replace_a_result_that_was_judged() -> None:
     desk = Desk(with_policy(gates=frozenset({Gate.SPEC_GATE}), reviewers=("rex",)))
     desk.give(plan=plan(child("a", "bob")))
