@@ -141,7 +141,7 @@ def cancel(draft: Draft, reason: str, *, by: str = "", with_parent: bool = False
 
 
 def end(draft: Draft, trigger: Trigger, reason: str, **changes: object) -> None:
-    """End the task, by time or by a person; running work is stopped, a peer that may have it is told, so is the sender."""
+    """End the task, by time or by a person: turns are stopped, a peer that may have it and the sender are told."""
     _take_back(draft, reason)
     draft.move(trigger, reason, **changes)
     announce_end(draft)
