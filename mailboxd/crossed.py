@@ -34,10 +34,13 @@ def was_told(store: Store, task: Task) -> bool:
 
 
 def _is_answered(store: Store, task: Task, message: AnswerMessage) -> bool:
-    """Whether the question of ours that it answers is not open any more: somebody else was faster."""
+    """Whether the question of ours that it answers is not open any more: somebody else was faster.
+
+    A question may have been put twice, to two attempts of the sender: the answer to either is one to both.
+    """
     asked = store.said(task.id, "question", message.from_)
     if message.in_reply_to not in asked:
         return False  # it does not say which one
     attempt = store.attempt(task.id, task.attempt)
     waiting_for = task.mending.waiting_for if attempt is None else attempt.waiting_for
-    return waiting_for is not Waiting.ANSWER or message.in_reply_to != asked[0]
+    return waiting_for is not Waiting.ANSWER or asked[message.in_reply_to] != next(iter(asked.values()))

@@ -141,6 +141,7 @@ def _redispatched(draft: Draft, new: Redispatch) -> None:
     elif not task.phase.is_terminal:
         draft.amend("the sender's newer attempt takes over the work under way", origin=new.origin)
         conversation.ask_again(draft)
+        mending.ask_again(draft)
     else:
         orders.given_again(draft, new)
 

@@ -52,7 +52,7 @@ def rest(draft: Draft) -> None:
     if task.policy.weak is Weak.DRAFT and not task.mending.drafted and _can_be_drafted(task):
         _order_draft(draft)
     elif task.mending.questions < draft.ctx.limits.question_turns:
-        _ask(draft)
+        _ask(draft, task.mending.questions + 1)
     elif task.reason != (reason := f"its spec is weak: {_problem(draft)}"):
         draft.amend(reason, reason=reason)
 
@@ -145,9 +145,15 @@ def _take(draft: Draft, note: str, spec: Spec) -> None:
 # ---------------------------------------------------------------- asking
 
 
-def _ask(draft: Draft) -> None:
+def ask_again(draft: Draft) -> None:
+    """Put a question that is open to the sender's newer attempt: the one before is over, and heard it in vain."""
+    if draft.task.mending.waiting_for is Waiting.ANSWER:
+        _ask(draft, draft.task.mending.questions)
+
+
+def _ask(draft: Draft, turns: int) -> None:
     """A question to whoever gave the work; for a child that is the operator, whose agent has planned it."""
-    task, turns = draft.task, draft.task.mending.questions + 1
+    task = draft.task
     receiver = task.sender if task.parent is None else "operator"
     problem = _problem(draft)
     text = (

@@ -91,14 +91,15 @@ class OutboxQueries(Connected):
         for statement in _STALE:
             self.db.executemany(statement, ids)
 
-    def said(self, task_id: str, kind: str, receiver: str) -> list[str]:
-        """The ids of our messages of one type about a task to somebody, written or not, the latest first."""
+    def said(self, task_id: str, kind: str, receiver: str) -> dict[str, str]:
+        """Our messages of one type about a task to somebody, written or not, the latest first: ids, and their words."""
         rows = self.db.execute(
-            "SELECT id FROM outbox WHERE task = ? AND kind = 'send' AND json_extract(data, '$.type') = ?"
+            "SELECT id, coalesce(json_extract(data, '$.note'), '') FROM outbox"
+            " WHERE task = ? AND kind = 'send' AND json_extract(data, '$.type') = ?"
             " AND json_extract(data, '$.to') = ? COLLATE NOCASE ORDER BY seq DESC",
             (task_id, kind, receiver),
         )
-        return [row[0] for row in rows]
+        return dict(rows.fetchall())
 
     def pending(self, now: str, limit: int, passed: int = 0) -> list[Order]:
         """Effects that are not done and whose time has come, in the order they were given, behind so many of them."""

@@ -21,7 +21,7 @@ from mailboxd.core.outcomes import Drafted, Failed, Outcome, Permanence, Unknown
 from mailboxd.core.terms import CheckVerdict, Gate, Join, Phase, Turn, Verdict, Weak
 from mailboxd.core.types import Check, Policy, Spec
 from mailboxd.errors import Refused
-from tests.core.desk import DONE, Desk, child, plan, refused, with_policy
+from tests.core.desk import DONE, Desk, again, child, plan, refused, with_policy
 
 DRAFT, ASK = with_policy(weak=Weak.DRAFT), with_policy(weak=Weak.ASK)
 BARE = Spec("haiku", instructions="Write one.")
@@ -126,6 +126,17 @@ def test_the_sender_answers_and_anybody_else_is_refused() -> None:
     assert desk.task("t").spec.acceptance_criteria == ("two pages", "a title")
     with refused(desk, "no-question"):
         desk.hear("t", Clarification("boss", "more"))
+
+
+def test_an_open_question_about_the_spec_is_put_to_the_attempt_that_takes_over() -> None:
+    desk = weak_task(ASK)
+    (first,) = desk.orders(Send)
+    desk.hear("t", again(2))
+    _, second = desk.orders(Send)
+    assert (second.type, second.to, second.note) == ("question", "boss", first.note)
+    assert (second.message_id == first.message_id, desk.task("t").mending.questions) == (False, 1)
+    desk.hear("t", Clarification("boss", "- 17 syllables"))
+    assert desk.phase() is Phase.EXECUTION_READY
 
 
 def test_without_any_words_the_answer_is_the_work_itself() -> None:

@@ -228,6 +228,21 @@ def test_a_question_that_is_open_is_asked_of_the_attempt_that_takes_over(pair: P
     assert attempt(pair.alpha, "job.x", 2).question == "Which colour?"
 
 
+def test_the_answer_to_a_question_that_was_put_twice_counts_whichever_of_the_two_it_names(pair: Pair) -> None:
+    pair.ends(pair.beta, "job.x", Question("Which colour?"))
+    pair.ends(pair.alpha, "job.y", HOPELESS)
+    pair.retries()
+    pair.gives()
+    pair.beta.settle()
+    first, _ = sorted(pair.beta.ws.outbox.glob("*.question.*"))
+    asked = first.name.split(".")[0]
+    answer = message("answer", "job", "Blue.", sender="alpha", subtask_id="x", in_reply_to=asked)
+    pair.beta.put(answer.encode())
+    pair.look(pair.beta)
+    assert verdicts(pair.beta, "answer") == ["accepted"]
+    assert attempt(pair.beta, "job.x", 1).question == ""
+
+
 def test_ended_work_that_was_never_told_of_is_told_when_it_is_asked_for_again(pair: Pair) -> None:
     pair.alpha.put(task("errand", sender="boss").encode())
     pair.look(pair.alpha)
