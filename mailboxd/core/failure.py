@@ -10,7 +10,7 @@ from mailboxd.core.draft import Draft
 from mailboxd.core.escalation import escalated
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.retry import backoff, is_exhausted
-from mailboxd.core.settle import announce_end, open_circuit
+from mailboxd.core.settle import end, open_circuit
 from mailboxd.core.terms import AttemptStatus
 from mailboxd.core.text import attributed, first_line
 from mailboxd.core.times import plus
@@ -42,8 +42,7 @@ def failed_attempt(
     draft.finish_attempt(status, error)
     if permanent or task.policy.max_attempts == 1:
         rule = "cannot be mended by retrying" if permanent else "max_attempts is 1"
-        draft.move(Trigger.HOPELESS, f"{why} ({rule})", failures=failures, error=error)
-        announce_end(draft)
+        end(draft, Trigger.HOPELESS, f"{why} ({rule})", failures=failures, error=error)
     elif is_exhausted(task.policy, failures):
         open_circuit(draft, Trigger.EXHAUSTED, f"{failures} attempts failed; the last: {why}", failures=failures)
     else:

@@ -208,6 +208,14 @@ def test_what_an_open_circuit_waited_to_know_is_kept_for_the_operator_to_accept(
     assert (desk.phase("t.a"), desk.task("t.a").result) == (Phase.COMPLETED, "here it is")
 
 
+def test_a_peer_that_may_still_have_the_work_is_told_when_it_may_not_be_tried_again() -> None:
+    desk = given_to_bob(with_policy(reply_within=60, max_attempts=1, idempotent=True))
+    desk.wait(60)
+    assert desk.phase("t.a") is Phase.FAILED
+    (told,) = desk.orders(Send, "t.a")
+    assert (told.type, told.to, told.attempt) == ("cancel", "bob", 1)
+
+
 @pytest.mark.parametrize("ends", ["fail", "hold"])
 def test_a_peer_that_may_still_have_the_work_is_told_when_an_open_circuit_ends_it(ends: str) -> None:
     desk = given_to_bob(with_policy(reply_within=60, circuit_hold=600))

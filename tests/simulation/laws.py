@@ -315,6 +315,11 @@ STANDING = {
     "a breaker is open without a date": "SELECT agent FROM breakers WHERE (state = 'open') <> (until IS NOT NULL)",
     "a peer that has acknowledged has no lease": "SELECT t.local_id FROM attempts a JOIN tasks t ON t.id = a.task"
     " WHERE a.status = 'running' AND a.waiting_for = 'reply' AND t.due IS NULL",
+    "work has ended, and the peer that may still have it was not told": "SELECT t.local_id FROM tasks t JOIN attempts a"
+    " ON a.task = t.id AND a.ordinal = t.attempt WHERE t.phase IN ('completed', 'failed', 'cancelled')"
+    " AND a.acknowledged AND a.status IN ('running', 'unknown', 'aborted') AND NOT EXISTS (SELECT 1 FROM outbox o"
+    " WHERE o.task = t.id AND o.kind = 'send' AND json_extract(o.data, '$.type') = 'cancel'"
+    " AND json_extract(o.data, '$.attempt') = a.ordinal)",
     "an open circuit is not held for a time": "SELECT local_id FROM tasks WHERE phase = 'circuit_open' AND due IS NULL",
     "circuit_open and the column disagree": "SELECT local_id FROM tasks WHERE circuit_open <> (phase = 'circuit_open')",
     "a task has more failures than attempts": "SELECT local_id FROM tasks WHERE failures > attempt",

@@ -258,14 +258,17 @@ def _carry_on(town: Town, house: House) -> int:
 
 
 def _time_passes(town: Town) -> bool:
-    """To the next moment at which something is due; False if there is none."""
+    """To the next moment at which something is due, or has to be synced; False if there is none."""
     now = town.clock.now()
     dues = [house.store.next_due(now)[0] for house in town.houses.values()]
     due = min((due for due in dues if due is not None), default=None)
-    if due is None:
-        return False
-    town.clock.text = max(due, now)
-    return True
+    if due is not None:
+        town.clock.text = max(due, now)
+        return True
+    syncs = any(house.daemon and house.daemon.relay.starting.dispatches.due for house in town.houses.values())
+    if syncs:
+        town.clock.advance(1.0)
+    return syncs
 
 
 def _at_rest(town: Town) -> None:
