@@ -38,10 +38,8 @@ from mailboxd.core.outcomes import (
 )
 from mailboxd.core.reviews import review_ended
 from mailboxd.core.session import next_session_key
-from mailboxd.core.settle import (
-    synthesise,
-)
-from mailboxd.core.terms import AttemptStatus, Mode, Phase, Runtime, Turn, Waiting
+from mailboxd.core.settle import call_off, synthesise
+from mailboxd.core.terms import AttemptStatus, Mode, Phase, Runtime, Turn, Waiting, same_agent
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.types import Attempt, Plan
@@ -78,6 +76,8 @@ def begin(draft: Draft, waiting_for: Waiting) -> int:
     """Record the next attempt of the task as running; returns its ordinal."""
     view, task, ctx = draft.view, draft.task, draft.ctx
     ordinal, harness = task.attempt + 1, worker(task, ctx.agent)
+    if view.attempt is not None and not same_agent(view.attempt.executor, task.executor):
+        call_off(draft, f"{task.executor} takes over")
     draft.start_attempt(
         Attempt(
             id=ctx.new_id("att"),

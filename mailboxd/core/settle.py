@@ -148,11 +148,15 @@ def end(draft: Draft, trigger: Trigger, reason: str, **changes: object) -> None:
 
 
 def _take_back(draft: Draft, reason: str) -> None:
-    """End the live attempt, and tell a peer that has it, or may have it still: we only stopped waiting for him."""
+    call_off(draft, reason)
+    end_attempt(draft, AttemptStatus.ABORTED, reason)
+
+
+def call_off(draft: Draft, reason: str) -> None:
+    """Tell a peer that has the latest attempt, or may have it still: we only stopped waiting for him."""
     attempt = draft.attempt
     if attempt is not None and attempt.status in _UNREPORTED and attempt.acknowledged:
         draft.order(Send(draft.ctx.new_id("msg"), "cancel", attempt.executor, reason, attempt.ordinal))
-    end_attempt(draft, AttemptStatus.ABORTED, reason)
 
 
 def end_attempt(draft: Draft, status: AttemptStatus, reason: str) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mailboxd.core.allowance import Escalation
-from mailboxd.core.effects import RunTurn
+from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.inputs import Remedy, Reply, Unblock
-from mailboxd.core.outcomes import Failed, Failure, Planned, Results
+from mailboxd.core.outcomes import Acknowledged, Failed, Failure, Planned, Results
 from mailboxd.core.terms import Turn
 from mailboxd.store import log
 from tests.core.desk import Desk, child, plan, with_policy
@@ -91,6 +91,17 @@ def test_only_the_agent_of_the_attempt_may_reply_and_the_one_before_is_late() ->
     new = desk.attempt("t.a")
     desk.hear("t.a", Reply("EVE", Results("hers"), new.id, new.reply_token))
     assert desk.task("t.a").result == "hers"
+
+
+def test_a_peer_that_may_still_have_the_work_is_told_that_another_takes_over() -> None:
+    desk = desk_with(Escalation(2, "", "eve"), reply_within=60, idempotent=True)
+    desk.give(plan=plan(child("a", "bob")))
+    desk.ends("t.a", Acknowledged())
+    desk.wait(60)
+    desk.wait(1000)
+    assert desk.attempt("t.a").executor == "eve"
+    (told,) = desk.orders(Send, "t.a")
+    assert (told.type, told.to, told.attempt) == ("cancel", "bob", 1)
 
 
 def test_a_fresh_start_gives_it_back_to_whom_it_was_given() -> None:
