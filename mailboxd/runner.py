@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
@@ -21,16 +21,19 @@ from types import FrameType
 from mailboxd.core.actions import ActionKind, digest
 from mailboxd.core.approvals import ActionEnded, ActionStarted, Approval, Performed
 from mailboxd.engine import Engine
-from mailboxd.errors import Refused
+from mailboxd.errors import BusyError, NoRoomError, Refused
 from mailboxd.gates import effects
 from mailboxd.gates.binding import content_sha256
 from mailboxd.gates.ends import End, Setting
 from mailboxd.gates.place import Place
 
+_PATIENCE = 60
+"""How often it is tried to record an end: each time a lock is waited for as well (`BUSY_MS`)."""
+_PAUSE = 1.0
 _log = logging.getLogger("mailboxd")
 
 
-def run(engine: Engine, approval_id: str, setting: Setting) -> Approval:
+def run(engine: Engine, approval_id: str, setting: Setting, pause: Callable[[float], None]) -> Approval:
     """Perform it, and return its row as it is then.
 
     Raises Refused when it may not be performed (then nothing has happened), WorldError.
@@ -45,9 +48,22 @@ def run(engine: Engine, approval_id: str, setting: Setting) -> Approval:
         if row.state is not Performed.STARTED:
             return row  # its key says that it was done before, or must not be
         end = _performed(row, place, setting)
-        with engine.batch():
-            engine.hear(row.task, ActionEnded(row.id, end.state, end.summary, end.report))
+        _record(engine, row.task, ActionEnded(row.id, end.state, end.summary, end.report), pause)
     return _row(engine, approval_id)
+
+
+def _record(engine: Engine, task: str, end: ActionEnded, pause: Callable[[float], None]) -> None:
+    """Nobody else has seen the end: a lock or a full disk that passes must not make it unknown. Raises WorldError."""
+    for left in reversed(range(_PATIENCE)):
+        try:
+            with engine.batch():
+                engine.hear(task, end)
+        except (BusyError, NoRoomError):
+            if not left:
+                raise
+            pause(_PAUSE)
+        else:
+            return
 
 
 def _row(engine: Engine, approval_id: str) -> Approval:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mailboxd.core.events import Event
     from mailboxd.core.types import Task
     from mailboxd.engine import Engine
+    from mailboxd.workspace.layout import Workspace
 
 OPERATOR = "operator"
 
@@ -40,7 +41,6 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
     Raises UnavailableError, ConfigError, WorldError; Refused by the state, and inside an agent's turn.
     """
     from mailboxd import config, entrance
-    from mailboxd.host import wake
     from mailboxd.store.report import Report
 
     require_person(OPERATOR)
@@ -50,19 +50,26 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
         if task is None:
             raise AssertionError(f"{name} was found and is not there")
         account = _account(engine, task, act(Order(engine, task, person.name())))
-    _tell(session, account, wake.poke(ws.state))
+    _tell(session, account, _wake(ws))
 
 
 def order_by_hand(session: Session, act: Callable[[Engine, str], Sequence[Event]], **facts: Any) -> None:
     """As `carry_out`, for an order that is not about one task; `facts` are told in JSON, as `act` leaves them."""
     from mailboxd import config, entrance
-    from mailboxd.host import wake
 
     require_person(OPERATOR)
     ws = session.workspace()
     with entrance.engine(ws, config.load(ws.config)) as engine, engine.batch():
         happened = _happened(engine, act(engine, person.name()))
-    _tell(session, {**facts, "events": happened}, wake.poke(ws.state))
+    _tell(session, {**facts, "events": happened}, _wake(ws))
+
+
+def _wake(ws: Workspace) -> bool:
+    """Whether a daemon carries it out. One that starts, or stands still, does not listen, and looks all the same."""
+    from mailboxd.host import wake
+    from mailboxd.workspace import lock
+
+    return wake.poke(ws.state) or lock.holder(ws) is not None
 
 
 def _tell(session: Session, account: dict[str, Any], heard: bool) -> None:

@@ -107,7 +107,8 @@ def poke(state: Path) -> bool:
     """Wake the daemon of the workspace whose `.mailboxd` is `state`; False if there is none that hears."""
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, _address(state) as address:
         sender.setblocking(False)
-        sender.sendto(b"!", address)
+        with suppress(BlockingIOError):  # it has not heard those before yet: it will look for all of them at once
+            sender.sendto(b"!", address)
         return True
     return False
 

@@ -69,9 +69,6 @@ def create(call: Call, given: args.Create) -> Answer:
     """A root task of the operator. The same task_id again is the same work."""
     require(call.caller.role, Verb.CREATE)
     engine = call.engine
-    known = engine.store.work(_OPERATOR, given.task_id, None)
-    if known is not None:
-        return call.standing(known) | {"created": False}
     spec = Spec(
         goal=given.title,
         instructions=given.instructions,
@@ -80,6 +77,9 @@ def create(call: Call, given: args.Create) -> Answer:
         acceptance_criteria=tuple(given.acceptance_criteria),
     )
     with engine.batch():
+        known = engine.store.work(_OPERATOR, given.task_id, None)
+        if known is not None:
+            return call.standing(known) | {"created": False}
         local_id = Intake(engine).free_local_id(root_local_id(given.task_id, None))
         new = NewTask(given.task_id, None, local_id, _OPERATOR, given.title, spec, engine.settings.policy)
         engine.hear(None, new, call.caller.role, call.caller.name)
@@ -137,12 +137,13 @@ def transition(call: Call, given: args.Transition) -> Answer:
     """The orders that the state machine has, by the phase that they lead to; there is no other way to move a task."""
     role = call.caller.role
     require(role, Verb.COMMAND if role is Role.OPERATOR else Verb.TRANSITION)
-    task = call.task(given.task)
-    order = _order(task, Phase(given.to), given.note)
-    if role is not Role.OPERATOR:
-        return call.hear(task, order)
     with call.engine.batch():
-        events = call.engine.command(task, order, call.caller.name)
+        task = call.task(given.task)
+        order = _order(task, Phase(given.to), given.note)
+        if role is Role.OPERATOR:
+            events = call.engine.command(task, order, call.caller.name)
+        else:
+            events = call.engine.hear(task.id, order, role, call.caller.name)
     return call.standing(task) | {"recorded": [str(event.kind) for event in events]}
 
 

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from mailboxd.core.events import Event
+from mailboxd.core.events import Event, Kind, evolve
+from mailboxd.core.types import Task
 from mailboxd.core.view import View
+from mailboxd.core.wire import from_json
 from mailboxd.errors import StoreError
 from mailboxd.store import log
 from mailboxd.store.accounts import AccountQueries
@@ -132,6 +134,19 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         if own and own[0][0] == seq + 1 and own[-1][0] == seq + len(own):
             return own
         return ((recorded.seq, recorded.event) for recorded in log.read(self.db, after=seq))
+
+    def as_was(self, task: Task, updated_at: str) -> Task:
+        """The task as it was when its last change was of that moment; as it came into being, if it never was so."""
+        found = was = None
+        for recorded in log.read(self.db, task.id):
+            event = recorded.event
+            if event.kind is Kind.TASK_CREATED:
+                was = from_json(Task, event.data["task"])
+            elif was is not None:
+                was = evolve(was, event)
+            if found is None or (was is not None and was.updated_at == updated_at):
+                found = was
+        return found or task
 
     def meta(self, name: str) -> str | None:
         row = self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()

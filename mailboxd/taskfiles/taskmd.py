@@ -27,6 +27,7 @@ from mailboxd.messages.spec import Sections, rewritten, shown_sections
 from mailboxd.messages.taskedit import TaskEdit, compare, divide, of_spec
 from mailboxd.messages.taskfile import TaskFile, parse_task_file, render_task_file
 from mailboxd.messages.templates import Templates
+from mailboxd.taskfiles.basis import as_read, caught_up
 from mailboxd.taskfiles.blocked import HEADING
 from mailboxd.taskfiles.showing import picture
 from mailboxd.taskfiles.takeover import take_over
@@ -195,7 +196,7 @@ class TaskMarkdown:
         take_over(self.engine, self.intake.create(new, actor=sender), written)
 
     def _edit(self, task: Task, written: TaskFile, raw: bytes) -> None:
-        current = self._shown.get(task.id) or picture(self.engine, task)
+        current = as_read(self.engine, task, self._shown.get(task.id) or picture(self.engine, task), written)
         edit = compare(current, written)
         if edit.problems:
             raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
@@ -205,7 +206,7 @@ class TaskMarkdown:
                 "spec-fixed", f"{task.local_id} is {task.phase}: {', '.join(fixed)} can no longer change", _STEER
             )
         with self.engine.store.savepoint():  # an illegal edit changes nothing, also where only its last part is
-            self.apply(task, edit)
+            self.apply(task, caught_up(task, edit, current))
         if fixed and any(heading in dict(current.extra_sections) for heading in fixed):
             # its agent may have written the file from memory, and its results count; what it said of its spec is kept
             why = f"{', '.join(fixed)} cannot change while it is {task.phase}; the rest is taken (spec-fixed). {_STEER}"
@@ -213,7 +214,8 @@ class TaskMarkdown:
         # Until it is rendered again the file says what was written: whoever saves a second time changes that.
         shown = picture(self.engine, self.engine.store.task(task.id) or task)
         keys = {node.key for node in written.dag} or {node.key for node in shown.dag}
-        self._shown[task.id] = replace(shown, dag=tuple(node for node in shown.dag if node.key in keys))
+        said, dag = written.instructions or shown.instructions, tuple(node for node in shown.dag if node.key in keys)
+        self._shown[task.id] = replace(shown, updated_at=written.updated_at, instructions=said, dag=dag)
 
     def apply(self, task: Task, edit: TaskEdit) -> None:
         """A legal edit, as inputs: first what is added, then what is changed, then what is removed.

@@ -14,6 +14,7 @@ import pytest
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.types import Policy
 from mailboxd.host.wake import NAME
+from mailboxd.workspace import lock
 from tests.cli.stage import Stage, child
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
@@ -54,6 +55,14 @@ def test_an_order_tells_what_it_led_to_and_that_no_daemon_runs(stage: Stage) -> 
     result = stage.run("retry", "job")
     assert "job: failed -> execution_ready (retried by the operator)" in result.stdout
     assert "no daemon runs here" in result.stderr
+
+
+def test_a_daemon_that_starts_or_stands_still_is_one(stage: Stage) -> None:
+    """It does not listen then: what a command says of it is what the lock of the workspace says."""
+    failed(stage)
+    with lock.acquire(stage.ws, stage.clock.now()):
+        result = stage.run("retry", "job")
+    assert "no daemon" not in result.stderr
 
 
 def test_an_order_wakes_the_daemon(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

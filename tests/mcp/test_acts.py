@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mailboxd.core.terms import Gate
+from mailboxd.engine import Engine
 from mailboxd.store import log
 from mailboxd.store.store import Store
 from tests.mcp.stand import EXECUTOR, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Stand
@@ -32,6 +35,36 @@ def test_a_person_creates_a_root_task_once(stand: Stand) -> None:
     [row] = stand.rows("SELECT sender, parent, executor FROM tasks")
     assert row == {"sender": "operator", "parent": None, "executor": "alpha"}
     assert stand.call(OPERATOR, "task_get", task="q3")["spec"]["acceptance_criteria"] == ["One page."]
+
+
+def overtake(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Let something happen in another process right before the next transaction of this one."""
+    batch = Engine.batch
+
+    @contextmanager
+    def overtaken(engine: Engine) -> Iterator[None]:
+        monkeypatch.setattr(Engine, "batch", batch)
+        happens()
+        with batch(engine):
+            yield
+
+    monkeypatch.setattr(Engine, "batch", overtaken)
+
+
+def test_two_calls_at_once_create_one_task(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client repeats a call that it thinks is lost."""
+    given = {"task_id": "q3", "title": "Sum up", "instructions": "Read it."}
+    overtake(monkeypatch, lambda: stand.call(OPERATOR, "task_create", **given))
+    again = stand.call(OPERATOR, "task_create", **given)
+    assert (again["task"], again["created"]) == ("q3", False)
+    assert stand.rows("SELECT local_id FROM tasks") == [{"local_id": "q3"}]
+
+
+def test_an_order_is_about_the_task_as_it_is_when_it_is_given(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its circuit opens while the call is under way: then the order is what it is for an open circuit."""
+    stand.at_gate(Gate.QUALITY_GATE)
+    overtake(monkeypatch, lambda: stand.call(ORCHESTRATOR, "task_open_circuit", task="t", reason="it loops"))
+    assert stand.call(OPERATOR, "task_transition", task="t", to="completed")["phase"] == "completed"
 
 
 def test_reading_shows_what_a_reviewer_needs_and_no_secret(stand: Stand) -> None:

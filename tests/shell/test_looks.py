@@ -52,6 +52,20 @@ def test_a_wake_up_by_mail_alone_is_told_from_all_others(tmp_path: Path) -> None
             door.close()
 
 
+def test_commands_that_a_busy_daemon_has_not_heard_yet_are_told_that_one_runs(tmp_path: Path) -> None:
+    """A socket holds ten of their words (net.unix.max_dgram_qlen); one is enough for the daemon to look."""
+    with selectors.DefaultSelector() as selector:
+        wake, door = Wake(selector, tmp_path), Door(selector)
+        try:
+            assert all(poke(tmp_path) for _ in range(1000))
+            assert wake.wait(0.0, door, monotonic) == Woken(mail=True, more=True)
+            assert wake.wait(0.0, door, monotonic) == Woken(by_timer=True)
+        finally:
+            wake.close()
+            door.close()
+    assert not poke(tmp_path)
+
+
 def test_the_end_of_a_call_ends_a_sleep_and_is_no_mail(tmp_path: Path) -> None:
     with selectors.DefaultSelector() as selector:
         wake, door, call = Wake(selector, tmp_path), Door(selector), os.eventfd(1)

@@ -29,7 +29,8 @@ def run(session: Session, approval: str) -> None:
     ws = session.workspace()
     settings = config.load(ws.config)
     with entrance.engine(ws, settings) as engine:
-        row = runner.run(engine, approval, entrance.setting(ws, settings, taken_over(os.environ)))
+        setting = entrance.setting(ws, settings, taken_over(os.environ))
+        row = runner.run(engine, approval, setting, session.pause)
     wake.poke(ws.state)
     if session.as_json:
         say(to_json({"approval": row.id, "state": row.state, "summary": row.summary}))

@@ -1,0 +1,81 @@
+"""The runner: what it has seen of an effect is recorded, whoever else has the database at that moment."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mailboxd import config, entrance, runner
+from mailboxd.core.actions import Action
+from mailboxd.core.approvals import Approval, Decision, Performed, Resolve
+from mailboxd.core.events import Role
+from mailboxd.errors import BusyError
+from mailboxd.gates.ends import End, Setting
+from mailboxd.gates.place import Place
+from tests.cli.asking import PUBLISH, ask
+from tests.cli.stage import Stage
+
+
+class Locked:
+    """A database that another process locks while an effect happens, and for so many looks of the runner after it."""
+
+    def __init__(self, path: Path, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.db = sqlite3.connect(path, isolation_level=None)
+        self.looks = looks
+        monkeypatch.setattr("mailboxd.gates.effects.perform", self.perform)
+        monkeypatch.setattr("mailboxd.store.db.BUSY_MS", 0)
+
+    def perform(self, _action: Action, _key: str, _target: str, _place: Place, _setting: Setting) -> End:
+        self.db.execute("BEGIN IMMEDIATE")
+        return End(Performed.DONE, "exit status 0", "published")
+
+    def pause(self, _seconds: float) -> None:
+        self.looks -= 1
+        if not self.looks:
+            self.db.execute("ROLLBACK")
+
+
+@pytest.fixture
+def approved(stage: Stage) -> str:
+    (name,) = ask(stage, "site", PUBLISH)
+    with stage.engine() as engine:
+        row = engine.store.approval(name)
+        assert row is not None
+        Place(stage.ws.root, name).make()
+        engine.hear(row.task, Resolve(name, Decision.APPROVED, ""), Role.OPERATOR, "kim")
+    return name
+
+
+@pytest.fixture
+def lock(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Locked]:
+    locked = Locked(stage.ws.database, 3, monkeypatch)
+    with closing(locked.db):
+        yield locked
+
+
+def perform(stage: Stage, approval: str, lock: Locked) -> Approval:
+    settings = config.load(stage.ws.config)
+    with entrance.engine(stage.ws, settings) as engine:
+        return runner.run(engine, approval, entrance.setting(stage.ws, settings, os.environ), lock.pause)
+
+
+def test_an_end_that_was_seen_is_recorded_when_a_lock_is_gone(stage: Stage, approved: str, lock: Locked) -> None:
+    """A daemon that takes a plan of ten thousand holds the database longer than anybody waits for it."""
+    row = perform(stage, approved, lock)
+    assert (row.state, row.summary, lock.looks) == (Performed.DONE, "exit status 0", 0)
+
+
+def test_a_lock_that_stays_is_said_in_the_end(stage: Stage, approved: str, lock: Locked) -> None:
+    lock.looks = 1000
+    with pytest.raises(BusyError, match="locked"):
+        perform(stage, approved, lock)
+    lock.db.execute("ROLLBACK")
+    with stage.engine() as engine:
+        row = engine.store.approval(approved)
+    assert row is not None
+    assert row.state is Performed.STARTED
