@@ -17,6 +17,7 @@ from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.rebuild.bounds import EARLIEST
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.finish import called, finish
+from mailboxd.rebuild.mail import Mail
 from mailboxd.rebuild.reading import read
 from mailboxd.rebuild.replay import Replay
 from mailboxd.rebuild.sources import Sources
@@ -148,7 +149,7 @@ def _replay(
 ) -> Replay:
     intake = Intake(desk.engine)
     taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), [])
-    replay = Replay(desk, intake, taskmd, lambda path: found.raw_of(ws, path), trust)
+    replay = Replay(desk, Mail(desk, intake, lambda path: found.raw_of(ws, path), trust), taskmd)
     with desk.engine.batch():
         for step in steps:
             replay.perform(step)

@@ -6,15 +6,15 @@ files say, and nothing is called, sent or written.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
     Cancel,
+    Clarification,
     Edited,
     ImportedDispatched,
     ImportedDone,
@@ -30,46 +30,42 @@ from mailboxd.core.terms import AttemptStatus, Phase, Turn, Waiting, same_agent
 from mailboxd.core.types import Attempt, Plan, Task
 from mailboxd.effects.outgoing import row_of_sent
 from mailboxd.errors import MessageError, PlanError, Refused
-from mailboxd.inbox.intake import Intake
-from mailboxd.inbox.receipts import File, receipt
-from mailboxd.keys.trust import Trust
-from mailboxd.messages.codec import parse
 from mailboxd.messages.taskfile import TaskFile
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.ends import UNTOLD, agrees, as_it_came, outcome_of
-from mailboxd.rebuild.sources import Came, Refusal, Sent
+from mailboxd.rebuild.mail import Mail
+from mailboxd.rebuild.sources import Sent
 from mailboxd.rebuild.timeline import Adopt, Ask, Begin, Close, Create, Receive, Refuse, Step
 from mailboxd.taskfiles.taskmd import TaskMarkdown
 
 ACTOR = "rebuild"
+_MOST_TURNS = 2
+"""Of an attempt that ends: new instructions make another turn behind the one that ran."""
+_UNTOLD_ANSWER = "an answer that no file tells of"
 _CANCELLED = re.compile(r"cancelled by ([A-Za-z0-9_][A-Za-z0-9._-]{0,127})(?:: (.*))?", re.DOTALL)
-_MAX_FILE = 16 << 20
-
-
-class _Diverged(Exception):
-    """A message that counted once does not count here: the files do not say all that it met."""
 
 
 @dataclass(slots=True)
 class Replay:
-    """One rebuild; inside one batch. `read` gives the bytes of a file below mailbox/."""
+    """One rebuild; inside one batch."""
 
     desk: Desk
-    intake: Intake
+    mail: Mail
     taskmd: TaskMarkdown
-    read: Callable[[str], bytes | None]
-    trust: Trust | None = None
-    differences: list[str] = field(default_factory=list)
-    """What could not be brought to where its file says it was."""
+
+    @property
+    def differences(self) -> list[str]:
+        """What could not be brought to where its file says it was."""
+        return self.mail.differences
 
     def perform(self, step: Step) -> None:
         """Let one step of the past happen."""
         self.desk.clock.text = self.desk.engine.now = step.at
         match step.what:
             case Receive(came):
-                self._receive(came)
+                self.mail.receive(came)
             case Refuse(refusal):
-                self._refuse(refusal)
+                self.mail.refuse(refusal)
             case Create(shown, whole):
                 if self.desk.store.is_free(shown.local_id):
                     written = shown.written if whole else as_it_came(shown.written)
@@ -99,7 +95,7 @@ class Replay:
     def sent(self, sent: Sent, task: str) -> None:
         """Record a message that lies in outbox/."""
         message = sent.message
-        raw = self.read(sent.path) or b""
+        raw = self.mail.read(sent.path) or b""
         row = row_of_sent(str(message.message_id), message.type, message.from_, message.to or "", sent.path, raw)
         at = max(message.sent_at or message.completed_at or "", self.desk.engine.now)
         self.desk.engine.record(Event(Kind.MESSAGE_SENT, task or None, {"at": at, "message": row}))
@@ -113,61 +109,6 @@ class Replay:
         """The attempt that runs, if one does."""
         attempt = self.desk.store.attempt(task.id, task.attempt) if task.attempt else None
         return attempt if attempt is not None and attempt.status is AttemptStatus.RUNNING else None
-
-    # -------------------------------------------------------------- mail
-
-    def _receive(self, came: Came) -> None:
-        self.desk.store.lies = came.path
-        raw = self.read(came.path) or b""
-        parsed = came.parsed
-        if hashlib.sha256(raw).hexdigest() != parsed.sha256:
-            try:
-                parsed = parse(raw, came.name, max_bytes=_MAX_FILE)
-            except MessageError as error:
-                problem = f"it has changed while it was read: {error.problem}"
-                self.differences.append(f"mailbox/{came.path}: {problem}")
-                return
-        file = File(came.name, raw, parsed.sha256, len(raw), {})
-        self._doubt(came, raw)
-        try:
-            with self.desk.store.savepoint():
-                if not came.day:
-                    self._record(file, "imported", came)
-                elif self.intake.receive(file, parsed) == "rejected":
-                    raise _Diverged
-        except _Diverged:
-            self._record(file, "late", came)
-            self.differences.append(f"mailbox/{came.path}: it counts as late here")
-
-    def _doubt(self, came: Came, raw: bytes) -> None:
-        """Name what an inbox would not take today; it is taken all the same, for it may be older than the key."""
-        if self.trust is not None:
-            try:
-                self.trust.admit(self.trust.examine(raw, came.message), came.message.from_)
-            except MessageError as error:
-                self.differences.append(f"mailbox/{came.path}: taken as it lies there, but {error.problem}")
-
-    def _record(self, file: File, verdict: str, came: Came) -> None:
-        row = receipt(self.desk.engine, file, verdict, came.message)
-        self.desk.store.keep_body(row["id"], file.raw or b"")
-        data = {"at": self.desk.engine.now, "message": row}
-        self.desk.engine.record(Event(Kind.MESSAGE_RECEIVED, None, data, actor=came.message.from_))
-
-    def _refuse(self, refusal: Refusal) -> None:
-        said = refusal.reason
-        raw = self.read(refusal.path) if said.get("sha256") else None
-        file = File(said["name"], raw, said.get("sha256"), len(raw) if raw is not None else None, {})
-        rule, problem, hint = said["rule"], said["problem"], str(said.get("hint", ""))
-        error: MessageError | Refused = Refused(rule, problem, hint)
-        if "line" in said:
-            error = MessageError(rule, problem, hint, line=said["line"], field=said.get("field"))
-        try:
-            message = None if raw is None else parse(raw, said["name"], max_bytes=_MAX_FILE).message
-        except MessageError:
-            message = None
-        self.desk.ids.give("msg", said["message"])
-        self.desk.store.lies = refusal.path
-        self.intake.reject(file, error, message)
 
     # -------------------------------------------------------------- tasks
 
@@ -193,10 +134,13 @@ class Replay:
         if sent is None and task.phase is Phase.EXECUTING:
             return  # a child of it has begun before
         for _ in range(task.attempt, wanted - 1):
+            task = self._again(task)
             task = self._started(task) if task.phase is Phase.EXECUTION_READY else task
             task = self._end(task, Failed(UNTOLD))
         if task.phase is Phase.EXECUTING and task.attempt < wanted:
             task = self._end(task, Failed(UNTOLD))
+        if sent is not None and task.attempt < wanted:
+            task = self._again(task)
         if task.phase is not Phase.EXECUTION_READY:
             return
         self._awaken(task)
@@ -207,6 +151,11 @@ class Replay:
             self.desk.ids.give("att", sent.message.attempt_id)
             self.desk.tokens.extend(token for token in (sent.message.reply_token,) if token)
         self.hear(task, Start(begun=sent is not None))
+
+    def _again(self, task: Task) -> Task:
+        """A later attempt of what is over here was sent: a person had retried it, which no file tells."""
+        over = task.phase is Phase.CIRCUIT_OPEN or bool(task.completed_at and task.completed_at < self.desk.engine.now)
+        return self._reopened(task) if over else task
 
     def _awaken(self, task: Task) -> None:
         """A child begins only where its parent executes: one that was given out again has begun again by then."""
@@ -235,7 +184,7 @@ class Replay:
 
     def _close(self, task: Task, status: str, text: str) -> None:
         """The task ends as its file says."""
-        if task.phase.is_terminal:
+        if task.phase.is_terminal or (task.phase is Phase.CIRCUIT_OPEN and status in ("done", "failed")):
             task = self._reopened(task)
         if status == "cancelled":
             self._cancel(task, text)
@@ -243,7 +192,9 @@ class Replay:
         own_gates = bool(task.policy.gates or task.spec.checks or task.planned_actions)
         if task.phase is Phase.EXECUTION_READY and not (status == "done" and own_gates):
             task = self._started(task)
-        if self.live(task) is not None:
+        for _ in range(_MOST_TURNS):
+            if (attempt := self.live(task)) is None or attempt.waiting_for is Waiting.CHILDREN:
+                break
             task = self._end(task, outcome_of(status, text))
         if agrees(task.phase, status):
             return
@@ -269,6 +220,8 @@ class Replay:
         if attempt.waiting_for is Waiting.REPLY and isinstance(outcome, Failed):
             said = Reply(attempt.executor, Failure(outcome.error), attempt.id)
             return self.hear(task, said)  # its turn is over long since: only a message can end it
+        if attempt.waiting_for is Waiting.ANSWER and not attempt.acknowledged:
+            task = self.hear(task, Clarification("operator", _UNTOLD_ANSWER))
         answer = Results(outcome.text) if isinstance(outcome, Succeeded) else None
         turn = self.waits_for(task, attempt)
         return self.hear(task, TurnEnded(turn, attempt.id, attempt.executor, outcome, answer, called=False))

@@ -92,12 +92,15 @@ class ReadyQueries(Connected):
     def due(self, now: str) -> list[str]:
         """Tasks for which a moment has come: a lease or a hold ends, a deadline passes, a heartbeat is due.
 
-        Those above first: what a deadline ends takes what is below with it.
+        Those above first: what a deadline ends takes what is below with it. No heartbeat is due while the one before
+        waits to be handed over: else they would heap up where an agent takes none, and keep all slots from the work.
         """
         rows = self.db.execute(  # put in order here: mostly there is none, and SQLite would make two tables for that
             "SELECT depth, seq, id FROM tasks WHERE due <= ?1 UNION ALL"
             f" SELECT depth, seq, id FROM tasks WHERE deadline <= ?1 AND {OPEN} UNION ALL"
-            f" SELECT depth, seq, id FROM tasks WHERE heartbeat <= ?1 AND {OPEN}",
+            f" SELECT depth, seq, id FROM tasks WHERE heartbeat <= ?1 AND {OPEN} AND NOT EXISTS"
+            " (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.kind = 'send' AND o.state = 'pending'"
+            " AND json_extract(o.data, '$.type') = 'progress')",
             (now,),
         )
         return [row[2] for row in sorted({*rows})]

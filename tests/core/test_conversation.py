@@ -228,9 +228,30 @@ def test_only_a_mailboxd_peer_is_told_that_its_work_is_alive(
     new = NewTask("t", None, "t", sender, "t", Spec("t", "Do it.", expected_output="x"), desk.policy)
     desk.hear(None, replace(new, origin=Origin(attempt=1, attempt_id=attempt_id)))
     desk.start()
+    said = 0
     for _ in range(5):
         desk.wait(30)
-    assert [(send.type, send.to) for send in desk.orders(Send)] == [("progress", sender)] * beats_sent
+        for order in desk.store.pending(desk.clock.now(), 10):
+            if isinstance(order.effect, Send):
+                assert (order.effect.type, order.effect.to) == ("progress", sender)
+                desk.store.finish(order.id)
+                said += 1
+    assert said == beats_sent
+
+
+def test_no_sign_of_life_is_ordered_while_the_one_before_waits_to_be_handed_over() -> None:
+    """They took the slots of all work, or came by the hundred when an agent could be reached again; game 301 met it."""
+    desk = beats(Desk())
+    new = NewTask("t", None, "t", "boss", "t", Spec("t", "Do it.", expected_output="x"), desk.policy)
+    desk.hear(None, replace(new, origin=Origin(attempt=1, attempt_id="theirs")))
+    desk.start()
+    for _ in range(5):
+        desk.wait(60)
+    (waits,) = (order for order in desk.store.pending(desk.clock.now(), 10) if isinstance(order.effect, Send))
+    desk.store.finish(waits.id)
+    desk.start()
+    (newer,) = (order for order in desk.store.pending(desk.clock.now(), 10) if isinstance(order.effect, Send))
+    assert newer.at == desk.clock.now(), "what it says is so now"
 
 
 # ---------------------------------------------------------------- deadlines

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.effects import Send
-from mailboxd.core.inputs import Cancel, Retry
+from mailboxd.core.effects import RunTurn, Send
+from mailboxd.core.inputs import Cancel, Clarification, Order, Remedy, Retry, TurnEnded, Unblock
+from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Permanence, Question, Succeeded
 from mailboxd.rebuild import making
-from tests.e2e.support import message, task
-from tests.rebuild.compare import differences
+from tests.e2e.support import message, reply, task
+from tests.rebuild.compare import differences, read
 from tests.rebuild.mailroom import SETTINGS, Mailroom
 
 NOW = "2026-03-02T00:00:00.000Z"
@@ -199,3 +200,142 @@ def test_ended_work_whose_end_before_was_told_or_overtaken_is_told_of_when_it_is
     assert "attempt_id: again-2" in told
     assert "cancelled by boss" in told
     room.close()
+
+
+# ---------------------------------------------------------------- what a person did by command, which no file tells
+
+
+def _turn(room: Mailroom, outcome: Outcome, answer: Answer | None = None) -> None:
+    """The turn of the own agent that is ordered ends so."""
+    room.look()
+    (order,) = (one for one in room.engine.store.pending(room.clock.now(), 500) if isinstance(one.effect, RunTurn))
+    turn = order.effect
+    assert isinstance(turn, RunTurn)
+    room.reports.append(lambda: room._take(order, TurnEnded(turn.turn, turn.attempt_id, turn.agent, outcome, answer)))
+    room.look()
+    room.settle()
+    room.clock.advance(1.0)
+
+
+def _asked_and_answered(room: Mailroom) -> None:
+    _turn(room, Succeeded("Which?"), Question("Which?"))
+    _ordered(room, Clarification("operator", "That one."))
+    room.look()
+    room.done("Done.")
+
+
+def _asked_and_answered_and_failed(room: Mailroom) -> None:
+    _turn(room, Succeeded("Which?"), Question("Which?"))
+    _ordered(room, Clarification("operator", "That one."))
+    _turn(room, Failed("it cannot be", Permanence.PERMANENT))
+
+
+def _instructed_between_two_attempts(room: Mailroom) -> None:
+    _turn(room, Failed("overloaded"))
+    room.put(message("steer", "t", "Shorter.", sender="boss").encode())
+    room.look()
+    room.clock.advance(1.0)
+    room.look()
+    room.done("Done.")
+
+
+@pytest.mark.parametrize(
+    "happens", [_asked_and_answered, _asked_and_answered_and_failed, _instructed_between_two_attempts]
+)
+def test_work_that_has_ended_is_not_waited_for(tmp_path: Path, happens: Callable[[Mailroom], None]) -> None:
+    """Neither for the answer that a person gave by command, nor for a turn that new instructions would have made."""
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t", sender="boss").encode())
+    happens(room)
+    room.settle()
+    room.close()
+    account = making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    now, then = read(tmp_path / "one.db")["tasks"]["t",], read(room.ws.database)["tasks"]["t",]
+    assert (now["phase"], now["result"], now["completed_at"]) == (then["phase"], then["result"], then["completed_at"])
+    assert account.differences == []
+
+
+def _given(room: Mailroom) -> str:
+    """The attempt that the peer has been given."""
+    room.look()
+    (order,) = (one for one in room.engine.store.pending(room.clock.now(), 500) if isinstance(one.effect, RunTurn))
+    assert isinstance(order.effect, RunTurn)
+    found = room.engine.store.task(order.task)
+    assert found is not None
+    room.give_out(found, order.effect)
+    room.clock.advance(1.0)
+    effect, taken = order.effect, Succeeded("Taken.")
+    ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, taken, Acknowledged())
+    room.reports.append(lambda: room._take(order, ended))
+    room.look()
+    return effect.attempt_id
+
+
+def _said(room: Mailroom, attempt: str, text: str, **more: str) -> None:
+    """The peer replies."""
+    raw = reply("t", "x", "beta", text, attempt_id=attempt, **more)
+    room.put((raw.replace("## Results", "## Error") if more else raw).encode())
+    room.look()
+    room.clock.advance(5.0)
+    room.look()
+
+
+def _of(room: Mailroom, local_id: str, order: Order) -> None:
+    found = room.engine.store.by_local_id(local_id)
+    assert found is not None
+    with room.engine.batch():
+        room.engine.command(found, order, "ops")
+    room.clock.advance(1.0)
+
+
+def _tried_until_its_circuit_was_open(room: Mailroom) -> None:
+    for number in range(3):
+        _said(room, _given(room), f"Not {number}.", status="failed")
+    _of(room, "t.x", Unblock(Remedy.RETRY))
+
+
+def _completed_and_retried(room: Mailroom) -> None:
+    _said(room, _given(room), "Bad.")
+    room.done("Together, badly.")
+    room.settle()
+    room.clock.advance(1.0)
+    _of(room, "t.x", Retry())
+
+
+def _failed_and_retried(room: Mailroom) -> None:
+    _said(room, _given(room), "Not at all.", status="failed")
+    room.settle()
+    _of(room, "t.x", Retry())
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        _tried_until_its_circuit_was_open,
+        _completed_and_retried,
+        _failed_and_retried,
+    ],
+)
+@pytest.mark.parametrize("is_replied", [True, False])
+def test_what_was_sent_to_a_peer_again_had_been_retried(
+    tmp_path: Path, happens: Callable[[Mailroom], None], is_replied: bool
+) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    attempts = 1 if happens is _failed_and_retried else 3
+    plan = {"x": {"agent": "beta", "description": "X", "max_attempts": attempts}}
+    room.put(task("t", sender="boss", plan=plan).encode())
+    room.look()
+    happens(room)
+    attempt = _given(room)
+    if is_replied:
+        _said(room, attempt, "Good.")
+        room.done("Together.")
+    room.settle()
+    room.close()
+    account = making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    now, then = (read(path)["tasks"] for path in (tmp_path / "one.db", room.ws.database))
+    for name in now:
+        assert [now[name][key] for key in ("phase", "attempt", "result")] == [
+            then[name][key] for key in ("phase", "attempt", "result")
+        ]
+    assert account.differences == []

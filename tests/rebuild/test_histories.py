@@ -17,7 +17,7 @@ from mailboxd.errors import UnavailableError
 from mailboxd.progress import Progress
 from mailboxd.rebuild import finish, making
 from mailboxd.rebuild.desk import ReplayStore
-from mailboxd.rebuild.replay import Replay
+from mailboxd.rebuild.mail import Mail
 from mailboxd.rebuild.sources import Came
 from mailboxd.rebuild.writing import Writing
 from mailboxd.store import log
@@ -139,14 +139,14 @@ def test_a_name_that_is_taken_meanwhile_is_left_as_it_is(tmp_path: Path, monkeyp
 def test_what_was_replayed_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables have it by then: memory is needed for the messages or for the tables, not for both."""
     room = play(tmp_path / "ws", 1)
-    receive, came = Replay._receive, list[weakref.ref[Came]]()
+    receive, came = Mail.receive, list[weakref.ref[Came]]()
 
-    def watched(replay: Replay, one: Came) -> None:
+    def watched(mail: Mail, one: Came) -> None:
         assert sum(ref() is not None for ref in came) <= 1
         came.append(weakref.ref(one))
-        receive(replay, one)
+        receive(mail, one)
 
-    monkeypatch.setattr(Replay, "_receive", watched)
+    monkeypatch.setattr(Mail, "receive", watched)
     making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert len(came) > 5
 
