@@ -22,6 +22,9 @@ INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
 _GONE = "the directory that you are in is gone. `cd` to it again: one that was made anew under its name is another one"
 
+_DASH = "- "
+_TEXT = 'what begins with - is taken for an option; put -- before a text that begins so: `{} ... -- "- ..."`'
+
 
 def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
     """The exit status of `action`; what went wrong is told on standard error. `arguments` are the command line."""
@@ -35,9 +38,9 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         if as_json:
-            _tell({"kind": "UsageError", "exit": EXIT_USAGE, "message": error.format_message()}, as_json)
+            _tell({"kind": "UsageError", "exit": EXIT_USAGE, "message": _plainer(error).format_message()}, as_json)
         else:
-            error.show()
+            _plainer(error).show()
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -54,6 +57,13 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
             return EXIT_UNAVAILABLE
         _tell(_bug(error, arguments), as_json)
         return EXIT_BUG
+
+
+def _plainer(error: click.ClickException) -> click.ClickException:
+    """What click says, but where it took the line of a list for an option: how such a text is given."""
+    if not isinstance(error, click.NoSuchOption) or error.option_name != _DASH:
+        return error
+    return click.UsageError(_TEXT.format(error.ctx.command_path if error.ctx else "mailboxd"), error.ctx)
 
 
 def stand() -> None:

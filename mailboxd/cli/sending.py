@@ -114,6 +114,8 @@ class Wait:
     ws: Workspace
     message_id: str
     limit: float | None = None
+    name: str = ""
+    """The local id of the task, once the message is judged: it need not be the id that was sent."""
 
     def result(self) -> dict[str, Any] | None:
         """The ended task as `show` has it; None when the time is over. Progress goes to standard error.
@@ -130,6 +132,7 @@ class Wait:
                 with opened(self.ws.database) as report:
                     task = self._task(report)
                     if task is not None:
+                        self.name = report.local_id(task)
                         told = self._tell(report, task, told)
                         found = details(report, task)
                         if found["completed_at"] and found["phase"] in ("completed", "failed", "cancelled"):

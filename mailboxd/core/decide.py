@@ -212,7 +212,7 @@ def _edited(draft: Draft, edit: Edited) -> None:
             raise Refused("given-away", f"{task.local_id} is with {task.executor}, who has acknowledged it")
 
 
-def _child_edited(draft: Draft, planned: PlannedChild, needs: tuple[str, ...]) -> None:
+def _child_edited(draft: Draft, planned: PlannedChild, needs: tuple[str, ...] | None) -> None:
     task = draft.task
     if task.attempt or task.phase.is_terminal:
         raise Refused("not-pending", f"{task.local_id} was dispatched or has ended, and can no longer be edited")
@@ -228,4 +228,5 @@ def _child_edited(draft: Draft, planned: PlannedChild, needs: tuple[str, ...]) -
     note = "edited in the parent's task.md"
     said = {"said": planned.overrides, "extra": planned.extra, "runtime": policy.runtime}
     draft.amend(note, spec=spec, policy=policy, executor=executor, title=title, **said)
-    draft.record(Kind.NEEDS_CHANGED, needs=list(needs))
+    if needs is not None:
+        draft.record(Kind.NEEDS_CHANGED, needs=list(needs))

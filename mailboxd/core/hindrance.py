@@ -9,10 +9,19 @@ from mailboxd.core.text import first_line
 
 def hindrance(task: Standing, picture: Picture) -> Cause | None:
     """The cause that stands before what the task's phase would say; None when nothing of that kind does."""
+    cause = _in_the_way(task, picture)
+    pause = task.not_before if task.phase is Phase.EXECUTION_READY else None
+    if cause is not None and cause.then and pause is not None and (cause.at or picture.now) <= pause:
+        return None  # it passes by itself, and the pause after a failure ends last
+    return cause
+
+
+def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
     if task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
         return None
     if task.held:
-        hint = f"mailboxd unblock {task.local_id} --retry [--budget-usd N] [--budget-tokens N], or mailboxd cancel"
+        go_on = f"mailboxd unblock {task.local_id} --retry [--budget-usd N] [--budget-tokens N]"
+        hint = f"{go_on}, or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "budget", f"is held: {task.held}", hint=hint)
     agent = _next_agent(task, picture)
     if not agent:
@@ -40,7 +49,6 @@ def hindrance(task: Standing, picture: Picture) -> Cause | None:
 def _next_agent(task: Standing, picture: Picture) -> str:
     """Whose turn is the next thing that happens to the task; empty when it is something else."""
     if task.phase is Phase.EXECUTION_READY:
-        waits = task.unmet or not task.parent_live or (task.not_before is not None and task.not_before > picture.now)
-        return "" if waits or task.coordinates else task.executor
+        return "" if task.unmet or not task.parent_live or task.coordinates else task.executor
     running = picture.room.running if picture.room is not None else ()
     return next((order.agent for order in task.pending if order.kind == "run_turn" and order.id not in running), "")

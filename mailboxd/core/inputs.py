@@ -196,10 +196,10 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class ChildEdited:
-    """A pending child was rewritten in its parent's task.md; `needs` are the ids of what it now depends on."""
+    """A pending child was rewritten in its parent's task.md. `needs`: ids of what it needs now; None: as before."""
 
     planned: PlannedChild
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,8 @@ class _Reader:
         late = [name for name in expected if name not in said]
         if missing := [name for name in required if name not in said]:
             hints = [f"Did you mean {name} by {excerpt(near[name])}?" for name in missing if name in near]
-            problem = "required headers are missing: " + ", ".join(missing + late)
+            problem = "required headers are missing: " + ", ".join(missing)
+            problem += f"; expected as well: {', '.join(late)}" if late else ""
             raise self._error("missing-field", problem, " ".join(hints), missing[0])
         self._warnings += [f"the header {name} is missing" for name in late]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mailboxd.store.report import STUCK, Report, Row
-from mailboxd.store.trees import OPEN
+from mailboxd.store.report import Report, Row
+from mailboxd.store.trees import GONE, OPEN, STUCK
 
 
 def brief(report: Report) -> Row:
@@ -18,7 +18,9 @@ def brief(report: Report) -> Row:
         ).fetchall()
         stuck = report.rows(
             "SELECT t.local_id AS task, t.phase, t.updated_at AS since,"
-            f" CASE WHEN t.held <> '' THEN t.held ELSE t.reason END AS why {STUCK} ORDER BY t.updated_at, t.seq LIMIT 1"
+            " CASE WHEN t.held <> '' THEN t.held WHEN t.phase <> 'execution_ready' THEN t.reason"
+            f" ELSE (SELECT value FROM {GONE} WHERE key = t.executor) END AS why {STUCK}"
+            " ORDER BY t.updated_at, t.seq LIMIT 1"
         )
         latest = report.db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
         return {

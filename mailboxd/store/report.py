@@ -20,7 +20,7 @@ from mailboxd.core.terms import Mode, Phase, is_id
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.store import picture
 from mailboxd.store.db import connect
-from mailboxd.store.trees import OPEN, RUNNABLE
+from mailboxd.store.trees import OPEN, RUNNABLE, STUCK
 
 Row = dict[str, Any]
 
@@ -35,15 +35,6 @@ _LIST = (
     " t.result <> '' AS has_result, t.kids AS children_total, t.kids_completed AS children_completed,"
     " t.kids_failed AS children_failed, t.reason, t.created_at, t.updated_at"
 )
-STUCK = (
-    "FROM tasks t LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
-    f" WHERE {OPEN}"
-    " AND (t.phase IN ('awaiting_approval', 'circuit_open') OR t.held <> ''"
-    "  OR (a.status = 'running' AND a.waiting_for = 'answer')"
-    "  OR (t.phase IN ('spec_draft', 'spec_review', 'spec_gate', 'quality_gate') AND NOT EXISTS"
-    "      (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.state = 'pending')))"
-)
-"""Tasks (`t`) that go on only when somebody does something. It costs O(open tasks)."""
 BELOW = "WITH RECURSIVE below (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
 
 

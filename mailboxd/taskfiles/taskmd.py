@@ -235,7 +235,9 @@ class TaskMarkdown:
         for planned in edit.changed:
             self._change(task, planned, children[planned.key])
         for key in edit.cancelled:
-            self.engine.hear(children[key].id, Cancel("operator", "removed from task.md"), Role.OPERATOR, "task.md")
+            self.engine.hear(
+                children[key].id, Cancel("operator", "as the parent's task.md says"), Role.OPERATOR, "task.md"
+            )
 
     def _rewrite_spec(self, task: Task, said: Sections) -> None:
         now = self.engine.store.task(task.id) or task  # the instructions may just have been edited
@@ -248,7 +250,8 @@ class TaskMarkdown:
         if child.broadcast or len(planned.agents) > 1:
             raise Refused("illegal-edit", f"{planned.key} is a broadcast", "Cancel it and add another child.")
         needs = self.engine.needs_of_edited(task, planned)
-        self.engine.hear(child.id, ChildEdited(planned, needs), actor="task.md")
+        before = {needed.id for needed in self.engine.store.dependencies(child.id)}
+        self.engine.hear(child.id, ChildEdited(planned, None if before == {*needs} else needs), actor="task.md")
 
     def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:
         """Keep what was written beside the file, and show the store's truth again."""

@@ -159,6 +159,17 @@ def test_an_answer_lets_the_task_go_on(stage: Stage) -> None:
     assert stage.json("history", "job")[-1]["role"] == "operator"
 
 
+def test_who_types_a_list_is_told_how(stage: Stage) -> None:
+    """The question about a spec asks for the criteria as a list, and its lines begin as options do."""
+    stage.create("job")
+    stage.start()
+    stage.end_turn("job", QUESTION)
+    refused = stage.run("answer", "job", "- two pages")
+    assert refused.exit_code == 2
+    assert 'put -- before a text that begins so: `mailboxd answer ... -- "- ..."`' in refused.stderr
+    assert stage.run("answer", "job", "--", "- two pages").exit_code == 0
+
+
 def test_an_answer_can_come_from_standard_input_or_say_that_none_will_come(stage: Stage) -> None:
     stage.create("job")
     stage.start()

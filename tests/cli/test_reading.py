@@ -93,6 +93,20 @@ def test_status_says_what_is_blocked_and_how_to_go_on(stage: Stage) -> None:
     assert "-> mailboxd unblock lost --retry | --fail" in stage.run("status").stdout
 
 
+def test_work_for_an_agent_that_is_no_more_is_blocked_wherever_that_is_counted(stage: Stage) -> None:
+    stage.create("job")
+    with stage.engine() as engine:
+        engine.store.note_gone({"alpha": "there is no agent alpha"})
+    found = stage.json("status")
+    assert [(row["task"], row["kind"]) for row in found["blocked"]] == [("job", "gone")]
+    assert found["blocked_count"] == 1
+    (row,) = json.loads(stage.run("fleet", "status", str(stage.ws.root), "--json").stdout)
+    assert (row["blocked"], row["stuck"]["why"]) == (1, "there is no agent alpha")
+    with stage.engine() as engine:
+        engine.store.note_gone({})
+    assert stage.json("status")["blocked"] == []
+
+
 @pytest.mark.parametrize("line", ["agent: beta\n", "agent: 'beta'\r\n", "{agent: beta}\n", '"agent": "beta" # it\n'])
 def test_the_agent_is_read_however_it_is_written(stage: Stage, line: str) -> None:
     stage.ws.config.write_text(line)

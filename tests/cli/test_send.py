@@ -201,6 +201,25 @@ def test_wait_ends_when_its_time_is_over(stage: Stage) -> None:
     assert "mailboxd why job" in result.stderr
 
 
+def test_a_wait_that_is_over_names_the_task_as_it_is_called_here(stage: Stage, tmp_path: Path) -> None:
+    stage.create("job", sender="analyst")
+    waiting(stage, lambda: receive(stage))
+    result = stage.run("send", "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
+    assert "job-2 has not ended; it goes on, and `mailboxd why job-2` says how" in result.stderr
+    other = make(tmp_path / "other")
+    waiting(stage, lambda: receive(other))
+    result = stage.run("send", "--to", str(other.ws.root), "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
+    assert f"`mailboxd -w {other.ws.root} why job` says how" in result.stderr
+
+
+def test_a_wait_that_is_over_before_anybody_took_the_message_says_so(stage: Stage) -> None:
+    waiting(stage)
+    result = stage.run("send", "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
+    assert result.exit_code == 75
+    assert f"nobody has taken {stage.ws.inbox / 'task-job.md'} yet; it stays there" in result.stderr
+    assert "mailboxd why" not in result.stderr
+
+
 def test_wait_tells_why_a_message_was_rejected(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN)
     waiting(stage, lambda: stage.ws.config.write_text("agent: alpha\nlimits:\n  children: 1\n"), lambda: receive(stage))

@@ -12,7 +12,7 @@ from mailboxd.core.schedule import Room
 from mailboxd.core.terms import AttemptStatus, Phase, Waiting
 from mailboxd.core.why import cause_of
 
-NOW, LATER = "2026-11-21T12:00:00.000Z", "2026-11-21T12:30:00.000Z"
+NOW, SOON, LATER = "2026-11-21T12:00:00.000Z", "2026-11-21T12:10:00.000Z", "2026-11-21T12:30:00.000Z"
 READY = Standing("tsk_t", "t", Phase.EXECUTION_READY, "Bob")
 TURN = Try(1, "Bob", AttemptStatus.RUNNING, Waiting.TURN, NOW)
 ORDERED = replace(READY, phase=Phase.EXECUTING, attempts=(TURN,), pending=(Pending("run_turn", "Bob", NOW, id="trn"),))
@@ -41,6 +41,16 @@ def seen(task: Standing, **picture: Any) -> tuple[str, str | None]:
         (READY, {"paced": {"Bob": LATER}}, "pace", LATER),
         (replace(READY, unmet=1), {"breakers": {"bob": Shut(LATER)}}, "dependency", None),
         (replace(READY, not_before=LATER), {"breakers": {"bob": Shut(LATER)}}, "backoff", LATER),
+        (replace(READY, not_before=SOON), {"breakers": {"bob": Shut(LATER)}}, "breaker", LATER),
+        (replace(READY, not_before=SOON), {"paced": {"Bob": LATER}}, "pace", LATER),
+        (replace(READY, not_before=SOON), {"gone": {"Bob": "there is no agent Bob"}}, "gone", None),
+        (replace(READY, not_before=SOON, held_by="job"), {}, "budget", None),
+        (
+            replace(READY, not_before=SOON),
+            {"breakers": {"bob": Shut(None)}, "calls": (Occupied("bob", "u", NOW),)},
+            "backoff",
+            SOON,
+        ),
         (replace(READY, coordinates=True), {"breakers": {"bob": Shut(LATER)}}, "ready", None),
         (ORDERED, {"breakers": {"bob": Shut(LATER)}}, "breaker", LATER),
         (ORDERED, {"breakers": {"bob": Shut(LATER)}, "room": Room(4, ("trn",))}, "turn", NOW),

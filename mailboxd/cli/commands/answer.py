@@ -16,6 +16,7 @@ _MOST = 1 << 20
     "answer",
     'answer q3-report "Use the audited figures."',
     "answer q3-report --file answer.md",
+    'answer q3-report -- "- Every figure names its month"',
     "answer q3-report REPLY_SKIP",
     exits={EXIT_NO: "it asked nothing", EXIT_CONFIG: "the configuration is wrong"},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ def send(session: Session, to: Path | None, said: dict[str, Any]) -> int | None:
     name = _deliver(ws, task_id, raw)
     sent = {"task_id": task_id, "message_id": message_id, "file": str(ws.inbox / name)}
     if said["wait"]:
-        return _wait(session, Wait(session, ws, message_id, said["wait_timeout"]), sent)
+        return _wait(Wait(session, ws, message_id, said["wait_timeout"]), sent["file"], elsewhere=to is not None)
     say(to_json(sent) if session.as_json else f"{task_id}\n{plain(sent['file'])}")
     return None
 
@@ -114,16 +115,17 @@ def _deliver(ws: Workspace, task_id: str, raw: bytes) -> str:
     return name
 
 
-def _wait(session: Session, wait: Wait, sent: dict[str, str]) -> int | None:
+def _wait(wait: Wait, file: str, *, elsewhere: bool) -> int | None:
     from mailboxd.workspace import lock
 
+    session = wait.session
     if not session.as_json:
-        say(f"sent {plain(sent['file'])}", err=True)
+        say(f"sent {plain(file)}", err=True)
         if lock.holder(wait.ws) is None:
             say("no daemon runs there: it is done once `mailboxd run` is started", err=True)
     found = wait.result()
     if found is None:
-        say(f"{sent['task_id']} has not ended; it goes on, and `mailboxd why {sent['task_id']}` says how", err=True)
+        say(plain(_still(wait, file, elsewhere)), err=True)
         return EXIT_TRY_AGAIN
     done = found["phase"] == "completed"
     if session.as_json:
@@ -133,3 +135,10 @@ def _wait(session: Session, wait: Wait, sent: dict[str, str]) -> int | None:
     else:
         say(plain(f"{found['local_id']} {found['phase']}: {found['error'] or found['reason']}"), err=True)
     return None if done else EXIT_NO
+
+
+def _still(wait: Wait, file: str, elsewhere: bool) -> str:
+    if not wait.name:
+        return f"nobody has taken {file} yet; it stays there"
+    where = f"-w {shlex.quote(str(wait.ws.root))} " if elsewhere else ""
+    return f"{wait.name} has not ended; it goes on, and `mailboxd {where}why {wait.name}` says how"
