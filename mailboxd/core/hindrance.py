@@ -30,7 +30,7 @@ def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
         text = f"gets no turn: {task.held_by}, which it is a part of, is held"
         return Cause(task.local_id, "budget", text, hint=f"mailboxd why {task.held_by}")
     if (why := picture.gone.get(agent)) is not None:
-        hint = f"let OpenClaw have {agent} again, write another agent in task.md, or mailboxd cancel {task.local_id}"
+        hint = f"put {agent} back, name another one in task.md, or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "gone", f"waits for an agent: {first_line(why)}", hint=hint)
     shut = picture.breakers.get(agent.lower())
     if shut is not None and shut.until is not None:

@@ -133,6 +133,15 @@ def schema_version(db: sqlite3.Connection) -> int:
         return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
+def other_schema(version: int) -> str:
+    """What is to be done about a database of this version; empty when it is this program's, or nobody's yet."""
+    known = len(migrations())
+    if version in (0, known):
+        return ""
+    remedy = "install a newer mailboxd" if version > known else "`mailboxd run` migrates it"
+    return f"has schema version {version}, this mailboxd knows {known}: {remedy}"
+
+
 def migrate(db: sqlite3.Connection, now: str) -> None:
     """Bring the schema up to this program's, all steps in one transaction; running it again is safe.
 
@@ -141,9 +150,7 @@ def migrate(db: sqlite3.Connection, now: str) -> None:
     steps = migrations()
     version = schema_version(db)
     if version > len(steps):
-        raise WorldError(
-            f"the database has schema version {version}, this mailboxd knows {len(steps)}: install a newer mailboxd"
-        )
+        raise WorldError(f"the database {other_schema(version)}")
     if version == len(steps):
         return
     with transaction(db):

@@ -19,7 +19,7 @@ from mailboxd.core.status import child_status, task_status
 from mailboxd.core.terms import Mode, Phase, is_id
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.store import picture
-from mailboxd.store.db import connect
+from mailboxd.store.db import connect, other_schema, schema_version
 from mailboxd.store.trees import OPEN, RUNNABLE, STUCK
 
 Row = dict[str, Any]
@@ -47,9 +47,16 @@ def opened(path: Path) -> Iterator[Report]:
     try:
         yield Report(db)
     except sqlite3.Error as error:
-        raise WorldError(f"{path}: the database cannot be read: {error}") from error
+        raise WorldError(f"{path}: the database {_of_another(db) or f'cannot be read: {error}'}") from error
     finally:
         db.close()
+
+
+def _of_another(db: sqlite3.Connection) -> str:
+    try:
+        return other_schema(schema_version(db))
+    except WorldError:
+        return ""
 
 
 class Report:

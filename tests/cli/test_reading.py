@@ -107,6 +107,16 @@ def test_work_for_an_agent_that_is_no_more_is_blocked_wherever_that_is_counted(s
     assert stage.json("status")["blocked"] == []
 
 
+@pytest.mark.parametrize(("version", "remedy"), [(5, "`mailboxd run` migrates it"), (99, "install a newer mailboxd")])
+def test_a_database_of_another_mailboxd_is_not_called_unreadable(stage: Stage, version: int, remedy: str) -> None:
+    broken(stage, "DROP INDEX tasks_open")
+    broken(stage, f"PRAGMA user_version = {version}")
+    result = stage.run("status")
+    assert result.exit_code == 75
+    assert f"the database has schema version {version}, this mailboxd knows" in result.stderr
+    assert remedy in result.stderr
+
+
 @pytest.mark.parametrize("line", ["agent: beta\n", "agent: 'beta'\r\n", "{agent: beta}\n", '"agent": "beta" # it\n'])
 def test_the_agent_is_read_however_it_is_written(stage: Stage, line: str) -> None:
     stage.ws.config.write_text(line)

@@ -16,7 +16,10 @@ from pathlib import Path
 from types import CodeType, FunctionType
 
 ROOT = Path(__file__).resolve().parents[2] / "mailboxd"
-SHELL = ("archiving", "dispatches", "engine", "intake", "posting", "recovery", "relay", "starting")
+SHELL = (
+    "engine", "effects/dispatches", "effects/posting", "effects/recovery", "effects/relay", "effects/starting",
+    "inbox/archiving", "inbox/intake",
+)  # fmt: skip
 PLACES = (
     *(ROOT / f"{name}.py" for name in SHELL),
     *sorted((ROOT / "core").glob("*.py")),

@@ -8,20 +8,27 @@ from tests.properties.mutants import MUTANTS, Mutant
 from tests.properties.planting import Fault, planted
 from tests.simulation.history import run
 
-pytestmark = pytest.mark.slow
+
+def test_every_fault_has_its_one_place() -> None:
+    """Asked on every run: who moves a module or rewrites a line would else learn of it in the long tests only."""
+    for mutant in MUTANTS:
+        Fault(mutant.right, mutant.wrong).place()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_fault_is_noticed(mutant: Mutant) -> None:
     assert mutant.killer(), f"green although {mutant.name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", [mutant for mutant in MUTANTS if mutant.law], ids=lambda mutant: mutant.name)
 def test_the_law_that_notices_it_holds_without_the_fault(mutant: Mutant) -> None:
     assert mutant.law is not None
     mutant.law()
 
 
+@pytest.mark.slow
 def test_a_fault_is_gone_when_it_is_taken_out() -> None:
     with planted(Fault("return failures >= policy.max_attempts", "return failures > 99 + policy.max_attempts")):
         pass
