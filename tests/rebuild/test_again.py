@@ -10,7 +10,7 @@ import pytest
 
 from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.events import Role
-from mailboxd.core.inputs import Cancel, Clarification, Remedy, Retry, SpecWritten, TurnEnded, Unblock
+from mailboxd.core.inputs import Cancel, Clarification, Edited, Remedy, Retry, SpecWritten, TurnEnded, Unblock
 from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Permanence, Question, Reviewed, Succeeded
 from mailboxd.core.terms import Verdict, Weak
 from mailboxd.rebuild import making
@@ -406,3 +406,22 @@ def test_a_question_about_a_spec_is_none_of_the_work(tmp_path: Path) -> None:
     assert (attempt["question"], attempt["question_turns"]) == ("", 0)
     assert read(tmp_path / "one.db")["tasks"]["t",]["phase"] == "completed"
     assert account.differences == []
+
+
+@pytest.mark.parametrize("notes", ["", "A note."])
+@pytest.mark.parametrize("is_over", [True, False])
+def test_what_a_person_wrote_into_a_task_md_is_kept(tmp_path: Path, notes: str, is_over: bool) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t", sender="boss").encode())
+    room.look()
+    found = room.engine.store.by_local_id("t")
+    assert found is not None
+    with room.engine.batch():
+        room.engine.hear(found.id, Edited(notes=notes, sections=(("Mine", "Mind the gap."),)))
+    if is_over:
+        room.done("Done.")
+    room.settle()
+    room.close()
+    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert read(tmp_path / "one.db")["tasks"]["t",]["sections"] == '[["Mine","Mind the gap."]]'
+    assert read(tmp_path / "one.db")["tasks"]["t",]["notes"] == notes
