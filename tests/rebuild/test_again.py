@@ -425,3 +425,19 @@ def test_what_a_person_wrote_into_a_task_md_is_kept(tmp_path: Path, notes: str, 
     making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert read(tmp_path / "one.db")["tasks"]["t",]["sections"] == '[["Mine","Mind the gap."]]'
     assert read(tmp_path / "one.db")["tasks"]["t",]["notes"] == notes
+
+
+@pytest.mark.parametrize("kind", ["steer", "answer", "cancel"])
+def test_what_came_with_its_task_while_no_daemon_ran_is_about_that_task(tmp_path: Path, kind: str) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t", sender="boss").encode())
+    room.clock.advance(0.5)
+    room.put(message(kind, "t", "Shorter.", sender="boss").encode())
+    room.clock.advance(60.0)
+    room.look()
+    room.settle()
+    room.close()
+    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    now, then = (read(path)["messages"] for path in (tmp_path / "one.db", room.ws.database))
+    for path, row in then.items():
+        assert (now[path]["verdict"], now[path]["task"]) == (row["verdict"], row["task"]), path
