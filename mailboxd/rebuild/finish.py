@@ -22,6 +22,7 @@ from mailboxd.core.terms import TERMINAL, Phase, Turn, Waiting, same_agent
 from mailboxd.core.types import Attempt, Task
 from mailboxd.errors import PlanError, Refused
 from mailboxd.messages import prompts
+from mailboxd.messages.spec import SPEC_SECTIONS
 from mailboxd.rebuild.ends import UNTOLD
 from mailboxd.rebuild.outgoing import Outbox, made
 from mailboxd.rebuild.replay import Replay
@@ -29,11 +30,14 @@ from mailboxd.rebuild.sources import Sent, Shown, Sources
 from mailboxd.rebuild.timeline import ENDED
 from mailboxd.store.outbox import CALLS_LEFT
 from mailboxd.store.standing import Standing
+from mailboxd.taskfiles.blocked import HEADING
 from mailboxd.workspace.files import directory, open_regular, read_up_to
 from mailboxd.workspace.layout import Workspace
 
 _LARGEST_RECORD = 64 << 10
 _MOST_ATTEMPTS = 100
+_NOT_OWN = frozenset(name.casefold() for name in (*SPEC_SECTIONS, HEADING))
+"""The sections of a task.md that mailboxd gives a meaning, or writes."""
 _LOST = "the database was made again while this turn was under way"
 
 
@@ -110,8 +114,9 @@ def _reconcile(replay: Replay, shown: Shown, replies: Sequence[Sent]) -> None:
     if here is None:
         replay.differences.append(f"{shown.local_id}: its task.md could not be taken")
         return
-    if shown.written.notes != here.notes:
-        here = _noted(replay, shown) or here
+    own = tuple(section for section in shown.written.extra_sections if section[0].casefold() not in _NOT_OWN)
+    if shown.written.notes != here.notes or own:
+        here = _edited(replay, shown, own) or here
     status = task_status(here.phase, here.mode, attempted=here.attempted, has_result=here.has_result)
     if shown.written.status not in ("", status) and not _is_behind(shown, replies):
         said = f"{shown.local_id}: its task.md says {shown.written.status}, here it is {status}"
@@ -123,11 +128,12 @@ def _is_behind(shown: Shown, replies: Sequence[Sent]) -> bool:
     return shown.written.status not in ENDED and any(made(sent) > shown.written.updated_at for sent in replies)
 
 
-def _noted(replay: Replay, shown: Shown) -> Standing | None:
-    task = replay.desk.store.by_local_id(shown.local_id)
-    if task is not None:
+def _edited(replay: Replay, shown: Shown, sections: tuple[tuple[str, str], ...]) -> Standing | None:
+    """Take the working notes, and the sections of a person's own."""
+    task, notes = replay.desk.store.by_local_id(shown.local_id), shown.written.notes
+    if task is not None and (task.notes, task.sections) != (notes, sections):
         try:
-            replay.hear(task, Edited(notes=shown.written.notes))
+            replay.hear(task, Edited(notes=notes, sections=sections))
         except (Refused, PlanError) as error:
             replay.differences.append(f"{shown.local_id}: {error}")
     return replay.desk.store.standing(shown.local_id)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from mailboxd.core.local_ids import distinct, root_local_id
 from mailboxd.core.terms import OPERATORS
 from mailboxd.core.times import plus
-from mailboxd.messages.models import CancelMessage, ReplyMessage, TaskMessage
+from mailboxd.messages.models import AnswerMessage, CancelMessage, ReplyMessage, SteerMessage, TaskMessage
 from mailboxd.rebuild.bounds import EARLIEST
 from mailboxd.rebuild.outgoing import Outbox, Work, made
 from mailboxd.rebuild.sources import Came, Sources, natural
@@ -68,6 +68,9 @@ class Moments:
                 identity = ("cancel", message.from_, message.task_id, message.subtask_id or "")
                 if identity not in self._first:
                     at = self._cancellation(message, at) or at
+            case SteerMessage() | AnswerMessage() as message:  # its task may have lain in the inbox as well
+                given_as = "task", message.from_, root_local_id(message.task_id, message.subtask_id)
+                at = max(at, self._first.get(given_as, ""))
             case _:
                 pass
         at = max(at, self._first.get(identity, ""))

@@ -31,6 +31,7 @@ from mailboxd.core.types import Attempt, Plan, Task
 from mailboxd.effects.outgoing import row_of_sent
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.messages.taskfile import TaskFile
+from mailboxd.rebuild import specs
 from mailboxd.rebuild.desk import Desk
 from mailboxd.rebuild.ends import UNTOLD, agrees, as_it_came, outcome_of
 from mailboxd.rebuild.mail import Mail
@@ -74,7 +75,7 @@ class Replay:
                 self._try(step, lambda: self._adopt(shown.local_id, shown.written))
             case Begin(task, sent):
                 self._on(step, task, lambda found: self._begin(found, sent))
-            case Ask(local_id, text):
+            case Ask(local_id, text) if step.name in self.desk.store.unmatched:  # else it was asked about its spec
                 self._on(step, ("", local_id), lambda found: self._ask(found, text))
             case Close(task, status, text):
                 if not self._has_ended(task, status):
@@ -141,6 +142,7 @@ class Replay:
             task = self._end(task, Failed(UNTOLD))
         if sent is not None and task.attempt < wanted:
             task = self._again(task)
+        task = self._specified(task, sent)
         if task.phase is not Phase.EXECUTION_READY:
             return
         self._awaken(task)
@@ -151,6 +153,14 @@ class Replay:
             self.desk.ids.give("att", sent.message.attempt_id)
             self.desk.tokens.extend(token for token in (sent.message.reply_token,) if token)
         self.hear(task, Start(begun=sent is not None))
+
+    def _specified(self, task: Task, sent: Sent | None) -> Task:
+        if task.phase is Phase.SPEC_DRAFT:
+            task = self.hear(task, specs.written(task.spec, sent))
+        if task.phase is Phase.SPEC_REVIEW:
+            for review in specs.approved(self.desk.store.view(task.id)):
+                task = self.hear(task, review)
+        return task
 
     def _again(self, task: Task) -> Task:
         """A later attempt of what is over here was sent: a person had retried it, which no file tells."""

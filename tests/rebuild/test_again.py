@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mailboxd.core.effects import RunTurn, Send
-from mailboxd.core.inputs import Cancel, Clarification, Order, Remedy, Retry, TurnEnded, Unblock
-from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Permanence, Question, Succeeded
+from mailboxd.core.events import Role
+from mailboxd.core.inputs import Cancel, Clarification, Edited, Remedy, Retry, SpecWritten, TurnEnded, Unblock
+from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Permanence, Question, Reviewed, Succeeded
+from mailboxd.core.terms import Verdict, Weak
 from mailboxd.rebuild import making
 from tests.e2e.support import message, reply, task
 from tests.rebuild.compare import differences, read
@@ -211,22 +214,31 @@ def _turn(room: Mailroom, outcome: Outcome, answer: Answer | None = None) -> Non
     (order,) = (one for one in room.engine.store.pending(room.clock.now(), 500) if isinstance(one.effect, RunTurn))
     turn = order.effect
     assert isinstance(turn, RunTurn)
-    room.reports.append(lambda: room._take(order, TurnEnded(turn.turn, turn.attempt_id, turn.agent, outcome, answer)))
+    ended = TurnEnded(turn.turn, turn.attempt_id, turn.agent, outcome, answer, turn.gate)
+    room.reports.append(lambda: room._take(order, ended))
     room.look()
     room.settle()
     room.clock.advance(1.0)
 
 
+def _answered(room: Mailroom, text: str) -> None:
+    """A person answers, by `mailboxd answer`."""
+    found = room.engine.store.by_local_id("t")
+    assert found is not None
+    with room.engine.batch():
+        room.engine.hear(found.id, Clarification("operator", text), Role.OPERATOR, "operator")
+
+
 def _asked_and_answered(room: Mailroom) -> None:
     _turn(room, Succeeded("Which?"), Question("Which?"))
-    _ordered(room, Clarification("operator", "That one."))
+    _answered(room, "That one.")
     room.look()
     room.done("Done.")
 
 
 def _asked_and_answered_and_failed(room: Mailroom) -> None:
     _turn(room, Succeeded("Which?"), Question("Which?"))
-    _ordered(room, Clarification("operator", "That one."))
+    _answered(room, "That one.")
     _turn(room, Failed("it cannot be", Permanence.PERMANENT))
 
 
@@ -258,7 +270,7 @@ def test_work_that_has_ended_is_not_waited_for(tmp_path: Path, happens: Callable
 def _given(room: Mailroom) -> str:
     """The attempt that the peer has been given."""
     room.look()
-    (order,) = (one for one in room.engine.store.pending(room.clock.now(), 500) if isinstance(one.effect, RunTurn))
+    (order,) = (one for one in room.engine.store.pending(room.clock.now(), 500) if one.agent == "beta")
     assert isinstance(order.effect, RunTurn)
     found = room.engine.store.task(order.task)
     assert found is not None
@@ -280,7 +292,7 @@ def _said(room: Mailroom, attempt: str, text: str, **more: str) -> None:
     room.look()
 
 
-def _of(room: Mailroom, local_id: str, order: Order) -> None:
+def _of(room: Mailroom, local_id: str, order: Retry | Unblock) -> None:
     found = room.engine.store.by_local_id(local_id)
     assert found is not None
     with room.engine.batch():
@@ -339,3 +351,93 @@ def test_what_was_sent_to_a_peer_again_had_been_retried(
             then[name][key] for key in ("phase", "attempt", "result")
         ]
     assert account.differences == []
+
+
+# ---------------------------------------------------------------- what came before the work began
+
+
+@pytest.mark.parametrize("weak", [Weak.DERIVE, Weak.DRAFT, Weak.ASK])
+def test_what_was_sent_had_a_spec_and_passed_its_review(tmp_path: Path, weak: Weak) -> None:
+    """It is not sent again, and the reply to it counts."""
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    settings = replace(SETTINGS, policy=replace(SETTINGS.policy, weak=weak))
+    room.engine.settings = settings
+    gates = {} if weak is not Weak.DERIVE else {"gates": ["spec_review"], "reviewers": ["rex"]}
+    plan = {"x": {"agent": "beta", "description": "X", **gates}}
+    room.put(task("t", sender="boss", plan=plan).encode())
+    room.look()
+    if weak is Weak.DERIVE:
+        _turn(room, Succeeded(""), Reviewed(Verdict.APPROVED, "Good."))
+    else:
+        found = room.engine.store.by_local_id("t.x")
+        assert found is not None
+        with room.engine.batch():
+            spec = replace(found.spec, acceptance_criteria=("It has four lines",))
+            room.engine.hear(found.id, SpecWritten(spec), Role.OPERATOR, "ops")
+        room.clock.advance(1.0)
+    attempt = _given(room)
+    room.settle()
+    room.close()
+    making.make(room.ws, settings, NOW, tmp_path / "one.db")
+    now, then = (read(path) for path in (tmp_path / "one.db", room.ws.database))
+    assert now["tasks"]["t.x",]["phase"] == then["tasks"]["t.x",]["phase"] == "executing"
+    assert now["attempts"]["t.x", 1]["id"] == attempt
+    if weak is not Weak.DERIVE:
+        assert "It has four lines" in now["tasks"]["t.x",]["spec"]
+
+
+def test_a_question_about_a_spec_is_none_of_the_work(tmp_path: Path) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    settings = replace(SETTINGS, policy=replace(SETTINGS.policy, weak=Weak.ASK))
+    room.engine.settings = settings
+    room.put(message("task", "t", "# Task: Go\n\n## Instructions\n\nGo.", sender="boss").encode())
+    room.look()
+    room.settle()
+    room.clock.advance(1.0)
+    _answered(room, "It has four lines.")
+    room.look()
+    room.settle()  # a daemon shows in task.md that it is at work
+    room.clock.advance(1.0)
+    room.done("Done.")
+    room.settle()
+    room.close()
+    account = making.make(room.ws, settings, NOW, tmp_path / "one.db")
+    (attempt,) = read(tmp_path / "one.db")["attempts"].values()
+    assert (attempt["question"], attempt["question_turns"]) == ("", 0)
+    assert read(tmp_path / "one.db")["tasks"]["t",]["phase"] == "completed"
+    assert account.differences == []
+
+
+@pytest.mark.parametrize("notes", ["", "A note."])
+@pytest.mark.parametrize("is_over", [True, False])
+def test_what_a_person_wrote_into_a_task_md_is_kept(tmp_path: Path, notes: str, is_over: bool) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t", sender="boss").encode())
+    room.look()
+    found = room.engine.store.by_local_id("t")
+    assert found is not None
+    with room.engine.batch():
+        room.engine.hear(found.id, Edited(notes=notes, sections=(("Mine", "Mind the gap."),)))
+    if is_over:
+        room.done("Done.")
+    room.settle()
+    room.close()
+    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert read(tmp_path / "one.db")["tasks"]["t",]["sections"] == '[["Mine","Mind the gap."]]'
+    assert read(tmp_path / "one.db")["tasks"]["t",]["notes"] == notes
+
+
+@pytest.mark.parametrize("kind", ["steer", "answer", "cancel"])
+def test_what_came_with_its_task_while_no_daemon_ran_is_about_that_task(tmp_path: Path, kind: str) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t", sender="boss").encode())
+    room.clock.advance(0.5)
+    room.put(message(kind, "t", "Shorter.", sender="boss").encode())
+    room.clock.advance(60.0)
+    room.look()
+    room.settle()
+    room.close()
+    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    now, then = (read(path)["messages"] for path in (tmp_path / "one.db", room.ws.database))
+    for path, row in then.items():
+        assert (now[path]["verdict"], now[path]["task"]) == (row["verdict"], row["task"]), path
