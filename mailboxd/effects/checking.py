@@ -27,13 +27,12 @@ from mailboxd.agents.process import NotStarted, State
 from mailboxd.core.checks import kind_of, may_not_run
 from mailboxd.core.effects import RunCheck
 from mailboxd.core.inputs import CheckEnded
-from mailboxd.core.outcomes import Permanence
 from mailboxd.core.terms import CheckVerdict, Phase
 from mailboxd.core.text import first_line
 from mailboxd.core.types import Check, Task
 from mailboxd.effects.calls import Call, Calls, NewCall
 from mailboxd.engine import Engine
-from mailboxd.errors import WorldError, require_seen
+from mailboxd.errors import require_seen
 from mailboxd.gates.binding import named_files
 from mailboxd.store.store import Order
 from mailboxd.workspace.files import directory, open_regular, read_up_to
@@ -87,8 +86,7 @@ class Checking:
         try:
             said = self._start(call, task, effect.check, now)
         except NotStarted as missing:
-            if missing.permanence is Permanence.TRANSIENT:  # the machine refused, and may not the next time
-                raise WorldError(str(missing)) from missing.__cause__
+            missing.require_lasting()
             said = (_IMPOSSIBLE, str(missing), str(missing))
         if said is None:
             self._running[order.id] = (order, effect, files)

@@ -1,4 +1,4 @@
-"""Checks where the machine cannot look: that is no verdict about anybody's work."""
+"""Checks, and what became of an effect, where the machine cannot look: that is no verdict about anything."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.effects import RunCheck
+from mailboxd import config, entrance
+from mailboxd.core.actions import Action, ActionKind
+from mailboxd.core.approvals import Decision, Performed, Resolve
+from mailboxd.core.effects import RunCheck, Verify
+from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.terms import CheckVerdict
 from mailboxd.core.types import Check, Policy, Spec
 from mailboxd.effects.calls import Calls
 from mailboxd.effects.checking import Checking
+from mailboxd.effects.performing import Performing
+from mailboxd.effects.preparing import Preparing
 from mailboxd.errors import WorldError
+from mailboxd.gates.binding import keep_verify
+from mailboxd.gates.place import Place
+from tests.cli.asking import ask, perform
 from tests.cli.stage import make
 
 
@@ -70,5 +79,32 @@ def test_for_want_of_descriptors_no_check_says_that_the_work_is_bad(tmp_path: Pa
         with descriptors(free), suppress(WorldError):
             checking.begin(order, order.effect)
         assert verdicts(reports) <= {CheckVerdict.PASSED}
+        for call in calls.running.values():
+            os.waitpid(call.child.pid, 0)
+
+
+@pytest.mark.parametrize("free", range(1, 10))
+def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(tmp_path: Path, free: int) -> None:
+    stage, reports = make(tmp_path / "alpha"), list[Callable[[], None]]()
+    (stage.ws.root / "site").mkdir()
+    act = Action("act", ActionKind.COMMAND, action="Act", argv=("/bin/true",), cwd="site", verify=("/bin/true",))
+    (name,) = ask(stage, "job", act)
+    place = Place(stage.ws.root, name)
+    place.make()
+    keep_verify(act, place)
+    with stage.engine() as engine:
+        row = engine.store.approval(name)
+        assert row is not None
+        engine.hear(row.task, Resolve(name, Decision.APPROVED, ""), Role.OPERATOR, "kim")
+    perform(stage, name, Performed.UNKNOWN)
+    settings = config.load(stage.ws.config)
+    with stage.engine() as engine, selectors.DefaultSelector() as selector:
+        (order,) = (each for each in engine.store.pending(stage.clock.now(), 9) if isinstance(each.effect, Verify))
+        assert isinstance(order.effect, Verify)
+        calls = Calls(stage.ws.turns, selector, {}, 1 << 20, 1.0)
+        preparing = Preparing(engine, calls, entrance.setting(stage.ws, settings, os.environ), (), reports)
+        with descriptors(free), suppress(WorldError):
+            Performing(preparing).begin(order, order.effect)
+        assert reports == []
         for call in calls.running.values():
             os.waitpid(call.child.pid, 0)
