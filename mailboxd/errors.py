@@ -123,6 +123,15 @@ def world_error(text: str, cause: OSError) -> WorldError:
     return FailingDiskError(text) if cause.errno == errno.EIO else WorldError(text)
 
 
+_NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
+
+
+def require_seen(what: str, problem: OSError) -> None:
+    """Raise WorldError where the machine could not even look: nobody's work may be judged by that."""
+    if problem.errno in _NOT_NOW:
+        raise world_error(f"{what}: {problem.strerror}", problem) from problem
+
+
 class LockedError(WorldError):
     """Another daemon holds this workspace."""
 

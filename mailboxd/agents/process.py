@@ -67,6 +67,11 @@ class NotStarted(UnavailableError):
         self.permanence = Permanence.PERMANENT if problem.errno in _PERMANENT else Permanence.TRANSIENT
         super().__init__(f"cannot run {program!r}: {problem.strerror}")
 
+    def require_lasting(self) -> None:
+        """Raise WorldError where the machine has refused, and may not the next time: nothing is judged by that."""
+        if self.permanence is Permanence.TRANSIENT:
+            raise WorldError(str(self)) from self.__cause__
+
     @property
     def outcome(self) -> Failed:
         """The same as the outcome of a turn: it never reached the agent and costs no attempt."""

@@ -32,6 +32,7 @@ from mailboxd.core.text import first_line
 from mailboxd.core.types import Check, Task
 from mailboxd.effects.calls import Call, Calls, NewCall
 from mailboxd.engine import Engine
+from mailboxd.errors import require_seen
 from mailboxd.gates.binding import named_files
 from mailboxd.store.store import Order
 from mailboxd.workspace.files import directory, open_regular, read_up_to
@@ -65,7 +66,10 @@ class Checking:
         return call.id in self._running
 
     def begin(self, order: Order, effect: RunCheck) -> bool:
-        """Run a check, or wait for one that an earlier daemon started. False while there is no slot for it."""
+        """Run a check, or wait for one that an earlier daemon started. False while there is no slot for it.
+
+        Raises WorldError where the machine refuses to look or to run it: that is no verdict.
+        """
         task = self.engine.store.task(order.task)
         if task is None or not self._is_wanted(task, effect):
             self.reports.append(partial(self.engine.store.finish, order.id))
@@ -82,6 +86,7 @@ class Checking:
         try:
             said = self._start(call, task, effect.check, now)
         except NotStarted as missing:
+            missing.require_lasting()
             said = (_IMPOSSIBLE, str(missing), str(missing))
         if said is None:
             self._running[order.id] = (order, effect, files)
@@ -126,6 +131,7 @@ class Checking:
                 here = f"/proc/self/fd/{place}"  # whatever becomes of the path meanwhile
                 self.calls.start(call, check.command, now, cwd=here, environment=self._environment())
         except OSError as error:
+            require_seen(check.cwd, error)
             why = f"{check.cwd} is no directory of the workspace: {error.strerror}"
             return _FAILED, why, why
         return None
@@ -134,11 +140,13 @@ class Checking:
         return marked({name: text for name in _ENVIRONMENT if (text := self.environ.get(name))})
 
     def _file(self, check: Check) -> Said:
+        """Whether the file is there, and how large. Raises WorldError where nobody can look."""
         parent, _, name = check.file.rpartition("/")
         try:
             with _within(self.ws, parent) as place:
                 status = os.stat(name, dir_fd=place, follow_symlinks=False)
         except OSError as error:
+            require_seen(check.file, error)
             why = f"{check.file}: {error.strerror}"
             return _FAILED, why, why
         size = status.st_size
@@ -167,6 +175,7 @@ class Checking:
         return None
 
     def _text(self, path: str) -> str | None:
+        """A text of the workspace; None when there is none to be read. Raises WorldError where nobody can look."""
         parent, _, name = path.rpartition("/")
         try:
             with _within(self.ws, parent) as place:
@@ -178,7 +187,10 @@ class Checking:
                 finally:
                     os.close(fd)
             return None if len(raw) > _LARGEST else raw.decode()
-        except (OSError, UnicodeDecodeError):
+        except OSError as error:
+            require_seen(path, error)
+            return None
+        except UnicodeDecodeError:
             return None
 
     def _hear(self, order: Order, effect: RunCheck, said: Said) -> None:

@@ -180,6 +180,8 @@ class Performing:
             with standing(self.setting.root, row.action.cwd) as here:
                 self.calls.start(call, row.action.verify, now, cwd=here, environment=environment)
         except (NotStarted, Impossible) as why:
+            if isinstance(why, NotStarted):
+                why.require_lasting()
             end = ActionEnded(
                 row.id, Performed.UNKNOWN, f"{row.summary}; it cannot be verified: {first_line(str(why))}"
             )

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 
 from mailboxd.core.actions import Action, ActionKind
+from mailboxd.errors import require_seen
 from mailboxd.gates import messages, web
 from mailboxd.gates.binding import content_sha256, keep_verify, named_files, verify_lines
 from mailboxd.gates.commands import parts_of, standing
@@ -132,6 +133,7 @@ def _source(action: Action, setting: Setting) -> bytes:
         with directory(setting.root, *names) as fd:
             raw = read_regular(fd, name, LARGEST) if name else None
     except OSError as error:
+        require_seen(action.source, error)
         raise Impossible(f"{action.source} cannot be read in the workspace: {error.strerror}") from error
     if raw is None:
         raise Impossible(f"{action.source} is no regular file of the workspace of at most {LARGEST} bytes")
