@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -38,6 +39,15 @@ class Locked:
         self.looks -= 1
         if not self.looks:
             self.db.execute("ROLLBACK")
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """The runner leaves them ignored, for its process ends then; this one goes on, and starts others."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

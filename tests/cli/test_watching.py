@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,8 @@ def on_terminal(argv: Sequence[str], where: Path, keys: bytes = b"", env: Mappin
         if keys and b"ends" in written:
             os.write(fd, keys)
             keys = b""
+    else:
+        os.kill(pid, signal.SIGKILL)  # nobody reads any more: it would wait for ever
     _, status = os.waitpid(pid, 0)
     os.close(fd)
     assert os.waitstatus_to_exitcode(status) == 0, written[-2000:]
