@@ -22,7 +22,7 @@ from mailboxd.core.terms import TERMINAL, Phase, Turn, Waiting, same_agent
 from mailboxd.core.types import Attempt, Task
 from mailboxd.errors import PlanError, Refused
 from mailboxd.messages import prompts
-from mailboxd.messages.spec import SPEC_SECTIONS
+from mailboxd.messages.spec import is_spec_section
 from mailboxd.rebuild.ends import UNTOLD
 from mailboxd.rebuild.outgoing import Outbox, made
 from mailboxd.rebuild.replay import Replay
@@ -36,8 +36,6 @@ from mailboxd.workspace.layout import Workspace
 
 _LARGEST_RECORD = 64 << 10
 _MOST_ATTEMPTS = 100
-_NOT_OWN = frozenset(name.casefold() for name in (*SPEC_SECTIONS, HEADING))
-"""The sections of a task.md that mailboxd gives a meaning, or writes."""
 _LOST = "the database was made again while this turn was under way"
 
 
@@ -114,7 +112,7 @@ def _reconcile(replay: Replay, shown: Shown, replies: Sequence[Sent]) -> None:
     if here is None:
         replay.differences.append(f"{shown.local_id}: its task.md could not be taken")
         return
-    own = tuple(section for section in shown.written.extra_sections if section[0].casefold() not in _NOT_OWN)
+    own = tuple(item for item in shown.written.extra_sections if item[0] != HEADING and not is_spec_section(*item))
     if shown.written.notes != here.notes or own:
         here = _edited(replay, shown, own) or here
     status = task_status(here.phase, here.mode, attempted=here.attempted, has_result=here.has_result)

@@ -427,6 +427,20 @@ def test_what_a_person_wrote_into_a_task_md_is_kept(tmp_path: Path, notes: str, 
     assert read(tmp_path / "one.db")["tasks"]["t",]["notes"] == notes
 
 
+def test_a_section_that_is_called_like_one_of_the_spec_and_is_none_is_kept_too(tmp_path: Path) -> None:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t", sender="boss").encode())
+    room.look()
+    found = room.engine.store.by_local_id("t")
+    assert found is not None
+    with room.engine.batch():
+        room.engine.hear(found.id, Edited(sections=(("Checks", "Look at it twice."),)))
+    room.settle()
+    room.close()
+    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    assert read(tmp_path / "one.db")["tasks"]["t",]["sections"] == '[["Checks","Look at it twice."]]'
+
+
 @pytest.mark.parametrize("kind", ["steer", "answer", "cancel"])
 def test_what_came_with_its_task_while_no_daemon_ran_is_about_that_task(tmp_path: Path, kind: str) -> None:
     room = Mailroom.begin(tmp_path / "ws", 0)
