@@ -123,12 +123,13 @@ def world_error(text: str, cause: OSError) -> WorldError:
     return FailingDiskError(text) if cause.errno == errno.EIO else WorldError(text)
 
 
-_NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
+NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What the machine refuses for lack of something: the same may be granted a moment later."""
 
 
 def require_seen(what: str, problem: OSError) -> None:
     """Raise WorldError where the machine could not even look: nobody's work may be judged by that."""
-    if problem.errno in _NOT_NOW:
+    if problem.errno in NOT_NOW or problem.errno == errno.EIO:
         raise world_error(f"{what}: {problem.strerror}", problem) from problem
 
 

@@ -37,10 +37,11 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
         _tell(_facts(error), as_json)
         return error.exit_code
     except click.ClickException as error:
+        wrong = _plainer(error)
         if as_json:
-            _tell({"kind": "UsageError", "exit": EXIT_USAGE, "message": _plainer(error).format_message()}, as_json)
+            _tell({"kind": "UsageError", "exit": EXIT_USAGE, "message": wrong.format_message()}, as_json)
         else:
-            _plainer(error).show()
+            wrong.show()
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

@@ -19,13 +19,12 @@ from pathlib import Path
 
 from mailboxd.agents import process
 from mailboxd.agents.process import Child, State
-from mailboxd.errors import Refused
+from mailboxd.errors import NOT_NOW, Refused
 from mailboxd.workspace.files import directory, open_regular, publish, read_up_to, world_errors
 from mailboxd.workspace.layout import STATE as OURS
 from mailboxd.workspace.layout import Workspace
 
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-_NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 LARGEST = 16 << 20
 """Bytes that a file may have which is written, or replaced, or shown."""
 
@@ -125,7 +124,7 @@ class Place:
             with self._opened() as fd:
                 lock = os.open("lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
         except OSError as error:
-            return error.errno in _NOT_NOW
+            return error.errno in NOT_NOW
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
