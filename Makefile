@@ -19,7 +19,7 @@ export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install test slow live browser screenshots mutants soak fuzz bench check lint bandit types layers format demo docs site man dist lock audit-deps clean
+.PHONY: help install test slow live browser screenshots mutants soak fuzz bench walk check lint bandit types layers format demo docs site man dist lock audit-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ $(BENCH)/.made:
 	$(BIN)/python -m venv --clear $(BENCH)
 	$(BENCH)/bin/python -m pip install --quiet --requirement bench/requirements.txt
 	@touch $@
+
+walk: $(INSTALLED) ## Print a task's path through the code, from the dropped file to its spawned turn
+	$(BIN)/python -m bench.walk
 
 check: lint bandit types layers site test slow ## Everything CI checks: style, types, layers, all tests
 
