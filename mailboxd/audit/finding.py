@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 REBUILD = "Stop the daemon and restore a backup, or run `mailboxd rebuild --into FILE` and compare."
+RESTORE = "Stop the daemon, then restore a backup, or run `mailboxd rebuild --replace`."
 LOOK = "Find out who wrote there; docs/audit.md says what each finding means."
 
 

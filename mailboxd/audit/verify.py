@@ -1,4 +1,4 @@
-"""Whether everything is still what was recorded: log, tables, files, heads. Changes nothing; a daemon may run."""
+"""Whether everything is still as recorded: pages, log, tables, files, heads. Changes nothing; a daemon may run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from mailboxd import heads
 from mailboxd.audit.files import check_files, present, stranger
-from mailboxd.audit.finding import LOOK, REBUILD, Account, Finding
+from mailboxd.audit.finding import LOOK, REBUILD, RESTORE, Account, Finding
 from mailboxd.progress import Progress
 from mailboxd.store import evidence, log
 from mailboxd.store.report import Report
+from mailboxd.store.whole import integrity_problem
 from mailboxd.workspace.layout import Workspace
 
 
@@ -31,6 +32,9 @@ class Audit:
     def perform(self) -> Account:
         """All checks in turn, until one finds something. Raises WorldError when something cannot be read."""
         account = Account()
+        account.finding = self._pages()  # before the snapshot, which cannot even be ended on some damaged files
+        if account.finding is not None:
+            return account
         checks: tuple[Callable[[Account], Finding | None], ...] = (
             self._chain,
             self._heads,
@@ -46,6 +50,13 @@ class Audit:
                     return account
         account.finding = self._strangers(account)  # after the snapshot: mail that moves meanwhile is on record then
         return account
+
+    def _pages(self) -> Finding | None:
+        """SQLite's own check: a page that no query of ours reads is damaged as well."""
+        damage = integrity_problem(self.report.db, self.progress)
+        if not damage:
+            return None
+        return Finding("pages", f".mailboxd/{self.ws.database.name}", damage, "a file that SQLite finds sound", RESTORE)
 
     def _chain(self, account: Account) -> Finding | None:
         count = account.checked["events"] = self.report.last_event()

@@ -11,7 +11,7 @@ from pathlib import Path
 from mailboxd.errors import StoreError, UnavailableError, WorldError
 from mailboxd.progress import Progress, silent
 from mailboxd.store import log
-from mailboxd.store.db import connect, path_of, store_error
+from mailboxd.store.db import connect, is_the_worlds, path_of, store_error
 
 _BESIDE = ("-wal", "-shm")
 _SAID_BY = {"events": "seq, hash"}
@@ -44,10 +44,20 @@ def prove(db: sqlite3.Connection, progress: Progress = silent) -> None:
 
 def require_sound(db: sqlite3.Connection, progress: Progress = silent) -> None:
     """Raise WorldError unless SQLite finds the file sound."""
+    if problem := integrity_problem(db, progress):
+        raise WorldError(f"the database is damaged: {problem}")
+
+
+def integrity_problem(db: sqlite3.Connection, progress: Progress = silent) -> str:
+    """What SQLite's full check finds wrong with the file, its indexes included; empty when it is sound."""
     progress("pages", 0, 0)
-    found = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
-    if found != ["ok"]:
-        raise WorldError(f"the database is damaged: {'; '.join(found)}")
+    try:
+        found = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
+    except sqlite3.DatabaseError as error:  # so damaged that the check itself cannot go on
+        if not is_the_worlds(error):
+            raise
+        found = [str(error)]
+    return "" if found == ["ok"] else "; ".join(" ".join(line.split()) for line in found)
 
 
 def back_up(source: Path, target: Path, progress: Progress = silent) -> int:

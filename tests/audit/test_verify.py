@@ -158,6 +158,26 @@ def the_log_is_written_anew(alpha: Agent) -> None:
     tampered(alpha, *statements)
 
 
+def _a_page_is_damaged(alpha: Agent, name: str) -> None:
+    """The root page of this table or index, as a failing disk leaves it."""
+    path = alpha.root / ".mailboxd" / "mailboxd.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    raw = bytearray(path.read_bytes())
+    raw[(page - 1) * size : page * size] = b"\xa5" * size
+    path.write_bytes(raw)
+
+
+def a_page_of_an_index_is_damaged(alpha: Agent) -> None:
+    _a_page_is_damaged(alpha, "reviews_by_task")
+
+
+def a_page_of_the_events_is_damaged(alpha: Agent) -> None:
+    _a_page_is_damaged(alpha, "events")
+
+
 def heads(alpha: Agent) -> Path:
     return alpha.root / ".mailboxd" / "heads.jsonl"
 
@@ -176,6 +196,8 @@ def a_head_is_changed(alpha: Agent) -> None:
 
 
 TAMPERINGS: dict[Callable[[Agent], None], tuple[str, str]] = {
+    a_page_of_an_index_is_damaged: ("pages", "mailboxd.db"),
+    a_page_of_the_events_is_damaged: ("pages", "mailboxd.db"),
     a_byte_of_an_archived_file: ("files", "two.md"),
     an_archived_file_is_gone: ("files", "one.md"),
     an_archived_file_is_a_link: ("files", "one.md"),
@@ -226,6 +248,10 @@ def test_the_command_says_it_and_ends_with_1(alpha: Agent) -> None:
     assert done.returncode == 1
     assert "two.md: its bytes were changed" in done.stderr
     assert verify(alpha)["problem"]["check"] == "files"
+    a_page_of_an_index_is_damaged(alpha)
+    done = alpha.call("audit", "verify")
+    assert (done.returncode, "mailboxd.db: " in done.stderr) == (1, True), done.stderr
+    assert verify(alpha)["problem"]["check"] == "pages"
 
 
 @pytest.mark.slow
