@@ -280,8 +280,8 @@ def _planned(draft: Draft, plan: Plan, turn: Turn) -> None:
         if turn is Turn.SYNTHESIS or fresh or not known:
             planning.adopt(draft, plan if turn is Turn.SYNTHESIS else replace(plan, children=fresh), draft.family)
     except PlanError as error:
-        # Whom it may name the agent can be told, and then it plans anew; a plan that is impossible stays so.
-        failed_attempt(draft, f"the plan cannot be carried out: {error}", permanent=error.rule not in planning.MENDABLE)
+        # Costs an attempt and no more: the next turn is told what is wrong with the plan, and can make a better one.
+        failed_attempt(draft, f"the plan cannot be carried out: {error}")
         return
     # What was said in the meantime is part of the spec, which the synthesis reads.
     draft.checkpoint("a plan: waiting for the children", waiting_for=Waiting.CHILDREN, steered="")

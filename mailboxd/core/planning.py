@@ -22,9 +22,6 @@ from mailboxd.core.view import Context, Family, Level, View
 from mailboxd.core.wire import to_json
 from mailboxd.errors import PlanError
 
-MENDABLE = frozenset({"unknown-agent", "unknown-harness"})
-"""Rules that a plan broke because of whom it names: that its author can be told."""
-
 
 def create(new: NewTask, ctx: Context) -> Decision:
     """The root task, recorded with its spec, and its children when it brings a plan.

@@ -6,6 +6,7 @@ It is sent only where the gateway plugin takes it, so that no model sees it.
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +30,15 @@ TURN_SECONDS = 120
 _GATEWAY_GRACE = 60
 FILED_SECONDS = 20.0
 _LOOK_EVERY = 0.2
-_TURN = "[mailboxd] canary turn\n\nThis checks that turns work. Use no tool. Answer with the one word: canary\n"
+_TURN = """\
+[mailboxd] canary turn
+
+This checks that turns work. Use no tool. Answer with exactly the word below, and with nothing else.
+
+## Word
+
+{word}
+"""
 _MESSAGE = """\
 ---
 type: progress
@@ -52,20 +61,24 @@ def fly(
     """
     message = Ids().new("msg", clock.now())
     number = message.rpartition("_")[2].lower()
-    turn, seconds = _turn(about, clock, _TURN, f"canary-{number}")
-    if isinstance(turn, Succeeded):
+    word = f"canary-{secrets.token_hex(8)}"  # new each time: no text that was there before can be the answer
+    turn, seconds = _turn(about, clock, _TURN.format(word=word), f"canary-{number}")
+    if not isinstance(turn, Succeeded):
+        yield error("canary-turn", f"a turn failed after {seconds:.1f} s: {_problem(turn)}", "openclaw logs")
+    elif turn.text.strip() != word:
+        said = f"a turn was asked for the word {word} and answered something else: {_line(turn.text)}"
+        yield error("canary-turn", said, "openclaw logs")
+    else:
         tokens = (turn.usage.input_tokens or 0) + (turn.usage.output_tokens or 0)
         cost = f"{seconds:.1f} s and {tokens:,} tokens"
-        yield ok("canary-turn", f"a turn of {about.settings.agent} took {cost}; it said: {_line(turn.text)}")
-    else:
-        yield error("canary-turn", f"a turn failed after {seconds:.1f} s: {_problem(turn)}", "openclaw logs")
+        yield ok("canary-turn", f"a turn of {about.settings.agent} took {cost}; it answered the word it was asked for")
     if not plugin or about.ws is None:
         text = "no message was sent: the gateway plugin is not there to take it"
         yield note("canary-message", text, "mailboxd plugin install")
         return
     text = _MESSAGE.format(message=message, number=number, agent=about.settings.agent)
     answer, seconds = _turn(about, clock, text, f"canary-{number}-message")
-    if not isinstance(answer, Succeeded) or not _is_ack(answer.text):
+    if not isinstance(answer, Succeeded) or not _is_ack(answer.text, f"canary-{number}"):
         said = _line(answer.text) if isinstance(answer, Succeeded) else _problem(answer)
         text = f"a message to the own mailbox was not acknowledged: {said}"
         yield error("canary-message", text, "mailboxd plugin status", "openclaw logs")
@@ -96,11 +109,13 @@ def _turn(about: Subject, clock: Clock, text: str, piece: str) -> tuple[Outcome 
     return outcome, clock.monotonic() - began
 
 
-def _is_ack(text: str) -> bool:
+def _is_ack(text: str, task_id: str) -> bool:
+    """Whether `text` acknowledges the message about this task, and no other one."""
     try:
-        return isinstance(parse(text.encode(), "answer").message, AckMessage)
+        message = parse(text.encode(), "answer").message
     except MessageError:
         return False
+    return isinstance(message, AckMessage) and message.task_id == task_id
 
 
 def _filed(ws: Workspace, message: str, clock: Clock, pause: Callable[[float], None]) -> Finding:

@@ -63,7 +63,7 @@ def test_what_stands_deeper_elsewhere_counts_when_a_plan_is_added() -> None:
     desk = Desk()
     desk.give(plan=plan(child("p"), child("z", children=(child("w", "self", "p"),))))
     desk.plans("t.p", child("c", "self", "z"))
-    assert desk.phase("t.p") is Phase.FAILED
+    assert desk.phase("t.p") is Phase.EXECUTION_READY
     assert "p -> p/c -> z -> p" in desk.task("t.p").error
 
 
@@ -170,12 +170,29 @@ def test_an_agent_out_of_reach_refuses_the_whole_plan() -> None:
     assert desk.store.last_event() == 0
 
 
-def test_a_plan_that_cannot_be_carried_out_is_a_failure_that_retrying_cannot_mend() -> None:
-    desk = Desk()
+@pytest.mark.parametrize(
+    ("children", "told"),
+    [
+        ((child("a", "self", "b"), child("b", "self", "a")), "for ever: "),
+        ((child("a", "self", "nobody"),), "which is not in the plan"),
+        ((), "no children"),
+        (tuple(child(f"c{number}") for number in range(6)), "more than 5 children"),
+        ((child("a", "ghost"),), "there is no such agent"),
+    ],
+    ids=["cycle", "unknown-dependency", "empty-plan", "plan-too-large", "unknown-agent"],
+)
+def test_an_agent_whose_plan_cannot_be_carried_out_is_told_and_plans_again(
+    children: tuple[PlannedChild, ...], told: str
+) -> None:
+    desk = Desk(
+        limits=Limits(children=5), may_reach=lambda agent: "there is no such agent" if agent == "ghost" else None
+    )
     desk.give()
-    desk.plans("t", child("a", "self", "nobody"))
-    assert desk.phase() is Phase.FAILED
-    assert "which is not in the plan" in desk.task("t").error
+    desk.plans("t", *children)
+    task = desk.task("t")
+    assert (task.phase, task.failures) == (Phase.EXECUTION_READY, 1)
+    assert told in task.findings
+    assert desk.store.children(task.id) == []
 
 
 def test_the_same_plan_in_task_md_and_in_the_answer_counts_once() -> None:

@@ -23,7 +23,8 @@ from tests.e2e.support import MAILBOXD, Agent, Company, environment
 
 pytestmark = pytest.mark.slow
 
-RULES: dict[str, Any] = {"alpha": {"mailbox": True}, "beta": {}}
+OBEDIENT = {"match": r"\[mailboxd\] canary turn", "reply": "{word}"}
+RULES: dict[str, Any] = {"alpha": {"mailbox": True, "rules": [OBEDIENT]}, "beta": {}}
 
 
 @pytest.fixture
@@ -186,7 +187,7 @@ def test_a_canary_comes_back_and_leaves_no_task(alpha: Agent) -> None:
     status, told = doctor(alpha, "--canary")
     (turn,) = [one for one in told["findings"] if one["id"] == "canary-turn"]
     assert (status, turn["level"]) == (0, "ok"), told
-    assert re.search(r"a turn of alpha took \d+\.\d s and [\d,]+ tokens; it said: ", turn["text"])
+    assert re.search(r"a turn of alpha took \d+\.\d s and [\d,]+ tokens; it answered the word", turn["text"])
     assert len(alpha.company.entries()) > 0
     assert alpha.phases() == {}
 
@@ -225,6 +226,24 @@ def test_a_turn_that_fails_is_an_error(alpha: Agent) -> None:
     (turn,) = [one for one in told["findings"] if one["id"] == "canary-turn"]
     assert (status, turn["level"]) == (1, "error")
     assert "401" in turn["text"]
+
+
+@pytest.mark.parametrize("reply", ["canary", "Done.", "The word is {word}.", "", "---\ntype: ack\n---\n{word}"])
+def test_a_turn_that_says_anything_else_does_not_pass(alpha: Agent, reply: str) -> None:
+    """A stale answer, an error in prose or another agent's text are answers, too: only the word of this run counts."""
+    alpha.company.rewrite({"alpha": {"rules": [OBEDIENT | {"reply": reply}]}})
+    about = examination.subject(Workspace(alpha.root), "", environment())
+    turn = next(iter(canary.fly(about, SystemClock(), lambda _: None, plugin=False, daemon=False)))
+    assert (turn.id, turn.level.value) == ("canary-turn", "error")
+    assert reply == "" or "answered something else" in turn.text
+
+
+def test_an_acknowledgement_of_another_message_does_not_pass(alpha: Agent) -> None:
+    other = "---\ntype: ack\ntask_id: another\nfrom: alpha\n---\n"
+    alpha.company.rewrite({"alpha": {"rules": [OBEDIENT, {"reply": other}]}})
+    about = examination.subject(Workspace(alpha.root), "", environment())
+    found = list(canary.fly(about, SystemClock(), lambda _: None, plugin=True, daemon=False))
+    assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
 
 
 def test_no_canary_where_it_cannot_fly(alpha: Agent) -> None:

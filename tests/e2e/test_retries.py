@@ -40,8 +40,8 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any], str, int, str]] = {
     "with one attempt any failure ends it": (
         OVERLOADED, {"max_attempts": 1}, "a failure that retrying cannot mend", 1, "failed",
     ),
-    "a plan that cannot be carried out ends it": (
-        {"plan": CYCLE}, {}, "a failure that retrying cannot mend", 1, "failed",
+    "a plan that cannot be carried out is made anew": (
+        {"plan": CYCLE}, {}, "attempt failed, attempts are left", 1, "completed",
     ),
     "an agent that says it failed is asked again": (
         {"reply": SAID_FAILED}, {}, "attempt failed, attempts are left", 1, "completed",
@@ -70,6 +70,19 @@ def test_a_row_of_the_table_of_failures(found: Found, row: str) -> None:
     assert sum(attempt["status"] in ("failed", "unknown") for attempt in alpha.attempts("job")) == failures
     assert len(alpha.attempts("job")) == (1 if phase == "failed" or trigger == "attempt succeeded" else 2)
     assert ended["failures"] == (failures if phase == "failed" else 0)
+    company.at_rest()
+
+
+def test_an_agent_that_planned_a_cycle_is_told_so_in_its_next_turn(found: Found) -> None:
+    """The second answer is given only to a prompt that shows the way round."""
+    first = {"match": ".", "times": 1, "plan": CYCLE}
+    told = {"match": {"text": "wait for each other for ever: (a -> b -> a|b -> a -> b)"}, "reply": "Done without."}
+    company = found({"alpha": {"rules": [first, told], "default": {"fail": "it was not told"}}}, breaker=OFF)
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    assert alpha.until("job", "completed")["result"] == "Done without."
+    assert len(alpha.attempts("job")) == 2
     company.at_rest()
 
 

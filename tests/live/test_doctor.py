@@ -72,7 +72,7 @@ def test_all_is_well_and_a_canary_costs_one_call_of_the_model(found: Found) -> N
     assert OPENCLAW in told.text("openclaw-version")
     assert "beta" in told.text("peers")
     assert told.level("file-boundary") == "warning"
-    assert "it said: Done." in told.text("canary-turn")
+    assert "it answered the word" in told.text("canary-turn")
     assert len(company.model.calls) == 1
     assert alpha.phases() == {}
 
