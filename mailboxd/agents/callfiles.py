@@ -29,6 +29,8 @@ _AT_ONCE = 64 * 1024
 """Bytes that are read at once: a buffer of the size of the cap would be mapped and unmapped for every short answer."""
 STDERR_CAP = 64 * 1024
 """Bytes of standard error that are read: it is for people, nothing is decided by it."""
+KEPT_OUTPUT = 64 * 1024
+"""Bytes of each file that stay of an output that was too long."""
 _SPOILT = frozenset({errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOTDIR, errno.EACCES})
 
 
@@ -90,6 +92,24 @@ def output_size(directory: Path | str) -> int:
         with suppress(OSError):
             total += os.lstat(f"{directory}/{name}").st_size
     return total
+
+
+def cut_output(directory: Path | str, cap: int) -> None:
+    """Give back the disk space of an output that is too long: its first 64 KiB stay, the rest becomes a hole.
+
+    The size stays above the cap, so that nobody takes what is left for a whole answer. A program that still writes
+    appends behind the hole; its caller cuts again. A file that has another name as well is not ours to cut.
+    """
+    for name in ("stdout", "stderr"):
+        with suppress(OSError):
+            descriptor = open_regular(f"{directory}/{name}", os.O_WRONLY)
+            try:
+                seen = os.fstat(descriptor)
+                if seen.st_size > KEPT_OUTPUT and seen.st_nlink == 1:
+                    os.ftruncate(descriptor, KEPT_OUTPUT)
+                    os.ftruncate(descriptor, min(seen.st_size, cap + 1))
+            finally:
+                os.close(descriptor)
 
 
 def read_exit(directory: Path | str, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:

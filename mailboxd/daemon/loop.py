@@ -22,7 +22,7 @@ from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.heads import Heads
 from mailboxd.health import Grade, Where
 from mailboxd.host.reserve import Reserve
-from mailboxd.host.wake import Wake
+from mailboxd.host.wake import Wake, Woken
 from mailboxd.inbox.archiving import Archiving
 from mailboxd.inbox.arrivals import Arrivals
 from mailboxd.peers import Peers
@@ -260,13 +260,25 @@ class Daemon:
 
     def _sleep(self, seconds: float | None) -> None:  # None: until something is due, other than the beat of now
         self.health.beat()
+        monotonic = self.engine.clock.monotonic
         seconds = self._timeout() if seconds is None else seconds
-        self._looks.awake_by = self.engine.clock.monotonic() + seconds + _OVERSLEPT
-        woken = self.wake.wait(seconds, self.watcher, self.engine.clock.monotonic)
+        until = monotonic() + seconds
+        self._looks.awake_by = until + _OVERSLEPT
+        woken = self._wait(until)
         if woken.mail:
             self._looks.heard(woken.more or self.watcher.is_disturbed)
-        if seconds and woken.by_timer:
-            self._looks.by_timer(self.engine.clock.monotonic())
+        if seconds and woken.by_timer and (now := monotonic()) >= until:
+            self._looks.by_timer(now)
+
+    def _wait(self, until: float) -> Woken:
+        """Until something happens or it is time. What running calls write is measured meanwhile, without a round."""
+        monotonic = self.engine.clock.monotonic
+        while True:
+            now = monotonic()
+            seconds = max(min(until, self.calls.next_measuring()) - now, 0.0)
+            woken = self.wake.wait(seconds, self.watcher, monotonic)
+            if not woken.by_timer or (now := monotonic()) >= until or self.calls.expire(now):
+                return woken
 
     def _is_idle(self) -> bool:
         """Nothing runs, nothing is ordered, nothing is about to happen by itself."""

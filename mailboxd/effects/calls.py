@@ -12,7 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd.agents.callfiles import PROMPT, Exit, output_size, read_exit, remove, world, write_prompt
+from mailboxd.agents.callfiles import (
+    PROMPT,
+    STDERR_CAP,
+    Exit,
+    cut_output,
+    output_size,
+    read_exit,
+    remove,
+    world,
+    write_prompt,
+)
 from mailboxd.agents.liveness import has_ended, is_its_own
 from mailboxd.agents.process import Child, State, adopt, spawn, state
 from mailboxd.agents.spares import Spares
@@ -24,7 +34,12 @@ PATIENCE = 35.0
 _GROWING = 5.0
 """Seconds after its start in which a call may not have taken its memory yet, so that it is counted as still to come."""
 _GLANCE = 0.5
-"""Seconds for which one look at the memory counts, and one at how much has been written."""
+"""Seconds for which one look at the memory counts."""
+_MEASURING = 0.25
+"""Seconds between two looks at how much has been written: an output outgrows its limit by what is written in that time.
+
+The kernel's own limit (RLIMIT_FSIZE) would also strike every database and log that the program writes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +183,8 @@ class Calls:
                 continue
             del self.running[call.id]
             if exit_ is not None:
+                self._cut(call.child.directory, exit_)
+            if exit_ is not None:
                 yield call, exit_
         if trouble is not None:
             raise trouble
@@ -184,7 +201,14 @@ class Calls:
         with world(directory):
             if not is_its_own(directory):
                 return Exit(None, b"")
-        return read_exit(directory, None, self.output_cap)
+        exit_ = read_exit(directory, None, self.output_cap)
+        self._cut(directory, exit_)
+        return exit_
+
+    def _cut(self, directory: Path | str, exit_: Exit) -> None:
+        """An ended call may have written more than anybody will read: its directory may be kept for long."""
+        if exit_.truncated or len(exit_.stderr) == STDERR_CAP:
+            cut_output(directory, self.output_cap)
 
     def discard(self, call_id: str) -> None:
         """Give up the directory of a call at once: its result is of no use to anybody."""
@@ -257,22 +281,35 @@ class Calls:
             if call.task == task:
                 self._terminate(call, why, now)
 
-    def expire(self, now: float) -> None:
-        """Stop what is over its time or writes without end; kill what was asked and did not end."""
-        measures = not 0 <= now - self._measured < _GLANCE
+    def expire(self, now: float) -> bool:
+        """Stop what is over its time or writes without end; kill what was asked and did not end.
+
+        Returns whether anything was told to end.
+        """
+        measures = not 0 <= now - self._measured < _MEASURING
         if measures:
             self._measured = now
+        acted = False
         for call in self.running.values():
             if now >= call.deadline and has_ended(call.child.pidfd):
                 continue  # it ended in time, and we did not look: stopped, or on a machine that slept
+            is_too_long = measures and output_size(call.child.directory) > self.output_cap
+            if is_too_long:
+                cut_output(call.child.directory, self.output_cap)
             if call.kill_at is not None:
                 if now >= call.kill_at:
                     call.child.kill()
                     call.kill_at = now + max(self.grace, _GLANCE)  # who waits for a disk does not die at once
-            elif now >= call.deadline:
-                self._terminate(call, "timed out", now)
-            elif measures and output_size(call.child.directory) > self.output_cap:
-                self._terminate(call, f"wrote more than {self.output_cap} bytes", now)
+                    acted = True
+            elif now >= call.deadline or is_too_long:
+                why = "timed out" if now >= call.deadline else f"wrote more than {self.output_cap} bytes"
+                self._terminate(call, why, now)
+                acted = True
+        return acted
+
+    def next_measuring(self) -> float:
+        """When `expire` measures what running calls have written, on the monotonic clock; never if none runs."""
+        return self._measured + _MEASURING if self.running else float("inf")
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do, on the monotonic clock."""

@@ -237,5 +237,6 @@ def _fits(exit_: Exit, stopped: str) -> Said:
 
 def _output(exit_: Exit) -> str:
     """The end of what a check printed."""
-    parts = [raw[-_KEPT:].decode("utf-8", "replace") for raw in (exit_.stdout, exit_.stderr) if raw.strip()]
+    said = [raw.rstrip(b"\0") for raw in (exit_.stdout, exit_.stderr)]  # one that was too long ends in a hole
+    parts = [raw[-_KEPT:].decode("utf-8", "replace") for raw in said if raw.strip()]
     return "\n".join(parts).replace("\0", "")

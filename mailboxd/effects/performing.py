@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from mailboxd.agents.callfiles import Exit, read_exit
+from mailboxd.agents.callfiles import Exit, cut_output, output_size, read_exit
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.core.approvals import ActionEnded, ActionNotBegun, Approval, ApprovalStatus, Performed
 from mailboxd.core.effects import Perform, Prepare, Verify
@@ -147,9 +147,12 @@ class Performing:
             return False
         try:
             over = plus(row.started_at or self.engine.now, self._seconds(row))
+            is_too_long = output_size(place.effect) > self.setting.output_cap
+            if is_too_long:
+                cut_output(place.effect, self.setting.output_cap)
             if self.engine.now > plus(over, GRACE):
                 child.kill()
-            elif self.engine.now > over:
+            elif self.engine.now > over or is_too_long:
                 child.terminate()
         finally:
             os.close(child.pidfd)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd.agents.callfiles import output_size, world, written
+from mailboxd.agents.callfiles import cut_output, output_size, world, written
 from mailboxd.agents.process import Child, adopt, spawn
 from mailboxd.core.approvals import Performed
 from mailboxd.core.text import first_line
@@ -18,7 +18,7 @@ from mailboxd.workspace.files import directory
 
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
-_LOOK_MS = 500
+_LOOK_MS = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,8 @@ def run(setting: Setting, place: Path, argv: Sequence[str], cwd: str, env: Mappi
             _end(begun)
         raise
     exit_ = child.reap(0)
+    if output_size(place) > setting.output_cap:
+        cut_output(place, setting.output_cap)
     with world(place):
         stdout, _ = written(place, "stdout", setting.output_cap)
         stderr, _ = written(place, "stderr", setting.output_cap)
@@ -88,13 +90,16 @@ def _wait(child: Child, setting: Setting, seconds: float) -> str:
     deadline, kill_at, stopped = setting.monotonic() + seconds, None, ""
     while not poll.poll(_LOOK_MS):
         now = setting.monotonic()
+        is_too_long = output_size(child.directory) > setting.output_cap
+        if is_too_long:
+            cut_output(child.directory, setting.output_cap)
         if kill_at is not None:
             if now >= kill_at:
                 child.kill()
             continue
         if now >= deadline:
             stopped = f"it did not end within {seconds:.0f} s"
-        elif output_size(child.directory) > setting.output_cap:
+        elif is_too_long:
             stopped = f"it wrote more than {setting.output_cap} bytes"
         if stopped:
             child.terminate()

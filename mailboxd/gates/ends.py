@@ -82,5 +82,5 @@ def printed(stdout: bytes, stderr: bytes, secrets: Mapping[str, str]) -> str:
 
 
 def tail(raw: bytes) -> str:
-    """The end of an output, as text that a database takes."""
-    return raw[-REPORT:].decode("utf-8", "replace").replace("\0", "")
+    """The end of an output, as text that a database takes. One that was too long ends in a hole (`cut_output`)."""
+    return raw.rstrip(b"\0")[-REPORT:].decode("utf-8", "replace").replace("\0", "")

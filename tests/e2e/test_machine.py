@@ -140,6 +140,38 @@ def test_a_failed_fsync_ends_the_process_at_once_and_the_next_one_recovers(found
     company.at_rest()
 
 
+# ---------------------------------------------------------------- programs and readers that get stuck
+
+
+def test_a_turn_that_prints_without_end_is_stopped_and_its_output_is_gone(found: Found) -> None:
+    """Nothing else happens that would wake the loop, and it ignores SIGTERM."""
+    endless = "trap '' TERM; while :; do head -c 1000000 /dev/zero; sleep 0.05; done"
+    program = f'case "$1" in agent) {endless};; *) exit 1;; esac'
+    company = found(
+        {"alpha": WORK},
+        openclaw={"command": ["sh", "-c", program, "openclaw"]},
+        limits={"output_bytes": 1 << 20},
+        shutdown={"grace_seconds": 2},
+    )
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("1.md", task("one"))
+    most = 0
+
+    def has_ended() -> bool:
+        nonlocal most
+        files = [path for path in (alpha.root / ".mailboxd" / "turns").rglob("*") if path.is_file()]
+        most = max(most, sum(path.stat().st_blocks * 512 for path in files))
+        return "nobody knows yet what became of its work turn" in alpha.last_words()
+
+    eventually(has_ended, 5, alpha.last_words)
+    assert 1 << 20 < most < 50 << 20
+    has_ended()
+    left = [path for path in (alpha.root / ".mailboxd" / "turns").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_blocks * 512 for path in left) < 200_000, left
+    assert alpha.stop() == 0
+
+
 # ---------------------------------------------------------------- stopped and restarted
 
 

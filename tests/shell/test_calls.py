@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import process
-from mailboxd.agents.callfiles import Exit, output_size, read_exit, remove
+from mailboxd.agents.callfiles import Exit, cut_output, output_size, read_exit, remove
 from mailboxd.agents.liveness import boot_id
 from mailboxd.agents.process import State
 from mailboxd.effects.calls import Call, Calls, Caps, NewCall
@@ -170,12 +170,53 @@ def test_what_ended_while_nobody_looked_was_in_time_however_late_that_is_seen(ca
     assert (call.stopped, exit_.rc) == ("", 0)
 
 
-def test_what_writes_without_end_is_stopped_and_measured_twice_a_second(calls: Calls) -> None:
-    calls.output_cap = 1000
+ENDLESS = "trap '' TERM; head -c {size} /dev/zero; head -c {size} /dev/zero >&2; exec sleep 60"
+
+
+def test_what_writes_without_end_is_stopped_and_its_output_is_cut_until_it_has_ended(calls: Calls) -> None:
+    calls.output_cap = 200_000
     calls.expire(10.0)
-    calls.start(NewCall("a", "alpha", "key-a", 60.0), ("sh", "-c", "head -c 2000 /dev/zero; exec sleep 60"), 10.0)
-    eventually(lambda: output_size(calls.directory("a")) == 2000)
-    calls.expire(10.4)
+    calls.start(NewCall("a", "alpha", "key-a", 60.0), ("sh", "-c", ENDLESS.format(size=5 * MIB)), 10.0)
+    eventually(lambda: output_size(calls.directory("a")) == 10 * MIB)
+    assert calls.next_measuring() == 10.25
+    assert not calls.expire(10.2)
     assert calls.running["a"].stopped == ""
-    calls.expire(10.5)
-    assert calls.running["a"].stopped == "wrote more than 1000 bytes"
+    assert calls.expire(10.25)
+    assert calls.running["a"].stopped == "wrote more than 200000 bytes"
+    assert used(calls, "a") < 300_000
+    output = calls.turns / "a" / "stdout"
+    with output.open("ab") as still:  # it does not end of SIGTERM
+        still.write(b"x" * MIB)
+    assert not calls.expire(10.5)
+    assert used(calls, "a") < 300_000
+    assert calls.expire(11.25)
+    [(_, exit_)] = eventually(lambda: list(calls.ended()))
+    assert exit_.truncated
+    assert used(calls, "a") < 300_000
+    assert calls.next_measuring() == float("inf"), "nothing runs, and nobody is woken to measure it"
+
+
+def test_what_ended_with_too_long_an_output_leaves_only_its_beginning(calls: Calls) -> None:
+    """Before anybody measured it, or while no daemon ran."""
+    calls.output_cap = 200_000
+    calls.start(NewCall("a", "alpha", "key-a", 60.0), ("sh", "-c", "head -c 5000000 /dev/zero >&2"), 0.0)
+    eventually(lambda: list(calls.ended()))
+    assert used(calls, "a") < 150_000
+    (calls.turns / "a" / "stdout").write_bytes(b"x" * 5 * MIB)
+    assert calls.left_behind("a").truncated
+    assert used(calls, "a") < 150_000
+    assert calls.left_behind("a").truncated, "what is left is still known as the beginning of something longer"
+
+
+def test_an_output_that_is_a_second_name_of_another_file_is_not_cut(calls: Calls, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    other = tmp_path / "other"
+    other.write_bytes(b"x" * MIB)
+    (tmp_path / "b" / "stdout").hardlink_to(other)
+    cut_output(tmp_path / "b", 1000)
+    assert other.stat().st_size == MIB
+
+
+def used(calls: Calls, name: str) -> int:
+    """Bytes of the disk that a call's directory takes."""
+    return sum(path.stat().st_blocks * 512 for path in Path(calls.directory(name)).iterdir())
