@@ -103,11 +103,15 @@ def take_back(session: Session, name: str) -> None:
 
     def act(engine: Engine, user: str) -> Sequence[Event]:
         (row,) = byhand.requested(engine, [name])
-        return engine.hear(row.task, RequestUndo(row.id), Role.OPERATOR, user)
+        events = engine.hear(row.task, RequestUndo(row.id), Role.OPERATOR, user)
+        asked.extend(events)
+        return events
 
+    asked: list[Event] = []
     order_by_hand(session, act)
     if not session.as_json:
-        say("what takes it back is a request of its own: see `mailboxd approvals`")
+        told = "what takes it back is a request of its own: see `mailboxd approvals`"
+        say(told if asked else "it was taken back already: nothing is left to undo")
 
 
 def is_terminal() -> bool:

@@ -32,7 +32,7 @@ from mailboxd.core.effects import Notify, Perform, Prepare
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.late import late
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.performing import because, ended, not_begun, resolve, same_work, started
+from mailboxd.core.performing import because, ended, may_decide, not_begun, resolve, same_work, started
 from mailboxd.core.settle import open_circuit
 from mailboxd.core.terms import AttemptStatus, Phase, same_agent
 from mailboxd.core.text import first_line
@@ -132,12 +132,13 @@ def _prepared(draft: Draft, said: ActionPrepared) -> None:
 
 
 def _warned(draft: Draft, row: Approval) -> str:
-    """The risk, and before it what became of the same action when it was begun before."""
+    """The risk, and before it what became of the same action when it was begun, or approved in vain, before."""
+    void = [old for old in draft.view.approvals if old.action == row.action and old.void and old.attempt == row.attempt]
     before = [old for old in draft.view.approvals if old.action == row.action and old.started_at]
     said = [f"{old.short_id} did the same, and is {old.state}: {first_line(old.summary)}" for old in before[-1:]]
     if said and row.action.idempotency_key:
         said.append(f"under its key {row.idempotency_key} nothing can run again: ask for another key")
-    return "; ".join(filter(None, [*said, row.risk]))
+    return "; ".join(filter(None, [*said, *(old.note for old in void[-1:]), row.risk]))
 
 
 def derived_key(local_id: str, action: Action, digest: str) -> str:
@@ -223,6 +224,8 @@ def _undo(draft: Draft, row: Approval) -> None:
         raise Refused("no-undo", f"{row.short_id} declares no way to take it back")
     if not row.started_at or row.state is Performed.STARTED:
         raise Refused("not-performed", f"{row.short_id} was not performed: there is nothing to take back")
+    if any(other.origin == row.id and other.state is Performed.DONE for other in draft.view.approvals):
+        return  # it was taken back before: there is nothing left to take back
     if any(other.origin == row.id and other.is_open for other in draft.view.approvals):
         raise Refused("asked-already", f"taking {row.short_id} back is asked for already", "mailboxd approvals")
     what = f"take back: {row.requested_action}"
@@ -252,7 +255,7 @@ def _resolved(draft: Draft, said: Resolve) -> None:
     attempt = draft.attempt
     if any(same_agent(draft.actor, name) for name in (task.executor, attempt.executor if attempt else "")):
         raise Refused("own-work", f"{draft.actor} has executed {task.local_id}, and may not decide about it")
-    if draft.ctx.approvers and draft.actor not in draft.ctx.approvers:
+    if not may_decide(draft.actor, draft.ctx):
         hint = "See approvals.approvers in the configuration."
         raise Refused("not-an-approver", f"{draft.actor} is not among those who may decide here", hint)
     if row.status is not ApprovalStatus.PENDING:

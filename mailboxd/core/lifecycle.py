@@ -54,6 +54,7 @@ class Trigger(StrEnum):
     PERSON_ASKED_CHANGES = "a person asked for changes"
     PERSON_REJECTED = "a person rejected, or the approval expired"
     ACTION_IMPOSSIBLE = "an action cannot be performed as declared"
+    APPROVAL_VOID = "whoever approved may not decide any more"
     ACTION_DONE = "the action ran once"
     ACTION_UNCERTAIN = "the action failed or its outcome is unknown"
     OPERATOR_RETRY = "operator: retry"
@@ -98,6 +99,7 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.AWAITING_APPROVAL, T.PERSON_REJECTED): P.FAILED,
     (P.AWAITING_APPROVAL, T.ACTION_IMPOSSIBLE): P.EXECUTION_READY,
     (P.AWAITING_APPROVAL, T.BLOCKED): P.CIRCUIT_OPEN,
+    (P.READY_TO_RESUME, T.APPROVAL_VOID): P.AWAITING_APPROVAL,
     (P.READY_TO_RESUME, T.ACTION_DONE): P.COMPLETED,
     (P.READY_TO_RESUME, T.ACTION_UNCERTAIN): P.CIRCUIT_OPEN,
     (P.CIRCUIT_OPEN, T.OPERATOR_RETRY): P.EXECUTION_READY,

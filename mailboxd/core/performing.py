@@ -16,9 +16,11 @@ from mailboxd.core.effects import AnswerPermission, Perform, Prepare, Verify
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.late import late
+from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.terms import AttemptStatus, Phase
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
+from mailboxd.core.view import Context
 from mailboxd.core.wire import to_json
 from mailboxd.errors import Refused
 
@@ -45,6 +47,9 @@ def started(draft: Draft, row: Approval, digest: str) -> None:
         raise Refused("digest-mismatch", f"{row.short_id}: what would run is not what was approved")
     if row.state is not Performed.NOT:
         raise Refused("begun-already", f"{row.short_id} was begun before: it is {row.state}")
+    if not may_decide(row.resolved_by, draft.ctx):
+        _ask_again(draft, row)
+        return
     others = [old for old in draft.view.same_key if old.id != row.id]
     if any(old.state is Performed.STARTED for old in others):
         raise Refused("key-busy", f"the idempotency key {row.idempotency_key} is at work for another task")
@@ -57,6 +62,21 @@ def started(draft: Draft, row: Approval, digest: str) -> None:
         _end(draft, row, Performed.FAILED, f"nothing ran: {why}; declare another key to run it again")
     else:
         _change(draft, Kind.ACTION_STARTED, row, state=Performed.STARTED, started_at=draft.ctx.now)
+
+
+def may_decide(person: str, ctx: Context) -> bool:
+    """Whether the configuration, as it is now, lets this person decide about approvals."""
+    return not ctx.approvers or person in ctx.approvers
+
+
+def _ask_again(draft: Draft, row: Approval) -> None:
+    """An unused approval of somebody who is no approver any more is void, and the action waits for another one."""
+    why = f"{row.resolved_by}, who approved it, is not among approvals.approvers any more"
+    resolve(draft, row, ApprovalStatus.EXPIRED, "mailboxd", f"asked again: {why}", void=True)
+    if row.purpose is Purpose.UNDO:
+        draft.order(Prepare(draft.ctx.new_id("apr"), row.action, undoes=row.origin))
+    elif draft.task.phase is Phase.READY_TO_RESUME:
+        draft.move(Trigger.APPROVAL_VOID, f"{row.requested_action} needs another approval: {why}")
 
 
 def ended(draft: Draft, row: Approval, said: ActionEnded) -> None:
@@ -116,6 +136,10 @@ def _perform_next(draft: Draft) -> None:
     for row in draft.view.live_approvals:
         if row.state is Performed.DONE:
             continue
+        if row.state is Performed.NOT and not may_decide(row.resolved_by, draft.ctx):
+            _ask_again(draft, row)
+            rest(draft)
+            return
         if row.state is Performed.NOT and row.action.kind is ActionKind.MANUAL:
             _end(draft, row, Performed.DONE, f"done by hand, says {row.resolved_by}" + because(row))
             continue

@@ -279,6 +279,9 @@ def test_what_was_done_can_be_taken_back_with_another_approval(stage: Stage) -> 
     assert stage.run("approve", short(back)).exit_code == 0
     perform(stage, back)
     assert stage.json("approvals", short(back))["state"] == "done"
+    told = stage.run("undo", short(one))
+    assert (told.exit_code, "nothing is left to undo" in told.stdout) == (0, True)
+    assert stage.run("approvals").output.count("undo") == 0
     assert stage.phase("job") == "completed"
 
 

@@ -526,6 +526,84 @@ def test_taking_back_is_asked_for_approved_and_performed_like_any_other_and_move
     assert (desk.phase(), rows(desk)[1].state) == (Phase.COMPLETED, Performed.DONE)
 
 
+def test_what_was_taken_back_is_not_asked_for_a_second_time() -> None:
+    desk = performed()
+    desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+    prepare(desk)
+    decide(desk, Decision.APPROVED, number=1)
+    start(desk, 1)
+    end(desk, number=1)
+    assert desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann") == []
+    assert desk.orders(Prepare) == []
+
+
+def test_a_taking_back_that_failed_may_be_asked_for_again() -> None:
+    desk = performed()
+    desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+    prepare(desk)
+    decide(desk, Decision.APPROVED, number=1)
+    start(desk, 1)
+    end(desk, Performed.FAILED, number=1)
+    assert desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann") != []
+
+
+# ---------------------------------------------------------------- approvers who are removed
+
+
+def approvers(desk: Desk, *names: str) -> None:
+    """The configuration is changed, and everything that reads it from now on sees the change."""
+    desk.engine.settings = replace(desk.engine.settings, approvers=names)
+
+
+def test_an_unused_approval_of_a_removed_approver_is_void_and_the_action_waits_for_another() -> None:
+    desk = asking(PUBLISH)
+    approvers(desk, "ann", "bob")
+    decide(desk, Decision.APPROVED)
+    assert take(desk, Perform)
+    approvers(desk, "bob")
+    assert start(desk).state is Performed.NOT
+    (old,) = rows(desk)
+    assert (old.status, old.void) == (ApprovalStatus.EXPIRED, True)
+    assert "ann, who approved it, is not among approvals.approvers any more" in old.note
+    assert desk.phase() is Phase.AWAITING_APPROVAL
+    assert "run make publish needs another approval: ann" in desk.task("t").reason
+    prepare(desk)
+    with refused(desk, "not-an-approver"):
+        decide(desk, Decision.APPROVED)
+    desk.hear("t", Resolve(rows(desk)[-1].id, Decision.APPROVED), Role.OPERATOR, "bob")
+    assert take(desk, Perform)
+    assert start(desk).state is Performed.STARTED
+    end(desk)
+    assert desk.phase() is Phase.COMPLETED
+
+
+def test_of_two_approvals_only_that_of_the_removed_approver_is_void() -> None:
+    desk = asking(PUBLISH, BY_HAND)
+    approvers(desk, "ann", "bob")
+    desk.hear("t", Resolve(rows(desk)[1].id, Decision.APPROVED), Role.OPERATOR, "ann")
+    approvers(desk, "bob")
+    desk.hear("t", Resolve(rows(desk)[0].id, Decision.APPROVED), Role.OPERATOR, "bob")
+    start(desk, 0)
+    end(desk, number=0)
+    assert (rows(desk)[0].state, rows(desk)[1].void) == (Performed.DONE, True)
+    assert desk.phase() is Phase.AWAITING_APPROVAL
+    prepare(desk)
+    assert len(rows(desk)) == 3
+    desk.hear("t", Resolve(rows(desk)[2].id, Decision.APPROVED), Role.OPERATOR, "bob")
+    assert desk.phase() is Phase.COMPLETED
+
+
+def test_taking_back_needs_another_approval_when_its_approver_was_removed() -> None:
+    desk = performed()
+    desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+    prepare(desk)
+    decide(desk, Decision.APPROVED, number=1)
+    approvers(desk, "bob")
+    assert start(desk, 1).state is Performed.NOT
+    prepare(desk)
+    assert (rows(desk)[2].purpose, rows(desk)[2].status, rows(desk)[2].origin) == ("undo", "pending", rows(desk)[0].id)
+
+
 @pytest.mark.parametrize("action", [PUBLISH, UNDOABLE])
 def test_what_cannot_be_taken_back(action: Action) -> None:
     desk = asking(action)

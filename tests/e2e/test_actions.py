@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.e2e.acting import (
     ALONE,
@@ -25,9 +27,10 @@ from tests.e2e.acting import (
     until_state,
 )
 from tests.e2e.conftest import Found
-from tests.e2e.support import MAILBOXD, environment, eventually, spawned
+from tests.e2e.support import MAILBOXD, PATIENCE, environment, eventually, spawned
 
 pytestmark = pytest.mark.slow
+ME = pwd.getpwuid(os.getuid()).pw_name
 
 
 @pytest.fixture
@@ -67,6 +70,30 @@ def test_nothing_happens_before_a_yes_and_then_all_of_it_in_order(found: Found, 
     assert b"hunter2" not in said
     company.at_rest()
     assert list((alpha.root / ".mailboxd" / "gates").iterdir()) == []
+
+
+def test_an_approver_who_was_removed_has_no_power_over_what_has_not_begun(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals={**ALONE, "approvers": [ME]})
+    alpha = company["alpha"]
+    name = approved(company, [effect(witness)])
+    with_me = yaml.safe_load(alpha.config.read_text())
+    without = with_me["approvals"] | {"approvers": ["somebody-else"]}
+    alpha.config.write_text(yaml.safe_dump(with_me | {"approvals": without}))
+    said, errors = runner(alpha, name).communicate(timeout=60 * PATIENCE)
+    assert f"{ME}, who approved it, is not among approvals.approvers any more" in said, errors
+    alpha.start()
+    first, second = eventually(lambda: rows(alpha) if len(rows(alpha)) == 2 else [], 20, alpha.last_words)
+    assert (first["status"], second["status"]) == ("expired", "pending")
+    assert f"asked again: {ME}, who approved it, is not among approvals.approvers" in alpha.call("approvals").stdout
+    assert happened(witness) == 0
+    assert "(not-an-approver)" in alpha.call("approve", second["id"]).stderr
+    alpha.stop()
+    alpha.config.write_text(yaml.safe_dump(with_me))
+    alpha.start()
+    approve(alpha, second["id"])
+    alpha.until("job")
+    assert happened(witness) == 1
+    company.at_rest()
 
 
 @pytest.mark.parametrize(

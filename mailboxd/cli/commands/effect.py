@@ -35,7 +35,7 @@ def run(session: Session, approval: str) -> None:
     if session.as_json:
         say(to_json({"approval": row.id, "state": row.state, "summary": row.summary}))
     else:
-        say(plain(f"{row.short_id} {row.state}: {row.summary}"))
+        say(plain(f"{row.short_id} {row.state or row.status}: {row.summary or row.note}"))
 
 
 command.add_command(run)
