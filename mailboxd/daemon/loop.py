@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mailboxd.core.times import to_epoch
+from mailboxd.daemon.checkpoints import Checkpoints
 from mailboxd.daemon.looks import Looks
 from mailboxd.daemon.pulse import Health
 from mailboxd.effects.calls import Call, Calls
@@ -66,9 +67,11 @@ class Daemon:
     _stopping: int = 0
     _looks: Looks = field(default_factory=Looks)
     _rendering: Rendering = field(init=False)
+    _checkpoints: Checkpoints = field(init=False)
     _tidied_at: float = float("-inf")
 
     def __post_init__(self) -> None:
+        self._checkpoints = Checkpoints(self.engine.store, self.engine.clock)
         self._rendering = Rendering(
             self.engine.clock,
             self.pace.render,
@@ -135,6 +138,7 @@ class Daemon:
         begun += self._try(Where.FILING, self.archiving.perform)
         begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._looks.mail)
         begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
+        self._checkpoints.perform()
         return begun + self._try(Where.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
 
     def _record_round(self, look: bool) -> bool:
@@ -248,7 +252,10 @@ class Daemon:
         due, is_stale = self.engine.store.next_due(self.engine.now)
         rendering = self._rendering.due(turns=bool(self.calls.running)) if is_stale else None
         sync = None if self.reserve.why else self.relay.starting.dispatches.due
-        clocked = (self._looks.next, self.health.next_beat, self.calls.next_deadline(), sync, rendering)
+        clocked = (
+            *(self._looks.next, self.health.next_beat, self.calls.next_deadline()),
+            *(sync, rendering, self._checkpoints.due),
+        )
         moments = [moment - mono for moment in clocked if moment is not None]
         if due is not None:
             moments.append(to_epoch(due) - to_epoch(self.engine.clock.now()))

@@ -16,6 +16,8 @@ from mailboxd.host import disk
 from mailboxd.store.holders import who_locks
 
 BUSY_MS = 5_000
+LARGEST_WAL = 8 << 20
+"""Bytes to which SQLite cuts the write-ahead log when it begins to fill it again."""
 _STATEMENTS = 512
 """Statements that are kept compiled; Python keeps 128, and one round of the daemon has more."""
 
@@ -41,7 +43,8 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
             db = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=_STATEMENTS)
         else:
             db = sqlite3.connect(path, isolation_level=None, cached_statements=_STATEMENTS)
-            path.chmod(0o600)
+            if stat.S_IMODE(path.stat().st_mode) != 0o600:
+                path.chmod(0o600)
         db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         db.execute("PRAGMA foreign_keys = ON")
         db.execute("PRAGMA recursive_triggers = ON")  # else INSERT OR REPLACE gets around the append-only triggers
@@ -50,6 +53,7 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
         if not read_only:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
+            db.execute(f"PRAGMA journal_size_limit = {LARGEST_WAL}")
     except sqlite3.Error as error:
         raise store_error(error, "cannot be opened", path) from error
     return db

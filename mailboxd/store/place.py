@@ -39,6 +39,14 @@ class Place:
         what = "deleted" if main is None else "exchanged" if main != self._main else "parted from its -wal file"
         raise DamagedError(f"{self.database}: the database was {what} while it was in use. {self._rescue(db, main)}")
 
+    def wal(self) -> tuple[int, int]:
+        """Size of the write-ahead log and when it was last written, in ns; zeros where there is none."""
+        try:
+            status = os.lstat(self._names[1])
+        except OSError:
+            return 0, 0
+        return status.st_size, status.st_mtime_ns
+
     def _rescue(self, db: sqlite3.Connection, main: _Identity) -> str:
         """Write what the open database says to a file: into its place, if nothing else lies there."""
         saved = self.database.with_name(f"{self.database.name}.rescued")

@@ -19,7 +19,16 @@ from mailboxd.core.wire import from_json
 from mailboxd.errors import StoreError
 from mailboxd.store import log
 from mailboxd.store.accounts import AccountQueries
-from mailboxd.store.db import connect, is_the_worlds, migrate, path_of, store_error, transaction
+from mailboxd.store.db import (
+    BUSY_MS,
+    connect,
+    is_the_worlds,
+    migrate,
+    path_of,
+    store_error,
+    transaction,
+    worlds_errors,
+)
 from mailboxd.store.messages import MessageQueries
 from mailboxd.store.outbox import EFFECTS, Order, OutboxQueries
 from mailboxd.store.place import Place
@@ -92,6 +101,23 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
             self._undone()
             raise
         self.db.execute("RELEASE part")
+
+    def wal(self) -> tuple[int, int]:
+        """Size of the write-ahead log and when it was last written, in ns; zeros where there is none."""
+        return (0, 0) if self.place is None else self.place.wal()
+
+    def checkpoint(self) -> bool:
+        """Write what stands in the write-ahead log into the database itself and empty the log; outside transactions.
+
+        False while somebody reads or writes: as much as can be is written then, and the log stays. Raises WorldError.
+        """
+        with worlds_errors(self.db):
+            self.db.execute("PRAGMA busy_timeout = 0")  # the loop does not wait for a reader
+            try:
+                busy = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            finally:
+                self.db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        return not busy
 
     def _undone(self) -> None:
         """Forget what was remembered of what has not happened after all, and look anew where the log ends."""

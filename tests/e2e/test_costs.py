@@ -132,6 +132,7 @@ def drop_replies(agent: Agent, series: str, count: int) -> None:
 
 
 _BY_TIME = (
+    "sql:store.checkpoint",
     "bytes:",
     "sql:rendering",
     "removed:rendering",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import Agent, cpu_ticks, eventually, task
+from tests.e2e.support import Agent, cpu_ticks, eventually, reply, task
 
 pytestmark = pytest.mark.slow
 
@@ -231,3 +231,40 @@ def test_a_command_that_meets_a_lock_names_its_holder(found: Found) -> None:
         locker.send_signal(signal.SIGKILL)
     assert done.returncode == TRY_AGAIN
     assert f"pid {locker.pid} (python" in done.stderr
+
+
+def test_an_idle_daemon_has_everything_in_the_database_itself(found: Found, tmp_path: Path) -> None:
+    """A plain copy of the main file is then a usable copy."""
+    alpha = found({"alpha": WORK})["alpha"]
+    alpha.start()
+    for number in range(5):
+        alpha.drop(f"{number}.md", task(f"job{number}"))
+    eventually(lambda: list(alpha.phases().values()) == ["completed"] * 5, why=alpha.last_words)
+
+    def is_whole() -> bool:
+        shutil.copyfile(database(alpha), tmp_path / "copy.db")
+        with closing(sqlite3.connect(f"file:{tmp_path / 'copy.db'}?immutable=1", uri=True)) as db:
+            tables = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone()
+            events = db.execute("SELECT max(seq) FROM events").fetchone() if tables else None
+        return events == tuple(alpha.query("SELECT max(seq) AS seq FROM events")[0].values())
+
+    eventually(is_whole, 20)
+    assert Path(f"{database(alpha)}-wal").stat().st_size == 0
+
+
+def test_the_write_ahead_log_that_a_long_reader_let_grow_is_emptied_when_he_is_gone(found: Found) -> None:
+    alpha = found({"alpha": WORK})["alpha"]
+    alpha.start()
+    wal = Path(f"{database(alpha)}-wal")
+    alpha.drop("0.md", task("job"))
+    alpha.until("job")
+    with closing(sqlite3.connect(database(alpha), isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchone()
+        for number in range(12):
+            alpha.drop(f"large{number}.md", reply("nowhere", f"large{number}", "beta", "x" * 900_000))
+        eventually(lambda: len(alpha.mail("orphan")) == 12 and alpha.has_nothing_to_do(), 30, alpha.last_words)
+        assert wal.stat().st_size > 10_000_000
+        reader.execute("COMMIT")
+        eventually(lambda: wal.stat().st_size == 0, 20)
+    assert alpha.stop() == 0
