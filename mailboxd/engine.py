@@ -193,7 +193,7 @@ class Engine:
         """Start what is ready and has a slot; inside a batch. Returns how many were started."""
         started, slots = 0, self._slots()
         while True:
-            ready = [schedule.Ready(*row) for row in self.store.ready(self.now, self.settings.slots)]
+            ready = list(self.store.ready(self.now, self.settings.slots))
             busy = self.store.busy(self.now)
             allowed = self.pacing.allowed({*busy, *(item.executor for item in ready)}, self.now)
             picked = schedule.pick(ready, busy, slots, self.settings.slots_per_agent, allowed)

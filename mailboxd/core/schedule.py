@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 EVERYBODY: Mapping[str, int] = {}
@@ -15,6 +16,11 @@ class Ready:
     task: str
     executor: str
     by_children: bool
+    priority: int = 0
+    again: bool = False
+    """It had an attempt before: a retry, or rework."""
+    after_again: bool = False
+    """The latest turn of its executor went to such work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +64,43 @@ def pick(
 ) -> list[str]:
     """The tasks to start, in order: within the limits overall and per agent, one agent after the other in turn.
 
-    `ready` is in order of preference; `busy` counts the calls each agent has under way. `allowed` names the agents that
-    may have fewer calls than `slots_per_agent`; what is ordered of one that may have none occupies no slot.
+    `ready` is in order of preference, apart from what `interleaved` says of retries; `busy` counts the calls each agent
+    has under way. `allowed` names the agents that may have fewer calls than `slots_per_agent`; what is ordered of one
+    that may have none occupies no slot.
     """
     picked = [item.task for item in ready if item.by_children]
     free = _free(busy, slots, allowed)
-    queues: dict[str, list[str]] = {}
+    waiting: dict[str, list[Ready]] = {}
     for item in ready:
         if not item.by_children:
-            queues.setdefault(item.executor, []).append(item.task)
+            waiting.setdefault(item.executor, []).append(item)
+    queues = {agent: deque(interleaved(items)) for agent, items in waiting.items()}
     room = {agent: allowed.get(agent, slots_per_agent) - busy.get(agent, 0) for agent in queues}
     while free > 0:
         turn = [agent for agent, queue in queues.items() if queue and room[agent] > 0][:free]
         if not turn:
             break
         for agent in turn:
-            picked.append(queues[agent].pop(0))
+            picked.append(queues[agent].popleft().task)
             room[agent] -= 1
             free -= 1
     return picked
+
+
+def interleaved(waiting: Sequence[Ready]) -> Iterator[Ready]:
+    """What waits for one agent, in the order in which it is served: by priority, then new work and retries in turn.
+
+    While new work waits, at most every second turn goes to work of the same priority that had one before. So of one
+    priority, new work with n others before it that are new as well starts after at most 2n + 1 other turns, however
+    much fails and is tried again. It is the rule by which Postfix's queue manager takes deferred mail.
+    """
+    new, again = (deque(item for item in waiting if item.again is kind) for kind in (False, True))
+    last_was_again = bool(waiting) and waiting[0].after_again
+    while new and again:
+        first, second = new[0].priority, again[0].priority
+        last_was_again = second > first or (second == first and not last_was_again)
+        yield (again if last_was_again else new).popleft()
+    yield from new or again
 
 
 def is_full(busy: Mapping[str, int], slots: int, allowed: Mapping[str, int] = EVERYBODY) -> bool:

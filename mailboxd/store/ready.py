@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from mailboxd.core.schedule import Room
+from mailboxd.core.schedule import Ready, Room
 from mailboxd.core.types import Task
 from mailboxd.store.db import Connected
 from mailboxd.store.rows import TASK, read_task
@@ -22,31 +22,35 @@ _NEXT = f"SELECT min(executor) FROM tasks WHERE {RUNNABLE} AND kids = 0"
 _EXECUTORS = (
     f"WITH RECURSIVE some (executor) AS ({_NEXT} UNION ALL"
     f" SELECT ({_NEXT} AND executor > some.executor) FROM some WHERE some.executor IS NOT NULL)"
-    " SELECT executor FROM some WHERE executor IS NOT NULL"
+    " SELECT executor, (SELECT EXISTS (SELECT 1 FROM attempts a WHERE a.id = json_extract(o.data, '$.attempt_id')"
+    " AND a.ordinal > 1) FROM outbox o WHERE o.kind = 'run_turn' AND o.agent = executor"
+    " AND json_extract(o.data, '$.turn') IN ('work', 'dispatch') ORDER BY o.seq DESC LIMIT 1)"
+    " FROM some WHERE executor IS NOT NULL"
     " ORDER BY (SELECT max(seq) FROM outbox WHERE kind = 'run_turn' AND agent = executor)"
 )
-"""Whose turn was longest ago comes first, so that one agent's backlog does not starve another."""
+"""Whose turn was longest ago comes first, so that one agent's backlog does not starve another. And whether the latest
+attempt of each was not the first of its task."""
 
 
 class ReadyQueries(Connected):
     _noted: dict[str, str]
 
-    def ready(self, now: str, per_executor: int) -> Iterator[tuple[str, str, bool]]:
-        """Tasks that may start: id, executor, and whether children (not a turn) do the work.
-
-        Of those that need a turn at most `per_executor` of each executor, by priority and then in order of creation.
+    def ready(self, now: str, per_executor: int) -> Iterator[Ready]:
+        """Tasks that may start. Of those that need a turn at most `per_executor` of each executor that are new, and as
+        many that had an attempt before; each by priority and then in order of creation.
         """
         by_children = (
-            f"SELECT id, executor, 1 FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {_RESTED} AND {_FREE} ORDER BY seq"
+            f"SELECT id, executor FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {_RESTED} AND {_FREE} ORDER BY seq"
         )
-        yield from ((task, executor, True) for task, executor, _ in self.db.execute(by_children, (now,)).fetchall())
+        yield from (Ready(task, executor, True) for task, executor in self.db.execute(by_children, (now,)).fetchall())
         turns = (
-            f"SELECT id FROM tasks WHERE {RUNNABLE} AND kids = 0 AND {_RESTED} AND {_FREE} AND executor = ?2"
-            " ORDER BY priority DESC, seq LIMIT ?3"
+            f"SELECT id, priority FROM tasks WHERE {RUNNABLE} AND kids = 0 AND {_RESTED} AND {_FREE} AND executor = ?2"
+            " AND (attempt > 0) = ?3 ORDER BY priority DESC, seq LIMIT ?4"
         )
-        for (executor,) in self.db.execute(_EXECUTORS).fetchall():
-            for (task,) in self.db.execute(turns, (now, executor, per_executor)).fetchall():
-                yield task, executor, False
+        for executor, after_again in self.db.execute(_EXECUTORS).fetchall():
+            for again in (False, True):
+                for task, priority in self.db.execute(turns, (now, executor, again, per_executor)).fetchall():
+                    yield Ready(task, executor, False, priority, again, bool(after_again))
 
     def busy(self, now: str) -> dict[str, int]:
         """How many calls each agent has, ordered or running.

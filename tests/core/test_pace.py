@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.inputs import Retry
-from mailboxd.core.outcomes import Results
+from mailboxd.core.outcomes import Failure, Results
 from mailboxd.core.retry import backoff, is_exhausted
-from mailboxd.core.schedule import Ready, pick
+from mailboxd.core.schedule import Ready, interleaved, pick
 from mailboxd.core.terms import Join
 from mailboxd.core.types import Overrides, Policy
 from tests.core.desk import Desk, child, plan, with_policy
@@ -92,6 +93,39 @@ def test_of_one_agent_the_preferred_task_is_first_and_no_agent_gets_two_before_a
     assert all(counts[agent] >= max(counts.values(), default=0) - 1 for agent in waiting)
 
 
+@st.composite
+def queues(draw: st.DrawFn) -> list[Ready]:
+    """What waits for one agent: new work, then retries, each by priority."""
+    after = draw(st.booleans())
+    rows = sorted(draw(st.lists(st.tuples(st.booleans(), st.integers(-2, 0)), max_size=30)))
+    return [Ready(f"t{place}", "a", False, -low, again, after) for place, (again, low) in enumerate(rows)]
+
+
+@given(queues())
+def test_new_work_starts_after_at_most_as_many_retries_as_new_work_and_one(waiting: list[Ready]) -> None:
+    served = list(interleaved(waiting))
+    assert sorted(item.task for item in served) == sorted(item.task for item in waiting)
+    for kind in (False, True):
+        assert [item for item in served if item.again is kind] == [item for item in waiting if item.again is kind]
+    for place, item in enumerate(served):
+        before = [other for other in served[:place] if other.priority == item.priority]
+        retries = sum(other.again for other in before)
+        if not item.again:
+            assert retries <= len(before) - retries + 1, "a retry more than its share"
+            assert all(other.priority >= item.priority for other in served[:place]), "priority goes first"
+
+
+@given(queues())
+def test_one_turn_at_a_time_the_rule_is_the_same(waiting: list[Ready]) -> None:
+    """The order does not depend on how many slots are free at once: the latest turn says who is next."""
+    whole, left, after, one_by_one = list(interleaved(waiting)), waiting, bool(waiting and waiting[0].after_again), []
+    while left:
+        first = next(interleaved([replace(item, after_again=after) for item in left]))
+        one_by_one.append(first.task)
+        left, after = [item for item in left if item.task != first.task], first.again
+    assert one_by_one == [item.task for item in whole]
+
+
 def test_an_agents_backlog_does_not_starve_another_agent() -> None:
     desk = Desk(slots=1)
     many = [child(f"a{number}", "ada") for number in range(5)]
@@ -103,6 +137,55 @@ def test_an_agents_backlog_does_not_starve_another_agent() -> None:
         key = next(task.local_id for task in desk.store.children(desk.task("t").id) if task.phase == "executing")
         desk.done(key)
     assert served == ["ada", "bob", "ada", "bob"]
+
+
+def turns_before(desk: Desk, wanted: str, healthy: str = "") -> int:
+    """How many turns are ordered before one of `wanted`: those of every task but `healthy` ones fail."""
+    for served in range(1000):
+        order = next(order for order in desk.store.pending(desk.clock.now(), 100) if order.kind == "run_turn")
+        name = desk.store.local_id(order.task)
+        if name == wanted:
+            return served
+        desk.ends(name, Results("done") if healthy and name.startswith(healthy) else Failure("I cannot."))
+        desk.wait(1.0)
+    raise AssertionError(f"{wanted} starves")
+
+
+def test_new_work_does_not_wait_for_all_retries_of_failing_work() -> None:
+    """Ten tasks that fail three times each, one slot: what comes after the first failures waits for its share only."""
+    desk = Desk(with_policy(backoff_base=0.0, max_attempts=3), slots=1, slots_per_agent=1)
+    for number in range(10):
+        desk.give(f"bad{number}")
+    turns_before(desk, "bad2")
+    desk.give("new")
+    # before it: bad2 to bad9, which are as new and came first, and after each of them at most one retry
+    assert turns_before(desk, "new") <= 2 * 8
+
+
+def test_retries_are_not_starved_by_new_work_either() -> None:
+    desk = Desk(with_policy(backoff_base=0.0, max_attempts=3), slots=1, slots_per_agent=1)
+    desk.give("bad")
+    desk.ends("bad", Failure("I cannot."))
+    for number in range(20):
+        desk.give(f"good{number}")
+    desk.wait(1.0)
+    assert desk.phase("bad") == "executing" or turns_before(desk, "bad", healthy="good") <= 1
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_the_failures_of_one_agent_do_not_keep_the_slots_from_another(slots: int) -> None:
+    desk = Desk(with_policy(backoff_base=0.0, max_attempts=3), slots=slots, slots_per_agent=slots)
+    desk.give(plan=plan(*(child(f"a{number}", "ada") for number in range(10)), child("z", "bob", "a0")))
+    desk.give("later", plan=plan(child("b", "bob")))
+    assert turns_before(desk, "later.b") <= slots
+
+
+def test_a_higher_priority_goes_before_new_work() -> None:
+    desk = Desk(slots=1, slots_per_agent=1)
+    desk.give("urgent", policy=with_policy(priority=5, backoff_base=0.0))
+    desk.give("new")
+    desk.ends("urgent", Failure("I cannot."))
+    assert desk.phases("urgent", "new") == ["executing", "execution_ready"]
 
 
 def test_an_agent_has_one_call_at_a_time_by_default_and_the_next_follows_it() -> None:

@@ -268,3 +268,26 @@ def test_killed_in_the_backoff_it_goes_on_counting_where_it_was(found: Found) ->
     assert alpha.attempts("job")[1]["started_at"] >= before
     assert alpha.until("job")["result"] == "Third."
     company.at_rest()
+
+
+def test_a_new_task_does_not_wait_for_the_retries_of_failing_ones(found: Found) -> None:
+    """Ten tasks that fail three times each, on one slot; one is dropped after the first failures."""
+    rules = [{"match": "bad", "delay": 0.05, **OVERLOADED}, {"reply": "Done."}]
+    company = found({"alpha": {"rules": rules}}, breaker=OFF, limits={"turns": 1}, retry={"backoff_seconds": 0})
+    alpha = company["alpha"]
+    for number in range(10):
+        alpha.drop(f"bad{number}.md", task(f"bad{number}"))
+    alpha.start()
+    eventually(lambda: len(company.executions()) >= 2, why=alpha.last_words)
+    alpha.drop("new.md", task("new"))
+    alpha.until("new")
+    eventually(lambda: set(alpha.phases().values()) == {"completed", "circuit_open"}, 60, alpha.last_words)
+    started = [row["local_id"] for row in alpha.query(
+        "SELECT t.local_id FROM attempts a JOIN tasks t ON t.id = a.task ORDER BY a.started_at, a.id"
+    )]  # fmt: skip
+    dropped, begun = alpha.task("new")["seq"], started.index("new")
+    before = alpha.query("SELECT count(*) AS n FROM events WHERE kind = 'attempt.started' AND seq < ?", dropped)[0]["n"]
+    fresh = 10 - len(set(started[:before]))
+    assert begun - before <= 2 * fresh + 1, started
+    assert len(started) == 31
+    company.at_rest()
