@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -71,6 +71,8 @@ class Engine:
     room: Callable[[], schedule.Room] | None = None
     """What calls may run now, where there are calls; else the settings say it."""
     now: str = ""
+    broken: Sequence[breaker.Breaker] = ()
+    """The breakers that are not closed, as the latest `tick` found them."""
     _touched: set[str] = field(default_factory=set)
     _jumps: JumpWatch = field(default_factory=JumpWatch)
 
@@ -181,7 +183,8 @@ class Engine:
 
     def tick(self, read_until: str | None = None) -> None:
         """Everything whose moment has come. `read_until`: mail that came later may lie unread; None: none does."""
-        for broken in self.store.broken():
+        self.broken = self.store.broken()
+        for broken in self.broken:
             if (event := breaker.pause_over(broken, self.now)) is not None:
                 self.record(event)
         for task_id in self.store.due(self.now):

@@ -9,13 +9,13 @@ All pure: `resolve` says what to run or how long to wait, the caller does it and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.jsonout import at, brief, cli_error, count_at, parse_object, reference_at, text_at
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.outcome import model_failure
+from mailboxd.agents.outcome import host_failure, model_failure
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 
 SETTLE_SECONDS = 45.0
@@ -178,6 +178,8 @@ def resolve(openclaw: OpenClaw, lost: Lost, answer: LedgerAnswer, fetched: Fetch
         case LedgerStatus.SUCCEEDED:
             return _with_reply(openclaw, lost, run_id, fetched)
         case LedgerStatus.FAILED:
+            if not answer.tool_use_count and (host := host_failure(answer.error)) is not None:
+                return replace(host, run_id=run_id)
             known = model_failure(answer.error)
             if known is None:
                 return Failed(answer.error or "the turn failed", run_id=run_id)

@@ -19,7 +19,7 @@ from typing import Any
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.jsonout import amount_at, at, brief, count_at, parse_object, reference_at, text_at
-from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.core.usage import Usage
 
 _ABORT_CODES = {143: "SIGTERM", 130: "SIGINT"}
@@ -40,43 +40,76 @@ _LOST = re.compile(r"gateway (?:closed|timeout)\b|.*outcome is unknown", re.IGNO
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class Rule:
+    """What an error text means (matched at its beginning)."""
+
     pattern: str
     permanence: Permanence
     retry_after: float = 0.0
+    outage: Outage | None = None
 
 
-_NOT_ACCEPTED = (
-    _Rule(r"Gateway not reachable at ", Permanence.TRANSIENT),
-    _Rule(r"[^\n]*\bECONNREFUSED\b", Permanence.TRANSIENT),
-    _Rule(r"[^\n]*\bHTTP 503\b", Permanence.TRANSIENT),
-    _Rule(r"unauthorized: ", Permanence.PERMANENT),
-    _Rule(r"Unknown agent id ", Permanence.PERMANENT),
-    _Rule(r"Message file (?:not found|is empty|must be valid UTF-8)", Permanence.PERMANENT),
-    _Rule(r"Unable to read message file ", Permanence.PERMANENT),
-    _Rule(r"OpenClaw does not recognize option ", Permanence.PERMANENT),
-    _Rule(r"Invalid --(?:timeout|session-key)\b", Permanence.PERMANENT),
-    _Rule(r'Agent id "[^"]*" does not match session key agent ', Permanence.PERMANENT),
-    _Rule(r"No target session selected", Permanence.PERMANENT),
-    _Rule(r"Gateway agent from agent exec ", Permanence.PERMANENT),
-    _Rule(r"Gateway refused the turn: ", Permanence.PERMANENT),
-    _Rule(r"Gateway cannot start the turn now: ", Permanence.TRANSIENT),
-    _Rule(r"The harness refused the turn: ", Permanence.PERMANENT),
-    _Rule(r"The harness cannot start: ", Permanence.TRANSIENT),
+_DOWN = Outage.UNREACHABLE
+_LOCKED = Outage.LOCKED_OUT
+_OURS = "Gateway cannot start the turn now: "
+"""How `agents.gateway` begins a refusal; OpenClaw's own words follow."""
+
+HOST_FAILURES = (
+    Rule(r"Agent database ", Permanence.TRANSIENT, outage=_LOCKED),
+    Rule(r"Agent native generation is retiring", Permanence.TRANSIENT, outage=_LOCKED),
+    Rule(r"Agent worker l(?:ease|ost) ", Permanence.TRANSIENT, outage=_LOCKED),
+    Rule(r"Agent \S+ database is still open in ", Permanence.TRANSIENT, outage=_LOCKED),
+    Rule(r"OpenClaw (?:agent|state) database ", Permanence.TRANSIENT, outage=_LOCKED),
+    Rule(r"Database maintenance resource ", Permanence.TRANSIENT, outage=_LOCKED),
+    Rule(r"SQLite (?:actor|worker|shared actor|database) ", Permanence.TRANSIENT, outage=_LOCKED),
 )
-"""Errors that OpenClaw raises before the gateway accepts a run (matched at the beginning of the message).
+"""The gateway cannot use the database of this agent. The same may happen in the middle of a run, so with a run id only
+the ledger can say that nothing had started."""
 
-The last four are of our own programs, `agents.gateway` and `agents.acp`.
+NOT_ACCEPTED = (
+    *HOST_FAILURES,
+    Rule(r"Gateway not reachable at ", Permanence.TRANSIENT, outage=_DOWN),
+    Rule(r"[^\n]*\bECONNREFUSED\b", Permanence.TRANSIENT, outage=_DOWN),
+    Rule(r"[^\n]*\bHTTP 503\b", Permanence.TRANSIENT, outage=_DOWN),
+    Rule(r"\S+ unavailable during gateway ", Permanence.TRANSIENT, outage=_DOWN),
+    Rule(r"gateway (?:starting; retry|closing before request dispatch)", Permanence.TRANSIENT, outage=_DOWN),
+    Rule(r"[Gg]ateway is draining\b", Permanence.TRANSIENT, outage=_DOWN),
+    Rule(r"The server is busy\. ", Permanence.TRANSIENT),
+    Rule(r"rate limit exceeded for ", Permanence.TRANSIENT),
+    Rule(r"agent run admission failed", Permanence.TRANSIENT),
+    Rule(r'Session "[^"]*" (?:changed|was deleted) (?:before|while) ', Permanence.TRANSIENT),
+    Rule(r"unauthorized\b", Permanence.PERMANENT),
+    Rule(r"missing scope: ", Permanence.PERMANENT),
+    Rule(r"gateway remote mode misconfigured: ", Permanence.PERMANENT),
+    Rule(r"Unknown agent id ", Permanence.PERMANENT),
+    Rule(r"invalid (?:agent params|request frame)\b", Permanence.PERMANENT),
+    Rule(r"unknown method: ", Permanence.PERMANENT),
+    Rule(r"send blocked by session policy", Permanence.PERMANENT),
+    Rule(r"Message file (?:not found|is empty|is a directory|must be valid UTF-8)", Permanence.PERMANENT),
+    Rule(r"Unable to read message file ", Permanence.PERMANENT),
+    Rule(r"OpenClaw does not recognize option ", Permanence.PERMANENT),
+    Rule(r"Invalid --(?:timeout|session-key)\b", Permanence.PERMANENT),
+    Rule(r'Agent id "[^"]*" does not match session key agent ', Permanence.PERMANENT),
+    Rule(r"No target session selected", Permanence.PERMANENT),
+    Rule(r"Gateway agent from agent exec ", Permanence.PERMANENT),
+    Rule(r"Gateway refused the turn: ", Permanence.PERMANENT),
+    Rule(_OURS, Permanence.TRANSIENT),
+    Rule(r"The harness refused the turn: ", Permanence.PERMANENT),
+    Rule(r"The harness cannot start: ", Permanence.TRANSIENT),
+)
+"""Every error that OpenClaw 2026.9.6 returns before it accepts a run; docs/openclaw.md has the table.
+
+The last four are those of our own programs, `agents.gateway` and `agents.acp`. What is not listed is unknown.
 """
 
 _MODEL_FAILED = (
-    _Rule(r".*\bHTTP (?:400|402|403|404)\b", Permanence.PERMANENT),
-    _Rule(r".*\bHTTP 401\b", Permanence.PERMANENT, _PROVIDER_DISABLED),
-    _Rule(r".*\breturned a billing error\b", Permanence.PERMANENT, _PROVIDER_DISABLED),
-    _Rule(r".*\bprovider rejected the request schema\b", Permanence.PERMANENT),
-    _Rule(r".*\bHTTP 5\d\d\b", Permanence.TRANSIENT),
-    _Rule(r".*(?:\bHTTP 429\b|\brate limit reached\b)", Permanence.TRANSIENT, _RATE_LIMITED),
-    _Rule(r".*\bLLM request (?:failed|timed out)\b", Permanence.TRANSIENT),
+    Rule(r".*\bHTTP (?:400|402|403|404)\b", Permanence.PERMANENT),
+    Rule(r".*\bHTTP 401\b", Permanence.PERMANENT, _PROVIDER_DISABLED),
+    Rule(r".*\breturned a billing error\b", Permanence.PERMANENT, _PROVIDER_DISABLED),
+    Rule(r".*\bprovider rejected the request schema\b", Permanence.PERMANENT),
+    Rule(r".*\bHTTP 5\d\d\b", Permanence.TRANSIENT),
+    Rule(r".*(?:\bHTTP 429\b|\brate limit reached\b)", Permanence.TRANSIENT, _RATE_LIMITED),
+    Rule(r".*\bLLM request (?:failed|timed out)\b", Permanence.TRANSIENT),
 )
 """Ways in which the model's provider refuses an accepted run, which has then ended."""
 
@@ -107,6 +140,19 @@ def model_failure(message: str) -> Failed | None:
         wait = int(cooldown[1]) * _SECONDS[cooldown[2]] + _COOLDOWN_MARGIN
         return Failed(brief(message), permanence=Permanence.TRANSIENT, retry_after=wait)
     return _first(_MODEL_FAILED, message, started=True)
+
+
+def host_failure(message: str) -> Failed | None:
+    """The failure of the host that an error text names, where it is known that nothing had started; else None."""
+    return _first(HOST_FAILURES, message, started=False)
+
+
+def _never_accepted(message: str) -> Failed | None:
+    inner = message.removeprefix(_OURS)
+    found = _first(NOT_ACCEPTED, inner, started=False) if inner != message else None
+    if found is None or found.permanence is Permanence.PERMANENT:
+        return _first(NOT_ACCEPTED, message, started=False)
+    return replace(found, error=brief(message))
 
 
 def _aborted(exit_: Exit) -> Outcome:
@@ -172,17 +218,18 @@ def _from_error(value: dict[str, Any], run_id: str | None) -> Outcome | None:
     message = text_at(value, "error", "message")
     if run_id is None:
         sent = "runId" in value or "origin" in value or _LOST.match(message)
-        return None if sent else _first(_NOT_ACCEPTED, message, started=False)
+        return None if sent else _never_accepted(message)
     failure = model_failure(message)
     if failure is None:
         return Unknown(brief(message) or "accepted by the gateway, then lost", run_id=run_id)
     return Failed(failure.error, failure.permanence, retry_after=failure.retry_after, run_id=run_id)
 
 
-def _first(rules: tuple[_Rule, ...], message: str, *, started: bool) -> Failed | None:
+def _first(rules: tuple[Rule, ...], message: str, *, started: bool) -> Failed | None:
     for rule in rules:
         if re.match(rule.pattern, message):
-            return Failed(brief(message), rule.permanence, started=started, retry_after=rule.retry_after)
+            said, after = brief(message), rule.retry_after
+            return Failed(said, rule.permanence, started=started, retry_after=after, outage=rule.outage)
     return None
 
 

@@ -26,6 +26,7 @@ from mailboxd.core.outcomes import (
     Drafted,
     Failed,
     Failure,
+    Outage,
     Permanence,
     Planned,
     Question,
@@ -166,8 +167,9 @@ def _turn_failed(draft: Draft, failed: Failed) -> None:
         )
         failed_attempt(draft, failed.error, permanent=permanent, retry_after=failed.retry_after)
         return
-    stalls = draft.task.stalls + 1
-    wait = max(pause(draft, stalls), failed.retry_after)
+    # An agent that is locked out gets no turns from its breaker: a pause that grows would only delay its return.
+    stalls = draft.task.stalls + (failed.outage is not Outage.LOCKED_OUT)
+    wait = max(pause(draft, max(stalls, 1)), failed.retry_after)
     draft.finish_attempt(AttemptStatus.ABORTED, failed.error)
     draft.move(
         Trigger.ATTEMPT_FAILED,

@@ -9,14 +9,14 @@ machine is the table below; where it has no row nothing happens. State changes o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from mailboxd.core.allowance import BreakerRules
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.outcomes import Failed, Outcome, Permanence, Succeeded
+from mailboxd.core.outcomes import Failed, Outage, Outcome, Permanence, Succeeded
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
 
@@ -52,6 +52,9 @@ _KINDS = {
 }
 _MOST_DOUBLINGS = 30
 
+LOCKED_OUT = "its gateway refuses every turn of it until the gateway is restarted (`openclaw gateway restart`): "
+"""How the reason of a breaker begins that opened because of `Outage.LOCKED_OUT`; a turn that tries keeps it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
@@ -65,13 +68,18 @@ class Breaker:
     """When an open one lets a turn through."""
     reason: str = ""
 
+    @property
+    def is_locked_out(self) -> bool:
+        """Whether it waits for somebody to restart the gateway."""
+        return self.state is not State.CLOSED and self.reason.startswith(LOCKED_OUT)
+
 
 def is_fault(outcome: Outcome) -> bool:
-    """Whether the agent or its provider is to blame, and not this one task.
+    """Whether the agent or its provider is to blame, and not this one task, or the gateway's hold on its database.
 
     A permanent refusal is about what was asked, unless the provider names a pause or the call never got there.
     """
-    if not isinstance(outcome, Failed):
+    if not isinstance(outcome, Failed) or outcome.outage is Outage.LOCKED_OUT:
         return False
     return outcome.permanence is Permanence.TRANSIENT or outcome.retry_after > 0 or not outcome.started
 
@@ -80,7 +88,15 @@ def after_turn(breaker: Breaker, outcome: Outcome, now: str, rules: BreakerRules
     """What the end of a turn does to the breaker. Its `failures` count this turn already."""
     if isinstance(outcome, Succeeded):
         return _move(breaker, Signal.SUCCESS, now, "a turn ended well")
-    if not isinstance(outcome, Failed) or not is_fault(outcome) or not rules.failures:
+    if not isinstance(outcome, Failed) or not rules.failures:
+        return None
+    if outcome.outage is Outage.LOCKED_OUT:
+        # One refusal is enough, and the pause does not double: the next turn costs nothing, and may be the one after
+        # the restart.
+        reason = LOCKED_OUT + first_line(outcome.error)
+        until = plus(now, min(rules.pause, rules.longest))
+        return _move(breaker, Signal.TRIPPED, now, reason, until=until, times=breaker.times + 1)
+    if not is_fault(outcome):
         return None
     worn_out = breaker.failures >= rules.failures or breaker.state is State.HALF_OPEN
     if not worn_out and outcome.retry_after <= 0:
@@ -98,9 +114,21 @@ def pause_over(breaker: Breaker, now: str) -> Event | None:
     return _move(breaker, Signal.PAUSE_OVER, now, breaker.reason, times=breaker.times)
 
 
+def gateway_is_back(breaker: Breaker, now: str) -> Event | None:
+    """The gateway answers again: a breaker that waited for that lets a turn try at once."""
+    return _move(breaker, Signal.PAUSE_OVER, now, breaker.reason, times=breaker.times)
+
+
 def ordered(breaker: Breaker, now: str, actor: str) -> Event | None:
     """The operator closes it by hand; None when it is closed."""
     return _move(breaker, Signal.ORDERED, now, "closed by the operator", role=Role.OPERATOR, actor=actor)
+
+
+def trouble(broken: Sequence[Breaker]) -> tuple[str, bool]:
+    """Which agents get no turns, and why, in a sentence; and whether that lasts until somebody does something."""
+    by_weight = sorted(broken, key=lambda one: (not one.is_locked_out, one.agent))
+    told = "; ".join(f"{one.agent} gets no turns: {one.reason}" for one in by_weight)
+    return told, any(one.is_locked_out for one in broken)
 
 
 def turns_at_once(breaker: Breaker, slots: int) -> int:

@@ -89,6 +89,15 @@ class Permanence(StrEnum):
     PERMANENT = "permanent"
 
 
+class Outage(StrEnum):
+    """What keeps every turn from starting, whatever is asked in it. No task loses an attempt to it."""
+
+    UNREACHABLE = "unreachable"
+    """The gateway is down, or takes no turns just now: it starts, drains or restarts."""
+    LOCKED_OUT = "locked_out"
+    """The gateway answers, and refuses every turn of this one agent until it is restarted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Succeeded:
     """The turn ended well; `text` is what the agent said."""
@@ -116,6 +125,8 @@ class Failed:
     session_ref: str | None = None
     silent: bool = False
     """The turn ran to its end and the agent heard what it was told; it only gave no answer."""
+    outage: Outage | None = None
+    """Set where the host is to blame for a turn that never started."""
 
 
 @dataclass(frozen=True, slots=True)

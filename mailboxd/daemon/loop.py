@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from mailboxd.core import breaker
 from mailboxd.core.times import to_epoch
 from mailboxd.daemon.checkpoints import Checkpoints
 from mailboxd.daemon.looks import Looks
@@ -160,6 +161,8 @@ class Daemon:
     def _tell(self) -> None:
         """Say what was recorded, and remove what ended calls have left."""
         self._told = self.on_events(self._told)
+        why, lasts = breaker.trouble(self.engine.broken)
+        self.health.say(Where.AGENTS, why, Grade.RED if lasts else Grade.AMBER)
         self.calls.sweep(self.engine.store.is_stale)
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono

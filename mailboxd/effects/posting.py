@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.dispatcher import Dispatcher
-from mailboxd.agents.outcome import classify
+from mailboxd.agents.outcome import classify, host_failure
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.core import account
 from mailboxd.core.effects import Bounce, Send
@@ -183,7 +183,7 @@ class Posting:
             self.calls.discard_when_recorded(call_id)
             return
         error = outcome.error
-        never_arrived = isinstance(outcome, Failed) and not outcome.started
+        never_arrived = (isinstance(outcome, Failed) and not outcome.started) or host_failure(error) is not None
         if (never_arrived or self._knows_ids(order)) and order.tries + 1 < MOST_TRIES:
             wait = backoff(self.engine.settings.policy, order.tries + 1, self.engine.random.random(), 0.2)
             self.engine.store.postpone(order.id, plus(self.engine.now, wait))

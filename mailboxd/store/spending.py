@@ -46,7 +46,8 @@ def breaker_moved(db: sqlite3.Connection, event: Event) -> None:
     data = event.data
     state = data["state"]
     db.execute(
-        "UPDATE breakers SET state = ?, until = ?, times = ?, reason = ?, failures = CASE ? WHEN 'closed' THEN 0"
-        " ELSE failures END WHERE agent = ?",
-        (state, data["until"], data["times"], data["reason"], state, data["agent"]),
+        "INSERT INTO breakers (agent, state, failures, times, until, reason) VALUES (?, ?, 0, ?, ?, ?)"
+        " ON CONFLICT (agent) DO UPDATE SET state = excluded.state, until = excluded.until, times = excluded.times,"
+        " reason = excluded.reason, failures = CASE excluded.state WHEN 'closed' THEN 0 ELSE failures END",
+        (data["agent"], state, data["times"], data["until"], data["reason"]),
     )

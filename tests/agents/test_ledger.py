@@ -22,7 +22,7 @@ from mailboxd.agents.ledger import (
     resolve,
 )
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.core.outcomes import Aborted, Failed, Permanence, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Failed, Outage, Permanence, Succeeded, Unknown
 from tests.agents.recorded import printed, recorded
 
 OPENCLAW = OpenClaw(("openclaw",))
@@ -143,6 +143,21 @@ def test_a_failure_in_the_ledger_is_judged_like_one_in_an_answer() -> None:
     denied = resolve(OPENCLAW, LOST, answer(LedgerStatus.FAILED, error="request failed (HTTP 401)"))
     assert isinstance(denied, Failed)
     assert (denied.permanence, denied.retry_after, denied.run_id) == (Permanence.PERMANENT, 60, "r1")
+
+
+def test_an_agent_that_was_locked_out_never_started() -> None:
+    row = read_ledger(recorded("tasks-show-locked-out"))
+    outcome = resolve(OPENCLAW, LOST, row)
+    assert outcome == Failed(
+        "Agent database execution admission is closed", started=False, run_id=row.run_id, outage=Outage.LOCKED_OUT
+    )
+
+
+def test_a_turn_that_used_tools_before_its_agent_was_locked_out_did_start() -> None:
+    row = replace(read_ledger(recorded("tasks-show-locked-out")), tool_use_count=1)
+    outcome = resolve(OPENCLAW, LOST, row)
+    assert isinstance(outcome, Failed)
+    assert (outcome.started, outcome.outage) == (True, None)
 
 
 def test_timed_out_and_cancelled_runs_have_ended() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.outcome import classify
-from mailboxd.core.outcomes import Aborted, Failed, Permanence, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Failed, Outage, Permanence, Succeeded, Unknown
 from mailboxd.core.usage import Usage
 from tests.agents.recorded import printed, recorded
 
@@ -168,6 +168,60 @@ def test_a_context_overflow_is_permanent_as_it_stands() -> None:
 def test_what_the_gateway_never_accepted_costs_no_attempt(case: str, permanence: Permanence) -> None:
     outcome = failed(case)
     assert (outcome.started, outcome.permanence, outcome.run_id) == (False, permanence, None)
+
+
+DOWN, LOCKED = Outage.UNREACHABLE, Outage.LOCKED_OUT
+
+
+@pytest.mark.parametrize(
+    ("message", "permanence", "outage"),
+    [
+        ("Gateway not reachable at ws://127.0.0.1:18789 (ECONNREFUSED).", Permanence.TRANSIENT, DOWN),
+        ("agent unavailable during gateway startup", Permanence.TRANSIENT, DOWN),
+        ("agent unavailable during gateway shutdown", Permanence.TRANSIENT, DOWN),
+        ("agent unavailable during gateway restart", Permanence.TRANSIENT, DOWN),
+        ("connect unavailable during gateway suspension", Permanence.TRANSIENT, DOWN),
+        ("gateway starting; retry shortly", Permanence.TRANSIENT, DOWN),
+        ("gateway closing before request dispatch", Permanence.TRANSIENT, DOWN),
+        ("Gateway is draining; new tasks are not accepted", Permanence.TRANSIENT, DOWN),
+        ("Gateway cannot start the turn now: agent unavailable during gateway restart", Permanence.TRANSIENT, DOWN),
+        ("The server is busy. Please try again in a moment.", Permanence.TRANSIENT, None),
+        ("rate limit exceeded for agent; retry after 3s", Permanence.TRANSIENT, None),
+        ("agent run admission failed", Permanence.TRANSIENT, None),
+        ('Session "agent:a:k" changed before expected work could start.', Permanence.TRANSIENT, None),
+        ('Session "agent:a:k" was deleted while starting work. Retry.', Permanence.TRANSIENT, None),
+        ("Gateway cannot start the turn now: something new", Permanence.TRANSIENT, None),
+        ("Agent database execution admission is closed", Permanence.TRANSIENT, LOCKED),
+        ("Gateway cannot start the turn now: Agent native generation is retiring", Permanence.TRANSIENT, LOCKED),
+        ("Agent database execution lost its native owner", Permanence.TRANSIENT, LOCKED),
+        ("Agent native generation is retiring", Permanence.TRANSIENT, LOCKED),
+        ("OpenClaw state database native owner is retiring", Permanence.TRANSIENT, LOCKED),
+        ("Database maintenance resource admission is closed", Permanence.TRANSIENT, LOCKED),
+        ("SQLite worker store is closed", Permanence.TRANSIENT, LOCKED),
+        ("unauthorized role: node", Permanence.PERMANENT, None),
+        ("missing scope: operator.write", Permanence.PERMANENT, None),
+        ("invalid agent params: unknown channel: x", Permanence.PERMANENT, None),
+        ("unknown method: agent", Permanence.PERMANENT, None),
+        ("send blocked by session policy", Permanence.PERMANENT, None),
+        ("Message file is a directory: /x", Permanence.PERMANENT, None),
+        ("gateway remote mode misconfigured: gateway.remote.url missing", Permanence.PERMANENT, None),
+    ],
+)
+def test_every_error_before_a_run_says_whether_the_host_is_to_blame(
+    message: str, permanence: Permanence, outage: Outage | None
+) -> None:
+    """The words are those of OpenClaw 2026.9.6; without a run id they come before anything was accepted."""
+    outcome = classify(printed({"ok": False, "error": {"type": "cli_error", "message": message}}, rc=1))
+    assert isinstance(outcome, Failed)
+    assert (outcome.started, outcome.permanence, outcome.outage) == (False, permanence, outage)
+    assert outcome.error == message
+
+
+def test_an_agent_that_is_locked_out_has_a_run_of_which_only_the_ledger_knows_more() -> None:
+    """The same words may end a turn in which tools have run."""
+    outcome = classify(recorded("err-agent-locked-out"))
+    run = json.loads(recorded("err-agent-locked-out").stdout)["runId"]
+    assert outcome == Unknown("Agent database execution admission is closed", run_id=run)
 
 
 def test_a_gateway_that_went_away_in_the_turn_leaves_it_unknown() -> None:

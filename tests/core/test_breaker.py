@@ -17,16 +17,18 @@ from mailboxd.core.breaker import (
     is_fault,
     ordered,
     pause_over,
+    trouble,
     turns_at_once,
 )
 from mailboxd.core.events import Role
-from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Results, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Results, Succeeded, Unknown
 from mailboxd.core.times import plus
 from mailboxd.store import log
 from tests.core.desk import Desk, with_policy
 
 NOW = "2026-01-01T00:00:00.000Z"
 RULES = BreakerRules(failures=3, pause=10.0, longest=35.0)
+LOCKED = Failed("Agent database execution admission is closed", started=False, outage=Outage.LOCKED_OUT)
 CLOSED, OPEN, HALF = (Breaker("bob", state) for state in State)
 
 
@@ -40,6 +42,7 @@ CLOSED, OPEN, HALF = (Breaker("bob", state) for state in State)
         (Failed("HTTP 401", Permanence.PERMANENT, retry_after=60), True),
         (Failed("HTTP 400", Permanence.PERMANENT), False),
         (Failed("context_overflow", Permanence.PERMANENT), False),
+        (Failed("locked out", started=False, outage=Outage.LOCKED_OUT), False),
         (Succeeded("done"), False),
         (Aborted("SIGTERM"), False),
         (Unknown("lost"), False),
@@ -67,6 +70,9 @@ def test_a_fault_is_the_agents_or_its_providers(outcome: Outcome, fault: bool) -
         (replace(HALF, failures=4, times=1), Succeeded("ok"), "closed", None),
         (replace(HALF, failures=4, times=1), Aborted("SIGTERM"), None, None),
         (replace(HALF, failures=4, times=1), Failed("HTTP 400", Permanence.PERMANENT), None, None),
+        (replace(CLOSED, failures=1), LOCKED, "open", 10.0),
+        (replace(HALF, failures=9, times=5), LOCKED, "open", 10.0),
+        (replace(OPEN, failures=9, times=5), LOCKED, None, None),
     ],
 )
 def test_what_the_end_of_a_turn_does(
@@ -94,6 +100,24 @@ def test_time_lets_one_turn_through_and_a_person_closes_it() -> None:
     assert by_hand is not None
     assert (by_hand.data["state"], by_hand.role, by_hand.actor) == ("closed", Role.OPERATOR, "ann")
     assert ordered(CLOSED, NOW, "ann") is None
+
+
+def test_an_agent_that_is_locked_out_says_what_to_do_until_a_turn_goes_through() -> None:
+    event = after_turn(replace(CLOSED, failures=1), LOCKED, NOW, RULES)
+    assert event is not None
+    opened = replace(OPEN, reason=event.data["reason"], until=event.data["until"], times=1)
+    assert opened.is_locked_out
+    half = pause_over(opened, plus(NOW, 60))
+    assert half is not None
+    assert replace(HALF, reason=half.data["reason"]).is_locked_out
+    why, lasts = trouble([replace(OPEN, agent="al", reason="3 faults in a row"), opened])
+    assert lasts
+    assert why.startswith("bob gets no turns: its gateway refuses every turn")
+    assert "openclaw gateway restart" in why
+    assert trouble([replace(OPEN, agent="al", reason="3 faults in a row")]) == (
+        "al gets no turns: 3 faults in a row", False,
+    )  # fmt: skip
+    assert trouble([]) == ("", False)
 
 
 @pytest.mark.parametrize("state", State)
@@ -153,4 +177,18 @@ def test_an_open_one_starts_nothing_and_a_half_open_one_starts_one() -> None:
     assert desk.phases("a", "b", "c").count("executing") == 1
     desk.ends("a", Results("fine"))
     assert desk.phases("a", "b", "c") == ["completed", "executing", "executing"]
+    log.check(desk.store.db)
+
+
+def test_an_agent_that_is_locked_out_costs_no_task_an_attempt_and_returns_with_a_turn_that_passes() -> None:
+    desk = broken(pause=10.0)
+    desk.give()
+    for _ in range(4):
+        desk.ends("t", LOCKED)
+        assert desk.store.breaker("main").state is State.OPEN
+        desk.wait(10)
+    task = desk.task("t")
+    assert (task.failures, task.stalls, task.phase) == (0, 0, "executing")
+    desk.ends("t", Results("fine"))
+    assert desk.store.breaker("main").state is State.CLOSED
     log.check(desk.store.db)

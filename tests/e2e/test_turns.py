@@ -325,3 +325,25 @@ def test_a_result_that_no_message_can_hold_is_answered_with_the_file_that_holds_
     assert alpha.phases() == {"job": "completed", "next": "completed"}
     assert all("is in the file tasks/" in sent for sent in alpha.sent("reply"))
     company.at_rest()
+
+
+def test_an_agent_that_its_gateway_has_locked_out_costs_nothing_and_goes_on_when_a_turn_passes(found: Found) -> None:
+    locked = {"fail": {"kind": "locked_out"}}
+    company = found({"alpha": {"default": locked}}, breaker={"open_seconds": 0.4}, retry={"max_attempts": 2})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("one.md", task("one"))
+    alpha.drop("two.md", task("two"))
+    eventually(lambda: len(alpha.events("breaker.opened")) >= 4, why=alpha.last_words)
+    status = alpha.call("status", "--json")
+    assert status.returncode == 1
+    (trouble,) = json.loads(status.stdout)["health"]["troubles"]
+    assert (trouble["slug"], trouble["grade"]) == ("agents", "red")
+    assert "openclaw gateway restart" in trouble["why"]
+    assert [alpha.task(name)["failures"] for name in ("one", "two")] == [0, 0]
+    eventually(lambda: "openclaw gateway restart" in alpha.call("why", "two").stdout)
+    company.rewrite({"alpha": WORK})
+    alpha.until("one")
+    alpha.until("two")
+    eventually(lambda: alpha.call("status").returncode == 0, why=alpha.last_words)
+    company.at_rest()

@@ -24,6 +24,7 @@ _LOST = (
 )
 _FAILURES = {
     "not_started": f"{_UNREACHABLE}\n{{error}}",
+    "locked_out": "Agent database execution admission is closed",
     "permanent": "⚠️ scripted/stand-in request failed ({error}, HTTP 400).",
     "transient": "⚠️ scripted/stand-in request failed ({error}, HTTP 503). This is usually temporary.",
     "rate_limit": "⚠️ API rate limit reached. Please try again later. ({error})",

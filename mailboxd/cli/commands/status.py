@@ -11,7 +11,7 @@ from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.text import columns, fit, pad, phase, plain, say, to_json
 from mailboxd.core import why
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
-from mailboxd.health import Grade, Trouble, Where
+from mailboxd.health import Grade, Trouble
 from mailboxd.workspace import lock
 from mailboxd.workspace.files import directory, world_errors
 from mailboxd.workspace.names import is_temporary
@@ -40,10 +40,6 @@ def command(session: Session) -> int:
     try:
         with session.report() as report, report.snapshot():
             found = _found(ws, report, session.clock.now(), None if session.as_json else _SHOWN) | {"health": well}
-        shut = [f"the breaker of {row['agent']} is open" for row in found["breakers"] if row["until"]]
-        if shut and well["grade"] == Grade.GREEN:
-            trouble = Trouble(Where.AGENTS, "; ".join(shut[:_SHOWN]), Grade.AMBER, "")
-            well |= {"grade": Grade.AMBER, "troubles": [_said(trouble)]}
     except MailboxdError as error:
         if well["grade"] != Grade.RED:
             raise
