@@ -1,10 +1,19 @@
 """One record is one line, whatever is in it."""
 
+import errno
+import fcntl
 import io
 import json
 import logging
+import os
 import re
+import resource
+import signal
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -124,3 +133,169 @@ def test_configuring_twice_does_not_log_twice(stream: io.StringIO) -> None:
 def test_unknown_words_are_refused(level: str, form: str, stream: io.StringIO) -> None:
     with pytest.raises(ValueError, match=re.escape("level is one of")):
         log.configure(level, form, stream)
+
+
+# ---------------------------------------------------------------- readers that do not read
+
+
+class Pipe:
+    """A pipe with room for one page, as standard error; `said` is what was read from it."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+        fcntl.fcntl(self.writing, fcntl.F_SETPIPE_SZ, 4096)
+        os.set_blocking(self.reading, False)
+        self.stream = os.fdopen(self.writing, "w", encoding="utf-8")
+        self.said = ""
+
+    def read(self) -> list[str]:
+        with suppress(BlockingIOError):
+            while raw := os.read(self.reading, 65_536):
+                self.said += raw.decode()
+        return [line.partition(" mailboxd: ")[2] or line for line in self.said.splitlines()]
+
+
+@pytest.fixture
+def pipe(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
+    monkeypatch.setattr(log, "PATIENCE_MS", 0)  # the reader is the test itself
+    monkeypatch.setattr(log, "WAIT_MS", 1)
+    made = Pipe()
+    log.configure("info", "text", made.stream)
+    yield made
+    log.configure("info", "text", stream)
+    made.stream.close()
+    with suppress(OSError):
+        os.close(made.reading)
+
+
+def say(first: int, last: int, text: str = "") -> None:
+    for number in range(first, last):
+        logging.getLogger("mailboxd").info("line %d%s", number, text)
+
+
+def lines(first: int, last: int) -> list[str]:
+    return [f"line {number}" for number in range(first, last)]
+
+
+def test_lines_that_nobody_reads_wait_in_their_order(pipe: Pipe) -> None:
+    say(0, 500)
+    assert pipe.read() != lines(0, 500)
+    while log.catch_up():
+        pipe.read()
+    assert pipe.read() == lines(0, 500)
+    assert not log.catch_up()
+
+
+def test_the_pipe_of_others_is_left_as_it_is(pipe: Pipe) -> None:
+    """The shell behind a terminal and our children share it: it must still block for them."""
+    say(0, 500)
+    assert os.get_blocking(pipe.writing)
+
+
+def test_what_does_not_fit_into_the_queue_is_dropped_counted_and_reported_where_it_is_missing(pipe: Pipe) -> None:
+    long = "x" * 2000
+    say(0, 700, long)
+    while log.catch_up():
+        pipe.read()
+    say(700, 701)
+    found = pipe.read()
+    (report,) = [number for number, line in enumerate(found) if "dropped" in line]
+    dropped = 700 - report
+    assert 100 < dropped < 300
+    said = rf"WARNING log: {dropped} log lines were dropped because nobody read standard error for \d+ s$"
+    assert re.search(said, found[report])
+    assert [line.removesuffix(long) for line in found[:report]] == lines(0, report)
+    assert found[report + 1 :] == ["line 700"]
+
+
+def test_lines_that_were_written_together_are_counted_one_by_one(pipe: Pipe) -> None:
+    logger = logging.getLogger("mailboxd")
+    log.several(logger, logging.INFO, [("x" * 2000, {})] * 1000)  # whatever its size, the first burst is kept
+    log.several(logger, logging.INFO, [("y", {})] * 1000)
+    while log.catch_up():
+        pipe.read()
+    assert "1000 log lines were dropped" in pipe.read()[-1]
+
+
+def test_a_reader_that_reads_loses_nothing_of_several_bursts(
+    pipe: Pipe, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "PATIENCE_MS", 10_000)
+
+    def read() -> int:
+        os.set_blocking(pipe.reading, True)
+        return sum(raw.count(b"\n") for raw in iter(lambda: os.read(pipe.reading, 4096), b""))
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(read)
+        for _ in range(5):
+            log.several(logging.getLogger("mailboxd"), logging.INFO, [("x" * 500, {})] * 2000)
+        log.configure("info", "text", stream)
+        pipe.stream.close()
+        assert found.result() == 10_000
+
+
+def test_without_a_reader_lines_are_dropped_and_nothing_is_raised(pipe: Pipe) -> None:
+    os.close(pipe.reading)
+    say(0, 100)
+    assert log.catch_up(), "it would say so, if anybody were there"
+
+
+def test_a_disk_that_is_full_for_a_while_costs_the_lines_of_that_while(stream: io.StringIO, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("a", encoding="utf-8") as file:
+        log.configure("info", "text", file)
+        say(0, 1)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (os.fstat(file.fileno()).st_size + 20, hard))
+        try:
+            say(1, 4)  # the first of them is cut
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, before)
+        say(4, 5)
+        log.configure("info", "text", stream)
+    first, cut, report, last = (tmp_path / "log").read_text().splitlines()
+    assert first.endswith("line 0")
+    assert len(cut) < 25
+    assert report.endswith(
+        "3 log lines were dropped because standard error could not be written (File too large) for 0 s"
+    )
+    assert last.endswith("line 4")
+
+
+@pytest.mark.parametrize("family", [socket.AF_UNIX])
+def test_a_socket_as_the_journal_has_it_is_not_waited_for_either(stream: io.StringIO, family: int) -> None:
+    ours, theirs = socket.socketpair(family)
+    with ours, theirs, open(os.dup(ours.fileno()), "w", encoding="utf-8") as file:
+        log.configure("info", "text", file)
+        say(0, 5000, "x" * 100)
+        assert log.catch_up()
+        raw = b""
+        while log.catch_up() or not raw.endswith(b"line 4999" + b"x" * 100 + b"\n"):
+            raw += theirs.recv(1 << 20)
+        log.configure("info", "text", stream)
+    assert raw.count(b"\n") == 5000
+
+
+def test_the_end_waits_only_a_moment_for_what_is_queued(pipe: Pipe, stream: io.StringIO) -> None:
+    say(0, 500)
+    log.configure("info", "text", stream)
+    assert len(pipe.read()) < 500
+
+
+def test_what_can_be_opened_by_its_name_no_more_is_written_when_it_is_ready(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without descriptors, without /proc, on the terminal of another user."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mailboxd.log.os.open", refuse)
+        log.configure("info", "text", pipe.stream)
+    say(0, 500)
+    while log.catch_up():
+        pipe.read()
+    assert pipe.read() == lines(0, 500)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from mailboxd import log
 from mailboxd.core import breaker
 from mailboxd.core.times import to_epoch
 from mailboxd.daemon.checkpoints import Checkpoints
@@ -37,6 +38,8 @@ from mailboxd.workspace.watcher import Watcher
 _ANXIOUS = 5.0
 """Seconds between two looks while something is wrong."""
 _OVERSLEPT = 1.0
+_READ_AGAIN = 1.0
+"""Seconds between two tries to write log lines that nobody has read yet."""
 _TIDY = 60.0
 """Seconds between two removals of what calls have left behind."""
 _CAN_WAIT = frozenset({Where.RENDERING, Where.PUTTING_AWAY, Where.NOTING, Where.TIDYING})
@@ -264,6 +267,8 @@ class Daemon:
             moments.append(to_epoch(due) - to_epoch(self.engine.clock.now()))
         if self.calls.room(mono).is_short:
             moments.append(_ANXIOUS)
+        if log.catch_up():
+            moments.append(_READ_AGAIN)
         if (watchdog := self.health.notifier.watchdog_seconds) is not None:
             moments.append(watchdog / 3)
         return max(min(moments), 0.0)

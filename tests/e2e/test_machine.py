@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import resource
 import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -170,6 +173,44 @@ def test_a_turn_that_prints_without_end_is_stopped_and_its_output_is_gone(found:
     left = [path for path in (alpha.root / ".mailboxd" / "turns").rglob("*") if path.is_file()]
     assert sum(path.stat().st_blocks * 512 for path in left) < 200_000, left
     assert alpha.stop() == 0
+
+
+def test_a_reader_of_the_log_that_reads_nothing_stops_neither_work_nor_signals(found: Found) -> None:
+    """`mailboxd run 2>&1 | less`, or a log shipper that hangs: the pipe fills up."""
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    try:
+        process = subprocess.Popen([*MAILBOXD, "run"], cwd=alpha.root, env=environment(), stderr=writing)
+        alpha.process = process
+        for number in range(12):
+            alpha.drop(f"{number}.md", task(f"t{number}"))
+        for number in range(12):
+            alpha.until(f"t{number}")
+        os.set_blocking(reading, False)
+        said = b""
+
+        def has_caught_up() -> bool:
+            nonlocal said
+            with suppress(BlockingIOError):
+                said += os.read(reading, 4096)
+            return bool(re.search(rb"t11: .*-> completed", said))
+
+        eventually(
+            has_caught_up, why=lambda: said.decode()
+        )  # what was queued comes in its order, and nothing of it is missing
+        assert said.index(b"ready: agent alpha") < said.index(b"t0: ") < said.index(b"t11: ")
+        for number in range(12, 24):
+            alpha.drop(f"{number}.md", task(f"t{number}"))
+        for number in range(12, 24):
+            alpha.until(f"t{number}")
+        process.send_signal(signal.SIGTERM)
+        assert alpha.ended() == 0, "one signal is enough, and the exit waits for the reader no longer than a moment"
+    finally:
+        os.close(reading)
+        os.close(writing)
+    company.at_rest()
 
 
 # ---------------------------------------------------------------- stopped and restarted
