@@ -27,15 +27,15 @@ help: ## Show this list
 install: $(INSTALLED) ## Create .venv and install mailboxd and its tools into it
 
 test: $(INSTALLED) ## Run the tests (ARGS="-k inbox" passes arguments to pytest)
-	$(BIN)/pytest $(SPREAD) -m "not slow" $(ARGS)
+	$(BIN)/pytest $(SPREAD) -m "not slow and not soak" $(ARGS)
 
 slow: $(INSTALLED) ## Run the long ones: demo, tutorial, 10,000 nodes, planted faults
-	$(BIN)/pytest $(SPREAD) -m slow $(ARGS)
+	$(BIN)/pytest $(SPREAD) -m "slow and not soak" $(ARGS)
 
 # two workers at most: each has a gateway of its own, and every call is a Node process of 200 MB
 live: $(INSTALLED) ## Run the tests on a real OpenClaw, which is installed into ~/.cache/mailboxd-live
 	$(BIN)/python -m tests.live.install
-	$(BIN)/pytest -n 2 --dist worksteal tests/live $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" tests/live $(ARGS)
 
 # one worker: all of them look at one company that works
 browser: $(INSTALLED) ## Run the tests of the page in a Chromium, which has to be there (CHROMIUM=/path)
@@ -47,8 +47,11 @@ screenshots: $(INSTALLED) ## Make the pictures of the page in docs/images again 
 mutants: $(INSTALLED) ## Show that the tests find planted faults of the core
 	$(BIN)/python -m tests.properties.mutants
 
-soak: $(INSTALLED) ## Play more simulated histories (SEEDS=2000)
+soak: $(INSTALLED) ## Run for hours: more histories (SEEDS=2000), every point of death, the rest of the live tests
 	SEEDS=$(or $(SEEDS),2000) EXPLORE=1 $(BIN)/pytest -n auto tests/simulation tests/properties
+	$(BIN)/pytest $(SPREAD) -m soak
+	$(BIN)/python -m tests.live.install
+	$(BIN)/pytest -n 2 --dist worksteal -m soak tests/live
 
 # each reader of foreign text in turn; what was learnt stays in .fuzz/, and the next run goes on there
 FUZZED ?= message signature taskfile plan checks actions answer outcome openclaw config

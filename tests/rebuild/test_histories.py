@@ -40,7 +40,11 @@ def play(root: Path, seed: int) -> Mailroom:
     return room
 
 
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 60))]
+SEEDS = [
+    *range(4),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 20)),
+    *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 60)),
+]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -21,8 +21,8 @@ __all__ = ["found"]
 
 pytestmark = pytest.mark.slow
 
-SPREAD = 6
-"""Points of the middle, where the new file is written, that are tried; the last ten are tried all."""
+MIDDLE_AND_LAST = [(2, 5), pytest.param(12, 10, marks=pytest.mark.soak)]
+"""How many points of the middle, where the new file is written, and how many of the last ones are tried."""
 PLAN = {"table": {"agent": "self", "description": "Make the table"}, "text": {"agent": "beta", "description": "Write"}}
 
 
@@ -37,7 +37,8 @@ def told(path: Path) -> list[tuple[object, ...]]:
         return db.execute("SELECT local_id, phase, result FROM tasks ORDER BY local_id").fetchall()
 
 
-def test_killed_at_every_change(found: Found, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("middle", "last"), MIDDLE_AND_LAST)
+def test_killed_at_every_change(found: Found, tmp_path: Path, middle: int, last: int) -> None:
     company = found({"alpha": {"default": {"reply": "Done."}}, "beta": {"default": {"reply": "Done."}}})
     alpha = company["alpha"]
     alpha.drop("a.md", task("a", plan=PLAN))
@@ -54,8 +55,8 @@ def test_killed_at_every_change(found: Found, tmp_path: Path) -> None:
     assert whole.returncode == 0, whole.stderr
     reference = json.loads(whole.stdout)["fingerprint"]
     (changes,) = map(int, re.findall(r"changes: (\d+)", whole.stderr))
-    middle = range(1, changes - 9, max(1, (changes - 10) // SPREAD))
-    for point in (*middle, *range(max(changes - 9, 1), changes + 1)):
+    end = max(changes - last, 1)
+    for point in (*range(1, end, max(1, end // middle)), *range(end, changes + 1)):
         root = copy(f"at-{point}")
         assert rebuild(root, point).returncode == -9, point
         state = root / ".mailboxd"
