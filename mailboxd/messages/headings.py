@@ -63,6 +63,17 @@ def fenced(lines: list[str]) -> tuple[list[bool], int | None]:
     return inside, None if opener is None else opened_at
 
 
+def block_end(lines: list[str], start: int) -> int:
+    """The line that closes the fenced block which begins at line `start`; the last line if nothing does."""
+    opening = _FENCE.match(lines[start])
+    if opening is not None:
+        for index in range(start + 1, len(lines)):
+            fence = _FENCE.match(lines[index])
+            if fence and fence[1].startswith(opening[1]) and not fence[2].strip():
+                return index
+    return len(lines) - 1
+
+
 def escape(text: str) -> str:
     """`text` such that no line of it is a heading, and every fence in it is closed."""
     lines = text.split("\n")

@@ -27,7 +27,7 @@ from mailboxd.messages import yaml_events
 from mailboxd.messages.actions import action_lines, actions_of
 from mailboxd.messages.checks import checks_of, render_checks
 from mailboxd.messages.fields import ID_RULE, OVERRIDES, Source, override_items
-from mailboxd.messages.headings import fenced
+from mailboxd.messages.headings import block_end, fenced
 from mailboxd.messages.quoting import excerpt
 from mailboxd.messages.text import one_line
 from mailboxd.messages.yaml_events import Path, Yaml
@@ -135,9 +135,7 @@ def _bare(yaml_text: str, path: str, first_line: int) -> tuple[str, int]:
         raise MessageError(
             "unterminated", "the fenced block is not closed", path=path, line=first_line + unclosed, field="DAG"
         )
-    rest = lines[start].lstrip()
-    fence = rest[: len(rest) - len(rest.lstrip(rest[0]))]
-    end = next(i for i in range(start + 1, len(lines)) if _closes(lines[i], fence))
+    end = block_end(lines, start)
     if any(inside[end + 1 :]):
         raise MessageError(
             "ambiguous-plan",
@@ -148,11 +146,6 @@ def _bare(yaml_text: str, path: str, first_line: int) -> tuple[str, int]:
             "DAG",
         )
     return "\n".join(lines[start + 1 : end]), first_line + start + 1
-
-
-def _closes(line: str, fence: str) -> bool:
-    bare = line.strip()
-    return bare.startswith(fence) and bare.strip(fence[0]) == "" and len(line) - len(line.lstrip(" ")) <= 3
 
 
 def _nodes(source: Source, value: Yaml, where: Path) -> tuple[DagNode, ...]:

@@ -187,6 +187,37 @@ def test_an_answer_that_cannot_be_read_is_unknown_and_looked_up(found: Found, ga
     company.at_rest()
 
 
+DONE = "---\ntype: reply\nstatus: done\n---\n## Results\n\nAll.\n\n"
+TWO = DONE + "---\ntype: reply\nstatus: failed\n---\n## Error\n\nNothing.\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (TWO, "two answers in one text"),
+        ("---\nstatus: error\n---\n## Error\n\nNo network", "type: reply"),
+        ('{"subtasks": {"a": {"agent": "self"}}}', "child a lacks description"),
+    ],
+    ids=["two answers", "no form", "a plan that is none"],
+)
+def test_two_answers_in_one_text_or_another_form_are_asked_for_again_and_kept(
+    found: Found, said: str, told: str
+) -> None:
+    """The second answer is given only to a prompt that says what was wrong with the first."""
+    rules = [{"match": ".", "times": 1, "reply": said}, {"match": {"text": told}, "reply": "Better."}]
+    company = found({"alpha": {"rules": rules, "default": {"fail": "it was not told"}}})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    assert alpha.until("job", "completed")["result"] == "Better."
+    assert [attempt["status"] for attempt in alpha.attempts("job")] == ["failed", "succeeded"]
+    (kept,) = [
+        event["data"]["artifact"] for event in alpha.events("artifact.recorded") if "other" in str(event["data"])
+    ]
+    assert kept["body"].strip() == said.strip()
+    company.at_rest()
+
+
 def test_a_turn_that_takes_too_long_is_a_failed_attempt(found: Found) -> None:
     rules = [{"times": 1, "hang": 60}]
     company = found({"alpha": {"rules": rules, **WORK}})

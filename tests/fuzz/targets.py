@@ -17,7 +17,7 @@ from mailboxd.agents.discovery import parse_agents, parse_config_file, parse_mes
 from mailboxd.agents.ledger import ReplySource, read_ledger, read_reply
 from mailboxd.agents.outcome import classify
 from mailboxd.config import default_text, load
-from mailboxd.core.outcomes import Answer, Outcome, Succeeded
+from mailboxd.core.outcomes import Answer, Outcome, Results, Succeeded
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.messages.actions import read_actions, render_actions
 from mailboxd.messages.answer import read_answer, read_draft
@@ -35,6 +35,8 @@ CORPUS = Path(__file__).with_name("corpus")
 SIGNATURE = f"ed25519:{'0' * 32}:{'A' * 86}"
 _TEMPLATES = Templates(None)
 _LONGEST_ERROR = 2048
+_MOST_QUOTED = 4000
+"""Lines: fewer than make a body too large."""
 _FOLDER = TemporaryDirectory(prefix="mailboxd-fuzz-")
 _KEYS = ("limits.turns", "signing.require", "openclaw.command", "checks.commands", "gates.reviewers", "nope")
 
@@ -123,11 +125,16 @@ def actions(raw: bytes) -> None:
 
 
 def answer(raw: bytes) -> None:
-    """What an agent said in its turn: never an exception, and never a structure that was not claimed."""
+    """What an agent said in its turn: never an exception, a failure never a success, a quotation never an answer."""
     said = text(raw)
     read = read_answer(said)
     assert isinstance(read, Answer)
     assert read_answer(said) == read
+    assert not isinstance(read_answer(f"---\nstatus: failed\n---\n{said}"), Results)
+    if said.count("\n") + said.count("\r") < _MOST_QUOTED:
+        fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", said) or [""]))
+        quoted = f"---\ntype: reply\nstatus: done\n---\n## Results\n\n{fence}\n{said}\n{fence}"
+        assert isinstance(read_answer(quoted), Results), quoted
     draft = read_draft(said)
     if hasattr(draft, "spec"):
         render_spec(draft.spec)
