@@ -144,6 +144,15 @@ circuit: {hold_seconds: 60}
     }
 
 
+def test_one_reviewer_for_specification_and_quality_has_to_be_allowed(tmp_path: Path) -> None:
+    text = "agent: main\ngates:\n  spec_gate: true\n  quality_gate: true\n  reviewers: [rex, REX]\n"
+    with pytest.raises(ConfigError, match=r"rex.*name a second one in `reviewers`, or write `same_reviewer: true`"):
+        config.load(write(tmp_path, text.replace("rex, REX", "rex")))
+    assert config.load(write(tmp_path, text.replace("REX", "uma"))).gates.reviewers == ("rex", "uma")
+    allowed = config.load(write(tmp_path, text + "  same_reviewer: true\n"))
+    assert config.policy(allowed).same_reviewer
+
+
 def test_the_defaults_differ_in_nothing() -> None:
     assert config.differences(Config(agent="main")) == {}
 

@@ -7,9 +7,9 @@ Constructing a model with a value out of range raises pydantic's ValidationError
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from mailboxd.config.acp import AcpSection
 from mailboxd.config.approvals import ActionsSection, ApprovalsSection
@@ -113,8 +113,23 @@ class GatesSection(Section):
     spec_gate: Flag = _is(False, "Review the result against the specification.")
     quality_gate: Flag = _is(False, "Review the quality of the result.")
     reviewers: Agents = _is((), "The agents that review, all at once; none reviews what it has done itself.")
+    same_reviewer: Flag = _is(
+        False, "Let one reviewer judge both the specification and the quality of the same work; else they take turns."
+    )
     quorum: Literal["all", "majority", "any"] = _is("all", "How many of them must approve.")
     max_rework: Whole = _amount(3, "rounds", 0, 100, "Rounds of changes until the circuit of the task opens.")
+
+    @model_validator(mode="after")
+    def _two_reviewers(self) -> Self:
+        both = self.quality_gate and (self.spec_review or self.spec_gate)
+        names = {name.lower(): name for name in self.reviewers}
+        if both and len(names) == 1 and not self.same_reviewer:
+            (name,) = names.values()
+            raise ValueError(
+                f"{name} would review both the specification and the quality of the same work; "
+                "name a second one in `reviewers`, or write `same_reviewer: true`"
+            )
+        return self
 
 
 class InboxSection(Section):
@@ -249,6 +264,7 @@ def policy(config: Config) -> Policy:
         gates=frozenset(gate for gate in Gate if getattr(config.gates, gate.value)),
         reviewers=config.gates.reviewers,
         quorum=Quorum(config.gates.quorum),
+        same_reviewer=config.gates.same_reviewer,
         weak=Weak(config.spec.weak),
         synthesis=Synthesis(config.synthesis),
         max_turns=config.limits.turns_per_task,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from mailboxd.core.terms import CheckVerdict, Gate, Quorum, Verdict, same_agent
+from mailboxd.core.terms import CheckVerdict, Gate, Phase, Quorum, Verdict, same_agent
+from mailboxd.core.types import Policy
 from mailboxd.core.view import View
 
+_GATES = frozenset(Phase(gate.value) for gate in Gate)
 Decided = tuple[Verdict, str]
 """A gate's verdict, with the reason."""
 
@@ -23,8 +25,8 @@ def decided(view: View, gate: Gate) -> Decided | None:
     return None if reviewed is None else (reviewed[0], reviewed[1] + said)
 
 
-def eligible(view: View) -> tuple[str, ...]:
-    """Those of the named reviewers who may review: nobody what he made, and nobody twice (section 5)."""
+def judges(view: View) -> tuple[str, ...]:
+    """Those of the named reviewers who did not make the work, each once (section 5)."""
     task, attempt = view.task, view.attempt
     authors = {task.executor.lower(), *((attempt.executor.lower(),) if attempt else ())}
     names: dict[str, str] = {}
@@ -33,24 +35,42 @@ def eligible(view: View) -> tuple[str, ...]:
     return tuple(name for key, name in names.items() if key not in authors)
 
 
+def shared_out(policy: Policy, names: tuple[str, ...], gate: Gate) -> tuple[str, ...]:
+    """Those of the reviewers who review at this gate.
+
+    Where both the specification and the quality are reviewed they take turns, in the order in which they are named,
+    so that nobody passes both; unless the configuration allows it.
+    """
+    both = Gate.QUALITY_GATE in policy.gates and len(policy.gates) > 1
+    if policy.same_reviewer or not both:
+        return names
+    return names[1::2] if gate is Gate.QUALITY_GATE else names[0::2]
+
+
+def eligible(view: View) -> tuple[str, ...]:
+    """Those who may review at the gate where the task is."""
+    found, phase = judges(view), view.task.phase
+    return shared_out(view.task.policy, found, Gate(phase.value)) if phase in _GATES else found
+
+
 def own_work(view: View) -> tuple[str, ...]:
     """The named reviewers who do not review, because the work is theirs."""
-    judges = eligible(view)
-    return tuple(n for n in view.task.policy.reviewers if not any(same_agent(n, judge) for judge in judges))
+    found = judges(view)
+    return tuple(n for n in view.task.policy.reviewers if not any(same_agent(n, judge) for judge in found))
 
 
 def _reviewed(view: View, gate: Gate) -> Decided | None:
     """Approved once the quorum approves; else, when all have spoken, the hardest word."""
-    judges = eligible(view)
-    if not judges:
+    asked = eligible(view)
+    if not asked:
         return None
-    verdicts = {review.reviewer: review.verdict for review in view.reviews if review.reviewer in judges}
+    verdicts = {review.reviewer: review.verdict for review in view.reviews if review.reviewer in asked}
     by = ", ".join(sorted(verdicts))
     approvals = sum(1 for verdict in verdicts.values() if verdict is Verdict.APPROVED)
-    if approvals >= _needed(view.task.policy.quorum, len(judges)):
+    if approvals >= _needed(view.task.policy.quorum, len(asked)):
         return Verdict.APPROVED, f"{gate}: approved by {by}"
     lost = [asked.reviewer for asked in view.asked_reviewers if asked.failures >= view.task.policy.max_attempts]
-    silent = [name for name in judges if name not in verdicts]
+    silent = [name for name in asked if name not in verdicts]
     if any(name not in lost for name in silent):
         return None
     if silent:

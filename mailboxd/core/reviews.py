@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from mailboxd.core.draft import Draft
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.events import Kind
-from mailboxd.core.gates import eligible, own_work
+from mailboxd.core.gates import eligible, judges, own_work, shared_out
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.late import late, say
 from mailboxd.core.lifecycle import review_round
@@ -57,10 +57,15 @@ def silent(view: View) -> tuple[str, ...]:
 
 def _nobody_to_ask(draft: Draft, gate: Gate) -> str:
     """Why the gate cannot be decided by the reviewers that are named; empty when it can."""
-    judges, ctx = eligible(draft.view), draft.ctx
-    if not judges:
+    named, policy, ctx = judges(draft.view), draft.task.policy, draft.ctx
+    if not named:
         return f"{gate} is on, but no reviewer other than the executor is named"
-    for name in judges:
+    if not all(shared_out(policy, named, one) for one in (gate, Gate.QUALITY_GATE)):
+        return (
+            f"{gate}: only {named[0]} can review, and nobody reviews both the specification and the quality of the "
+            "same work; name a second reviewer, or set gates.same_reviewer"
+        )
+    for name in eligible(draft.view):
         if not same_agent(name, ctx.agent) and (why := ctx.may_reach(name)) is not None:
             return f"{gate}: the reviewer {name} cannot be asked: {why}"
     return ""

@@ -105,6 +105,8 @@ class Policy:
     """The review gates that are on; written in sorted order."""
     reviewers: tuple[str, ...] = ()
     quorum: Quorum = Quorum.ALL
+    same_reviewer: bool = False
+    """One reviewer may review both the specification and the quality of the same work."""
     weak: Weak = Weak.DERIVE
     """What is done about a weak spec."""
     synthesis: Synthesis = Synthesis.AGENT

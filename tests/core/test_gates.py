@@ -113,6 +113,70 @@ def test_a_review_that_cannot_be_read_is_asked_for_once_more_and_then_blocks(sai
     assert desk.orders(RunTurn) == []
 
 
+# ---------------------------------------------------------------- one reviewer, two kinds of review
+
+
+def both(*reviewers: str, gates: frozenset[Gate] = frozenset(Gate), **policy: object) -> Desk:
+    """Work whose specification and quality are both reviewed."""
+    desk = Desk(with_policy(gates=gates, reviewers=reviewers, **policy))
+    desk.give()
+    return desk
+
+
+def asked(desk: Desk) -> list[tuple[str, str]]:
+    return [(turn.gate.value, turn.agent) for turn in desk.orders(RunTurn) if turn.turn is Turn.REVIEW]
+
+
+def test_nobody_reviews_both_the_specification_and_the_quality() -> None:
+    desk = both("rex", "uma", "zoe")
+    assert asked(desk) == [("spec_review", "rex"), ("spec_review", "zoe")]
+    for name in ("rex", "zoe"):
+        desk.reviews("t", name, APPROVED)
+    desk.start()
+    desk.done("t")
+    assert asked(desk) == [("spec_gate", "rex"), ("spec_gate", "zoe")]
+    for name in ("rex", "zoe"):
+        desk.reviews("t", name, APPROVED)
+    assert asked(desk) == [("quality_gate", "uma")]
+    desk.reviews("t", "uma", APPROVED)
+    assert desk.phase() is Phase.COMPLETED
+
+
+def test_reviewers_take_turns_among_those_who_did_not_do_the_work() -> None:
+    desk = both("main", "rex", "uma", gates=frozenset({Gate.SPEC_GATE, Gate.QUALITY_GATE}))
+    desk.done("t")
+    assert asked(desk) == [("spec_gate", "rex")]
+    desk.reviews("t", "rex", APPROVED)
+    assert asked(desk) == [("quality_gate", "uma")]
+
+
+@pytest.mark.parametrize("reviewers", [("rex",), ("rex", "REX"), ("main", "rex")])
+def test_with_one_reviewer_for_both_the_task_waits_at_the_first_gate_and_says_what_to_write(
+    reviewers: tuple[str, ...],
+) -> None:
+    desk = both(*reviewers, gates=frozenset({Gate.SPEC_GATE, Gate.QUALITY_GATE}))
+    desk.done("t")
+    assert (desk.phase(), asked(desk)) == (Phase.SPEC_GATE, [])
+    assert "only rex can review" in desk.task("t").reason
+    assert "gates.same_reviewer" in desk.task("t").reason
+
+
+def test_one_reviewer_passes_both_where_the_configuration_allows_it() -> None:
+    desk = both("rex", gates=frozenset({Gate.SPEC_GATE, Gate.QUALITY_GATE}), same_reviewer=True)
+    desk.done("t")
+    desk.reviews("t", "rex", APPROVED)
+    assert asked(desk) == [("quality_gate", "rex")]
+
+
+def test_one_reviewer_may_review_the_specification_and_then_the_result_against_it() -> None:
+    desk = both("rex", gates=frozenset({Gate.SPEC_REVIEW, Gate.SPEC_GATE}))
+    desk.reviews("t", "rex", APPROVED)
+    desk.start()
+    desk.done("t")
+    desk.reviews("t", "rex", APPROVED)
+    assert desk.phase() is Phase.COMPLETED
+
+
 def review_by(desk: Desk, agent: str, verdict: Verdict = APPROVED) -> list[str]:
     said = Reviewed(verdict, "fine")
     ended = TurnEnded(Turn.REVIEW, desk.attempt().id, agent, Succeeded("fine"), said, Gate.SPEC_GATE)

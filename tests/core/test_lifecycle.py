@@ -15,7 +15,7 @@ from mailboxd.core.types import Spec, Task
 from mailboxd.errors import Refused
 from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
 
-ALL_GATES = with_policy(gates=frozenset(Gate), reviewers=("rex",), max_rework=1, max_attempts=2)
+ALL_GATES = with_policy(gates=frozenset(Gate), reviewers=("rex",), same_reviewer=True, max_rework=1, max_attempts=2)
 
 
 def desk_at(gate: Gate) -> Desk:

@@ -94,7 +94,9 @@ def test_a_patch_that_is_refused_leaves_no_token(installed: Installed) -> None:
 
 
 def test_the_configured_reviewers_are_registered_for_the_gates_that_are_on(tmp_path: Path) -> None:
-    installed = Installed(tmp_path, "gates:\n  spec_gate: true\n  quality_gate: true\n  reviewers: [beta]\n")
+    installed = Installed(
+        tmp_path, "gates:\n  spec_gate: true\n  quality_gate: true\n  same_reviewer: true\n  reviewers: [beta]\n"
+    )
     assert installed.run("install").exit_code == 0
     assert sorted(installed.configuration["mcp"]["servers"]) == [
         "mailboxd-alpha", "mailboxd-beta-at-alpha-quality", "mailboxd-beta-at-alpha-spec",

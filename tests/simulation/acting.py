@@ -5,6 +5,8 @@ What a runner did stands in `World.effects`, a ledger of its own: it survives cr
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mailboxd.core.actions import digest
 from mailboxd.core.approvals import (
     ActionEnded,
@@ -45,7 +47,7 @@ def carry_out(world: World, order: Order, *, smoothly: bool) -> None:
         case Prepare(approval_id, action, undoes):
             said = digest(action)
             prepared = ActionPrepared(approval_id, action, "what it does", said, "builtin", undoes=undoes)
-            impossible = not smoothly and world.script.chance(0.1)
+            impossible = not smoothly and world.script.chance(0.15)
             heard: Input = ActionImpossible(action, "no such file", undoes) if impossible else prepared
             world.hear(order.task, heard)
             if not smoothly and world.script.chance(0.15):
@@ -53,6 +55,8 @@ def carry_out(world: World, order: Order, *, smoothly: bool) -> None:
         case Perform(approval_id):
             if not smoothly and world.script.chance(0.15):
                 world.hear(order.task, ActionNotBegun(approval_id, "no memory"))
+            elif not smoothly and world.script.chance(0.25):
+                _remove_approver(world)
             elif not run(world, order.task, approval_id, smoothly=smoothly):
                 return
         case Verify(approval_id):
@@ -131,6 +135,16 @@ def _decide(world: World) -> None:
     word = Decision(world.script.one_of(approved=75, rejected=10, request_changes=15))
     for _ in range(world.script.random.choice((1, 1, 2))):  # two people at once, or one who clicks twice
         world.hear(row.task, Resolve(row.id, word, "because"), Role.OPERATOR)
+
+
+def _remove_approver(world: World) -> None:
+    """Whoever approved an action may not decide any more when it is about to begin; afterwards everybody may again."""
+    before = world.engine.settings
+    world.engine.settings = replace(before, approvers=("somebody-else",))
+    for row in _rows(world, "status = 'approved' AND state = '' AND purpose <> 'permission'"):
+        world.hear(row.task, ActionStarted(row.id, digest(row.action)))
+        assert _row(world, row.id).state is not Performed.STARTED, "it begins, and nobody who may decide approved it"
+    world.engine.settings = before
 
 
 def _forge(world: World) -> None:

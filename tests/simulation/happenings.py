@@ -211,8 +211,8 @@ HAPPENINGS: Mapping[str, tuple[float, Callable[[World], None]]] = {
     "operate": (9, operate),
     "edit": (4, edit),
     "mend": (6, mend),
-    "act": (14, act),
-    "decide": (8, decide),
+    "act": (22, act),
+    "decide": (16, decide),
     "wait": (10, wait),
     "crash": (3, crash),
 }

@@ -7,7 +7,7 @@ is judged at that point of the log. `standing` looks at the tables between steps
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ TABLE = {
     ("quality_gate", "circuit_open"),
     ("quality_gate", "awaiting_approval"),
     ("awaiting_approval", "ready_to_resume"),
+    ("ready_to_resume", "awaiting_approval"),
     ("awaiting_approval", "execution_ready"),
     ("awaiting_approval", "failed"),
     ("awaiting_approval", "circuit_open"),
@@ -193,7 +194,7 @@ class Book:
         forward = {"spec_review": "execution_ready", "spec_gate": "quality_gate", "quality_gate": "completed"}
         passes = forward.get(source) == target or (source, target) == ("quality_gate", "awaiting_approval")
         if passes and source in known.policy.get("gates", ()):
-            judges = {name for name in known.policy.get("reviewers", []) if name not in _authors(known)}
+            judges = _judges(known.policy, source, _authors(known))
             assert judges, "a gate that is on was passed without reviewers"
             approved = {name for name, verdict in known.verdicts.items() if verdict == "approved"}
             needed = {"majority": len(judges) // 2 + 1, "any": 1}.get(known.policy.get("quorum", "all"), len(judges))
@@ -262,6 +263,14 @@ class Book:
         known.lost = known.last["executor"] if status == "unknown" else keeps
         if status == "unknown":
             known.permitted = False
+
+
+def _judges(policy: Mapping[str, Any], gate: str, authors: Collection[str]) -> set[str]:
+    """Who reviews at a gate: not whoever made the work, and nobody both the specification and the quality."""
+    gates, names = policy.get("gates", []), [name for name in policy.get("reviewers", []) if name not in authors]
+    if policy.get("same_reviewer") or "quality_gate" not in gates or len(gates) < 2:
+        return set(names)
+    return set(names[1::2] if gate == "quality_gate" else names[::2])
 
 
 def _authors(known: Known) -> set[str]:
@@ -376,8 +385,9 @@ def resting(store: Store) -> None:
 
 def _for_a_person(row: tuple[str, ...]) -> bool:
     _, _, _, phase, reason, policy, executor = row
-    reviewers = json.loads(policy).get("reviewers", [])
-    nobody_to_ask = phase in GATES and not set(reviewers) - {executor}
+    nobody_to_ask = phase in GATES and not all(
+        _judges(json.loads(policy), gate, {executor}) for gate in (phase, "quality_gate")
+    )
     return bool(reason) and (phase == "awaiting_approval" or nobody_to_ask)
 
 

@@ -73,7 +73,7 @@ class Script:
         goal = f"Task {number}" if self.chance(0.97) else ""
         criteria = self.random.choice(((), ("works well",), ("two pages",)))
         spec = Spec(goal, "Do it." if goal else "", acceptance_criteria=criteria, checks=self.checks())
-        return replace(spec, planned_actions=self.actions()) if self.chance(0.1) else spec
+        return replace(spec, planned_actions=self.actions()) if self.chance(0.25) else spec
 
     def checks(self) -> tuple[Check, ...]:
         return self.random.choice(((),) * 6 + ((MADE,), (MADE, MORE)))
@@ -96,6 +96,7 @@ class Script:
             synthesis=self.random.choice(list(Synthesis)),
             quorum=self.random.choice((*[Quorum.ALL] * 3, *Quorum)),
             weak=self.random.choice((*[Weak.DERIVE] * 3, *Weak)),
+            same_reviewer=self.chance(0.5),
         )
 
     def reviewers(self) -> tuple[str, ...]:
@@ -180,7 +181,7 @@ class Script:
 
     def results(self) -> Results:
         answer = self.random.choice(("", "yes", "no"))
-        return Results("done", answer=answer, planned_actions=self.actions() if self.chance(0.08) else ())
+        return Results("done", answer=answer, planned_actions=self.actions() if self.chance(0.2) else ())
 
     def actions(self) -> tuple[Action, ...]:
         """One or two; now and then one that only a person can do, or under a key that others use as well."""
