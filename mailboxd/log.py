@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import select
 import socket
 import stat
@@ -19,6 +18,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
+from mailboxd.core.text import escaped
 from mailboxd.core.times import to_text
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -37,15 +37,6 @@ _FIELDS = ("task", "attempt")
 _SEARCHED = (*_FIELDS, "trace")
 _LONGEST_MESSAGE = 2_048
 _LONGEST_TRACE = 16_384
-# C0, DEL and C1 controls; line and paragraph separators; directions that reorder a line on screen; lone surrogates
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def escape(text: str) -> str:
-    """`text` on one line, with every character that acts on a terminal or a log reader written as \\n, \\x1b ..."""
-    if text.isprintable():  # as nearly all is: then none of these is in it
-        return text
-    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def configure(level: str, form: str, stream: TextIO) -> None:
@@ -284,8 +275,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         begin = f"{to_text(record.created)} {record.levelname} {_source(record)}: "
         trace = _trace(self, record)
-        end = f" | {escape(trace)}" if trace else ""
-        return "\n".join([f"{begin}{escape(_cut(said) + _in_brackets(about))}{end}" for said, about in _lines(record)])
+        end = f" | {escaped(trace)}" if trace else ""
+        return "\n".join([f"{begin}{escaped(_cut(said) + _in_brackets(about))}{end}" for said, about in _lines(record)])
 
 
 class JsonFormatter(logging.Formatter):

@@ -17,6 +17,8 @@ from typing import Any, TextIO
 
 import click
 
+from mailboxd.core.text import escaped
+
 PHASES = {
     "spec_draft": ("…", "yellow"),
     "spec_review": ("?", "yellow"),
@@ -74,13 +76,7 @@ def to_json(value: Any, *, indent: int | None = 2) -> str:
 
 def plain(text: str) -> str:
     """`text` with its lines and tabs, and every other character that acts on a terminal written as an escape."""
-    return "".join(_shown(char) for char in text)
-
-
-def _shown(char: str) -> str:
-    if char.isprintable() or char in "\n\t":
-        return char
-    return char.encode("unicode_escape", "surrogatepass").decode()
+    return escaped(text, keep="\n\t")
 
 
 def phase(word: str) -> str:

@@ -1,4 +1,8 @@
-"""Foreign text made fit for one line of ours."""
+"""Foreign text made harmless where it is shown: one function for each purpose.
+
+`escaped` keeps every character recognisable (terminal, page, log, preview); `on_one_line` and `first_line` fit a text
+into a sentence. File names have `workspace.names.printable`, the headers of messages `messages.text`.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,20 @@ def first_line(text: str, limit: int = 200) -> str:
         if line and set(line) - set("`-=_*"):
             return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
     return ""
+
+
+def escaped(text: str, keep: str = "") -> str:
+    """`text` with each character that cannot be seen, or acts on a terminal, as a backslash escape such as `\\x1b`.
+
+    The characters of `keep` stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape", "surrogatepass").decode()
 
 
 def on_one_line(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mailboxd.core.text import on_one_line
 from mailboxd.drawing.graph import Graph, Lead, Node
 from mailboxd.drawing.looks import Shape, Tone, counted, look_of, loudest
 from mailboxd.drawing.marks import fit
@@ -77,5 +78,4 @@ def _entities(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    shown = "".join(char if char.isprintable() else " " for char in text)
-    return shown.replace("\\", "\\\\").replace('"', '\\"')
+    return on_one_line(text).replace("\\", "\\\\").replace('"', '\\"')

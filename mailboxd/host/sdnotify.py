@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Mapping
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+from mailboxd.core.text import on_one_line
 
 
 class Notifier:
@@ -24,11 +24,11 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         """The daemon has its lock, its store and its watcher; `status` is a line for `systemctl status`."""
-        self._send(f"READY=1\nSTATUS={_one_line(status)}")
+        self._send(f"READY=1\nSTATUS={on_one_line(status)}")
 
     def status(self, text: str) -> None:
         """One line for `systemctl status`."""
-        self._send(f"STATUS={_one_line(text)}")
+        self._send(f"STATUS={on_one_line(text)}")
 
     def watchdog(self) -> None:
         """The loop is alive. Only the loop itself may say so, or a hang would go unseen."""
@@ -36,7 +36,7 @@ class Notifier:
 
     def stopping(self, status: str) -> None:
         """The daemon drains and will exit."""
-        self._send(f"STOPPING=1\nSTATUS={_one_line(status)}")
+        self._send(f"STOPPING=1\nSTATUS={on_one_line(status)}")
 
     def _send(self, text: str) -> None:
         if not self._address:
@@ -58,8 +58,3 @@ def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
     if re.fullmatch("[0-9]{1,18}", text) is None or int(text) == 0:
         return None
     return int(text) / 1_000_000
-
-
-def _one_line(text: str) -> str:
-    """A line break would begin another variable of the protocol."""
-    return _CONTROL.sub(" ", text)

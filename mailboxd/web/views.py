@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from mailboxd.core.text import money
+from mailboxd.core.text import escaped, money
 from mailboxd.core.times import to_epoch
 from mailboxd.drawing.gantt import duration
 from mailboxd.drawing.looks import ATTEMPTS, LOOKS, Look, look_of
@@ -57,13 +57,9 @@ def visible(value: object) -> object:
     """Foreign text with every character that cannot be seen, or that turns the direction of writing, as an escape."""
     if value is None:
         return ""
-    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+    if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    return "".join(char if char.isprintable() or char in "\n\t" else _escape(char) for char in value)
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape", "surrogatepass").decode()
+    return escaped(value, keep="\n\t")
 
 
 def moment(at: str | None, now: str) -> str:
