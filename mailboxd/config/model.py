@@ -176,7 +176,11 @@ class MetricsSection(Section):
     """For instruments (docs/observability.md; needs the extra `metrics`)."""
 
     port: Whole = _amount(
-        0, "port", 0, 65_535, "Where on 127.0.0.1 the daemon serves /metrics for Prometheus; 0: nowhere."
+        0,
+        "port",
+        0,
+        65_535,
+        "Where on 127.0.0.1 /metrics is served, for the bearer token in .mailboxd/metrics.token; 0: nowhere.",
     )
     otlp_endpoint: Address = _is(
         "", "Where traces are sent by OTLP over HTTP, like http://127.0.0.1:4318/v1/traces; empty: nowhere."

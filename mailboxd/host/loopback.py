@@ -14,12 +14,15 @@ from functools import partial
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mailboxd.errors import ConfigError, WorldError
 
 HOST = "127.0.0.1"
 BACKLOG = 64
 _FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_HEAD_SECONDS = 5.0
+"""A connection may stand without a whole request head: a new one, and one whose last request was answered."""
 _PAUSE = 60.0
 """Seconds between two words about the same want."""
 _log = logging.getLogger("mailboxd")
@@ -38,6 +41,59 @@ class _Crowded:
         elif loop.time() - self.said_at >= _PAUSE:
             self.said_at = loop.time()
             _log.warning("no further connection can be taken, callers wait: %s (`ulimit -n`)", error.strerror)
+
+
+class _Connection(H11Protocol):
+    """A connection that costs others nothing while it asks for nothing.
+
+    uvicorn counts every connection against its limit, and waits for the head of a first request for ever. Here one
+    without a request under way is closed after a few seconds, and at once, the oldest first, where the limit is
+    reached: then a request is turned away only because of others that are being answered.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            idle = [other for other in self.connections if isinstance(other, _Connection) and other.is_idle]
+            oldest = min(idle, key=lambda other: other.deadline, default=self)
+            if oldest is not self:
+                oldest.drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def on_response_complete(self) -> None:
+        self._await_head()
+        super().on_response_complete()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request of it is being answered."""
+        return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]  # None at first
+
+    @property
+    def deadline(self) -> float:
+        """Until when it may go on without asking for anything, on the clock of the loop."""
+        return self._deadline.when() if self._deadline is not None else 0.0
+
+    def drop(self) -> None:
+        """Close it, and count it no more."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _await_head(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(_HEAD_SECONDS, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if self.is_idle:
+            self.drop()
 
 
 @dataclass(slots=True)
@@ -86,8 +142,8 @@ def serve(
     Standard input ends when the daemon that started us has died, however it died. `ending` is set first of all then.
     """
     config = uvicorn.Config(
-        application, log_config=None, access_log=False, server_header=False, ws="none", timeout_keep_alive=5,
-        timeout_graceful_shutdown=5, h11_max_incomplete_event_size=16_384, **settings,
+        application, http=_Connection, log_config=None, access_log=False, server_header=False, ws="none",
+        timeout_keep_alive=5, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=16_384, **settings,
     )  # fmt: skip
     server = uvicorn.Server(config)
     if ending is not None:

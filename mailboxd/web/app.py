@@ -204,6 +204,8 @@ class Site:
 
     def _form(self, act: Callable[[Request, Form], Response]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
+            if not await run_in_threadpool(self._is_inside, request):
+                return self._closed()  # before its body is waited for
             form: Form = {}
             with suppress(TimeoutError, ValueError):
                 async with asyncio.timeout(_UPLOAD_SECONDS):
@@ -214,8 +216,6 @@ class Site:
         return answer
 
     def _acted(self, request: Request, form: Form, act: Callable[[Request, Form], Response]) -> Response:
-        if not self._is_inside(request):
-            return self._closed()
         if not is_form_token(session_of(request), form.get("form", "")):
             return self._error(request, 403, "The form is not one of this session. Open the page again.")
         return self._tried(request, lambda: act(request, form))

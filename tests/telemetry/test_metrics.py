@@ -101,22 +101,30 @@ def test_the_daemon_serves_them_to_this_machine_alone(found: Found, tmp_path: Pa
     eventually(lambda: listens(port), 60, alpha.last_words)
     alpha.drop("one.md", task("one"))
     alpha.until("one")
+    bearer = f"Bearer {token_of(alpha)}"
 
     def is_well() -> bool:
-        status, text = asked(port)
+        status, text = asked(port, bearer)
         assert status == 200
         told = Scraped(text)
         return told("mailboxd_tasks", phase="completed") == 1 and told("mailboxd_health", grade="green") == 1
 
     eventually(is_well, 30)
-    told = Scraped(asked(port)[1])
+    told = Scraped(asked(port, bearer)[1])
     assert told("mailboxd_up") == 1
     assert told("mailboxd_scan_age_seconds") < 60
-    again = Scraped(asked(port)[1])
+    again = Scraped(asked(port, bearer)[1])
     assert again("mailboxd_turn_duration_seconds_count", turn="work") == 1, "counted twice"
-    assert asked(port, host="evil.example")[0] == 421
-    assert asked(port, path="/")[0] == 404
-    assert asked(port, method="POST")[0] == 501
+    for said in (None, "", "Bearer", "Bearer ", f"Basic {bearer[7:]}", bearer[7:], f"{bearer}x", "Bearer é"):
+        status, text = asked(port, said)
+        assert (status, "mailboxd_" in text) == (401, False), said
+    assert asked(port, bearer, host="evil.example")[0] == 421
+    assert asked(port, bearer, path="/")[0] == 404
+    assert asked(port, bearer, method="POST")[0] == 501
+    (alpha.root / ".mailboxd" / "metrics.token").write_text("one-for-all-of-them\n")
+    assert (asked(port, bearer)[0], asked(port, "Bearer one-for-all-of-them")[0]) == (401, 200)
+    (alpha.root / ".mailboxd" / "metrics.token").write_text("\n")
+    assert asked(port, "Bearer ")[0] == 503
     alpha.kill()
     eventually(lambda: not listens(port), 30)
 
@@ -185,9 +193,19 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def asked(port: int, *, path: str = "/metrics", host: str = "", method: str = "GET") -> tuple[int, str]:
+def token_of(agent: Agent) -> str:
+    path = agent.root / ".mailboxd" / "metrics.token"
+    assert path.stat().st_mode & 0o777 == 0o600
+    return path.read_text().strip()
+
+
+def asked(
+    port: int, said: str | None = None, *, path: str = "/metrics", host: str = "", method: str = "GET"
+) -> tuple[int, str]:
+    """One request; `said` is its header Authorization."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
+    headers = {"Host": host or f"127.0.0.1:{port}"} | ({} if said is None else {"Authorization": said})
+    connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -32,6 +33,29 @@ def key(stage: Stage, page: Browser) -> str:
     stage.end_turn("evil.a", f"{EVIL}\n\n[click](javascript:alert(3)) https://evil.example/ [[x]]\n")
     stage.create("plain")
     return page.key()
+
+
+def test_half_open_connections_turn_nobody_away_and_are_closed(page: Browser) -> None:
+    heads = (b"", b"GET / HTTP/1.1\r\nHost:", _post(page.port))
+    with contextlib.ExitStack() as held:
+        half = [held.enter_context(socket.create_connection(("127.0.0.1", page.port), 60)) for _ in range(300)]
+        for number, one in enumerate(half):
+            with contextlib.suppress(OSError):
+                one.sendall(heads[number % len(heads)])
+        assert [page.get("/").status for _ in range(5)] == [200] * 5
+        for one in half:
+            with contextlib.suppress(ConnectionResetError):
+                while one.recv(4096):
+                    pass
+
+
+def _post(port: int) -> bytes:
+    """The head of a form of nobody, whose body never comes."""
+    host = f"127.0.0.1:{port}"
+    return (
+        f"POST /leave HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nContent-Length: 100\r\n"
+        "Content-Type: application/x-www-form-urlencoded\r\n\r\n"
+    ).encode()
 
 
 @pytest.mark.parametrize(

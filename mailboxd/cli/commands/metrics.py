@@ -30,7 +30,8 @@ def command(session: Session, output: Path | None, serve: bool, until_eof: bool)
     """Print the metrics of the workspace in the text format of Prometheus.
 
     Reads the database and works while the daemon is down. With `metrics.port` in the configuration the daemon serves
-    them at http://127.0.0.1:PORT/metrics by itself. Needs the extra: pip install 'mailboxd[metrics]'.
+    them at http://127.0.0.1:PORT/metrics by itself, to whoever brings the bearer token that lies in
+    .mailboxd/metrics.token. Needs the extra: pip install 'mailboxd[metrics]'.
     """
     if (serve and output is not None) or (until_eof and not serve):
         raise click.UsageError("--serve and --output exclude each other, and --until-eof belongs to --serve")
