@@ -24,6 +24,10 @@ SILENT = 45.0
 """Seconds after which a daemon that notes nothing counts as standing still."""
 
 
+LONGEST_PAUSE = 30.0
+"""Seconds before a start, at most, however often it has failed before."""
+
+
 class Grade(StrEnum):
     """`OFF`: no daemon runs, and none should."""
 
@@ -92,6 +96,28 @@ def read(ws: Workspace, pid: int | None, now: str, monotonic: float) -> tuple[Gr
     return (Grade.AMBER if troubles else Grade.GREEN), troubles
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The starts in a row, up to now, that ended before the mailbox was read for the first time.
+
+    `wait`: seconds that the next one has to wait, counted from the end of the last; `why` that ended.
+    """
+
+    starts: int = 0
+    wait: float = 0.0
+    why: str = ""
+
+
+def failed_starts(ws: Workspace, now: str, monotonic: float) -> Failed:
+    """What the note of the last daemon says, once that is dead. Raises nothing."""
+    said = _said(ws)
+    if said is None or said["over"] == "" or said["starts"] <= 0:
+        return Failed()
+    past = max(monotonic - said["monotonic"], to_epoch(now) - to_epoch(said["at"]), 0.0)
+    pause = min(2.0 ** min(said["starts"] - 1, 10), LONGEST_PAUSE)
+    return Failed(said["starts"], max(pause - past, 0.0), said["over"] or "it ended without a word")
+
+
 def scanned_at(ws: Workspace) -> str | None:
     """When the daemon last read its directories, as it noted it; None if it did not say."""
     said = _said(ws)
@@ -124,8 +150,9 @@ def _said(ws: Workspace) -> dict[str, Any] | None:
         to_epoch(said["at"])
         troubles = [Trouble(**{**each, "grade": Grade(each["grade"])}) for each in said["troubles"]]
         known = {"pid": int(said["pid"]), "monotonic": float(said["monotonic"]), "over": said["over"]}
-        scanned = said.get("scanned")  # a note of an older daemon has none
+        scanned = said.get("scanned")  # a note of an older daemon has neither this nor `starts`
         if scanned is not None:
             to_epoch(scanned)
-        return {"at": said["at"], "troubles": troubles, "scanned": scanned, **known}
+        starts = int(said.get("starts", 0))
+        return {"at": said["at"], "troubles": troubles, "scanned": scanned, "starts": starts, **known}
     return None

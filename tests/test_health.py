@@ -11,7 +11,7 @@ from mailboxd.clock import ManualClock
 from mailboxd.core.times import plus
 from mailboxd.daemon.pulse import EVERY, Health
 from mailboxd.errors import StoreError
-from mailboxd.health import FILE, SILENT, Grade, Halt, Trouble, Where, read
+from mailboxd.health import FILE, LONGEST_PAUSE, SILENT, Grade, Halt, Trouble, Where, failed_starts, read
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.workspace.layout import Workspace
 
@@ -137,3 +137,39 @@ def test_a_link_in_its_place_is_not_followed(ws: Workspace, clock: ManualClock, 
     with noted(ws, clock) as health:
         health.say(Where.SENDING, "y")
     assert target.read_text() == "precious"
+
+
+def test_each_start_that_fails_doubles_the_pause_before_the_next(ws: Workspace, clock: ManualClock) -> None:
+    pauses = []
+    for _ in range(8):
+        health = noted(ws, clock).__enter__()
+        pauses.append(health.failed.wait)
+        health.__exit__(StoreError, StoreError("the database is damaged"), None)
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE, LONGEST_PAUSE]
+    clock.advance(LONGEST_PAUSE - 1)
+    failed = failed_starts(ws, clock.now(), clock.monotonic())
+    assert (failed.starts, round(failed.wait), failed.why) == (8, 1, "the database is damaged")
+    clock.advance(1)
+    assert failed_starts(ws, clock.now(), clock.monotonic()).wait == 0.0
+
+
+def test_one_that_was_killed_before_it_read_the_mailbox_has_failed_as_well(ws: Workspace, clock: ManualClock) -> None:
+    noted(ws, clock).__enter__()
+    assert noted(ws, clock).__enter__().failed.why == "it ended without a word"
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_one_that_read_the_mailbox_or_was_asked_to_end_has_not_failed(
+    ws: Workspace, clock: ManualClock, reads: bool
+) -> None:
+    health = noted(ws, clock).__enter__()
+    if reads:
+        health.say(Where.LOOKING, "")  # and then it is killed
+    else:
+        health.__exit__(None, None, None)
+    assert failed_starts(ws, clock.now(), clock.monotonic()).starts == 0
+
+
+def test_a_clock_that_was_set_back_makes_no_pause_longer(ws: Workspace, clock: ManualClock) -> None:
+    noted(ws, clock).__enter__()
+    assert failed_starts(ws, plus(clock.now(), -86_400.0), clock.monotonic() + 1).wait == 0.0

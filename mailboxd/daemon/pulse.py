@@ -17,7 +17,7 @@ from typing import Self
 
 from mailboxd.clock import Clock
 from mailboxd.core.times import plus
-from mailboxd.health import FILE, SIZE, Grade, Trouble, Where
+from mailboxd.health import FILE, SIZE, Failed, Grade, Trouble, Where, failed_starts
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.workspace.files import directory
 from mailboxd.workspace.layout import Workspace
@@ -44,8 +44,13 @@ class Health:
         """When the mailbox was last read, on the monotonic clock: each message is a reading, and few are noted."""
         self._noted_at = float("-inf")
         self._fd = -1
+        self.failed = Failed()
+        """The starts before this one that have failed."""
+        self._starts = 0
 
     def __enter__(self) -> Self:
+        self.failed = failed_starts(self._ws, self._clock.now(), self._clock.monotonic())
+        self._starts = self.failed.starts + 1
         self._note(None)
         return self
 
@@ -78,6 +83,7 @@ class Health:
             if where is Where.LOOKING:
                 first, self._scanned = self._scanned is None, self._clock.monotonic()
                 if first:
+                    self._starts = 0
                     self._note(None)
             if self._troubles.pop(where, None) is not None:
                 _log.info("%s: works again", where)
@@ -90,6 +96,11 @@ class Health:
                 _log.log(logging.ERROR if grade is Grade.RED else logging.WARNING, "%s: %s", where, why)
             self._tell()
         return False
+
+    def forget(self, where: Where) -> None:
+        """What was said of it holds no more, and nothing was mended."""
+        if self._troubles.pop(where, None) is not None:
+            self._tell()
 
     def is_troubled(self, where: Where) -> bool:
         return where in self._troubles
@@ -113,6 +124,7 @@ class Health:
         self._noted_at = self._clock.monotonic()
         at = self._clock.now()
         said = {"pid": os.getpid(), "at": at, "monotonic": self._noted_at, "over": over}
+        said["starts"] = self._starts
         said |= {"scanned": None if self._scanned is None else plus(at, self._scanned - self._noted_at)}
         troubles = [asdict(trouble) | {"why": trouble.why[:_WHY]} for trouble in self._troubles.values()]
         while len(raw := json.dumps(said | {"troubles": troubles}).encode()) >= SIZE and troubles:

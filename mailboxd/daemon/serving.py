@@ -32,6 +32,8 @@ from mailboxd.workspace.network import network_kind
 
 _PAUSE = 5
 """Seconds between two looks whether it can go on."""
+_GLANCE = 0.2
+"""Seconds between two looks whether it is asked to stop, where nothing else is waited for."""
 
 
 def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_network: bool = False) -> None:
@@ -86,6 +88,8 @@ class _Serving:
             self.daemon.wake.poke()
 
     def run(self, *, until_idle: bool) -> None:
+        if not until_idle:
+            self._hold_off()
         while not self.stops:
             try:
                 self._run_one(until_idle)
@@ -94,6 +98,20 @@ class _Serving:
                 if until_idle:
                     raise
                 self._stand_still(error)
+
+    def _hold_off(self) -> None:
+        """Wait before a start if those before it have failed: who repeats them may do so without any pause."""
+        failed, clock = self.health.failed, SystemClock()
+        if not failed.starts:
+            return
+        starts = "1 start has" if failed.starts == 1 else f"{failed.starts} starts in a row have"
+        why = f"{starts} failed, this one waits {failed.wait:.1f} s. The last one: {failed.why}"
+        self.health.say(Where.DAEMON, why)
+        until = clock.monotonic() + failed.wait
+        while not self.stops and (left := until - clock.monotonic()) > 0:
+            self.health.beat()
+            select.select((), (), (), min(left, _GLANCE))
+        self.health.forget(Where.DAEMON)
 
     def _run_one(self, until_idle: bool) -> None:
         with assemble.daemon(self.ws, self.config, self.health, self.polls) as daemon:

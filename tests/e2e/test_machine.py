@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import resource
@@ -275,6 +276,36 @@ def test_a_daemon_that_was_killed_is_red_and_one_that_was_stopped_well_is_off(fo
     alpha.start()
     assert alpha.stop() == 0
     assert grade(alpha)[0] == "off"
+    company.at_rest()
+
+
+def test_starts_that_fail_are_spaced_out_whoever_repeats_them(found: Found) -> None:
+    """By a supervisor without a pause of its own: `while :; do mailboxd run; done`."""
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.run()
+    database = alpha.root / ".mailboxd" / "mailboxd.db"
+    whole = database.read_bytes()
+    database.write_bytes(b"no database" * 1000)
+    took = []
+    for _ in range(4):
+        begin_at = time.monotonic()
+        done = alpha.call("run")
+        took.append(time.monotonic() - begin_at)
+        assert done.returncode == TRY_AGAIN, done.stderr
+    assert "3 starts in a row have failed" in done.stderr
+    assert "damaged" in done.stderr
+    assert sum(took[1:]) > 4, "1 + 2 + 4, each counted from the end of the one before"
+    note = alpha.root / ".mailboxd" / "health.json"
+    said = {**json.loads(note.read_text()), "starts": 9, "monotonic": time.monotonic()}
+    note.write_text(json.dumps(said))  # as if it had gone on like this: 30 s to wait
+    process = alpha.start(wait=False)
+    eventually(lambda: "9 starts in a row have failed" in alpha.last_words())
+    process.send_signal(signal.SIGTERM)
+    assert alpha.ended() == 0, "a pause is no reason to stay"
+    database.write_bytes(whole)
+    alpha.start()
+    assert "10 starts" not in alpha.last_words(), "one that was asked to end did not fail"
     company.at_rest()
 
 
