@@ -48,6 +48,7 @@ class Where(StrEnum):
     RENDERING = "writing task files"
     SENDING = "sending"
     PUTTING_AWAY = "putting finished tasks away"
+    CUSTODY = "custody"
     NOTING = "noting the head of the log"
     WATCHING = "watching"
     ROOM = "room on the disk"

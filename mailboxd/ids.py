@@ -49,6 +49,11 @@ class Ids:
         return f"{prefix}_{_base32(self._latest)}"
 
 
+def earliest(prefix: str, at: str) -> str:
+    """What no id of this kind that was made after that moment comes before."""
+    return f"{prefix}_{_base32(max(round(to_epoch(at) * 1000), 0) << _RANDOM_BITS)}"
+
+
 def time_of(name: str) -> str | None:
     """The moment at which an id was made, as it says itself; None for what is no id of ours."""
     prefix, _, digits = name.partition("_")

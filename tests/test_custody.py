@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,36 +20,44 @@ from mailboxd.settings import Settings
 from mailboxd.store import log
 from mailboxd.store.report import Report
 from mailboxd.store.store import Store
+from mailboxd.workspace.files import Stamp
 from mailboxd.workspace.layout import Workspace
+
+DIGEST = hashlib.sha256(b"said").hexdigest()
 
 
 class Room:
     """A workspace with one archived and one rejected message, and whoever looks after them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, keeps: bool = False) -> None:
+        self.keeps = keeps
+        """Whether the bytes are in the database, as they are of all that a daemon has judged."""
         Workspace.create(root)
         self.ws = Workspace(root)
         self.clock = ManualClock()
         self.engine = Engine(Store.open(None, self.clock.now()), Settings("alpha"), self.clock)
         self.reports: list[Callable[[], None]] = []
         self.begin()
-        self.good = self._filed("good", "archive/2026-01-01/good.md", "accepted")
-        self.bad = self._filed("bad", "rejected/bad.md", "rejected")
+        self.good = self.filed("good", "archive/2026-01-01/good.md", "accepted")
+        self.bad = self.filed("bad", "rejected/bad.md", "rejected")
 
     def begin(self) -> None:
         """Another daemon."""
         custody = Custody(self.engine, self.ws, self.reports)
+        self.custody = custody
         self.archiving = Archiving(self.engine, self.ws, self.reports, custody)
 
-    def _filed(self, name: str, path: str, verdict: str) -> Path:
+    def filed(self, name: str, path: str, verdict: str) -> Path:
         file = self.ws.mailbox / path
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"said")
-        row = {"id": name, "direction": "in", "verdict": verdict, "name": f"{name}.md", "sha256": name, "size": 4}
+        row = {"id": name, "direction": "in", "verdict": verdict, "name": f"{name}.md", "sha256": DIGEST, "size": 4}
         kind = Kind.MESSAGE_REJECTED if verdict == "rejected" else Kind.MESSAGE_RECEIVED
         now = self.clock.now()
         with self.engine.batch():
             self.engine.record(Event(kind, None, {"at": now, "message": {**row, "stamp": {}}}))
+            if self.keeps:
+                self.engine.store.keep_body(name, b"said")
             self.engine.record(Event(Kind.MESSAGE_FILED, None, {"at": now, "id": name, "path": path}))
         return file
 
@@ -54,6 +66,8 @@ class Room:
         self.clock.advance(EVERY)
         before = self.engine.store.last_event()
         self.archiving.try_again()
+        while self.custody.look():
+            pass
         with self.engine.batch():
             for report in self.reports:
                 report()
@@ -64,6 +78,11 @@ class Room:
 @pytest.fixture
 def room(tmp_path: Path) -> Room:
     return Room(tmp_path)
+
+
+@pytest.fixture
+def keeping(tmp_path: Path) -> Room:
+    return Room(tmp_path, keeps=True)
 
 
 def test_as_long_as_everything_is_there_nothing_is_said(room: Room) -> None:
@@ -86,7 +105,11 @@ def _exchange(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tamper", "said"),
-    [(_delete, "No such file"), (_cut, "has 1 bytes, and 4 were filed"), (_exchange, "is no file any more")],
+    [
+        (_delete, "is gone, and the database does not have its bytes"),
+        (_cut, "has 1 bytes, and 4 were filed"),
+        (_exchange, "is no file any more"),
+    ],
 )
 @pytest.mark.parametrize("which", ["good", "bad"])
 def test_what_is_tampered_with_is_an_alarm_once_and_not_again_after_a_restart(
@@ -116,3 +139,84 @@ def test_a_whole_archive_that_is_gone_is_one_alarm(room: Room) -> None:
     room.bad.unlink()
     (why,) = room.look()
     assert "and 1 more" in why
+
+
+def test_a_day_of_the_archive_that_is_lost_is_put_back_from_the_database(keeping: Room) -> None:
+    more = [keeping.filed(f"m{number}", f"archive/2026-01-02/{number}.md", "accepted") for number in range(450)]
+    assert keeping.look() == []
+    shutil.rmtree(more[0].parent)
+    (why,) = keeping.look()
+    assert "and 449 more were gone: put back from the database" in why
+    assert all(file.read_bytes() == b"said" for file in more)
+    assert keeping.custody.why == ""
+    assert keeping.look() == []
+
+
+def test_a_day_that_was_lost_while_no_daemon_ran_is_put_back(keeping: Room) -> None:
+    shutil.rmtree(keeping.good.parent)
+    keeping.begin()
+    assert "put back" in keeping.look()[0]
+    assert keeping.good.read_bytes() == b"said"
+
+
+def test_a_rejected_file_is_put_back_with_its_reason(keeping: Room) -> None:
+    keeping.bad.unlink()
+    assert "rejected/bad.md was gone" in keeping.look()[0]
+    assert keeping.bad.read_bytes() == b"said"
+    assert b'"name": "bad.md"' in (keeping.bad.parent / "bad.md.reason.json").read_bytes()
+
+
+def test_what_cannot_be_put_back_keeps_health_from_being_green(room: Room) -> None:
+    room.good.unlink()
+    room.look()
+    assert "archive/2026-01-01/good.md is gone" in room.custody.why
+    room.begin()
+    room.look()
+    assert "archive/2026-01-01/good.md is gone" in room.custody.why
+    room.good.write_bytes(b"said")
+    room.look()
+    assert room.custody.why == ""
+
+
+def test_nothing_that_somebody_put_there_is_replaced(keeping: Room) -> None:
+    keeping.good.write_bytes(b"something else")
+    assert "has 14 bytes, and 4 were filed" in keeping.look()[0]
+    assert keeping.good.read_bytes() == b"something else"
+    keeping.good.unlink()
+    assert "put back" in keeping.look()[0]
+    assert keeping.good.read_bytes() == b"said"
+    assert keeping.custody.why == ""
+
+
+def test_a_file_that_was_filed_a_moment_ago_is_watched_closely(keeping: Room) -> None:
+    """Another text of the same length, in the same file: its writer had it open."""
+    keeping.custody.watch("good", "archive/2026-01-01/good.md", Stamp.of(keeping.good.stat()))
+    assert keeping.look() == []
+    keeping.good.write_bytes(b"sa1d")
+    os.utime(keeping.good, (1, 1))
+    assert "was written to after it was filed" in keeping.look()[0]
+    assert keeping.look() == []
+    assert "good.md" in keeping.custody.why
+    keeping.good.write_bytes(b"said")
+    keeping.look()
+    assert keeping.custody.why == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_file_system_over_the_archive_is_noticed_and_what_vanishes_with_it_is_put_back(keeping: Room) -> None:
+    archive = keeping.ws.mailbox / "archive"
+    assert keeping.look() == []
+    if subprocess.run(["mount", "-t", "tmpfs", "none", str(archive)], capture_output=True).returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    try:
+        said = keeping.look()
+        assert "mailbox/archive is another directory than before" in said[0]
+        assert keeping.good.read_bytes() == b"said"
+        within = keeping.filed("within", "archive/2026-01-03/within.md", "accepted")
+    finally:
+        subprocess.run(["umount", str(archive)], check=True)
+    said = keeping.look()
+    assert "mailbox/archive is another directory than before" in said[0]
+    assert "within.md was gone: put back" in said[1]
+    assert within.read_bytes() == b"said"
+    assert keeping.custody.why == ""

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import PurePosixPath
 
 from mailboxd.audit.finding import LOOK, Finding
-from mailboxd.inbox.archiving import reason_beside
+from mailboxd.inbox.receipts import reason_beside
 from mailboxd.progress import Progress
 from mailboxd.store.evidence import RecordedFile
 from mailboxd.workspace.files import directory, look, open_regular, read_up_to, world_errors

@@ -136,7 +136,11 @@ class InboxSection(Section):
     """How arrivals are taken."""
 
     settle_seconds: Number = _amount(
-        0.5, "seconds", 0.0, 60.0, "How long a file must lie unchanged, where the kernel cannot say it is closed."
+        1.0,
+        "seconds",
+        0.0,
+        60.0,
+        "How long a file that was not renamed in must lie unchanged; twice that if the kernel cannot say it is closed.",
     )
     incomplete_seconds: Whole = _amount(
         60, "seconds", 1, _DAY, "How long an empty or unfinished file is left before it is rejected."

@@ -115,7 +115,8 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
     with world_errors(f"listen in {ws.state}"):
         wake = Wake(calls.selector, ws.state)
     timetable = Timetable(config.limits.sender_messages, config.limits.sender_bytes)
-    inbox, patience = _inbox(ws, config), config.inbox.incomplete_seconds
+    watcher = Watcher(ws, calls.selector, wake.poke, polls)
+    inbox, patience = _inbox(ws, config, watcher), config.inbox.incomplete_seconds
     return Daemon(
         engine=core,
         arrivals=Arrivals(core, intake, inbox, patience, timetable, partial(require_places, ws)),
@@ -126,7 +127,7 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
         heads=heads.Heads(core, ws, heads.signer(ws, os.environ), reports),
         peers=peers,
         calls=calls,
-        watcher=Watcher(ws, calls.selector, wake.poke, polls),
+        watcher=watcher,
         wake=wake,
         health=health,
         pace=_pace(config),
@@ -156,9 +157,10 @@ def _calls(ws: Workspace, config: Config, selector: selectors.BaseSelector) -> C
     )
 
 
-def _inbox(ws: Workspace, config: Config) -> Inbox:
+def _inbox(ws: Workspace, config: Config, watcher: Watcher) -> Inbox:
     return Inbox(
         ws,
+        watcher.renamed,
         settle_seconds=config.inbox.settle_seconds,
         incomplete_seconds=config.inbox.incomplete_seconds,
         max_bytes=config.limits.message_bytes,

@@ -140,6 +140,7 @@ class Daemon:
         begun = 0 if self.reserve.why else self._try(Where.SENDING, self.relay.perform)
         self._tell()  # only now: calls that were begun run meanwhile
         begun += self._try(Where.FILING, self.archiving.perform)
+        begun += self._look_after()
         begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._looks.mail)
         begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
         self._checkpoints.perform()
@@ -170,6 +171,13 @@ class Daemon:
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
             self._try(Where.TIDYING, lambda: self.calls.left_over(self.engine.store.is_over))
+
+    def _look_after(self) -> bool:
+        """See that what was filed is still there; whether more of it is to be put back at once."""
+        custody = self.archiving.custody
+        more = custody.look()
+        self.health.say(Where.CUSTODY, custody.why, Grade.AMBER)
+        return more
 
     def _begin(self) -> bool:
         """Give what is ready its turn, inside a batch; whether any call may begin now."""
@@ -260,7 +268,7 @@ class Daemon:
         sync = None if self.reserve.why else self.relay.starting.dispatches.due
         clocked = (
             *(self._looks.next, self.health.next_beat, self.calls.next_deadline()),
-            *(sync, rendering, self._checkpoints.due),
+            *(sync, rendering, self._checkpoints.due, self.archiving.custody.due),
         )
         moments = [moment - mono for moment in clocked if moment is not None]
         if due is not None:

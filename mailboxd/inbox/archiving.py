@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine import Engine
 from mailboxd.inbox.custody import Custody
-from mailboxd.inbox.receipts import raw_name
+from mailboxd.inbox.receipts import raw_name, reason_beside
 from mailboxd.store.messages import Unfiled
 from mailboxd.workspace.files import ObstructedError, Stamp
 from mailboxd.workspace.filing import Judged
@@ -48,14 +48,13 @@ class Archiving:
         return [item for item in found if item.id not in self.obstructed]
 
     def try_again(self) -> None:
-        """Forget what stood in the way: it may be gone. And see whether what was filed is still there."""
+        """Forget what stood in the way: it may be gone. And see whether the directories are those that they were."""
         self.obstructed.clear()
-        self.custody.look()
+        self.custody.notice()
 
     def _judged(self, item: Unfiled) -> Judged:
         raw = self.engine.store.body(item.id)
-        stamp = {name: value for name, value in item.stamp.items() if name != "name"}
-        return Judged(raw_name(item.name, item.stamp), Stamp(**{k: int(v) for k, v in stamp.items()}), raw)
+        return Judged(raw_name(item.name, item.stamp), _stamp(item), raw)
 
     def _note(self, items: Sequence[Unfiled], places: Sequence[str | ObstructedError]) -> None:
         moved = []
@@ -67,6 +66,7 @@ class Archiving:
                     self.reports.append(partial(self._alarm, item, str(place)))
             else:
                 moved.append((item.id, place))
+                self.custody.watch(item.id, place, _stamp(item))
         self.reports.append(lambda: self._record(moved))
 
     def _record(self, moved: Sequence[tuple[str, str]]) -> None:
@@ -78,12 +78,9 @@ class Archiving:
         self.engine.record(Event(Kind.ALARM, None, {"at": self.engine.now, "what": "filing-mail", "why": told}))
 
 
+def _stamp(item: Unfiled) -> Stamp:
+    return Stamp(**{name: int(value) for name, value in item.stamp.items() if name != "name"})
+
+
 def _reason(item: Unfiled) -> dict[str, object]:
     return reason_beside(item.name, item.at, item.sha256, item.id, item.reason)
-
-
-def reason_beside(
-    name: str, at: str, sha256: str | None, message: str, reason: Mapping[str, object] | None
-) -> dict[str, object]:
-    """What stands in `<name>.reason.json` beside a rejected file; the same in every repetition."""
-    return {"name": name, "rejected_at": at, "sha256": sha256, "message": message, **(reason or {})}

@@ -126,4 +126,5 @@ def _file(found: Arrival | Refusal) -> File:
     name, extra = storable_name(found.name)
     stamp = found.stamp
     numbers = {"dev": stamp.dev, "ino": stamp.ino, "size": stamp.size, "mtime_ns": stamp.mtime_ns}
-    return File(name, found.raw, found.sha256, stamp.size, numbers | extra)
+    in_place = isinstance(found, Arrival) and found.in_place
+    return File(name, found.raw, found.sha256, stamp.size, numbers | extra, in_place)

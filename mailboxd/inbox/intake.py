@@ -23,15 +23,19 @@ from mailboxd.core.inputs import (
     Reply,
     Steer,
 )
+from mailboxd.core.late import REST_SECONDS, is_rest
 from mailboxd.core.local_ids import distinct, root_local_id
 from mailboxd.core.outcomes import Answer, Unreadable
 from mailboxd.core.specs import apply
 from mailboxd.core.terms import OPERATORS, Phase
+from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.types import Origin, Plan, Task
 from mailboxd.core.usage import Usage
 from mailboxd.crossed import is_late, was_told
 from mailboxd.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.ids import earliest
+from mailboxd.inbox.custody import note_rest
 from mailboxd.inbox.receipts import File, reason_of, receipt
 from mailboxd.keys.trust import Proof, Trust, require_operator
 from mailboxd.messages.answer import answer_of
@@ -81,6 +85,8 @@ class Intake:
         """Let a message happen, and record it with its verdict, which is returned (docs/messages.md has the words)."""
         message = parsed.message
         proof = self._trust.examine(file.raw or b"", message) if self._trust else Proof()
+        if parsed.plain and file.in_place and (rest := self._is_rest(file)):
+            return rest
         try:
             if self._trust:
                 self._trust.admit(proof, message.from_)
@@ -96,19 +102,42 @@ class Intake:
         self._engine.record(Event(Kind.MESSAGE_RECEIVED, task, data, actor=message.from_))
         return verdict
 
+    def _is_rest(self, file: File) -> str:
+        """The verdict on a text without front matter, if it is the rest of a message that was taken a moment ago."""
+        now = self._engine.now
+        head = self._store.head_of(file.name, earliest("msg", plus(now, -REST_SECONDS)))
+        if head is None or self._store.earlier(None, file.sha256 or ""):
+            return ""
+        message, task, at = head
+        if not is_rest(plain=True, in_place=file.in_place, seconds=to_epoch(now) - to_epoch(at)):
+            return ""
+        error = MessageError(
+            "late-tail",
+            f"it is the rest of message {message}, which was taken from inbox/{file.name} before all of it was written",
+            "Nothing of it was read. Send the whole message again, written under a hidden name and renamed. If it is a"
+            " message of its own, rename it into the inbox, or give it another name.",
+            file.name,
+        )
+        self.reject(file, error, task=task, of=message)
+        note_rest(self._store, file.name, message, now)
+        return "rejected"
+
     def reject(
         self,
         file: File,
         error: MessageError | PlanError | Refused,
         message: Message | None = None,
         proof: Proof | None = None,
+        *,
+        task: str | None = None,
+        of: str | None = None,
     ) -> None:
-        """Record why a file is not accepted, and tell the sender of a task."""
+        """Record why a file is not accepted, and tell the sender of a task. `of`: the message that it belongs to."""
         row = receipt(self._engine, file, "rejected", message, proof)
-        row["reason"] = reason_of(error)
+        row["reason"] = reason_of(error) | ({"of": of} if of else {})
         again = self._store.was_rejected(file.sha256)  # however often it is dropped: its sender has been told
         self._keep(row, file)
-        self._engine.record(Event(Kind.MESSAGE_REJECTED, None, {"at": self._engine.now, "message": row}))
+        self._engine.record(Event(Kind.MESSAGE_REJECTED, task, {"at": self._engine.now, "message": row}))
         if isinstance(message, TaskMessage) and error.rule != "id-conflict" and not again:
             new, sub = self._engine.new_id("msg"), message.subtask_id or message.task_id
             ids = {"in_reply_to": message.message_id, "attempt_id": message.attempt_id}

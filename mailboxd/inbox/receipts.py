@@ -21,6 +21,8 @@ class File:
     sha256: str | None
     size: int | None
     stamp: Mapping[str, Any]
+    in_place: bool = False
+    """It is not known to have been renamed in."""
 
 
 def receipt(
@@ -51,6 +53,13 @@ def reason_of(error: MessageError | PlanError | Refused) -> dict[str, Any]:
     if isinstance(error, MessageError):
         reason |= {"line": error.line, "field": error.field}
     return reason
+
+
+def reason_beside(
+    name: str, at: str, sha256: str | None, message: str, reason: Mapping[str, object] | None
+) -> dict[str, object]:
+    """What stands in `<name>.reason.json` beside a rejected file; the same in every repetition."""
+    return {"name": name, "rejected_at": at, "sha256": sha256, "message": message, **(reason or {})}
 
 
 def raw_name(name: str, stamp: Mapping[str, Any]) -> str:

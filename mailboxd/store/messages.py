@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,12 @@ class Filed:
     path: str
     sha256: str | None
     size: int
+    task: str | None
+
+
+_FILED = "SELECT id, path, sha256, coalesce(size, 0), task FROM messages"
+_UNFILED = "SELECT id, name, verdict = 'rejected', sha256, stamp, reason, at FROM messages"
+_DAY = len("archive/2026-01-01")
 
 
 class MessageQueries(Connected):
@@ -102,24 +108,56 @@ class MessageQueries(Connected):
 
     def unfiled(self, limit: int) -> list[Unfiled]:
         """Judged files that still lie in the inbox, oldest first."""
-        rows = self.db.execute(
-            "SELECT id, name, verdict = 'rejected', sha256, stamp, reason, at FROM messages"
-            " WHERE path IS NULL ORDER BY +id LIMIT ?",  # not by the index of ids, through all of them
-            (limit,),
-        )
-        return [
-            Unfiled(row[0], row[1], bool(row[2]), row[3], json.loads(row[4]), json.loads(row[5] or "null"), row[6])
-            for row in rows
-        ]
+        # not by the index of ids, through all of them
+        rows = self.db.execute(f"{_UNFILED} WHERE path IS NULL ORDER BY +id LIMIT ?", (limit,))
+        return [_unfiled(row) for row in rows]
+
+    def judged(self, message: str) -> Unfiled:
+        """A file as it was judged, whether it was moved since or not. Raises KeyError."""
+        row = self.db.execute(f"{_UNFILED} WHERE id = ?", (message,)).fetchone()
+        if row is None:
+            raise KeyError(message)
+        return _unfiled(row)
 
     def filed(self, after: str, limit: int) -> list[Filed]:
         """What was moved to archive/ and rejected/, in the order of the ids, after that one."""
+        where = "WHERE id > ? AND direction = 'in' AND path IS NOT NULL ORDER BY id LIMIT ?"
+        return [Filed(*row) for row in self.db.execute(f"{_FILED} {where}", (after, limit))]
+
+    def filed_as(self, messages: Iterable[str]) -> list[Filed]:
+        """Of these messages, those that were moved to archive/ and rejected/."""
+        where = "WHERE id IN (SELECT value FROM json_each(?)) AND direction = 'in' AND path IS NOT NULL"
+        return [Filed(*row) for row in self.db.execute(f"{_FILED} {where}", (json.dumps(list(messages)),))]
+
+    def filed_in(self, place: str, after: str, limit: int) -> list[Filed]:
+        """What was moved to a directory (below mailbox/), in the order of the paths, after that one."""
+        where = "WHERE path > ? AND path < ? AND direction = 'in' ORDER BY path LIMIT ?"
+        ends = (after or f"{place}/", f"{place}0", limit)  # the character after the slash
+        return [Filed(*row) for row in self.db.execute(f"{_FILED} {where}", ends)]
+
+    def archive_days(self) -> list[str]:
+        """The directories of days in archive/, below mailbox/, to which anything was moved."""
+        following = "SELECT path FROM messages WHERE path > {} AND path < 'archive0' ORDER BY path LIMIT 1"
+        first, other = following.format("'archive/'"), following.format(f"substr(known.path, 1, {_DAY}) || '0'")
         rows = self.db.execute(
-            "SELECT id, path, sha256, coalesce(size, 0) FROM messages"
-            " WHERE id > ? AND direction = 'in' AND path IS NOT NULL ORDER BY id LIMIT ?",
-            (after, limit),
+            f"WITH RECURSIVE known (path) AS (SELECT ({first}) UNION ALL SELECT ({other}) FROM known"
+            f" WHERE known.path IS NOT NULL) SELECT substr(path, 1, {_DAY}) FROM known"
+            f" WHERE substr(path, {_DAY + 1}, 1) = '/'"
         )
-        return [Filed(*row) for row in rows]
+        return [row[0] for row in rows]
+
+    def head_of(self, name: str, since: str) -> tuple[str, str | None, str] | None:
+        """The message whose rest a file of this name may be, its task, and when it or its rest was last heard of.
+
+        `since`: only what came after that id. Neither what was rejected counts, nor what was sent.
+        """
+        row = self.db.execute(
+            "SELECT coalesce(json_extract(reason, '$.of'), id), task, at FROM messages WHERE id > ? AND name = ?"
+            " AND direction = 'in' AND (verdict <> 'rejected' OR json_extract(reason, '$.rule') = 'late-tail')"
+            " ORDER BY id DESC LIMIT 1",
+            (since, name),
+        ).fetchone()
+        return None if row is None else (row[0], row[1], row[2])
 
     def awaits_filing(self, name: str, stamp: Mapping[str, Any]) -> bool:
         """Whether this very file has been judged and only has not been moved out of the inbox yet."""
@@ -169,3 +207,7 @@ class MessageQueries(Connected):
     def unsynced_messages(self) -> list[tuple[str, bytes]]:
         """Name in outbox/ and bytes of what was sent since it was noted that everything there is durable."""
         return self.db.execute(f"SELECT m.name, b.raw {UNSYNCED} ORDER BY e.seq").fetchall()
+
+
+def _unfiled(row: tuple[Any, ...]) -> Unfiled:
+    return Unfiled(row[0], row[1], bool(row[2]), row[3], json.loads(row[4]), json.loads(row[5] or "null"), row[6])

@@ -65,6 +65,9 @@ _ARRIVES = inotify.CREATE | inotify.CLOSE_WRITE | inotify.MOVED_TO
 _GOES = inotify.DELETE_SELF | inotify.MOVE_SELF
 _LOST = _GOES | inotify.IGNORED
 
+_REMEMBERED = 100_000
+"""Names of files that were renamed in while nobody looked at the inbox. Of more the rest counts as written in place."""
+
 _LIMITS = {
     errno.ENOSPC: "too many watches: raise them with `sysctl fs.inotify.max_user_watches=524288`",
     errno.EMFILE: "too many inotify instances or open files: `sysctl fs.inotify.max_user_instances=512`, `ulimit -n`",
@@ -176,6 +179,7 @@ class InboxEar(Ear):
         self._inotify: Inotify | None = None
         self._of_inbox = -1
         """The number of its watch; -1: it is not watched."""
+        self._renamed: set[bytes] = set()
 
     @property
     def is_armed(self) -> bool:
@@ -195,6 +199,7 @@ class InboxEar(Ear):
             self._selector.unregister(self._inotify)
             self._inotify.close()
         self._inotify, self._of_inbox = None, -1
+        self._renamed.clear()
 
     def hear(self) -> bool:
         """Take what has happened; whether there may be mail. A temporary name is none."""
@@ -202,6 +207,7 @@ class InboxEar(Ear):
         for number, mask, name in () if self._inotify is None else self._inotify.events():
             if mask & inotify.OVERFLOW:
                 mail = True
+                self._renamed.clear()  # what was lost may say that somebody writes there again
             elif mask & _LOST or number != self._of_inbox:
                 lost = bool(mask & _LOST) or name == os.fsencode(self.probed.name)
                 self.is_disturbed = self.is_disturbed or lost
@@ -209,9 +215,24 @@ class InboxEar(Ear):
             elif name == _PROBE:
                 self._deaf = ""
                 self.heard.set()
-            else:
-                mail = mail or not is_temporary(os.fsdecode(name))
+            elif not is_temporary(os.fsdecode(name)):
+                mail = True
+                self._note(name, mask)
         return mail
+
+    def renamed(self) -> set[str]:
+        """The names that files got by a rename, each said once; not where the name was written to after that.
+
+        What was not heard (an overflow, nobody listened) is missing here.
+        """
+        names, self._renamed = self._renamed, set()
+        return {os.fsdecode(name) for name in names}
+
+    def _note(self, name: bytes, mask: int) -> None:
+        if not mask & inotify.MOVED_TO:
+            self._renamed.discard(name)
+        elif len(self._renamed) < _REMEMBERED:
+            self._renamed.add(name)
 
     def _probe(self, now: float) -> None:
         """Heard at once or not at all: the kernel notes what happens while it happens. Mail is not told then, for who

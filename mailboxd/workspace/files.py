@@ -172,11 +172,12 @@ def move_by_link(source_fd: int, source: str, target_fd: int, target: str) -> No
     os.unlink(source, dir_fd=source_fd)
 
 
-def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> None:
+def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True, renamed: bool = False) -> None:
     """Makes a new file (0600) that appears complete, or not at all. Raises FileExistsError on a clash.
 
     Its bytes are durable, unless the caller syncs them; its entry only once the caller has fsynced the directory. A
-    crash leaves nothing behind, where the file system has unnamed files.
+    crash leaves nothing behind, where the file system has unnamed files. `renamed`: it gets its name by a rename, which
+    is what proves to the daemon that watches the directory that the file is complete.
     """
     try:
         fd = os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o600, dir_fd=dir_fd)
@@ -187,7 +188,13 @@ def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> None
         return
     try:
         _write(fd, raw, durable=durable)
-        os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=dir_fd, follow_symlinks=True)
+        first = _thread_name(name) if renamed else name
+        if renamed:
+            with suppress(FileNotFoundError):
+                os.unlink(first, dir_fd=dir_fd)  # a crash left it
+        os.link(f"/proc/self/fd/{fd}", first, dst_dir_fd=dir_fd, follow_symlinks=True)
+        if renamed:
+            _give_name(dir_fd, first, name)
     except FileNotFoundError:  # no /proc here, through which an unnamed file gets its name
         publish_by_name(dir_fd, name, raw)
     finally:
@@ -196,9 +203,17 @@ def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> None
 
 def publish_by_name(dir_fd: int, name: str, raw: bytes) -> None:
     """`publish` for file systems without unnamed files: a hidden name of this thread's own, then a move."""
-    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
-    hidden = f".mailboxd-{threading.get_native_id()}-{digest}.tmp"
+    hidden = _thread_name(name)
     _write_anew(dir_fd, hidden, raw)
+    _give_name(dir_fd, hidden, name)
+
+
+def _thread_name(name: str) -> str:
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+    return f".mailboxd-{threading.get_native_id()}-{digest}.tmp"
+
+
+def _give_name(dir_fd: int, hidden: str, name: str) -> None:
     try:
         move(dir_fd, hidden, dir_fd, name)
     except FileExistsError:

@@ -263,10 +263,10 @@ def _name(target: int, filing: Filing, put: Callable[[str], None]) -> str:
             return name
 
 
-def publish_once(target: int, name: str, raw: bytes) -> str:
+def publish_once(target: int, name: str, raw: bytes, *, renamed: bool = False) -> str:
     """Makes a new file under `name` or the next free one after it; its name. If one of these has the bytes, that is it.
 
-    Durable once the caller has fsynced the directory. Raises OSError.
+    Durable once the caller has fsynced the directory. `renamed` as for `publish`. Raises OSError.
     """
     digest = hashlib.sha256(raw).hexdigest()
     while True:
@@ -275,5 +275,5 @@ def publish_once(target: int, name: str, raw: bytes) -> str:
             if holds(target, clash_name(name, digest, number), raw):
                 return clash_name(name, digest, number)
         with suppress(FileExistsError):
-            publish(target, clash_name(name, digest, free), raw)
+            publish(target, clash_name(name, digest, free), raw, renamed=renamed)
             return clash_name(name, digest, free)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from mailboxd.errors import MessageError
 from mailboxd.workspace.files import Stamp, directory, look, refusal
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import is_showable, is_temporary, printable
-from mailboxd.workspace.settled import Unsettled, read_settled
+from mailboxd.workspace.settled import Patience, Unsettled, read_settled
 
 _READ_AT_ONCE = 16 << 20
 """Bytes of messages that one scan may bring into memory, give or take one message."""
@@ -27,15 +28,22 @@ _REPORTED = 1000
 """Temporary names that a scan reports."""
 
 
+_COMPLETE = Patience(0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A complete file, ready to be parsed. `first_seen` is seconds since 1970, by our clock."""
+    """A complete file, ready to be parsed. `first_seen` is seconds since 1970, by our clock.
+
+    `in_place`: it is not known to have been renamed in, so more of it may come yet.
+    """
 
     name: str
     raw: bytes
     sha256: str
     stamp: Stamp
     first_seen: float
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +98,15 @@ class _Known:
     stamp: Stamp | None = None
     unchanged_since: float = 0.0
     deferred: float | None = None
+    renamed: bool = False
+    """It got its name by a rename, and has not changed since: it is complete."""
 
 
 class Inbox:
     """The inbox of one workspace, looked at again and again.
 
-    `settle_seconds`: how long a file must be quiet where the kernel cannot say whether somebody writes it.
+    Only a rename proves that a file is complete; which were renamed in says `renamed`, once of each. Any other must be
+    quiet for `settle_seconds`, and twice as long where the kernel cannot say whether somebody writes it.
     `incomplete_seconds`: how long an empty or unreadable file is left before it is refused.
     `max_bytes`: a larger file is refused unread.
     """
@@ -103,13 +114,15 @@ class Inbox:
     def __init__(
         self,
         ws: Workspace,
+        renamed: Callable[[], Collection[str]] = tuple,
         *,
-        settle_seconds: float = 0.5,
+        settle_seconds: float = 1.0,
         incomplete_seconds: float = 60.0,
         max_bytes: int = 1 << 20,
     ) -> None:
         self._ws = ws
-        self._settle = settle_seconds
+        self._renamed = renamed
+        self._patience = Patience(settle_seconds, 2 * settle_seconds)
         self._incomplete = incomplete_seconds
         self._max_bytes = max_bytes
         self._known: dict[str, _Known] = {}
@@ -148,6 +161,10 @@ class Inbox:
         with os.scandir(fd) as entries:
             present = {entry.name: entry.inode() for entry in entries}
         self._known = {name: kept for name, kept in self._known.items() if present.get(name) == kept.ino}
+        renamed = self._renamed()
+        for name in renamed:
+            if name in self._known:
+                self._known[name].renamed = True
         new = [name for name in present if name not in self._known]
         temporary = {name for name in new if is_temporary(name)}
         self._note_temporary(fd, temporary, now)
@@ -157,7 +174,10 @@ class Inbox:
         for name in fresh[:room]:
             status = look(fd, name)
             if status is not None:
-                arrived.append((status.st_mtime_ns, name, _Known(status.st_ino, now, self._looked_at)))
+                known = _Known(status.st_ino, now, self._looked_at, Stamp.of(status), now, renamed=name in renamed)
+                if not self._looked_at:  # it may have lain here for long; only its ctime cannot be set by its writer
+                    known.unchanged_since = min(now, max(status.st_mtime, status.st_ctime))
+                arrived.append((status.st_mtime_ns, name, known))
         arrived.sort(key=lambda item: item[:2])
         self._known.update((name, known) for _, name, known in arrived)
         return len(fresh) <= room
@@ -194,20 +214,21 @@ class Inbox:
             return None
         stamp = Stamp.of(status)
         if stamp != known.stamp:
-            known.stamp, known.unchanged_since, known.deferred = stamp, now, None
-        # neither a file from the future nor a clock that was set back makes anybody wait longer
-        known.unchanged_since = min(known.unchanged_since, now, stamp.mtime)
+            known.stamp, known.unchanged_since, known.deferred, known.renamed = stamp, now, None, False
+        known.unchanged_since = min(known.unchanged_since, now)  # a clock that was set back makes nobody wait longer
         if known.deferred is not None and now < known.deferred:
             return Left(printable(name), "looked at, and left for later", known.first_seen, known.deferred)
         error = self._unread_problem(name, status)
         if error is not None:
             return Refusal(name, error, stamp)
-        content = read_settled(fd, name, stamp, known.unchanged_since, now, self._settle)
+        patience = _COMPLETE if known.renamed else self._patience
+        content = read_settled(fd, name, stamp, known.unchanged_since, now, patience)
         if isinstance(content, Unsettled):
             return self._unsettled(name, known, stamp, content, now)
         if not content:
             return self._empty(name, known, stamp, now)
-        return Arrival(name, content, hashlib.sha256(content).hexdigest(), stamp, known.first_seen)
+        digest = hashlib.sha256(content).hexdigest()
+        return Arrival(name, content, digest, stamp, known.first_seen, in_place=not known.renamed)
 
     def _unread_problem(self, name: str, status: os.stat_result) -> MessageError | None:
         if stat.S_ISREG(status.st_mode) and status.st_size <= self._max_bytes and is_showable(name):

@@ -16,8 +16,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from mailboxd.workspace import syncing
-from mailboxd.workspace.files import ObstructedError, Stamp, directory, open_regular, read_up_to, refusal, world_errors
-from mailboxd.workspace.filing import Filing, Judged, Move, Taken, publish_once
+from mailboxd.workspace.files import (
+    ObstructedError,
+    Stamp,
+    directory,
+    open_regular,
+    publish,
+    read_up_to,
+    refusal,
+    world_errors,
+)
+from mailboxd.workspace.filing import REASON, Filing, Judged, Move, Taken, publish_once
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import is_file_name
 
@@ -29,29 +38,32 @@ Answers = list[str | ObstructedError]
 """For each file its path relative to mailbox/, or why it could not be moved."""
 
 
-def deliver(target: Path, name: str, raw: bytes, *, below: Path | None = None) -> str:
+def deliver(target: Path, name: str, raw: bytes, *, below: Path | None = None, renamed: bool = False) -> str:
     """Writes a message into a directory so that it appears there complete and durable, or not at all; its final name.
 
     A name that is used gets a suffix, unless the file there has the same bytes: then it is this message, delivered
     before a crash. No link is followed below the directory `below`, which is the parent of `target` unless it is said.
+    `renamed`: for an inbox, where only a rename proves that a file is complete; a crash may leave a hidden file then.
     Raises WorldError; ValueError if `name` is hidden or no file name.
     """
-    return deliver_many(target, [(name, raw)], below=below)[0]
+    return deliver_many(target, [(name, raw)], below=below, renamed=renamed)[0]
 
 
-def deliver_many(target: Path, messages: Iterable[tuple[str, bytes]], *, below: Path | None = None) -> list[str]:
+def deliver_many(
+    target: Path, messages: Iterable[tuple[str, bytes]], *, below: Path | None = None, renamed: bool = False
+) -> list[str]:
     """`deliver` for many, with one fsync of the directory."""
     root = below or target.parent
     with world_errors(f"write to {target}"), directory(root, *target.relative_to(root).parts) as fd:
-        names = [_deliver(fd, name, raw) for name, raw in messages]
+        names = [_deliver(fd, name, raw, renamed) for name, raw in messages]
         os.fsync(fd)
     return names
 
 
-def _deliver(fd: int, name: str, raw: bytes) -> str:
+def _deliver(fd: int, name: str, raw: bytes, renamed: bool) -> str:
     if not is_file_name(name) or name.startswith("."):
         raise ValueError(f"{name!r} is no name for a message")
-    return publish_once(fd, name, raw)
+    return publish_once(fd, name, raw, renamed=renamed)
 
 
 def archive(ws: Workspace, name: str, stamp: Stamp | None, raw: bytes, day: str, taken: Taken) -> str:
@@ -90,11 +102,26 @@ def reject(
 
 def reject_many(ws: Workspace, items: Sequence[tuple[Judged, Mapping[str, object]]], taken: Taken) -> Answers:
     """`reject` for many, as `archive_many` is for `archive`."""
-    filings = [
-        Filing(item, "rejected", json.dumps(reason, indent=2, sort_keys=True).encode() + b"\n")
-        for item, reason in items
-    ]
+    filings = [Filing(item, "rejected", _text_of(reason)) for item, reason in items]
     return _file_all(ws, filings, taken)
+
+
+def _text_of(reason: Mapping[str, object]) -> bytes:
+    return json.dumps(reason, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def put_back(ws: Workspace, path: str, raw: bytes, reason: Mapping[str, object] | None) -> None:
+    """Writes a filed message again to the path below mailbox/ where it lay, and the reason beside it; durable.
+
+    Nothing is replaced. Raises WorldError.
+    """
+    place, name = path.rsplit("/", 1)
+    with world_errors(f"put back mailbox/{path}"), _target(ws, place) as fd:
+        if reason is not None:
+            with suppress(FileExistsError):
+                publish(fd, name + REASON, _text_of(reason))
+        publish(fd, name, raw)
+        os.fsync(fd)
 
 
 def require_places(ws: Workspace) -> None:

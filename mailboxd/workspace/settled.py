@@ -19,14 +19,27 @@ class Unsettled:
     """The file exists, but not for us."""
 
 
-def read_settled(
-    dir_fd: int, name: str, seen: Stamp, quiet_since: float, now: float, settle_seconds: float
-) -> bytes | Unsettled:
-    """The whole file, if no writer has it open and it is still what `seen` saw.
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a file must have been quiet: where the kernel says that nobody has it open, and where it does not.
 
-    The kernel answers whether it is open. Where it does not (other users' files), the file must have been quiet for
-    `settle_seconds`, since `quiet_since` (seconds since 1970, like `now`). Reads at most the size that `seen` saw.
+    A closed file can be opened again: between two `echo ... >> file` nobody has it open.
     """
+
+    closed: float
+    unknown: float
+
+
+def read_settled(
+    dir_fd: int, name: str, seen: Stamp, quiet_since: float, now: float, patience: Patience
+) -> bytes | Unsettled:
+    """The whole file, if no writer has it open, it has been quiet for long enough, and it is still what `seen` saw.
+
+    It has been quiet since `quiet_since` (seconds since 1970, like `now`). The kernel does not say of other users'
+    files, and on some file systems of none, whether they are open. Reads at most the size that `seen` saw.
+    """
+    if now < quiet_since + patience.closed:
+        return Unsettled("it was written a moment ago", quiet_since + patience.closed)
     try:
         fd = open_regular(dir_fd, name)
     except OSError as error:
@@ -39,11 +52,11 @@ def read_settled(
         written = is_being_written(fd)
         if written:
             return Unsettled("a writer has it open")
-        if written is None and now < quiet_since + settle_seconds:
-            return Unsettled("it was written a moment ago", quiet_since + settle_seconds)
+        if written is None and now < quiet_since + patience.unknown:
+            return Unsettled("it was written a moment ago", quiet_since + patience.unknown)
         raw = read_up_to(fd, seen.size + 1)
         if Stamp.of(os.fstat(fd)) != seen or len(raw) != seen.size:
-            return Unsettled("it changed while it was read", now + settle_seconds)
+            return Unsettled("it changed while it was read", now + patience.unknown)
         return raw
     finally:
         os.close(fd)

@@ -21,7 +21,7 @@ from mailboxd.workspace.filing import publish_once
 from mailboxd.workspace.layout import Workspace
 from mailboxd.workspace.names import clash_name, first_free
 from mailboxd.workspace.rendered import OBSTACLES, TASK_FILE, directory_of, put_all
-from mailboxd.workspace.settled import Unsettled, read_settled
+from mailboxd.workspace.settled import Patience, Unsettled, read_settled
 
 ARCHIVE = ".archive"
 
@@ -65,11 +65,14 @@ class Look:
 
 
 class TaskFiles:
-    """The task files of one workspace. `settle_seconds` as for the inbox."""
+    """The task files of one workspace.
+
+    `settle_seconds`: how long a file must be quiet where the kernel cannot say whether somebody writes it.
+    """
 
     def __init__(self, ws: Workspace, *, settle_seconds: float = 0.5) -> None:
         self._ws = ws
-        self._settle = settle_seconds
+        self._patience = Patience(closed=0.0, unknown=settle_seconds)
         self._seen: dict[str, Stamp] = {}
         self._waiting: dict[str, tuple[Stamp, float]] = {}
         self._unvisited: list[str] = []
@@ -215,7 +218,7 @@ class TaskFiles:
         since = min(now, stamp.mtime, since if seen == stamp else now)
         try:
             with directory(self._ws.root, "tasks", local_id) as fd:
-                content = read_settled(fd, TASK_FILE, stamp, since, now, self._settle)
+                content = read_settled(fd, TASK_FILE, stamp, since, now, self._patience)
         except OSError as error:
             if error.errno not in OBSTACLES:
                 raise

@@ -1,5 +1,8 @@
 """Hears that something happened below mailbox/ and tasks/, and says "look": never what, because events get lost.
 
+One thing it says more of, because nothing else shows it: which files came into the inbox by a rename, and so are
+complete. A rename that was not heard costs time, nothing else.
+
 Of mailbox/ itself only the replacing of the inbox is heard, and of the inbox only what comes: what leaves it is our
 own work. Which of the events matter is decided by their path. That we hear anything at all is never assumed: now and
 then a hidden file of our own must be heard.
@@ -36,6 +39,10 @@ class Watcher:
     def hear(self) -> bool:
         """Takes what happened around the inbox since it was called last; whether it is to be looked at."""
         return self._inbox.hear()
+
+    def renamed(self) -> set[str]:
+        """The names that were renamed into the inbox, as far as `hear` was called, and not written to since."""
+        return self._inbox.renamed()
 
     @property
     def is_disturbed(self) -> bool:

@@ -6,12 +6,14 @@ import json
 import os
 import socket
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import Agent, eventually, reply, task
+from tests.e2e.support import MAILBOXD, Agent, Company, environment, eventually, reply, task
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +55,116 @@ def test_a_file_that_is_appended_to_after_a_pause_is_not_judged_by_its_half(foun
     assert filed(alpha, "half.md")["verdict"] == "accepted"
     alpha.until("half")
     company.at_rest()
+
+
+APPEND = 'while IFS= read -r line; do printf "%s\\n" "$line" >> "$1"; sleep "$2"; done'
+
+
+def test_a_file_that_is_appended_to_line_by_line_is_taken_whole(found: Found) -> None:
+    """`echo ... >> inbox/x.md` in a loop: between two lines nobody has the file open, though more is to come."""
+    company = found({"alpha": WORK}, inbox={"settle_seconds": 3})
+    alpha = company["alpha"]
+    alpha.start()
+    texts = {f"loop{number}": task(f"loop{number}") + f"line of {number}\n" * 15 for number in range(4)}
+    writers = []
+    for name, text in texts.items():
+        writer = subprocess.Popen(
+            ["bash", "-c", APPEND, "-", str(alpha.inbox / f"{name}.md"), "0.1"], stdin=subprocess.PIPE
+        )
+        assert writer.stdin is not None
+        writer.stdin.write(text.encode())
+        writer.stdin.close()
+        writers.append(writer)
+    assert [writer.wait(120) for writer in writers] == [0] * len(texts)
+    for name, text in texts.items():
+        row = filed(alpha, f"{name}.md")
+        assert (alpha.root / "mailbox" / str(row["path"])).read_text() == text
+        alpha.until(name)
+    assert len(alpha.phases()) == len(texts)
+    company.at_rest()
+
+
+def test_the_rest_of_a_message_that_comes_late_is_rejected_by_its_name_and_never_executed(found: Found) -> None:
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    subprocess.run(["sh", "-c", f"cat > {alpha.inbox}/job.md"], input=task("job").encode(), check=True)
+    head = filed(alpha, "job.md")
+    alpha.until("job")
+    for tail in ("and delete nothing.\n", "# Really\n\nnothing at all.\n"):
+        before = len(alpha.mail())
+        subprocess.run(["sh", "-c", f"cat >> {alpha.inbox}/job.md"], input=tail.encode(), check=True)
+        row = eventually(lambda before=before: [row for row in alpha.mail()[before:] if row["path"]])[0]  # type: ignore[misc]
+        assert (row["verdict"], row["task"]) == ("rejected", alpha.task("job")["id"])
+        reason = json.loads(row["reason"])
+        assert reason["rule"] == "late-tail"
+        assert str(head["id"]) in reason["problem"]
+        assert (alpha.root / "mailbox" / str(row["path"])).read_text() == tail
+    assert list(alpha.phases()) == ["job"]
+    health = eventually(lambda: (said := alpha.json("status")["health"])["grade"] == "amber" and said)
+    assert "the rest of job.md came after" in health["troubles"][0]["why"]
+    subprocess.run(["sh", "-c", f"cat > {alpha.inbox}/job.md"], input=task("other").encode(), check=True)
+    alpha.until("other")  # a whole message under the same name is one
+    alpha.drop("job.md", "Buy milk.\n")  # and so is a text that was renamed in
+    eventually(lambda: len(alpha.phases()) == 3)
+    company.at_rest()
+
+
+@pytest.fixture
+def strangers() -> Iterator[Company]:
+    """A company whose daemon runs as nobody, below a directory that others may enter; pytest's own are closed."""
+    if os.geteuid() != 0:
+        pytest.skip("needs to become another user")
+    with tempfile.TemporaryDirectory() as made:
+        root = Path(made)
+        company = Company(root, {"alpha": WORK})
+        alpha = company["alpha"]
+        alpha.settle_in({"inbox": {"settle_seconds": 1.5}})
+        for path in (root, *root.rglob("*")):
+            os.chown(path, 65534, 65534)
+        words = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *MAILBOXD, "run"]
+        home = environment({"HOME": made, "XDG_STATE_HOME": f"{made}/state"})
+        with alpha.log.open("ab") as log:
+            alpha.process = subprocess.Popen(words, cwd=alpha.root, env=home, stdout=log, stderr=log)
+        alpha.until_ready()
+        yield company
+        company.close()
+
+
+def test_a_file_of_another_user_is_not_taken_while_it_is_still_being_written(strangers: Company) -> None:
+    """The kernel tells nobody else whether a file is open; only that it was quiet for a while can be known."""
+    alpha = strangers["alpha"]
+    text = task("foreign") + "line\n" * 30
+    with (alpha.inbox / "foreign.md").open("w") as file:
+        for at in range(0, len(text), 100):
+            file.write(text[at : at + 100])
+            file.flush()
+            subprocess.run(["sleep", "1.8"], check=True)  # the writer's own pause, longer than settle_seconds
+    row = filed(alpha, "foreign.md")
+    assert (alpha.root / "mailbox" / str(row["path"])).read_text() == text
+    assert len(alpha.mail()) == 1
+
+
+def test_a_file_that_grows_after_it_was_archived_is_noticed_by_the_daemon(strangers: Company) -> None:
+    """Its writer still has it open, under another name now: what he adds was never carried out."""
+    alpha = strangers["alpha"]
+    with (alpha.inbox / "open.md").open("w") as file:
+        file.write(task("open"))
+        file.flush()
+        row = filed(alpha, "open.md")
+        file.write("and one thing more\n")
+        file.flush()
+        (alarm,) = eventually(lambda: alpha.events("alarm"), 20, alpha.last_words)
+        assert (alarm["data"]["what"], alarm["task"]) == ("custody", alpha.task("open")["id"])
+        assert str(row["path"]) in alarm["data"]["why"]
+    eventually(lambda: alpha.json("status")["health"]["grade"] == "amber")
+    assert str(row["path"]) in str(alpha.json("status")["health"]["troubles"])
+    # what lies there is moved away: then the bytes that were carried out are put back
+    path = alpha.root / "mailbox" / str(row["path"])
+    path.rename(alpha.root / "grown.md")
+    eventually(path.exists, 40, alpha.last_words)
+    assert path.read_text() == task("open")
+    eventually(lambda: alpha.json("status")["health"]["grade"] == "green")
 
 
 def test_a_file_whose_writer_died_half_way_is_rejected_after_a_while(found: Found) -> None:

@@ -205,6 +205,43 @@ def test_a_file_system_over_the_inbox_is_noticed_when_it_comes_and_when_it_goes(
     company.at_rest()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_file_system_over_the_archive_is_noticed_and_what_vanishes_with_it_is_put_back(found: Found) -> None:
+    company = found({"alpha": WORK}, inbox={"rescan_seconds": 600})
+    alpha = company["alpha"]
+    archive = alpha.inbox.parent / "archive"
+    apart = ["unshare", "--mount", "--propagation", "private"]
+    if subprocess.run([*apart, "mount", "-t", "tmpfs", "none", str(archive)], capture_output=True).returncode != 0:
+        pytest.skip("needs mounts of its own")
+    with alpha.log.open("ab") as log:
+        alpha.process = subprocess.Popen([*apart, *MAILBOXD, "run"], cwd=alpha.root, env=environment(), stderr=log)
+    alpha.until_ready()
+    alpha.drop("before.md", task("before"))
+    alpha.until("before")
+    eventually(alpha.has_nothing_to_do)
+    within = ["nsenter", "--mount", "--target", str(alpha.process.pid)]
+    subprocess.run([*within, "mount", "-t", "tmpfs", "none", str(archive)], check=True)
+    eventually(lambda: "mailbox/archive is another directory" in alpha.last_words(), 20, alpha.last_words)
+    alpha.drop("over.md", task("over"))
+    alpha.until("over")
+    eventually(alpha.has_nothing_to_do)
+    (row,) = (row for row in alpha.mail() if row["name"] == "over.md")
+    subprocess.run([*within, "umount", str(archive)], check=True)
+    lost = alpha.root / "mailbox" / str(row["path"])
+    eventually(lost.exists, 20, alpha.last_words)
+    assert lost.read_text() == task("over")
+    day = lost.parent
+    kept = {path.name: path.read_bytes() for path in day.iterdir()}
+    shutil.rmtree(day)  # and a whole day is lost
+    eventually(lambda: day.exists() and {path.name for path in day.iterdir()} == set(kept), 20, alpha.last_words)
+    assert {path.name: path.read_bytes() for path in day.iterdir()} == kept
+    eventually(lambda: alpha.json("status")["health"]["grade"] == "green", 20, alpha.last_words)
+    whys = [event["data"]["why"] for event in alpha.events("alarm")]
+    assert sum("mailbox/archive is another directory" in why for why in whys) == 2
+    assert sum("put back from the database" in why for why in whys) >= 2
+    company.at_rest()
+
+
 def test_calls_are_not_kept_behind_a_link(found: Found, tmp_path: Path) -> None:
     """Prompts are written there, and what a call printed is read from there."""
     alpha = found({"alpha": WORK})["alpha"]

@@ -118,6 +118,31 @@ def test_every_way_to_bring_a_file_is_heard(ears: Ears, tmp_path: Path) -> None:
     assert ears.hear(lambda: (inbox / os.fsdecode(b"\xff")).touch())
 
 
+def test_a_rename_is_told_apart_from_all_other_ways_to_bring_a_file(ears: Ears, tmp_path: Path) -> None:
+    inbox = ears.ws.inbox
+    elsewhere = tmp_path / "elsewhere.md"
+    elsewhere.write_text("x")
+
+    def renamed(action: Callable[[], object]) -> set[str]:
+        assert ears.hear(action)
+        return ears.watcher.renamed()
+
+    def append() -> None:
+        (inbox / ".late.tmp").write_text("x")
+        (inbox / ".late.tmp").rename(inbox / "late.md")
+        with (inbox / "late.md").open("a") as file:
+            file.write("more")
+
+    assert renamed(lambda: (inbox / "plain.md").write_text("x")) == set()
+    assert renamed(lambda: (inbox / "linked.md").hardlink_to(elsewhere)) == set()
+    assert renamed(lambda: shutil.copy2(elsewhere, inbox / "copied.md")) == set()
+    assert renamed(lambda: elsewhere.rename(inbox / "moved.md")) == {"moved.md"}
+    assert renamed(lambda: (inbox / "moved.md").rename(inbox / "again.md")) == {"again.md"}
+    assert renamed(lambda: deliver(inbox, "delivered.md", b"x", renamed=True)) == {"delivered.md"}
+    assert renamed(append) == set()
+    assert ears.watcher.renamed() == set()
+
+
 def test_the_end_of_a_slow_writer_is_heard_and_its_writing_is_not(ears: Ears) -> None:
     writer = (ears.ws.inbox / ".slow").open("wb", buffering=0)
     (ears.ws.inbox / ".slow").rename(ears.ws.inbox / "slow.md")

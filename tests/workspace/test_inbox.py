@@ -30,6 +30,22 @@ def ws(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
 
 
+class Mover:
+    """Says which files were renamed in, as the watcher does: all, unless a test says otherwise."""
+
+    def __init__(self, ws: Workspace) -> None:
+        self._ws = ws
+        self.hears = True
+
+    def __call__(self) -> set[str]:
+        return {path.name for path in self._ws.inbox.iterdir()} if self.hears else set()
+
+
+def renamed_in(ws: Workspace) -> Inbox:
+    """An inbox all of whose files were renamed in."""
+    return Inbox(ws, Mover(ws))
+
+
 def put(ws: Workspace, name: str, raw: bytes = b"text\n", mtime: float = NOW) -> Path:
     path = ws.inbox / name
     path.write_bytes(raw)
@@ -70,7 +86,7 @@ def shared() -> Iterator[Workspace]:
 def test_a_file_that_nobody_writes_is_taken_at_once_with_its_bytes(ws: Workspace) -> None:
     path = put(ws, "x.md", b"\xff\x00raw")
 
-    (arrival,) = Inbox(ws).scan(NOW, 10).arrivals
+    (arrival,) = renamed_in(ws).scan(NOW, 10).arrivals
 
     assert (arrival.name, arrival.raw, arrival.first_seen) == ("x.md", b"\xff\x00raw", NOW)
     assert arrival.sha256 == hashlib.sha256(b"\xff\x00raw").hexdigest()
@@ -79,7 +95,7 @@ def test_a_file_that_nobody_writes_is_taken_at_once_with_its_bytes(ws: Workspace
 
 
 def test_a_half_written_file_waits_as_long_as_its_writer_has_it_open(ws: Workspace) -> None:
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     with (ws.inbox / "x.md").open("wb", buffering=0) as writer:
         writer.write(b"first half, ")
         for later in (0, 5, 500):
@@ -89,12 +105,61 @@ def test_a_half_written_file_waits_as_long_as_its_writer_has_it_open(ws: Workspa
             assert scan.look_again is None
         writer.write(b"second half")
 
-    assert [arrival.raw for arrival in inbox.scan(NOW, 10).arrivals] == [b"first half, second half"]
+    assert names(inbox.scan(NOW + 501, 10)) == []  # it was closed, and may be opened again
+    assert [arrival.raw for arrival in inbox.scan(NOW + 502, 10).arrivals] == [b"first half, second half"]
+
+
+def test_what_was_written_in_place_must_be_quiet_for_a_while_although_nobody_has_it_open(ws: Workspace) -> None:
+    inbox = Inbox(ws, settle_seconds=1.0)
+    inbox.scan(NOW - 1, 10)
+    for number in range(5):  # a loop of `echo ... >> x.md`
+        with (ws.inbox / "x.md").open("ab") as writer:
+            writer.write(b"line\n")
+        scan = inbox.scan(NOW + number * 0.9, 10)
+        assert names(scan) == []
+        assert [left.until for left in scan.waiting] == [NOW + number * 0.9 + 1]
+
+    (arrival,) = inbox.scan(NOW + 4.6, 10).arrivals
+    assert (arrival.raw, arrival.in_place) == (b"line\n" * 5, True)
+
+
+def test_a_rename_that_is_heard_after_the_file_was_seen_ends_the_waiting(ws: Workspace) -> None:
+    mover = Mover(ws)
+    inbox = Inbox(ws, mover, settle_seconds=1.0)
+    mover.hears = False
+    inbox.scan(NOW - 1, 10)
+    put(ws, "x.md")
+    assert names(inbox.scan(NOW, 10)) == []
+    mover.hears = True
+    (arrival,) = inbox.scan(NOW, 10).arrivals
+    assert not arrival.in_place
+
+
+def test_what_was_renamed_in_and_then_appended_to_waits(ws: Workspace) -> None:
+    mover = Mover(ws)
+    inbox = Inbox(ws, mover, settle_seconds=1.0)
+    path = put(ws, "x.md")
+    assert names(inbox.scan(NOW, 10)) == ["x.md"]
+    mover.hears = False
+    with path.open("ab") as writer:
+        writer.write(b"more")
+    assert names(inbox.scan(NOW + 1, 10)) == []
+    (arrival,) = inbox.scan(NOW + 2, 10).arrivals
+    assert arrival.in_place
+
+
+@pytest.mark.parametrize(("age", "taken"), [(0.0, False), (5.0, True)])
+def test_what_lay_there_before_the_daemon_started_waits_only_if_it_was_just_written(
+    ws: Workspace, age: float, taken: bool
+) -> None:
+    """Its time of modification can be set by its writer (`cp -p`), that of its last change cannot."""
+    changed = put(ws, "x.md", mtime=1.0).stat().st_ctime
+    assert names(Inbox(ws, settle_seconds=1.0).scan(changed + age, 10)) == (["x.md"] if taken else [])
 
 
 def test_an_empty_file_waits_for_its_content_and_is_refused_after_a_minute(ws: Workspace) -> None:
     put(ws, "x.md", b"")
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
 
     scan = inbox.scan(NOW + 1, 10)
     assert [(left.name, left.until) for left in scan.waiting] == [("x.md", NOW + 60)]
@@ -106,15 +171,16 @@ def test_an_empty_file_waits_for_its_content_and_is_refused_after_a_minute(ws: W
 
 def test_an_empty_file_that_is_filled_is_taken(ws: Workspace) -> None:
     put(ws, "x.md", b"")
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     inbox.scan(NOW, 10)
     put(ws, "x.md", b"now")
 
-    assert names(inbox.scan(NOW + 1, 10)) == ["x.md"]
+    assert names(inbox.scan(NOW + 1, 10)) == []
+    assert names(inbox.scan(NOW + 2, 10)) == ["x.md"]
 
 
 def test_a_temporary_name_is_ignored_until_it_is_renamed(ws: Workspace) -> None:
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     for name in (".x.tmp", "x.md~", "#x.md#", "4913", "x.md.crdownload"):
         put(ws, name, mtime=NOW - 600)
     (ws.inbox / ".#x.md").symlink_to("nobody@nowhere.1234")
@@ -136,7 +202,7 @@ def test_a_link_is_refused_and_its_target_never_opened(ws: Workspace, target: st
     (ws.root / "message.md").write_text("valid")
     (ws.inbox / "x.md").symlink_to(target)
 
-    (refusal,) = Inbox(ws).scan(NOW, 10).refused
+    (refusal,) = renamed_in(ws).scan(NOW, 10).refused
 
     assert (refusal.error.rule, refusal.raw, refusal.sha256) == ("symlink", None, None)
     assert refusal.stamp.ino == (ws.inbox / "x.md").lstat().st_ino
@@ -148,7 +214,7 @@ def test_pipes_sockets_and_directories_are_refused_without_being_opened(ws: Work
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(ws.inbox / "socket.md"))
 
-    scan = Inbox(ws).scan(NOW, 10)
+    scan = renamed_in(ws).scan(NOW, 10)
     listener.close()
 
     assert rules(scan) == dict.fromkeys(["pipe.md", "dir.md", "socket.md"], "not-regular")
@@ -158,7 +224,7 @@ def test_pipes_sockets_and_directories_are_refused_without_being_opened(ws: Work
 def test_a_device_is_refused_without_being_opened(ws: Workspace) -> None:
     os.mknod(ws.inbox / "zero.md", 0o20666, os.makedev(1, 5))
 
-    assert rules(Inbox(ws).scan(NOW, 10)) == {"zero.md": "not-regular"}
+    assert rules(renamed_in(ws).scan(NOW, 10)) == {"zero.md": "not-regular"}
 
 
 def test_a_file_that_is_too_large_is_refused_unread_even_while_it_grows(ws: Workspace) -> None:
@@ -167,7 +233,7 @@ def test_a_file_that_is_too_large_is_refused_unread_even_while_it_grows(ws: Work
         writer.truncate(10 << 30)
         put(ws, "edge.md", b"x" * (1 << 20))
         put(ws, "over.md", b"x" * ((1 << 20) + 1))
-        scan = Inbox(ws).scan(NOW, 10)
+        scan = renamed_in(ws).scan(NOW, 10)
 
     assert rules(scan) == {"sparse.md": "too-large", "over.md": "too-large"}
     assert all(refusal.raw is None for refusal in scan.refused)
@@ -180,7 +246,7 @@ def test_a_name_that_is_no_text_is_refused_and_shown_escaped(ws: Workspace, raw:
     name = os.fsdecode(raw)
     put(ws, name)
 
-    (refusal,) = Inbox(ws).scan(NOW, 10).refused
+    (refusal,) = renamed_in(ws).scan(NOW, 10).refused
 
     assert (refusal.name, refusal.error.rule) == (name, "bad-name")
     assert refusal.error.path.isprintable()
@@ -191,11 +257,11 @@ def test_arrivals_come_in_the_order_of_their_times_then_names(ws: Workspace) -> 
     for name, mtime in {"b": NOW - 1, "a": NOW - 1, "c": NOW - 9, "old": 0.0, "new": NOW}.items():
         put(ws, name, mtime=mtime)
 
-    assert names(Inbox(ws).scan(NOW, 10)) == ["old", "c", "a", "b", "new"]
+    assert names(renamed_in(ws).scan(NOW, 10)) == ["old", "c", "a", "b", "new"]
 
 
 def test_a_flood_of_older_files_does_not_overtake_what_was_seen_before(ws: Workspace) -> None:
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     put(ws, "patient", mtime=NOW)
     inbox.scan(NOW, 0)
     for number in range(20):
@@ -211,7 +277,7 @@ def test_a_flood_of_older_files_does_not_overtake_what_was_seen_before(ws: Works
 def test_a_file_from_the_past_or_the_future_does_not_wait(ws: Workspace, mtime: float) -> None:
     put(ws, "x.md", mtime=mtime)
     put(ws, "empty.md", b"", mtime=4_000_000_000.0)
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
 
     assert names(inbox.scan(NOW, 10)) == ["x.md"]
     assert rules(inbox.scan(NOW + 60, 10)) == {"empty.md": "empty"}
@@ -219,7 +285,7 @@ def test_a_file_from_the_past_or_the_future_does_not_wait(ws: Workspace, mtime: 
 
 def test_a_clock_that_is_set_back_makes_nobody_wait_longer(ws: Workspace) -> None:
     put(ws, "empty.md", b"", mtime=4_000_000_000.0)
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     inbox.scan(NOW, 10)
     inbox.scan(NOW - 86_400, 10)
 
@@ -229,7 +295,7 @@ def test_a_clock_that_is_set_back_makes_nobody_wait_longer(ws: Workspace) -> Non
 def test_a_scan_reads_no_more_than_it_was_asked_for(ws: Workspace) -> None:
     for number in range(10):
         put(ws, f"{number}.md", mtime=NOW + number)
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
 
     first = inbox.scan(NOW, 4)
     assert (names(first), first.truncated) == (["0.md", "1.md", "2.md", "3.md"], True)
@@ -243,7 +309,7 @@ def test_a_scan_reads_no_more_than_it_was_asked_for(ws: Workspace) -> None:
 def test_a_scan_says_until_when_all_that_came_was_read(ws: Workspace) -> None:
     put(ws, "1.md")
     put(ws, "2.md")
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     assert inbox.scan(NOW, 1).read_until == 0  # who knows when the other one came
     (ws.inbox / "1.md").unlink()
     assert inbox.scan(NOW + 1, 1).read_until == NOW + 1
@@ -260,14 +326,14 @@ def test_large_files_are_read_a_few_at_a_time(ws: Workspace) -> None:
     for number in range(20):
         put(ws, f"{number}.md", b"x" * (1 << 20))
 
-    scan = Inbox(ws).scan(NOW, 1000)
+    scan = renamed_in(ws).scan(NOW, 1000)
 
     assert len(scan.arrivals) == 16
     assert scan.truncated
 
 
 def test_what_waits_or_is_deferred_holds_nobody_up(ws: Workspace) -> None:
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     put(ws, "orphan.md", b"a reply without its task", mtime=1)
     assert names(inbox.scan(NOW, 1)) == ["orphan.md"]
     inbox.defer("orphan.md", NOW + 600)
@@ -280,18 +346,19 @@ def test_what_waits_or_is_deferred_holds_nobody_up(ws: Workspace) -> None:
 
 
 def test_a_deferred_file_that_changes_is_seen_at_once(ws: Workspace) -> None:
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     put(ws, "x.md", b"unfinish")
     inbox.scan(NOW, 1)
     inbox.defer("x.md", NOW + 60)
     assert names(inbox.scan(NOW + 1, 1)) == []
 
     put(ws, "x.md", b"unfinished no more", mtime=NOW + 2)
-    assert names(inbox.scan(NOW + 2, 1)) == ["x.md"]
+    assert inbox.scan(NOW + 2, 1).look_again == NOW + 3
+    assert names(inbox.scan(NOW + 3, 1)) == ["x.md"]
 
 
 def test_a_replaced_file_is_a_new_arrival(ws: Workspace) -> None:
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     put(ws, "x.md", b"one")
     (old,) = inbox.scan(NOW, 1).arrivals
     put(ws, ".x", b"two")
@@ -303,7 +370,7 @@ def test_a_replaced_file_is_a_new_arrival(ws: Workspace) -> None:
 
 
 def test_a_missing_inbox_or_a_link_in_its_place_stops_the_intake_until_it_is_mended(ws: Workspace) -> None:
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     put(ws, "x.md")
     ws.inbox.rename(ws.root / "aside")
     with pytest.raises(WorldError, match="read the inbox"):
@@ -329,13 +396,25 @@ def test_without_descriptors_the_scan_fails_as_the_worlds_fault(ws: Workspace) -
 
 @as_root
 def test_where_the_kernel_does_not_tell_a_file_must_be_quiet_first(shared: Workspace) -> None:
-    path = put(shared, "x.md", mtime=NOW)
-    path.chmod(0o644)
     inbox = Inbox(shared, settle_seconds=0.5)
     with another_user():
-        scan = inbox.scan(NOW + 0.1, 10)
+        inbox.scan(NOW - 1, 10)
+    put(shared, "x.md").chmod(0o644)
+    with another_user():
+        scan = inbox.scan(NOW, 10)
         assert [(left.why, left.until) for left in scan.waiting] == [("it was written a moment ago", NOW + 0.5)]
-        assert names(inbox.scan(NOW + 0.5, 10)) == ["x.md"]
+        assert [left.until for left in inbox.scan(NOW + 0.5, 10).waiting] == [NOW + 1]
+        assert names(inbox.scan(NOW + 1, 10)) == ["x.md"]
+
+
+@as_root
+def test_a_file_of_another_user_that_was_renamed_in_does_not_wait(shared: Workspace) -> None:
+    inbox = renamed_in(shared)
+    with another_user():
+        inbox.scan(NOW - 1, 10)
+    put(shared, "x.md").chmod(0o644)
+    with another_user():
+        assert names(inbox.scan(NOW, 10)) == ["x.md"]
 
 
 @as_root
@@ -344,14 +423,14 @@ def test_a_future_time_does_not_make_a_quiet_file_wait_longer(shared: Workspace)
     inbox = Inbox(shared, settle_seconds=0.5)
     with another_user():
         assert names(inbox.scan(NOW, 10)) == []
-        assert names(inbox.scan(NOW + 0.5, 10)) == ["x.md"]
+        assert names(inbox.scan(NOW + 1, 10)) == ["x.md"]
 
 
 @as_root
 def test_a_file_we_may_not_read_is_refused_after_a_minute_and_holds_nobody_up(shared: Workspace) -> None:
     put(shared, "closed.md").chmod(0o600)
     put(shared, "open.md", mtime=NOW - 9).chmod(0o644)
-    inbox = Inbox(shared)
+    inbox = renamed_in(shared)
     with another_user():
         scan = inbox.scan(NOW, 10)
         assert names(scan) == ["open.md"]
@@ -365,7 +444,7 @@ def test_nothing_stays_open_and_nothing_is_changed_by_looking(ws: Workspace) -> 
     before = len(list(Path("/proc/self/fd").iterdir()))
     listing = sorted((path.name, path.stat().st_ctime_ns) for path in ws.inbox.iterdir())
 
-    Inbox(ws).scan(NOW, 30)
+    renamed_in(ws).scan(NOW, 30)
 
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert sorted((path.name, path.stat().st_ctime_ns) for path in ws.inbox.iterdir()) == listing
@@ -374,7 +453,7 @@ def test_nothing_stays_open_and_nothing_is_changed_by_looking(ws: Workspace) -> 
 def test_looking_again_at_two_thousand_files_is_cheap(ws: Workspace) -> None:
     for number in range(2_000):
         (ws.inbox / f"{number}.md").touch()
-    inbox = Inbox(ws)
+    inbox = renamed_in(ws)
     inbox.scan(NOW, 0)
 
     begun = time.process_time()

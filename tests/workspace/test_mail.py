@@ -163,7 +163,7 @@ def test_a_file_that_was_changed_after_it_was_judged_stays_and_the_judged_bytes_
     place = archive(ws, "x.md", stamp, b"judged", DAY, nothing)
 
     assert tree(ws.mailbox) == {place: b"judged", "inbox/x.md": newer}
-    assert [arrival.raw for arrival in Inbox(ws).scan(0.0, 9).arrivals] == [newer]
+    assert [arrival.raw for arrival in Inbox(ws, settle_seconds=0.0).scan(0.0, 9).arrivals] == [newer]
 
 
 def test_a_file_that_a_writer_still_has_open_is_not_archived_but_its_judged_bytes_are(ws: Workspace) -> None:

@@ -171,6 +171,17 @@ def test_delivering_survives_a_kill_at_every_point_and_leaves_no_litter(ws: Work
         assert everything(ws) == {"outbox/x.md": b"text"}, point
 
 
+def test_delivering_into_an_inbox_survives_a_kill_and_never_shows_half_a_message(ws: Workspace) -> None:
+    def act() -> None:
+        deliver(ws.inbox, "x.md", b"text", renamed=True)
+
+    for point in every_point(act, lambda: clear(ws)):
+        litter = {name for name in everything(ws) if name.startswith("inbox/.mailboxd-")}
+        assert set(everything(ws)) - litter <= {"inbox/x.md"}, point
+        assert deliver(ws.inbox, "x.md", b"text", renamed=True) == "x.md"
+        assert everything(ws)["inbox/x.md"] == b"text", point
+
+
 def on_a_file_system_of_its_own(ws: Workspace) -> None:
     """Called where the inbox is a mount (test_mail): copying instead of renaming."""
     for prepare in (plain, replaced):

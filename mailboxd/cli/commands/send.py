@@ -110,7 +110,7 @@ def _deliver(ws: Workspace, task_id: str, raw: bytes) -> str:
     from mailboxd.workspace.mail import deliver
 
     # as a file name the id must be neither hidden nor one of those that editors use for themselves
-    name = deliver(ws.inbox, f"task-{task_id}.md", raw, below=ws.root)
+    name = deliver(ws.inbox, f"task-{task_id}.md", raw, below=ws.root, renamed=True)
     wake.poke(ws.state)
     return name
 
