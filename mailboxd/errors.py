@@ -127,6 +127,23 @@ NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """What the machine refuses for lack of something: the same may be granted a moment later."""
 
 
+def shortage(error: BaseException) -> str:
+    """Why the machine lets this process do nothing more: no memory, no thread. Empty if that is not what is wrong."""
+    short = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    short = short or (isinstance(error, RuntimeError) and str(error) == "can't start new thread")
+    # what the loader says of a library that there is no room for
+    short = short or (isinstance(error, ImportError) and any(word in str(error) for word in _NOT_LOADED))
+    if not short:
+        return ""
+    return (
+        f"this process gets no more memory or threads ({str(error) or type(error).__name__}). Raise the limit "
+        "(`ulimit -v`, `ulimit -u`, MemoryMax=, TasksMax=), or let something else end"
+    )
+
+
+_NOT_LOADED = ("cannot allocate memory", "Cannot allocate memory", "failed to map segment")
+
+
 def require_seen(what: str, problem: OSError) -> None:
     """Raise WorldError where the machine could not even look: nobody's work may be judged by that."""
     if problem.errno in NOT_NOW or problem.errno == errno.EIO:

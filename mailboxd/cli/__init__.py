@@ -11,6 +11,17 @@ from __future__ import annotations
 
 def main() -> None:
     """The console script `mailboxd`."""
-    from mailboxd.cli.program import program
+    try:
+        from mailboxd.cli.program import program
 
-    program.main(prog_name="mailboxd")
+        program.main(prog_name="mailboxd")
+    except (MemoryError, ImportError) as error:  # before there is a boundary, or when there was no room for that either
+        import os
+
+        from mailboxd.errors import EXIT_TRY_AGAIN, shortage
+
+        why = shortage(error)
+        if not why:
+            raise
+        os.write(2, f"mailboxd: {why}\n".encode())
+        os._exit(EXIT_TRY_AGAIN)

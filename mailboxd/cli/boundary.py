@@ -16,7 +16,18 @@ from typing import Any
 import click
 
 from mailboxd.cli.text import Unwritable, flush, plain, say, to_json
-from mailboxd.errors import EXIT_BUG, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, MailboxdError, UnavailableError
+from mailboxd.errors import (
+    EXIT_BUG,
+    EXIT_NO,
+    EXIT_OK,
+    EXIT_TRY_AGAIN,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    MailboxdError,
+    UnavailableError,
+    WorldError,
+    shortage,
+)
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -56,6 +67,9 @@ def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
         if isinstance(error, FileNotFoundError) and not _stands():
             _tell(_facts(UnavailableError(_GONE)), as_json)
             return EXIT_UNAVAILABLE
+        if why := shortage(error):
+            _tell(_facts(WorldError(why)), as_json)
+            return EXIT_TRY_AGAIN
         _tell(_bug(error, arguments), as_json)
         return EXIT_BUG
 
@@ -85,6 +99,12 @@ def stand() -> None:
 def keep_exit_statuses() -> None:
     """Whoever ignores SIGCHLD hands that on to what he starts: each of our children would end with exit status 0."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def hear_interrupts() -> None:
+    """From now on Ctrl-C is a KeyboardInterrupt; until now it just ended the process (`bin/mailboxd`)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _stands() -> bool:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import click
 
-from mailboxd.cli.boundary import guarded, keep_exit_statuses, stand
+from mailboxd.cli.boundary import guarded, hear_interrupts, keep_exit_statuses, stand
 from mailboxd.cli.session import Session, shared_options
 from mailboxd.cli.text import forgive
 
@@ -63,6 +63,7 @@ class Program(click.Group):
         forgive(sys.stdout, sys.stderr)
 
         def action() -> Any:
+            hear_interrupts()
             return super(Program, self).main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
 
         status = guarded(action, arguments)

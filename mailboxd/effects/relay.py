@@ -105,7 +105,7 @@ class Relay:
                 raise
             except WorldError as error:
                 trouble = trouble or error  # this one waits; the others go on
-            except ConfigError:
+            except (ConfigError, MemoryError):
                 raise
             except Exception as bug:
                 _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
@@ -217,7 +217,7 @@ class Relay:
         try:
             with self.engine.store.savepoint():
                 self.engine.hear(order.task, ended, actor=ended.agent)
-        except WorldError:
+        except (WorldError, MemoryError):
             raise
         except Exception as bug:
             _log.exception("a bug of mailboxd: the end of %s could not be taken; please report this", order.id)

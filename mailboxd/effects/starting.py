@@ -88,7 +88,7 @@ class Starting:
                 continue
             try:
                 marked = self._mark(order, order.effect)
-            except (StoreError, ConfigError):
+            except (StoreError, ConfigError, MemoryError):
                 raise
             except WorldError as error:
                 self.trouble = self.trouble or error

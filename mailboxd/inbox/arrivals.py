@@ -103,7 +103,7 @@ class Arrivals:
             try:
                 with self.engine.store.savepoint():
                     self.intake.receive(file, parsed)
-            except WorldError:
+            except (WorldError, MemoryError):
                 raise
             except Exception as bug:
                 # A bug of ours must not stop the other mail, nor meet the same file again after every restart.

@@ -52,7 +52,7 @@ class Templates:
         """
         try:
             return self._environment.get_template(name).render(values)
-        except ConfigError:
+        except (ConfigError, MemoryError):
             raise
         except Exception as error:
             path = self.override(name)

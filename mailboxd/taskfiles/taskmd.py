@@ -158,7 +158,7 @@ class TaskMarkdown:
             self._refuse(changed.local_id, changed.raw, task, str(error))
             if task is not None and task.mode is Mode.DIRECT and b"\n## DAG" in changed.raw:
                 self._refused_plans[task.id] = str(error)
-        except WorldError:
+        except (WorldError, MemoryError):
             raise
         except Exception as bug:
             # A bug of ours must not stop the other work, nor meet the same file again after every restart.

@@ -155,6 +155,31 @@ def test_following_the_log_sees_another_process_and_ends_well_with_ctrl_c(stage:
         assert process.wait(timeout=300) == 0
 
 
+def test_ctrl_c_before_the_command_begins_prints_no_traceback(stage: Stage, tmp_path: Path) -> None:
+    """While its modules are imported: the first of them that is not ours sends the signal to itself."""
+    early = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.sigtimedwait([signal.SIGUSR1], 60)\n"
+    (tmp_path / "click.py").write_text(early)
+    done = call(stage, "status", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", ""), "130, for a shell"
+
+
+def test_where_ctrl_c_is_ignored_it_stays_ignored(stage: Stage, tmp_path: Path) -> None:
+    """Under nohup, or in the background of a shell without job control."""
+    (tmp_path / "sitecustomize.py").write_text("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n")
+    (tmp_path / "yaml.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(3)\n")
+    assert call(stage, "config", PYTHONPATH=str(tmp_path)).returncode == 3
+
+
+@pytest.mark.parametrize("kib", [55_000, 70_000, 200_000])
+def test_under_a_limit_of_memory_it_runs_or_says_so_in_a_line(stage: Stage, kib: int) -> None:
+    words = ["sh", "-c", f'ulimit -v {kib} && exec "$@"', "-", PROGRAM, "run", "--until-idle"]
+    done = subprocess.run(words, cwd=stage.ws.root, capture_output=True, text=True, timeout=300)
+    assert "Traceback" not in done.stderr
+    if done.returncode:
+        assert (done.returncode, len(done.stderr.splitlines())) == (75, 1), done.stderr
+        assert "no more memory or threads" in done.stderr
+
+
 def test_a_reader_that_goes_away_is_no_error(stage: Stage) -> None:
     for number in range(3):
         stage.create(f"job{number}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import stat
@@ -20,6 +21,7 @@ from mailboxd.cli.text import PHASES, fit, plain, width
 from mailboxd.core.terms import Phase
 from mailboxd.errors import (
     EXIT_BUG,
+    EXIT_TRY_AGAIN,
     ConfigError,
     LockedError,
     MailboxdError,
@@ -216,6 +218,24 @@ def test_what_we_did_not_expect_is_a_report_to_paste(capsys: pytest.CaptureFixtu
     assert "$ mailboxd show 'a b'" in said
     assert "Traceback" in said
     assert "\x1b" not in said
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        ImportError("_sqlite3.so: failed to map segment from shared object"),
+    ],
+)
+def test_a_machine_without_memory_is_no_bug_of_ours(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise error
+
+    assert boundary.guarded(fail, []) == EXIT_TRY_AGAIN
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no more memory or threads" in line
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), click.Abort()])

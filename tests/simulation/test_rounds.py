@@ -44,6 +44,27 @@ def test_a_round_without_mail_is_one_transaction(tmp_path: Path) -> None:
         assert said.count("COMMIT") == 1
 
 
+def test_mail_that_there_was_no_memory_to_take_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says nothing of the message: the process ends, and the next one takes it."""
+
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    with founded(tmp_path / "ada") as house:
+        house.work()
+        house.drop("job.md", TASK, 1)
+        assert house.daemon is not None
+        house.daemon._looks.everywhere()
+        with monkeypatch.context() as patched:
+            patched.setattr("mailboxd.inbox.intake.Intake.receive", refuse)
+            with pytest.raises(MemoryError):
+                house.daemon.round()
+        house.die()
+        house.work()
+        taken = house.store.db.execute("SELECT verdict FROM messages WHERE direction = 'in'").fetchall()
+        assert taken == [("accepted",)]
+
+
 def test_the_beginning_of_a_turn_needs_no_round_of_its_own(tmp_path: Path) -> None:
     """It is noted as running in the transaction that lets it begin: the next round is that of its end."""
     with founded(tmp_path / "ada") as house:
