@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -191,6 +191,13 @@ class Engine:
             self.hear(task_id, TimePassed(read_until))
         for task_id, approval_id in self.store.expired_approvals(self.now):
             self.hear(task_id, ApprovalExpired(approval_id))
+
+    def gateway_is_back(self, unreached: Collection[str]) -> None:
+        """The gateway answers again: those whose turns did not reach it, or were locked out, may try at once."""
+        for broken in self.store.broken():
+            waited = broken.agent in unreached or broken.is_locked_out
+            if waited and (event := breaker.gateway_is_back(broken, self.now)) is not None:
+                self.record(event)
 
     def schedule(self) -> int:
         """Start what is ready and has a slot; inside a batch. Returns how many were started."""

@@ -53,6 +53,7 @@ class Where(StrEnum):
     WATCHING = "watching"
     ROOM = "room on the disk"
     DESCRIPTORS = "file descriptors"
+    GATEWAY = "gateway"
     ASKING = "asking OpenClaw"
     COLLECTING = "collecting what calls brought"
     TIDYING = "removing what calls left"

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.discovery import (
@@ -28,12 +29,15 @@ from mailboxd.agents.discovery import (
     parse_rules,
     parse_version,
 )
+from mailboxd.agents.gateway.address import from_config
+from mailboxd.agents.jsonout import parse_object
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
+from mailboxd.agents.readiness import Gateway, is_here
 from mailboxd.core.terms import OPERATORS, SELF
 from mailboxd.effects.calls import Call, Calls, NewCall
 from mailboxd.engine import Engine
-from mailboxd.errors import WorldError
+from mailboxd.errors import ConfigError, WorldError
 from mailboxd.messages.identity import brief_role
 from mailboxd.messages.prompts import Peer
 from mailboxd.workspace.files import Stamp
@@ -47,6 +51,8 @@ _META = "peers"
 _VERSION, _FILE = "discovery.version", "discovery.file"
 _AGENTS, _RULES, _MESSAGING = "discovery.agents", "discovery.allowed", "discovery.messaging"
 _CHANGEABLE = (_AGENTS, _RULES, _MESSAGING)
+_GATEWAY = "discovery.gateway"
+"""Asked behind all others, because nothing waits for it."""
 EVERYBODY = Messaging(enabled=True, patterns=())
 _log = logging.getLogger("mailboxd")
 
@@ -66,6 +72,7 @@ class Peers:
     openclaw: OpenClaw
     agent: str
     enabled: bool = True
+    gateway: Gateway = field(default_factory=Gateway)
     known: dict[str, Known] = field(default_factory=dict)
     """By agent id."""
     roles: Mapping[str, str] = field(default_factory=dict)
@@ -87,6 +94,7 @@ class Peers:
     _asked_at: float = 0.0
     _in_doubt: bool = False
     _stored: str = ""
+    _gateway_is_asked: bool = False
 
     def load(self) -> None:
         """The answer that an earlier daemon got."""
@@ -100,6 +108,8 @@ class Peers:
         self.ruled = bool(stored.get("ruled"))
         self._config_file = stored.get("file", "")
         self.calls.lane = stored.get("lane")
+        if "gateway" in stored:
+            self.gateway.is_at(*stored["gateway"])
         if "messaging" in stored:
             enabled, patterns = stored["messaging"]
             self.messaging = Messaging(enabled, tuple(patterns))
@@ -115,8 +125,10 @@ class Peers:
         if not self.enabled:
             return
         now = self.engine.clock.monotonic()
-        if not self._queue and not self._waiting:
+        if not self._queue and self._waiting <= {_GATEWAY}:  # that one is no reason to judge by rules that have changed
             self._look_again(now)
+            if not (self._queue or self._waiting or self._gateway_is_asked):
+                self._queue, self._gateway_is_asked = [_GATEWAY], True
         while self._queue and not self._must_pause(self._queue[0], now):
             name = self._queue.pop(0)
             if name == _AGENTS:
@@ -163,6 +175,8 @@ class Peers:
                 self._take_agents(exit_)
             case "discovery.allowed":
                 self._take_rules(exit_)
+            case "discovery.gateway":
+                self._take_gateway(exit_)
             case _:
                 self.messaging = parse_messaging(exit_, self.version or MESSAGING_BY_DEFAULT) or self.messaging
         if not self._waiting and not self._queue:
@@ -176,7 +190,7 @@ class Peers:
     def _look_again(self, now: float) -> None:
         if self._config_file and _stamp(self._config_file) != self._seen:
             _log.info("%s has changed: OpenClaw is asked which agents there are", self._config_file)
-            self._queue, self._holds = list(_CHANGEABLE), True
+            self._queue, self._holds, self._gateway_is_asked = list(_CHANGEABLE), True, False
         elif now - self._asked_at >= (_IN_DOUBT if self._in_doubt else _NOW_AND_THEN):
             self._queue = list(_CHANGEABLE)
 
@@ -188,12 +202,13 @@ class Peers:
         return bool(self._waiting) and room.free_bytes is not None and room.free_bytes < room.call_bytes
 
     def _argv(self, name: str) -> tuple[str, ...]:
-        asks = {
+        asks: Mapping[str, Callable[[], tuple[str, ...]]] = {
             _VERSION: self.openclaw.version_argv,
             _FILE: self.openclaw.config_file_argv,
             _AGENTS: self.openclaw.agents_list_argv,
             _RULES: self.openclaw.config_agents_argv,
             _MESSAGING: self.openclaw.config_agent_to_agent_argv,
+            _GATEWAY: lambda: self.openclaw.config_get_argv("gateway"),
         }
         return asks[name]()
 
@@ -220,6 +235,18 @@ class Peers:
             self.allowed = None if rules.allowed.anyone else tuple(sorted(rules.allowed.agents))
             self.roles, self.calls.lane, self.ruled = rules.roles, rules.lane, True
 
+    def _take_gateway(self, exit_: Exit) -> None:
+        """Where the gateway is; only one on this machine, without TLS, can be asked whether it is ready."""
+        section = parse_object(exit_)
+        if exit_.rc != 0 or section is None:
+            return
+        try:
+            parts = urlsplit(from_config(section, self.calls.environment))
+            host, port = parts.hostname or "", parts.port
+        except (ConfigError, ValueError):
+            return
+        self.gateway.is_at(host, port if parts.scheme == "ws" and is_here(host) else None)
+
     def _store(self) -> None:
         answer = {
             "known": {name: (one.name, one.workspace) for name, one in self.known.items()},
@@ -229,6 +256,7 @@ class Peers:
             "messaging": (self.messaging.enabled, self.messaging.patterns),
             "file": self._config_file,
             "lane": self.calls.lane,
+            "gateway": (self.gateway.host, self.gateway.port),
         }
         text = json.dumps(answer)
         if text != self._stored:

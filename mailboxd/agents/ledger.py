@@ -61,7 +61,11 @@ class LedgerAnswer:
     status: LedgerStatus
     run_id: str | None = None
     tool_use_count: int = 0
-    """0: no tool ran, so the turn has changed nothing outside of its session."""
+    """0 in the row of a run that a living gateway has ended: no tool ran, it has changed nothing outside its session.
+
+    OpenClaw counts a tool as it starts, but behind it: a gateway that dies within those milliseconds has not counted it
+    (measured on 2026.9.6: 2 of 5). Of such a run the session has to say it as well, where the call stands before.
+    """
     error: str = ""
 
 
@@ -79,7 +83,9 @@ class Fetched:
     text: str | None = None
     cut: bool = False
     empty: bool = False
-    """The session has no messages at all."""
+    """The session has no messages at all, and no input that waits."""
+    used_tools: bool = True
+    """Whether a tool was called in the session; True also where that cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +152,8 @@ def _read_wait(exit_: Exit) -> Fetched:
 
 
 def _read_history(exit_: Exit, run_id: str | None) -> Fetched:
-    messages = at(parse_object(exit_), "messages")
+    value = parse_object(exit_)
+    messages = at(value, "messages")
     if exit_.rc != 0 or not isinstance(messages, list):
         return Fetched(ReplySource.HISTORY, answered=False)
     for message in reversed(messages):
@@ -159,7 +166,17 @@ def _read_history(exit_: Exit, run_id: str | None) -> Fetched:
         if any(text.strip() for text in texts):
             cut = at(message, "__openclaw", "truncated") is True or at(message, "stopReason") == "length"
             return Fetched(ReplySource.HISTORY, answered=True, text="\n\n".join(filter(None, texts)), cut=cut)
-    return Fetched(ReplySource.HISTORY, answered=True, empty=not messages)
+    empty = not messages and not at(value, "pendingInputs", "items")
+    used_tools = at(value, "hasMore") is not False or any(map(_calls_tool, messages))
+    return Fetched(ReplySource.HISTORY, answered=True, empty=empty, used_tools=used_tools)
+
+
+def _calls_tool(message: object) -> bool:
+    """Whether a message of a session is a call of a tool, or its result; what is not understood may be one."""
+    parts = at(message, "content")
+    if at(message, "role") not in ("user", "assistant", "custom"):
+        return True
+    return isinstance(parts, list) and any(at(part, "type") not in ("text", "thinking") for part in parts)
 
 
 _Step = Outcome | AskAgain | FetchReply
@@ -176,9 +193,10 @@ def resolve(openclaw: OpenClaw, lost: Lost, answer: LedgerAnswer, fetched: Fetch
     run_id = answer.run_id or lost.run_id
     match answer.status:
         case LedgerStatus.SUCCEEDED:
-            return _with_reply(openclaw, lost, run_id, fetched)
+            reply = _with_reply(openclaw, lost, run_id, fetched)
+            return replace(reply, harmless=_used_no_tool(lost, answer)) if isinstance(reply, Unknown) else reply
         case LedgerStatus.FAILED:
-            if not answer.tool_use_count and (host := host_failure(answer.error)) is not None:
+            if _used_no_tool(lost, answer) and (host := host_failure(answer.error)) is not None:
                 return replace(host, run_id=run_id)
             known = model_failure(answer.error)
             if known is None:
@@ -194,6 +212,14 @@ def resolve(openclaw: OpenClaw, lost: Lost, answer: LedgerAnswer, fetched: Fetch
             return _undecided(openclaw, lost, answer, fetched)
 
 
+def _used_no_tool(lost: Lost, answer: LedgerAnswer) -> bool:
+    """Whether the row that a living gateway has ended is that of the lost run, and counts no tool.
+
+    The row of another run says nothing of what the lost one did before OpenClaw ran it again.
+    """
+    return answer.run_id is not None and answer.run_id == lost.run_id and not answer.tool_use_count
+
+
 def _undecided(openclaw: OpenClaw, lost: Lost, answer: LedgerAnswer, fetched: Fetched | None) -> _Step:
     run_id = answer.run_id or lost.run_id
     if answer.status is LedgerStatus.RUNNING:
@@ -207,8 +233,15 @@ def _undecided(openclaw: OpenClaw, lost: Lost, answer: LedgerAnswer, fetched: Fe
         return _later(lost, RETRY_SECONDS, "the gateway went away during the turn and is not back", run_id)
     if lost.ready_for < SETTLE_SECONDS:
         return AskAgain(SETTLE_SECONDS - lost.ready_for)
-    tools = f"{answer.tool_use_count} tool calls" if answer.tool_use_count else "no tool call"
-    return Unknown(f"the gateway went away during the turn, after {tools}", run_id, looked_up=True)
+    tools = f"after {answer.tool_use_count} tool calls" if answer.tool_use_count else "no tool call is on record"
+    lost_turn = Unknown(f"the gateway went away during the turn, {tools}", run_id, looked_up=True)
+    if answer.tool_use_count:
+        return lost_turn
+    if fetched is None:
+        return FetchReply(openclaw.history_argv(lost.session_key), ReplySource.HISTORY, run_id)
+    if not fetched.answered:
+        return _later(lost, RETRY_SECONDS, "the gateway went away during the turn and does not answer", run_id)
+    return replace(lost_turn, harmless=not fetched.used_tools)
 
 
 def _with_reply(openclaw: OpenClaw, lost: Lost, run_id: str | None, fetched: Fetched | None) -> _Step:

@@ -190,7 +190,7 @@ def _turn_unknown(draft: Draft, ended: TurnEnded, unknown: Unknown) -> None:
         lookup = LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, run_id, heard=heard)
         draft.order(replace(lookup, harness=attempt.worker_ref))
         return
-    outcome_unknown(draft, unknown.error)
+    outcome_unknown(draft, unknown.error, harmless=unknown.harmless)
 
 
 def answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) -> None:

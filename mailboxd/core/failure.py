@@ -16,9 +16,12 @@ from mailboxd.core.text import attributed, first_line
 from mailboxd.core.times import plus
 
 
-def outcome_unknown(draft: Draft, error: str) -> None:
-    """Nobody can say whether the work was done: repeated only if it is declared idempotent (section 7, rule 3)."""
-    if draft.task.policy.idempotent:
+def outcome_unknown(draft: Draft, error: str, *, harmless: bool = False) -> None:
+    """Nobody can say whether the work was done: repeated only if that does nothing twice (section 7, rule 3).
+
+    That is, if the work is declared idempotent, or the lost turn has provably used no tool (`harmless`).
+    """
+    if draft.task.policy.idempotent or harmless:
         failed_attempt(draft, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)
         return
     draft.finish_attempt(AttemptStatus.UNKNOWN, error)

@@ -11,7 +11,13 @@ def hindrance(task: Standing, picture: Picture) -> Cause | None:
     """The cause that stands before what the task's phase would say; None when nothing of that kind does."""
     cause = _in_the_way(task, picture)
     pause = task.not_before if task.phase is Phase.EXECUTION_READY else None
-    if cause is not None and cause.then and pause is not None and (cause.at or picture.now) <= pause:
+    if (
+        cause is not None
+        and cause.kind != "gateway"
+        and cause.then
+        and pause is not None
+        and (cause.at or picture.now) <= pause
+    ):
         return None  # it passes by itself, and the pause after a failure ends last
     return cause
 
@@ -32,6 +38,9 @@ def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
     if (why := picture.gone.get(agent)) is not None:
         hint = f"put {agent} back, name another one in task.md, or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "gone", f"waits for an agent: {first_line(why)}", hint=hint)
+    if picture.gateway:
+        then = "it goes on within seconds of the gateway's return"
+        return Cause(task.local_id, "gateway", f"waits for the gateway: {first_line(picture.gateway)}", then=then)
     shut = picture.breakers.get(agent.lower())
     if shut is not None and shut.until is not None:
         text = f"waits for the breaker of {agent}, which is open: {first_line(shut.reason)}"

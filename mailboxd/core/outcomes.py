@@ -144,6 +144,8 @@ class Unknown:
     run_id: str | None = None
     looked_up: bool = False
     """True: the ledger was asked and could not tell either."""
+    harmless: bool = False
+    """No tool was used: whatever became of it, to repeat it in the same session does nothing twice."""
 
 
 Outcome = Succeeded | Failed | Aborted | Unknown

@@ -131,5 +131,7 @@ class Picture:
     """Agents (lower case) whose breaker is not closed."""
     paced: Mapping[str, str] = field(default_factory=dict)
     """Agents that have had all their turns of an hour, and when they may have another one."""
+    gateway: str = ""
+    """Why OpenClaw's gateway takes no turns, as the daemon that runs has found."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Agents that OpenClaw no longer has, or no longer lets us give work to, and why."""

@@ -197,7 +197,7 @@ def _executing(task: Standing, picture: Picture) -> Cause:
         case Waiting.TURN:
             return _turn(task, tried, picture)
         case Waiting.LOOKUP:
-            return _lookup(task, tried)
+            return _lookup(task, tried, picture)
         case Waiting.REPLY:
             text = f"{tried.executor} has taken it (attempt {tried.ordinal}, {tried.started_at}) and has not replied"
             text += ", and is silent: it has missed its heartbeat" if tried.silent else ""
@@ -223,10 +223,14 @@ def _turn(task: Standing, tried: Try, picture: Picture) -> Cause:
     return Cause(task.local_id, "turn", text, at=over, then="the turn is over, at the latest")
 
 
-def _lookup(task: Standing, tried: Try) -> Cause:
+def _lookup(task: Standing, tried: Try, picture: Picture) -> Cause:
     order = next((order for order in task.pending if order.kind == "look_up"), None)
     run = f" (run {tried.run_id})" if tried.run_id else ""
     text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}; OpenClaw is being asked"
+    if picture.gateway:
+        text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}: {picture.gateway}"
+        then = "OpenClaw is asked when the gateway is back"
+        return Cause(task.local_id, "lookup", text, then=then, hint=_check(tried))
     if order is None:
         return Cause(task.local_id, "lookup", text, then="OpenClaw's ledger is asked", hint=_check(tried))
     over = plus(order.at, task.timeout + LOOKUP_SECONDS)

@@ -79,8 +79,9 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
         selector = held.enter_context(selectors.DefaultSelector())
         calls = _calls(ws, config, selector)
         made = put_together(ws, config, Engine(store, settings(config), clock), calls, health, polls)
-        for end in (made.calls.leave, made.reserve.close, made.watcher.close, made.wake.close):
-            held.callback(end)
+        held.callback(made.calls.leave)
+        for part in (made.peers.gateway, made.reserve, made.watcher, made.wake):
+            held.callback(part.close)
         for service in beside.services(ws, config):
             held.callback(service.stop)
         yield made
@@ -192,9 +193,9 @@ def _relay(
     if config.openclaw.transport == "gateway":
         dispatcher = gateway.ready(openclaw, gateway.pairing_file(ws.root, os.environ))
     sign = signer(Ring.of(ws.root, os.environ))
-    posting = Posting(core, calls, dispatcher, outgoing, ws, peers.route, reports, sign)
+    posting = Posting(core, calls, dispatcher, outgoing, ws, peers.route, reports, sign, peers.gateway)
     dispatches = Dispatches(core, ws, reports)
-    recovery = Recovery(core, calls, openclaw, reports)
+    recovery = Recovery(core, calls, openclaw, reports, peers.gateway)
     checking = Checking(core, calls, ws, os.environ, reports)
     harnesses = Harnesses(core, calls, ws, _harnesses(config), config.acp.acpx, os.environ, reports)
     preparing = Preparing(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)

@@ -154,6 +154,7 @@ class Daemon:
             for report in reports:
                 report()
             self._try(Where.COLLECTING, self._take_ended)
+            self._look_at_gateway()
             if look and not self._stopping:
                 more = self._take_files()
             self.engine.tick(self.arrivals.heard_until())
@@ -161,6 +162,15 @@ class Daemon:
                 return self._begin() or more
         with self.engine.batch():
             return self._begin() or more
+
+    def _look_at_gateway(self) -> None:
+        """Whether turns can reach anybody; inside a batch."""
+        gateway = self.peers.gateway
+        if gateway.look(self.engine.clock.monotonic()):
+            self.engine.gateway_is_back(gateway.unreached)
+            gateway.unreached.clear()
+        self.engine.store.note_gateway(gateway.why)
+        self.health.say(Where.GATEWAY, gateway.why)
 
     def _tell(self) -> None:
         """Say what was recorded, and remove what ended calls have left."""
@@ -184,7 +194,7 @@ class Daemon:
         if self._stopping or self.arrivals.is_catching_up:
             return False
         self.engine.schedule()
-        return self.relay.mark(begins=not self.reserve.why) > 0
+        return self.relay.mark(begins=not (self.reserve.why or self.peers.gateway.is_down)) > 0
 
     def _take_ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> None:
         for call, exit_ in self.calls.ended(concerns):
@@ -269,6 +279,7 @@ class Daemon:
         clocked = (
             *(self._looks.next, self.health.next_beat, self.calls.next_deadline()),
             *(sync, rendering, self._checkpoints.due, self.archiving.custody.due),
+            self.peers.gateway.due,
         )
         moments = [moment - mono for moment in clocked if moment is not None]
         if due is not None:

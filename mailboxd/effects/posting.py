@@ -14,6 +14,7 @@ from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.dispatcher import Dispatcher
 from mailboxd.agents.outcome import classify, host_failure
 from mailboxd.agents.process import NotStarted, State
+from mailboxd.agents.readiness import Gateway, is_suspicious
 from mailboxd.core import account
 from mailboxd.core.effects import Bounce, Send
 from mailboxd.core.events import Event, Kind
@@ -47,6 +48,7 @@ class Posting:
     reports: list[Callable[[], None]]
     sign: Callable[[bytes], bytes] = bytes
     """Signs a message of ours, where there is a key; else gives it back as it is."""
+    gateway: Gateway = field(default_factory=Gateway)
     _calls: dict[str, Order] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
     """Orders whose messages lie in outbox/ and wait for a slot or their receiver: there may be thousands of them."""
@@ -173,7 +175,9 @@ class Posting:
         return True
 
     def _may_begin(self, to: str) -> bool:
-        return self.calls.has_room(self.engine.clock.monotonic()) and not self.engine.pacing.is_shut(to)
+        if self.gateway.is_down or self.engine.pacing.is_shut(to):
+            return False
+        return self.calls.has_room(self.engine.clock.monotonic())
 
     def _settle(self, order: Order, call_id: str, outcome: Outcome) -> None:
         message_id = self._message_id(order) or ""
@@ -183,6 +187,8 @@ class Posting:
             self.calls.discard_when_recorded(call_id)
             return
         error = outcome.error
+        if is_suspicious(outcome):
+            self.gateway.suspect(self._receiver(order))
         never_arrived = (isinstance(outcome, Failed) and not outcome.started) or host_failure(error) is not None
         if (never_arrived or self._knows_ids(order)) and order.tries + 1 < MOST_TRIES:
             wait = backoff(self.engine.settings.policy, order.tries + 1, self.engine.random.random(), 0.2)

@@ -10,6 +10,7 @@ from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.ledger import AskAgain, Fetched, FetchReply, LedgerAnswer, Lost, read_ledger, read_reply, resolve
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
+from mailboxd.agents.readiness import Gateway
 from mailboxd.core.effects import LookUp
 from mailboxd.core.outcomes import Outcome
 from mailboxd.core.terms import LOOKUP_SECONDS
@@ -39,6 +40,7 @@ class Recovery:
     calls: Calls
     openclaw: OpenClaw
     reports: list[Callable[[], None]]
+    gateway: Gateway = field(default_factory=Gateway)
     _asking: dict[str, _Asking] = field(default_factory=dict)
     _to_fetch: list[_Asking] = field(default_factory=list)
     _answered: dict[str, float] = field(default_factory=dict)
@@ -60,8 +62,12 @@ class Recovery:
         return len(asking)
 
     def begin(self, order: Order, effect: LookUp) -> bool:
-        """Ask the ledger about the latest run of the session. False while there is no slot for the call."""
-        if not self.calls.has_room(self.engine.clock.monotonic()):
+        """Ask the ledger about the latest run of the session. False while there is no slot for the call.
+
+        Nobody is asked while the gateway is away: it may run the turn again once it is back, and till then nothing is
+        decided.
+        """
+        if self.gateway.is_down or not self.calls.has_room(self.engine.clock.monotonic()):
             return False
         return self._start(_Asking(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
 
@@ -98,6 +104,9 @@ class Recovery:
         task = self.engine.store.task(asking.order.task)
         timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
         waited = to_epoch(self.engine.now) - to_epoch(asking.order.at)
+        mono, back = self.engine.clock.monotonic(), self.gateway.answers_since
+        if back is not None:  # the time during which the gateway could not be asked does not count
+            waited = min(waited, mono - back)
         since = self._answered.get(asking.order.id)
         return Lost(
             asking.effect.session_key,
@@ -105,7 +114,7 @@ class Recovery:
             waited,
             patience=timeout + LOOKUP_SECONDS,
             heard=asking.effect.heard,
-            ready_for=None if since is None else self.engine.clock.monotonic() - since,
+            ready_for=None if since is None else mono - since,
         )
 
     def _tell(self, asking: _Asking, seconds: float) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.readiness import is_suspicious
 from mailboxd.core.effects import (
     AnswerPermission,
     Bounce,
@@ -201,6 +202,8 @@ class Relay:
             refused = self.before_turn_ends(task)
             if refused and isinstance(answer, Results | Silence):
                 answer = Failure(f"the plan in task.md was not taken: {refused}")
+        if not effect.harness and is_suspicious(outcome):
+            self.recovery.gateway.suspect(order.agent)
         self._take(order, judging.ended(order, effect, outcome, answer, called=called, made=made))
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.finish(order.id, "done" if succeeded else "failed")

@@ -47,7 +47,8 @@ def load(
                 stack.append(standing.parent)
             stack += [*standing.children[::-1], *standing.needs[::-1]]
     sign = latest_sign(db, list(found)) if neighbours else None
-    return Picture(now, daemon, found, _calls(db), sign, room(db), breakers(db), paced(db, now), gone(db))
+    down = "" if daemon is None else gateway(db)
+    return Picture(now, daemon, found, _calls(db), sign, room(db), breakers(db), paced(db, now), down, gone(db))
 
 
 def breakers(db: sqlite3.Connection) -> dict[str, Shut]:
@@ -61,6 +62,12 @@ def paced(db: sqlite3.Connection, now: str) -> dict[str, str]:
     row = db.execute("SELECT value FROM meta WHERE name = 'paced'").fetchone()
     noted: dict[str, str] = {} if row is None else json.loads(row[0])
     return {agent: until for agent, until in noted.items() if until > now}
+
+
+def gateway(db: sqlite3.Connection) -> str:
+    """What the daemon noted: why OpenClaw's gateway takes no turns; empty if it does, as far as it is known."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'gateway'").fetchone()
+    return "" if row is None else str(row[0])
 
 
 def gone(db: sqlite3.Connection) -> dict[str, str]:

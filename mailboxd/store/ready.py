@@ -82,6 +82,10 @@ class ReadyQueries(Connected):
         """Keep which agents work waits for although there is none of that name, and why; whether that is news."""
         return self._note("gone", json.dumps(gone, sort_keys=True))
 
+    def note_gateway(self, why: str) -> None:
+        """Keep why the gateway takes no turns; empty: nothing is known against it."""
+        self._note("gateway", why)
+
     def _note(self, name: str, text: str) -> bool:
         if self._noted.get(name) == text:
             return False

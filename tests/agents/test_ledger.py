@@ -127,7 +127,12 @@ def test_a_success_whose_reply_is_gone_is_unknown_and_never_repeated_blindly() -
     gone = Fetched(ReplySource.WAIT, answered=True)
     outcome = resolve(OPENCLAW, LOST, answer(LedgerStatus.SUCCEEDED), gone)
     assert isinstance(outcome, Unknown)
-    assert outcome.looked_up
+    assert (outcome.looked_up, outcome.harmless) == (True, False)
+    own = replace(LOST, run_id="r1")
+    for tools, harmless in ((0, True), (1, False)):
+        outcome = resolve(OPENCLAW, own, answer(LedgerStatus.SUCCEEDED, tool_use_count=tools), gone)
+        assert isinstance(outcome, Unknown)
+        assert outcome.harmless is harmless
 
 
 def test_a_rerun_under_a_new_run_id_is_taken() -> None:
@@ -147,17 +152,19 @@ def test_a_failure_in_the_ledger_is_judged_like_one_in_an_answer() -> None:
 
 def test_an_agent_that_was_locked_out_never_started() -> None:
     row = read_ledger(recorded("tasks-show-locked-out"))
-    outcome = resolve(OPENCLAW, LOST, row)
+    outcome = resolve(OPENCLAW, replace(LOST, run_id=row.run_id), row)
     assert outcome == Failed(
         "Agent database execution admission is closed", started=False, run_id=row.run_id, outage=Outage.LOCKED_OUT
     )
 
 
 def test_a_turn_that_used_tools_before_its_agent_was_locked_out_did_start() -> None:
-    row = replace(read_ledger(recorded("tasks-show-locked-out")), tool_use_count=1)
-    outcome = resolve(OPENCLAW, LOST, row)
-    assert isinstance(outcome, Failed)
-    assert (outcome.started, outcome.outage) == (True, None)
+    """Also where that was another run of the same turn, which OpenClaw had begun before."""
+    row = read_ledger(recorded("tasks-show-locked-out"))
+    used = resolve(OPENCLAW, replace(LOST, run_id=row.run_id), replace(row, tool_use_count=1))
+    for outcome in (used, resolve(OPENCLAW, replace(LOST, run_id="earlier"), row), resolve(OPENCLAW, LOST, row)):
+        assert isinstance(outcome, Failed)
+        assert (outcome.started, outcome.outage) == (True, None)
 
 
 def test_timed_out_and_cancelled_runs_have_ended() -> None:
@@ -185,8 +192,39 @@ def test_after_a_crash_of_the_gateway_its_own_rerun_is_waited_for(status: Ledger
     assert resolve(OPENCLAW, back, answer(LedgerStatus.RUNNING)) == AskAgain(15)  # it does run it again
     outcome = resolve(OPENCLAW, replace(back, ready_for=46), gone)
     assert isinstance(outcome, Unknown)
-    assert outcome.looked_up
+    assert (outcome.looked_up, outcome.harmless) == (True, False)
     assert "2 tool calls" in outcome.error
+
+
+@pytest.mark.parametrize("status", [LedgerStatus.INTERRUPTED, LedgerStatus.LOST])
+def test_a_lost_turn_is_harmless_if_neither_its_row_nor_its_session_knows_of_a_tool(status: LedgerStatus) -> None:
+    back, gone = replace(SETTLED, ready_for=46), answer(status)
+    asked = resolve(OPENCLAW, back, gone)
+    assert asked == FetchReply(OPENCLAW.history_argv(LOST.session_key), ReplySource.HISTORY, "r1")
+    for history, harmless in (("chat-history-rerun", True), ("chat-history-tool-killed-gateway", False)):
+        outcome = resolve(OPENCLAW, back, gone, read_reply(ReplySource.HISTORY, recorded(history), "r1"))
+        assert isinstance(outcome, Unknown)
+        assert (outcome.looked_up, outcome.harmless) == (True, harmless)
+    assert resolve(OPENCLAW, back, gone, Fetched(ReplySource.HISTORY, answered=False)) == AskAgain(30)
+
+
+def test_the_row_of_a_gateway_that_died_with_a_tool_does_not_count_that_tool() -> None:
+    """Recorded: the first thing that the tool did was to kill the gateway. The session has its call all the same."""
+    row = read_ledger(recorded("tasks-show-tool-killed-gateway"))
+    assert (row.status, row.tool_use_count) == (LedgerStatus.INTERRUPTED, 0)
+    assert read_reply(ReplySource.HISTORY, recorded("chat-history-tool-killed-gateway"), None).used_tools
+    assert not read_reply(ReplySource.HISTORY, recorded("chat-history-rerun"), None).used_tools
+
+
+def test_a_session_that_cannot_be_seen_whole_or_understood_may_have_used_tools() -> None:
+    for messages, more in (([], True), ([{"role": "toolResult", "content": "x"}], False), ([{"role": "new"}], False)):
+        said = printed({"messages": messages, "hasMore": more})
+        assert read_reply(ReplySource.HISTORY, said, "r1").used_tools
+
+
+def test_a_session_with_an_input_that_waits_is_not_empty() -> None:
+    said = printed({"messages": [], "pendingInputs": {"items": [{"id": "x"}]}, "hasMore": False})
+    assert not read_reply(ReplySource.HISTORY, said, None).empty
 
 
 def test_a_gateway_that_does_not_come_back_is_given_up_with_the_patience() -> None:
@@ -285,6 +323,7 @@ def test_a_lookup_comes_to_an_end_and_invents_nothing(
         assert fetched is None or fetched.source is ReplySource.HISTORY
     elif isinstance(result, Unknown):
         assert result.looked_up
+        assert not (result.harmless and status is LedgerStatus.RUNNING)
     elif isinstance(result, Succeeded):
         assert status is LedgerStatus.SUCCEEDED
     elif isinstance(result, Failed) and not result.started:

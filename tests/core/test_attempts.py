@@ -416,6 +416,20 @@ def test_idempotent_work_is_repeated_in_the_same_session() -> None:
     assert desk.attempt().session_key == first.session_key
 
 
+def test_work_whose_lost_turn_used_no_tool_is_repeated_in_the_same_session() -> None:
+    """It does nothing twice there, whatever OpenClaw may still do of itself: so nobody has to decide."""
+    desk = Desk()
+    desk.give()
+    desk.ends("t", Unknown("killed"))
+    desk.ends("t", Unknown("the gateway went away", looked_up=True, harmless=True))
+    desk.wait(1000)
+    first = desk.store.attempt(desk.task("t").id, 1)
+    assert first is not None
+    assert (desk.phase(), desk.task("t").failures, first.status) == (Phase.EXECUTING, 1, AttemptStatus.UNKNOWN)
+    assert desk.attempt().session_key == first.session_key
+    assert "report its result only" in desk.task("t").findings
+
+
 def test_when_a_person_repeats_it_the_session_is_the_same_too() -> None:
     desk = unknown(idempotent=False)
     session = desk.attempt().session_key

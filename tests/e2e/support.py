@@ -269,6 +269,8 @@ class Company:
 
     patience = 30.0
     """How long a task may take, in seconds."""
+    gateway_port: int | None = None
+    """The port that the script names as the gateway's, from the next `rewrite` on."""
 
     def __init__(self, root: Path, agents: Mapping[str, Settings], env: Mapping[str, str] | None = None) -> None:
         self.root = root
@@ -284,7 +286,8 @@ class Company:
     def rewrite(self, agents: Mapping[str, Settings]) -> None:
         """Write the script: what each agent does from now on. Keys `workspace` are added."""
         full = {name: {"workspace": f"ws/{name}", **settings} for name, settings in agents.items()}
-        text = yaml.safe_dump({"ledger": "ledger.jsonl", "agents": full}, sort_keys=False)
+        gateway = {} if self.gateway_port is None else {"gateway": {"port": self.gateway_port}}
+        text = yaml.safe_dump({"ledger": "ledger.jsonl", **gateway, "agents": full}, sort_keys=False)
         hidden = self.root / ".script.tmp"
         hidden.write_text(text, encoding="utf-8")
         hidden.rename(self.script)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 
 import pytest
@@ -377,4 +380,45 @@ def test_an_agent_that_its_gateway_has_locked_out_costs_nothing_and_goes_on_when
     alpha.until("one")
     alpha.until("two")
     eventually(lambda: alpha.call("status").returncode == 0, why=alpha.last_words)
+    company.at_rest()
+
+
+def test_while_the_gateway_is_away_nothing_is_tried_and_all_goes_on_within_seconds_of_its_return(found: Found) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    down = {"default": {"fail": {"kind": "not_started", "error": "down"}}}
+    company = found(
+        {"alpha": down}, openclaw={"discovery": "true"}, breaker={"failures": 1, "open_seconds": 600},
+        retry={"backoff_seconds": 0.2}, limits={"turns_per_agent": 2},
+    )  # fmt: skip
+    company.gateway_port = port
+    company.rewrite({"alpha": down})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("one.md", task("one"))
+
+    def troubles() -> set[tuple[str, str]]:
+        health = json.loads(alpha.call("status", "--json").stdout)["health"]
+        return {(trouble["slug"], trouble["grade"]) for trouble in health["troubles"]}
+
+    eventually(lambda: ("gateway", "red") in troubles(), why=alpha.last_words)
+    alpha.drop("two.md", task("two"))
+    eventually(lambda: alpha.phases().keys() == {"one", "two"}, why=alpha.last_words)
+    (cause, *_) = eventually(lambda: [c for c in alpha.json("why", "two")["because"] if c["kind"] == "gateway"])
+    assert "refused" in cause["text"]
+    tries = len(company.entries())
+    assert tries <= 4
+    company.rewrite({"alpha": WORK})
+    with HTTPServer(("127.0.0.1", port), BaseHTTPRequestHandler) as gateway:
+        serving = threading.Thread(target=gateway.serve_forever, args=(0.05,))
+        serving.start()
+        try:
+            alpha.until("one")
+            alpha.until("two")
+            eventually(lambda: not troubles(), why=alpha.last_words)
+        finally:
+            gateway.shutdown()
+            serving.join()
+    assert all(alpha.task(name)["failures"] == 0 for name in ("one", "two"))
     company.at_rest()

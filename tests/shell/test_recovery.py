@@ -101,6 +101,30 @@ def test_what_the_gateway_did_of_itself_after_it_came_back_is_taken(asked: Asked
     assert getattr(outcome, "text", "") == "All done."
 
 
+def test_while_the_gateway_is_away_nobody_is_asked_and_no_time_passes(asked: Asked) -> None:
+    asked.says(show="tasks-show-gateway-down", history="chat-history-tool-killed-gateway")
+    gateway = asked.recovery.gateway
+    gateway.why = "refused"
+    asked.desk.clock.advance(3600)
+    (order,) = asked.desk.store.pending(asked.desk.clock.now(), 10)
+    assert isinstance(order.effect, LookUp)
+    assert not asked.recovery.begin(order, order.effect)
+    gateway.why, gateway.answers_since = "", asked.desk.clock.monotonic()
+    assert asked.look() is None
+    assert asked.asked_again_after() == 45
+    outcome = asked.look()
+    assert isinstance(outcome, Unknown)
+    assert "went away" in outcome.error
+
+
+def test_a_turn_without_a_row_is_decided_45_s_after_the_gateway_answers_again(asked: Asked) -> None:
+    asked.says(show="tasks-show-notfound", history="chat-history-none")
+    asked.desk.clock.advance(3600)
+    asked.recovery.gateway.answers_since = asked.desk.clock.monotonic() - 5
+    assert asked.look() is None
+    assert asked.asked_again_after() == 40
+
+
 def test_it_is_given_up_after_the_timeout_and_two_minutes(asked: Asked) -> None:
     asked.says(show="tasks-show-gateway-down", history="err-gateway-down")
     asked.desk.clock.advance(600 + 119)

@@ -10,7 +10,7 @@ from pathlib import Path
 from mailboxd.agents.scripted import NAME, NOTICE, shapes
 from mailboxd.agents.scripted.ledger import Ledger, Run, runs
 from mailboxd.agents.scripted.play import Turn
-from mailboxd.agents.scripted.script import Script, ScriptError
+from mailboxd.agents.scripted.script import Script, ScriptError, number
 
 _VERSION = "2026.9.6"
 _MESSAGE_CAP = 4_194_304
@@ -65,6 +65,8 @@ def _ask(script: Script, arguments: list[str]) -> object:
             return {"path": str(script.path)}
         case ["config", "get", "agents"]:
             return shapes.agents_config(script.agents)
+        case ["config", "get", "gateway"] if isinstance(script.gateway, dict):
+            return {"mode": "local", "port": int(number(script.gateway, "port", "gateway"))}
         case ["config", "get", name]:
             raise Refused(f"Config path is valid but unset: {name}. The runtime default applies.")
         case ["tasks", "show", token]:

@@ -13,7 +13,7 @@ import yaml
 from mailboxd.agents.scripted.ledger import Entry
 from mailboxd.agents.scripted.message import Message
 
-_TOP_KEYS = frozenset({"agents", "ledger"})
+_TOP_KEYS = frozenset({"agents", "ledger", "gateway"})
 _AGENT_KEYS = frozenset({"workspace", "mailbox", "allow", "name", "default", "rules"})
 _RULE_KEYS = frozenset({"match", "delay", "hang", "times", "writes", "lose_reply", "reply", "reply_file", "plan"}) | {
     "question",
@@ -84,6 +84,7 @@ class Script:
             Agent(str(id_), settings or {}, self.base, first=n == 0)
             for n, (id_, settings) in enumerate(content["agents"].items())
         ]
+        self.gateway = content.get("gateway")
         ledger = environ.get("MAILBOXD_SCRIPT_LEDGER") or content.get("ledger") or f"{path.name}.ledger.jsonl"
         self.ledger = self.base / str(ledger)
 
