@@ -149,12 +149,11 @@ class MessageQueries(Connected):
     def head_of(self, name: str, since: str) -> tuple[str, str | None, str] | None:
         """The message whose rest a file of this name may be, its task, and when it or its rest was last heard of.
 
-        `since`: only what came after that id. Neither what was rejected counts, nor what was sent.
+        `since`: only what came after that id. What was rejected counts as well: perhaps because its rest was missing.
         """
         row = self.db.execute(
             "SELECT coalesce(json_extract(reason, '$.of'), id), task, at FROM messages WHERE id > ? AND name = ?"
-            " AND direction = 'in' AND (verdict <> 'rejected' OR json_extract(reason, '$.rule') = 'late-tail')"
-            " ORDER BY id DESC LIMIT 1",
+            " AND direction = 'in' ORDER BY id DESC LIMIT 1",
             (since, name),
         ).fetchone()
         return None if row is None else (row[0], row[1], row[2])

@@ -197,6 +197,20 @@ class Report:
                 "text": text, "data": _without_tokens(json.loads(data)), "hash": digest,
             }  # fmt: skip
 
+    def notices(self, task_id: str) -> list[Row]:
+        """What somebody should look at about a task, oldest first: alarms, and mail about it that was rejected."""
+        from mailboxd.store.meaning import sentence
+
+        found = self.db.execute(
+            "SELECT at, kind, data, role, actor FROM events WHERE task = ? AND kind IN ('alarm', 'message.rejected')"
+            " ORDER BY seq DESC LIMIT ?",
+            (task_id, _RECENT),
+        ).fetchall()
+        return [
+            {"at": at, "text": sentence(kind, task_id, data, role, actor, "")}
+            for at, kind, data, role, actor in reversed(found)
+        ]
+
     def local_id(self, task_id: str) -> str:
         return str(self.db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
 

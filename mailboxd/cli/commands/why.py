@@ -29,15 +29,19 @@ def command(session: Session, task: str) -> None:
     with session.report() as report, report.snapshot():
         task_id = report.find(task)
         picture = report.picture([task_id], session.clock.now(), pid)
+        notices = report.notices(task_id)
     told, standing = explain(picture, task_id), picture.tasks[task_id]
     if not session.as_json:
         _print(told, standing.local_id, standing.phase, pid is not None or standing.phase.is_terminal)
+        for notice in notices:
+            say(f"look at this: {notice['at']}  {plain(notice['text'])}")
         return
     found = {
         "task": standing.local_id,
         "phase": standing.phase,
         "daemon": {"running": pid is not None, "pid": pid or None},
         "because": [asdict(cause) for cause in told.causes],
+        "notices": notices,
         "last_sign": asdict(told.sign) if told.sign else None,
         "next": _coming(told.next),
     }
