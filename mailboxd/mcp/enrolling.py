@@ -10,6 +10,7 @@ from mailboxd.mcp import registration, tokens
 from mailboxd.mcp.caller import Caller
 from mailboxd.mcp.openclaw_config import OpenClawConfig
 from mailboxd.mcp.registration import Change
+from mailboxd.mcp.tokens import Grant
 from mailboxd.workspace.layout import Workspace
 
 
@@ -27,13 +28,26 @@ def register(
     url, held = registration.url(require_port(ws, config)), tokens.load(ws)
     change = registration.install(openclaw.read(), held, callers, config.agent, url, tokens.new_token, now)
     if change.patch and not dry_run:
-        tokens.save(ws, change.grants)  # first: what OpenClaw has must be valid
-        try:
-            openclaw.apply(ws, change.patch)
-        except BaseException:
-            tokens.save(ws, held)
-            raise
+        _apply(ws, openclaw, change, held)
     return change
+
+
+def close_gaps(ws: Workspace, openclaw: OpenClawConfig) -> Change:
+    """Deny the registered tools to agents that came later. Raises ConfigError, UnavailableError, WorldError."""
+    held = tokens.load(ws)
+    change = registration.close_gaps(openclaw.read(), held)
+    if change.patch:
+        _apply(ws, openclaw, change, held)
+    return change
+
+
+def _apply(ws: Workspace, openclaw: OpenClawConfig, change: Change, held: tuple[Grant, ...]) -> None:
+    tokens.save(ws, change.grants)  # first: what OpenClaw has must be valid
+    try:
+        openclaw.apply(ws, change.patch)
+    except BaseException:
+        tokens.save(ws, held)
+        raise
 
 
 def unregister(ws: Workspace, openclaw: OpenClawConfig, *, dry_run: bool) -> Change:

@@ -11,6 +11,7 @@ from typing import Any
 
 from mailboxd.agents.ask import ask
 from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.discovery import parse_config_file
 from mailboxd.agents.jsonout import cli_error, parse_object, text_at
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.errors import UnavailableError
@@ -32,6 +33,13 @@ class OpenClawConfig:
     def read(self) -> Current:
         """The sections that matter here. 3 s; works without the gateway. Raises UnavailableError."""
         return Current(self._section("agents"), self._section("mcp"))
+
+    def file(self) -> str:
+        """Where it lies, to be watched and never to be parsed. Raises UnavailableError."""
+        exit_ = ask(self.openclaw.config_file_argv(), self.environment, _SECONDS)
+        if not (path := parse_config_file(exit_)):
+            raise UnavailableError(f"OpenClaw does not say where its configuration lies: {_why(exit_)}")
+        return path
 
     def _section(self, name: str) -> Mapping[str, Any]:
         exit_ = ask(self.openclaw.config_get_argv(name), self.environment, _SECONDS)

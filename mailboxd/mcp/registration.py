@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mailboxd.config import Config
@@ -100,20 +100,43 @@ def install(
     """Entries and denials that are missing. An entry that stands as it should keeps its token. Raises ConfigError."""
     _require_entries(current)
     change = Change(tuple(grants))
-    denied = {agent: current.denied(agent) for agent in current.entries}
     for caller in callers:
         if caller.role not in AGENT_ROLES:
             raise ConfigError(f"{caller}: an agent is never given the role {caller.role}; that is a person's terminal")
         if current.entries and not any(same_agent(caller.name, agent) for agent in current.entries):
             raise ConfigError(f"{caller}: OpenClaw has no agent {caller.name}; it has {', '.join(current.entries)}")
         _enter(change, current, caller, entry_name(owner, caller), url, new_token, now)
-        pattern = f"{entry_name(owner, caller)}__*"
-        for agent, patterns in denied.items():
-            if not same_agent(agent, caller.name) and pattern not in patterns:
-                patterns.append(pattern)
-                change.set(list(patterns), "agents", "entries", agent, "tools", "deny")
-                change.done.append(f"agent {agent}: denied {pattern}")
+    _deny(change, current)
     return change
+
+
+def close_gaps(current: Current, grants: Sequence[Grant]) -> Change:
+    """The denials that are missing for entries that there are: those of agents that came later. Raises ConfigError."""
+    _require_entries(current)
+    change = Change(tuple(grants))
+    _deny(change, current)
+    return change
+
+
+def _deny(change: Change, current: Current) -> None:
+    """Deny each agent the tools of every entry that is another one's. What had to be made for it is remembered."""
+    ours = [grant for grant in change.grants if grant.entry]
+    made: list[str] = []
+    for agent in current.entries:
+        listed = current.denied(agent)
+        patterns = [f"{grant.entry}__*" for grant in ours if not same_agent(agent, grant.caller.name)]
+        missing = [pattern for pattern in patterns if pattern not in listed]
+        if missing:
+            change.set([*listed, *missing], "agents", "entries", agent, "tools", "deny")
+            change.done += [f"agent {agent}: denied {pattern}" for pattern in missing]
+            tools = f"agents.entries.{agent}.tools"
+            made += [tools] if "tools" not in _object(current.entries[agent]) else []
+            made += [f"{tools}.deny"] if "deny" not in current.tools(agent) else []
+    if made:
+        change.grants = tuple(
+            replace(grant, made=tuple(dict.fromkeys((*grant.made, *made)))) if grant is ours[0] else grant
+            for grant in change.grants
+        )
 
 
 def _enter(
@@ -136,13 +159,8 @@ def _enter(
 
 
 def _made(current: Current) -> tuple[str, ...]:
-    """The objects that the installation makes because they are not there."""
-    made = [name for name, there in (("mcp", current.mcp), ("mcp.servers", "servers" in current.mcp)) if not there]
-    for agent in current.entries:
-        tools = f"agents.entries.{agent}.tools"
-        made += [tools] if "tools" not in _object(current.entries[agent]) else []
-        made += [f"{tools}.deny"] if "deny" not in current.tools(agent) else []
-    return tuple(made)
+    """The objects around an entry that the installation makes because they are not there."""
+    return tuple(name for name, there in (("mcp", current.mcp), ("mcp.servers", "servers" in current.mcp)) if not there)
 
 
 def uninstall(current: Current, grants: Sequence[Grant]) -> Change:

@@ -1,7 +1,8 @@
 """The little of `openclaw config` that `mailboxd mcp install` uses, on a plain JSON file, with a record of its calls.
 
-`config get SECTION --json` and `config patch --file F`; each call is appended to `<configuration>.calls`. With
-`"refuses": true` in the configuration no patch is taken. tests/live does the same with the real one.
+`config file --json`, `config get SECTION --json` and `config patch --file F`; each call is appended to
+`<configuration>.calls`. With `"refuses": true` in the configuration no patch is taken. tests/live does the same with
+the real one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def main() -> int:
     configuration = json.loads(path.read_text())
     words = sys.argv[1:]
     call: dict[str, Any] = {"argv": words}
-    if words[:2] == ["config", "get"]:
+    if words[:2] == ["config", "file"]:
+        print(json.dumps({"path": str(path)}))
+        status = 0
+    elif words[:2] == ["config", "get"]:
         section = configuration.get(words[2])
         answer = section or {"ok": False, "error": {"message": f"Config path is valid but unset: {words[2]}."}}
         print(json.dumps(answer))

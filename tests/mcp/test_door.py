@@ -8,7 +8,8 @@ import resource
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from mailboxd.mcp.caller import parse
 from mailboxd.workspace.layout import Workspace
 from tests.cli.stage import make
 from tests.e2e.support import MAILBOXD, environment, eventually
+from tests.mcp import configurator
 from tests.mcp.stand import EXECUTOR, OPERATOR, QUALITY
 
 pytestmark = pytest.mark.slow
@@ -36,9 +38,10 @@ def free_port() -> int:
 class Door:
     """`mailboxd mcp serve --http` in a workspace of its own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, more: str = "", env: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
-        stage = make(root, f"mcp:\n  port: {self.port}\n")
+        self.env = environment(env or {})
+        stage = make(root, f"mcp:\n  port: {self.port}\n{more}")
         stage.create("t")
         self.ws: Workspace = stage.ws
         self.log = root / "serve.log"
@@ -48,7 +51,7 @@ class Door:
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [*MAILBOXD, "mcp", "serve", "--http", *more, "-w", str(self.ws.root)],
-                env=environment({}), stdin=subprocess.PIPE, stdout=log, stderr=log,
+                env=self.env, stdin=subprocess.PIPE, stdout=log, stderr=log,
             )  # fmt: skip
         eventually(lambda: process.poll() is not None or self.listens(), why=self.log.read_text)
         return process
@@ -298,3 +301,80 @@ def test_standard_input_and_output_speak_for_one_role(tmp_path: Path) -> None:
     assert [tool["name"] for tool in second["result"]["tools"]] == [
         "task_get", "task_record_checkpoint", "task_record_artifact", "task_list_ready",
     ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- agents that come later
+
+
+class Registered:
+    """A door whose tools are registered for alpha in an OpenClaw of agents alpha and beta."""
+
+    def __init__(self, root: Path) -> None:
+        self.file = root / "openclaw.json"
+        self.configure({"agents": {"entries": {"alpha": {}, "beta": {}}}})
+        command = json.dumps([sys.executable, configurator.__file__])
+        self.door = Door(root / "alpha", f"openclaw:\n  command: {command}\n", {"OPENCLAW_CONFIG_PATH": str(self.file)})
+        argv = [*MAILBOXD, "mcp", "install", "-w", str(self.door.ws.root)]
+        assert subprocess.run(argv, env=self.door.env, capture_output=True, timeout=60).returncode == 0
+        servers = self.configuration["mcp"]["servers"]
+        self.token = str(servers["mailboxd-alpha"]["headers"]["Authorization"]).removeprefix("Bearer ")
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.file.read_text())
+        return found
+
+    def configure(self, configuration: dict[str, Any]) -> None:
+        hidden = self.file.with_suffix(".new")
+        hidden.write_text(json.dumps(configuration))
+        hidden.rename(self.file)
+
+    def add(self, name: str, **more: Any) -> None:
+        now = self.configuration
+        now["agents"]["entries"][name] = {}
+        self.configure(now | more)
+
+    def denied(self, name: str) -> list[str]:
+        found: list[str] = self.configuration["agents"]["entries"][name].get("tools", {}).get("deny", [])
+        return found
+
+    def status(self) -> int:
+        return self.door.ask(self.token)[0]
+
+
+@pytest.fixture
+def registered(tmp_path: Path) -> Iterator[Registered]:
+    made = Registered(tmp_path)
+    eventually(lambda: made.status() == 200, why=made.door.log.read_text)
+    yield made
+    made.door.process.kill()
+    made.door.process.wait(30)
+
+
+def test_an_agent_that_is_added_is_denied_the_tools_before_anybody_is_served_again(registered: Registered) -> None:
+    for number in range(3):
+        name = f"late{number}"
+        registered.add(name)
+        while registered.status() == 503:
+            pass  # until it has been looked at: each answer waits for that
+        assert registered.denied(name) == ["mailboxd-alpha__*"]
+        assert registered.status() == 200
+    assert registered.denied("alpha") == []
+    assert "agent late0: denied mailboxd-alpha__*" in registered.door.log.read_text()
+
+
+def test_an_agent_that_is_added_is_denied_the_tools_without_any_request(registered: Registered) -> None:
+    registered.add("late")
+    eventually(lambda: registered.denied("late") == ["mailboxd-alpha__*"], why=registered.door.log.read_text)
+
+
+def test_nobody_is_served_while_an_agent_that_came_later_cannot_be_denied(registered: Registered) -> None:
+    registered.add("late", refuses=True)
+    assert registered.status() == 503
+    status, said = registered.door.ask(registered.token)
+    assert status == 503
+    assert "could not be checked" in said["error"]
+    assert registered.denied("late") == []
+    registered.configure(registered.configuration | {"refuses": False})
+    eventually(lambda: registered.status() == 200, why=registered.door.log.read_text)
+    assert registered.denied("late") == ["mailboxd-alpha__*"]

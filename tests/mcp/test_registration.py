@@ -12,7 +12,7 @@ import pytest
 
 from mailboxd.errors import ConfigError
 from mailboxd.mcp.caller import parse
-from mailboxd.mcp.registration import Change, Current, entry_name, install, uninstall, without_tokens
+from mailboxd.mcp.registration import Change, Current, close_gaps, entry_name, install, uninstall, without_tokens
 from mailboxd.mcp.tokens import Grant, fingerprint, holder
 from tests.mcp.configurator import apply
 
@@ -56,6 +56,12 @@ class World:
     def install(self, *who: str, url: str = URL) -> Change:
         callers = [parse(one) for one in who or (OWN, REVIEWER)]
         return self._apply(install(self._current, self.grants, callers, "alpha", url, self._token, "now"))
+
+    def close_gaps(self) -> Change:
+        return self._apply(close_gaps(self._current, self.grants))
+
+    def patterns(self) -> list[str]:
+        return [f"{grant.entry}__*" for grant in self.grants]
 
     def uninstall(self) -> Change:
         return self._apply(uninstall(self._current, self.grants))
@@ -137,6 +143,20 @@ def test_a_new_agent_is_denied_when_it_is_run_again() -> None:
     world.configuration = apply(world.configuration, {"agents": {"entries": {"late": {}}}})
     assert world.install(OWN).done == ["agent late: denied mailboxd-alpha__*"]
     assert world.given == ["token-0"]
+
+
+def test_an_agent_that_came_later_is_denied_what_is_registered_and_that_is_taken_back_too(world: World) -> None:
+    before = copy.deepcopy(world.configuration)
+    world.install()
+    late: dict[str, Any] = {"agents": {"entries": {"late": {}, "later": {"tools": {"profile": "coding"}}}}}
+    world.configuration = apply(world.configuration, late)
+    change = world.close_gaps()
+    assert change.done == [f"agent {name}: denied {entry}" for name in ("late", "later") for entry in world.patterns()]
+    assert world.denied("late") == world.denied("later") == world.patterns()
+    assert world.close_gaps().patch == {}
+    assert len(world.given) == 2
+    world.uninstall()
+    assert world.configuration == apply(before, late)
 
 
 def test_an_entry_that_was_removed_or_points_elsewhere_gets_a_new_token() -> None:

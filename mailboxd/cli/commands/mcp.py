@@ -70,7 +70,8 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
 
         anyio.run(serving.stdio, desk, caller.parse(who))
     else:
-        door.serve(ws, desk, enrolling.require_port(ws, settings), until_eof=until_eof)
+        port = enrolling.require_port(ws, settings)
+        door.serve(ws, desk, port, _openclaw(settings), session.clock, until_eof=until_eof)
 
 
 @verb("install", "mcp install", "mcp install --as quality_reviewer:critic --dry-run", exits=_ASKS)
@@ -82,7 +83,8 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
 def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
     """Register the tools in OpenClaw: an entry with a token for each agent and role, denied to all other agents.
 
-    What stands there already is kept, and running it again changes nothing. Do so when agents were added.
+    What stands there already is kept, and running it again changes nothing. Agents that are added later are denied the
+    tools by whatever serves them.
     """
     from mailboxd import config
     from mailboxd.mcp import caller, enrolling, registration
