@@ -16,7 +16,7 @@ from mailboxd.core.terms import is_id
 
 MINIMUM_VERSION = (2026, 8, 1)
 """Older ones silently run a turn again when the gateway goes away in the middle of it."""
-MESSAGING_BY_DEFAULT = (2026, 9, 3)
+MESSAGING_BY_DEFAULT = (2026, 9, 2)
 
 _VERSION = re.compile(r"OpenClaw (\d{4})\.(\d{1,2})\.(\d{1,4})(?![\d.])")
 _UNSET = "Config path is valid but unset"
@@ -132,7 +132,7 @@ def parse_config_file(exit_: Exit) -> str:
 def parse_messaging(exit_: Exit, version: tuple[int, int, int]) -> Messaging | None:
     """The rule out of `config get tools.agentToAgent --json`, None if that failed.
 
-    Unset means enabled for everybody since 2026.9.3, disabled before.
+    Unset means enabled for everybody since 2026.9.2, disabled in 2026.8.2.
     """
     if (cli_error(exit_) or "").startswith(_UNSET):
         return messaging(None, version)

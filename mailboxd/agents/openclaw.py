@@ -100,11 +100,18 @@ class OpenClaw:
         return (*self.command, "config", "set", path, "true", "--strict-json")
 
     def plugin_reload_argv(self, plugin: str) -> tuple[str, ...]:
-        """Have the running gateway load a plugin anew; fails where none runs.
+        """Have the running gateway load a plugin again; fails where none runs, and does not exist in 2026.9.2 yet.
 
         2026.9.6 needs it: a plugin that is enabled after it was let see messages is loaded without its hooks.
         """
         return (*self.command, "plugins", "reload", plugin, "--accept-capabilities", "--json")
+
+    def gateway_restart_argv(self) -> tuple[str, ...]:
+        """Have the running gateway restart when the work that it has now is done; fails where none runs."""
+        return (*self.command, "gateway", "restart", "--safe", "--json")
+
+    def gateway_health_argv(self) -> tuple[str, ...]:
+        return (*self.command, "gateway", "call", "health", "--json")
 
     def plugin_uninstall_argv(self, plugin: str) -> tuple[str, ...]:
         """Remove a plugin, its files and its settings; of these `enabled: false` stays. --force asks no questions."""

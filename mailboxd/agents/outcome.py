@@ -32,8 +32,10 @@ _COOLDOWN_MARGIN = 15.0
 _PROVIDER_DISABLED = 60.0
 _RATE_LIMITED = 30.0
 _CUT_NOTICE = "⚠️ Reply truncated"
-_NOT_DELIVERED = "mailboxd: the message was not delivered"
-"""How our plugin in the receiver's gateway begins its error: neither the inbox nor the agent has the message."""
+_BY_PLUGIN = "mailboxd: the message "
+"""How our plugin in the receiver's gateway begins an error. OpenClaw up to 2026.9.2 drops the mark that it is one."""
+_NOT_DELIVERED = f"{_BY_PLUGIN}was not delivered"
+"""How it begins one which says: neither the inbox nor the agent has the message."""
 
 
 _LOST = re.compile(r"gateway (?:closed|timeout)\b|.*outcome is unknown", re.IGNORECASE | re.DOTALL)
@@ -186,14 +188,21 @@ def _from_result(rc: int | None, value: dict[str, Any], run_id: str | None) -> O
         return failed(f"the turn timed out while a tool was running; {_tools(meta)}")
     if meta.get("aborted") is True:
         return failed("the gateway aborted the turn")
-    said = [p for p in value["result"]["payloads"] if _is_speech(p)]
+    payloads = [_marked(payload, meta) for payload in value["result"]["payloads"]]
+    said = [p for p in payloads if _is_speech(p)]
     text = _spoken(said, stop) or text_at(meta, "finalAssistantVisibleText")
     if not said or not text.strip():
-        problem = next(filter(None, map(_error_text, value["result"]["payloads"])), "")
+        problem = next(filter(None, map(_error_text, payloads)), "")
         if problem:
             return replace(failed(problem), started=not problem.startswith(_NOT_DELIVERED))
         return replace(failed("the agent gave no answer"), silent=True)
     return Succeeded(text, usage=usage, run_id=run_id, session_ref=session, truncated=stop == "length")
+
+
+def _marked(payload: object, meta: dict[str, Any]) -> object:
+    """The payload, marked as an error if it is one of our plugin's: such a text, for which no model used any tokens."""
+    by_plugin = at(meta, "agentMeta", "usage") is None and text_at(payload, "text").startswith(_BY_PLUGIN)
+    return {**payload, "isError": True} if by_plugin and isinstance(payload, dict) else payload
 
 
 def _is_speech(payload: object) -> bool:

@@ -10,14 +10,16 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mailboxd.agents.ask import ask
+from mailboxd.agents.callfiles import read_capped
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.jsonout import brief
 from mailboxd.agents.outcome import classify
 from mailboxd.clock import Clock
-from mailboxd.core.outcomes import Outcome, Succeeded
-from mailboxd.doctor.examination import Subject
+from mailboxd.core.outcomes import Failed, Outcome, Succeeded
+from mailboxd.doctor.facts import PluginAnswer
 from mailboxd.doctor.finding import Finding, error, note, ok, warning
 from mailboxd.errors import MessageError, UnavailableError
 from mailboxd.ids import Ids
@@ -26,10 +28,14 @@ from mailboxd.messages.models import AckMessage
 from mailboxd.store.report import opened
 from mailboxd.workspace.layout import Workspace
 
+if TYPE_CHECKING:
+    from mailboxd.doctor.examination import Subject
+
 TURN_SECONDS = 120
 _GATEWAY_GRACE = 60
 FILED_SECONDS = 20.0
 _LOOK_EVERY = 0.2
+_HEADER = 1024
 _TURN = """\
 [mailboxd] canary turn
 
@@ -50,6 +56,34 @@ to: {agent}
 
 A canary of `mailboxd doctor`. There is no such task, and nothing is to be done.
 """
+
+_UNDELIVERABLE = """\
+---
+type: progress
+task_id: doctor
+from: {agent}
+to: {agent}
+bytes: 0
+---
+
+`mailboxd doctor` asks whether the gateway plugin answers a message. It refuses this one, whose body is not the declared
+one. If you, a model, read this: use no tool, do nothing, and answer with the one word: model
+"""
+_REFUSED = "mailboxd: the message was refused"
+"""How the plugin's answer to such a message begins."""
+_NOT_USED = ("openclaw gateway restart", "mailboxd plugin install")
+
+
+def knock(about: Subject, clock: Clock) -> PluginAnswer:
+    """Whether the plugin in the running gateway answers a message. It has to refuse this one, so nothing is left of it.
+
+    If the plugin does not answer, the agent's model is asked, once: that is what would become of each message.
+    """
+    outcome, _ = _turn(about, clock, _UNDELIVERABLE.format(agent=about.settings.agent), "doctor")
+    if _called_the_model(outcome):
+        return PluginAnswer(refused=False, said=_heard(outcome), by_model=True)
+    refused = isinstance(outcome, Failed) and outcome.error.startswith(_REFUSED)
+    return PluginAnswer(refused, "" if refused else _heard(outcome))
 
 
 def fly(
@@ -78,19 +112,22 @@ def fly(
         return
     text = _MESSAGE.format(message=message, number=number, agent=about.settings.agent)
     answer, seconds = _turn(about, clock, text, f"canary-{number}-message")
+    if _called_the_model(answer):
+        text = f"a message to the own mailbox was given to the model, which answered: {_heard(answer)}"
+        yield error("canary-message", text, *_NOT_USED)
+        return
     if not isinstance(answer, Succeeded) or not _is_ack(answer.text, f"canary-{number}"):
-        said = _line(answer.text) if isinstance(answer, Succeeded) else _problem(answer)
-        text = f"a message to the own mailbox was not acknowledged: {said}"
+        text = f"a message to the own mailbox was not acknowledged: {_heard(answer)}"
         yield error("canary-message", text, "mailboxd plugin status", "openclaw logs")
         return
     yield ok("canary-message", f"a message to the own mailbox was acknowledged in {seconds:.1f} s, without a model")
-    yield (
-        _filed(about.ws, message, clock, pause)
-        if daemon
-        else note(
-            "canary-filed", "it waits in the inbox for the next daemon, which files it and does nothing", "mailboxd run"
-        )
-    )
+    if daemon:
+        yield _filed(about.ws, message, clock, pause)
+    elif any(message.encode() in read_capped(path, _HEADER)[0] for path in about.ws.inbox.glob("*.md")):
+        text = "it waits in the inbox for the next daemon, which files it and does nothing"
+        yield note("canary-filed", text, "mailboxd run")
+    else:
+        yield error("canary-filed", f"it was acknowledged, but is not in {about.ws.inbox}", "openclaw logs")
 
 
 def _turn(about: Subject, clock: Clock, text: str, piece: str) -> tuple[Outcome | str, float]:
@@ -107,6 +144,11 @@ def _turn(about: Subject, clock: Clock, text: str, piece: str) -> tuple[Outcome 
         except UnavailableError as problem:
             outcome = str(problem)
     return outcome, clock.monotonic() - began
+
+
+def _called_the_model(outcome: Outcome | str) -> bool:
+    """Whether tokens were used: OpenClaw reports none for a turn that a plugin answered."""
+    return isinstance(outcome, Succeeded | Failed) and bool(outcome.usage.input_tokens or outcome.usage.output_tokens)
 
 
 def _is_ack(text: str, task_id: str) -> bool:
@@ -134,6 +176,10 @@ def _problem(outcome: Outcome | str) -> str:
     if isinstance(outcome, str):
         return brief(outcome)
     return "it succeeded" if isinstance(outcome, Succeeded) else brief(outcome.error)[:300]
+
+
+def _heard(outcome: Outcome | str) -> str:
+    return _line(outcome.text) if isinstance(outcome, Succeeded) else _problem(outcome)
 
 
 def _line(text: str) -> str:

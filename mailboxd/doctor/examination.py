@@ -25,6 +25,7 @@ from mailboxd.agents.openclaw import OpenClaw, child_environment
 from mailboxd.clock import Clock
 from mailboxd.config.acp import AcpSection
 from mailboxd.config.model import LimitsSection, OpenClawSection
+from mailboxd.doctor import canary
 from mailboxd.doctor.facts import Facts, Failure, Settings
 from mailboxd.doctor.probes import harnesses, machine
 from mailboxd.doctor.probes import workspace as looking
@@ -96,7 +97,7 @@ def gather(
     """
     known: dict[str, Any] = {}
     failures: list[Failure] = []
-    for stage in (_near,) if near else (_near, _program, _openclaw):
+    for stage in (_near,) if near else (_near, _program, _openclaw, _plugin):
         for probe, value in _in_parallel(stage(about, known, clock), tell):
             if isinstance(value, Exception):
                 failures.append(Failure(probe.name.replace(" ", "-"), _reason(value), probe.by_hand))
@@ -160,6 +161,15 @@ def _openclaw(about: Subject, known: Mapping[str, Any], clock: Clock) -> Iterato
     yield Probe("plugin", "plugin", "mailboxd plugin status", plugin)
     if about.settings.agent:
         yield Probe("exec_policy", "exec approvals", "openclaw approvals get", ask.exec_policy)
+
+
+def _plugin(about: Subject, known: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
+    """What the plugin of the running gateway does with a message: OpenClaw's word for it is not enough."""
+    state, gateway = known.get("plugin"), known.get("gateway")
+    if about.ws is None or not about.settings.agent or state is None or state.problem:
+        return
+    if gateway is not None and gateway.connected and not gateway.failing:
+        yield Probe("plugin_answer", "plugin answer", "mailboxd doctor --canary", lambda: canary.knock(about, clock))
 
 
 def _reason(problem: Exception) -> str:

@@ -167,6 +167,18 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
+class PluginAnswer:
+    """What came of a message that the plugin in the running gateway has to refuse by itself."""
+
+    refused: bool
+    """The plugin answered it, and no model was called."""
+    said: str = ""
+    """What was answered instead, or why there was no answer."""
+    by_model: bool = False
+    """The agent's model was given the message."""
+
+
+@dataclass(frozen=True, slots=True)
 class Transport:
     """Turns over a WebSocket of a paired device (`openclaw.transport: gateway`). Empty `problem`: they can run."""
 
@@ -251,3 +263,4 @@ class Facts:
     tools: Tools | None = None
     exec_policy: ExecPolicy | None = None
     plugin: PluginState | None = None
+    plugin_answer: PluginAnswer | None = None

@@ -18,12 +18,15 @@ from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.jsonout import at, brief, cli_error, parse_object, text_at
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
+from mailboxd.clock import Clock
 from mailboxd.errors import UnavailableError
 from mailboxd.messages.templates import packaged
 
 PLUGIN = "mailboxd"
 SECONDS = 180.0
 """For one command of OpenClaw, the installation included: 15 s are usual on an idle machine."""
+_RESTART_SECONDS = 90.0
+_NO_RELOAD = 'no command "reload"'
 _HOOK = "before_agent_reply"
 _NOT_FOUND = "Plugin not found"
 NOT_INSTALLED = "it is not installed"
@@ -32,7 +35,10 @@ _LARGEST_FILE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PluginState:
-    """What OpenClaw says of the plugin. `problem` is empty if it takes messages, else why it does not."""
+    """What OpenClaw says of the plugin. `problem` is empty if nothing of that is in the way.
+
+    Whether a running gateway uses it is another question: `mailboxd.doctor.canary` asks it.
+    """
 
     installed: bool
     enabled: bool
@@ -105,7 +111,7 @@ def is_current(path: str) -> bool:
 
 
 def install_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
-    """What is to be done next until the plugin takes messages; empty if it does.
+    """What is to be done next until nothing is in the plugin's way; empty if nothing is.
 
     Enabling comes when it is there and OpenClaw says that it is disabled: an installation enables what was not
     disabled before, and each command costs seconds.
@@ -131,13 +137,36 @@ def install(openclaw: OpenClaw, environment: Mapping[str, str], state: PluginSta
     return done, state
 
 
-def reload(openclaw: OpenClaw, environment: Mapping[str, str]) -> str:
-    """Have a running gateway take what was installed; why it did not, or empty if it did. Never raises."""
+def have_taken(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clock) -> str:
+    """Have a running gateway use what was installed, and say whether it does. Never raises.
+
+    An OpenClaw without `plugins reload` (2026.8.1 to 2026.9.2 at least) loads a plugin reliably only when the gateway
+    starts, so it is asked to restart once its work is done.
+    """
     try:
         answer = ask(openclaw.plugin_reload_argv(PLUGIN), environment, SECONDS)
+        if answer.rc == 0:
+            return "the running gateway has taken it, no restart is needed"
+        if _NO_RELOAD not in _said(answer):
+            return f"no running gateway has taken it, the next start does: {_said(answer)}"
+        answer = ask(openclaw.gateway_restart_argv(), environment, SECONDS)
+        if answer.rc != 0:
+            return f"no running gateway has taken it, the next start does: {_said(answer)}"
+        if text_at(parse_object(answer), "result") == "deferred":
+            return "the gateway takes it when it has restarted, which it does when the work that it has now is done"
+        return _restarted(openclaw, environment, clock)
     except NotStarted as problem:
-        return str(problem)
-    return "" if answer.rc == 0 else _said(answer)
+        return f"no running gateway has taken it, the next start does: {problem}"
+
+
+def _restarted(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clock) -> str:
+    until = clock.monotonic() + _RESTART_SECONDS
+    while clock.monotonic() < until:
+        if ask(openclaw.gateway_health_argv(), environment, SECONDS).rc == 0:
+            return "the gateway has restarted to take it"
+    return (
+        f"the gateway was asked to restart and does not answer after {_RESTART_SECONDS:.0f} s: openclaw gateway status"
+    )
 
 
 def uninstall_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:

@@ -236,7 +236,7 @@ class Plugin:
     def look(self) -> Look:
         state = self._state()
         if not state.problem:
-            return Look(Standing.DONE, f"plugin {state.version} takes messages")
+            return Look(Standing.DONE, f"plugin {state.version} is installed")
         if not state.installed and state.problem != plugin.NOT_INSTALLED:
             return Look(Standing.LEFT_OUT, f"OpenClaw does not say whether it is there: {state.problem}")
         does = [step.does for step in plugin.install_steps(self.setting.openclaw, state)]
@@ -253,8 +253,7 @@ class Plugin:
         _, state = plugin.install(openclaw, environment, self._state())
         if state.problem:
             raise UnavailableError(f"the plugin was installed, but it takes no messages: {state.problem}")
-        problem = plugin.reload(openclaw, environment)
-        taken = f"no running gateway has taken it, the next start does: {problem}" if problem else "the gateway has it"
+        taken = plugin.have_taken(openclaw, environment, self.setting.clock)
         return f"plugin {state.version} is installed; {taken}"
 
     def undo(self, before: str) -> str:

@@ -22,9 +22,22 @@ async function receive(message, agent, inbox) {
   return { handled: true, reply: { text: acknowledge(message, agent) } };
 }
 
-// Whether somebody said it in a chat. Such a person may be anybody who is let in there, and could name any sender.
-function isConversation(ctx) {
-  return [ctx.channel, ctx.messageProvider, ctx.senderId].some((name) => name !== undefined);
+// The channel that OpenClaw names when there is none. Up to some version after 2026.9.2 it names it for every turn.
+const INTERNAL = "webchat";
+
+// Whether `openclaw agent`, or the gateway's method of that name, ordered this turn. A chat is never that: who writes
+// there may be anybody who is let in, and could name any sender. Each of its turns has the id of its writer. The turns
+// of OpenClaw's HTTP interfaces have none, so a turn that carries the internal channel's name has to be one of a session
+// that mailboxd made, too.
+function isOrdered(ctx, agentId) {
+  if (ctx.trigger !== "user" || ctx.senderId !== undefined || ctx.channelContext !== undefined) return false;
+  const named = [ctx.channel, ctx.messageProvider].filter((name) => name !== undefined);
+  if (named.length === 0) return true;
+  return named.every((name) => name === INTERNAL) && isOwnSession(ctx.sessionKey, agentId);
+}
+
+function isOwnSession(key, agentId) {
+  return typeof key === "string" && key.toLowerCase().startsWith(`agent:${agentId.toLowerCase()}:mailboxd:`);
 }
 
 function refusal(what, reason) {
@@ -40,7 +53,7 @@ export default {
       "before_agent_reply",
       async (event, ctx) => {
         const { agentId, workspaceDir } = ctx;
-        if (!agentId || !workspaceDir || isConversation(ctx)) return undefined;
+        if (!agentId || !workspaceDir || !isOrdered(ctx, agentId)) return undefined;
         const message = readMessage(event.cleanedBody);
         if (message === null || !isFor(message, agentId)) return undefined;
         try {

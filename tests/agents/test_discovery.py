@@ -96,6 +96,7 @@ def test_a_rule_that_is_no_list_of_texts_reaches_nobody(names: object) -> None:
 def test_an_unset_configuration_is_no_error() -> None:
     assert parse_allowed(recorded("config-get-unset"), "a") == Allowed(anyone=False, agents=frozenset({"a"}))
     assert parse_messaging(recorded("config-get-unset"), NEW) == Messaging(enabled=True, patterns=())
+    assert parse_messaging(recorded("config-get-unset"), (2026, 9, 2)) == Messaging(enabled=True, patterns=())
     assert parse_messaging(recorded("config-get-unset"), OLD) == Messaging(enabled=False, patterns=())
 
 

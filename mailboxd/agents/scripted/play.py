@@ -94,7 +94,7 @@ class Turn:
             deliver(
                 self.agent.inbox, f"{self.message.local_id or 'message'}-{self.run_id[:8]}.md", self.message.envelope
             )
-            return self._answered(self._structured("ack"))
+            return self._answered(self._structured("ack"), by_model=False)  # as OpenClaw's gateway with our plugin
         wait = number(self.rule, "delay", "rule") + number(self.rule, "hang", "rule")
         _pause(min(wait, self.timeout))
         if wait >= self.timeout:
@@ -107,11 +107,11 @@ class Turn:
             return Ended(str(self.rule["garbage"]), 0, "succeeded", reply=str(self.rule["garbage"]))
         return self._answered(self._reply())
 
-    def _answered(self, text: str) -> Ended:
+    def _answered(self, text: str, *, by_model: bool = True) -> Ended:
         if self.rule.get("lose_reply") == "true":
             return Ended(shapes.dump(shapes.lost(self.run_id)), 1, "succeeded", reply=text)
         cost = number(self.rule, "cost", "rule") if "cost" in self.rule else None
-        answer = shapes.success(self.run_id, self.key, self.message.text, text, cost)
+        answer = shapes.success(self.run_id, self.key, self.message.text, text, cost, by_model=by_model)
         return Ended(shapes.dump(answer), 0, "succeeded", reply=text)
 
     def _failed(self, failure: object) -> Ended:

@@ -38,16 +38,19 @@ def dump(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def success(run_id: str, key: str, prompt: str, text: str, cost: float | None = None) -> dict[str, Any]:
+def success(
+    run_id: str, key: str, prompt: str, text: str, cost: float | None = None, *, by_model: bool = True
+) -> dict[str, Any]:
     """The envelope of a turn that answered `text`. Tokens are a quarter of the characters, at a made-up price.
 
-    `cost` in dollars replaces the price.
+    `cost` in dollars replaces the price. Without `by_model` a plugin of the gateway answered, and no tokens were used.
     """
     usage = {"input": len(prompt) // 4, "output": len(text) // 4, "cacheRead": 0, "cacheWrite": 0}
     cost = round((usage["input"] + 4 * usage["output"]) / 1_000_000, 6) if cost is None else cost
     meta = _meta(run_id, key) | {"finalAssistantVisibleText": text, "stopReason": "stop"}
-    meta["agentMeta"] |= {"usage": {**usage, "total": usage["input"] + usage["output"], "cost": {"total": cost}}}
-    meta["agentMeta"] |= {"costUsd": cost, "assistantTurns": 1}
+    if by_model:
+        meta["agentMeta"] |= {"usage": {**usage, "total": usage["input"] + usage["output"], "cost": {"total": cost}}}
+        meta["agentMeta"] |= {"costUsd": cost, "assistantTurns": 1}
     result = {"payloads": [{"text": text, "mediaUrl": None}], "meta": meta}
     return {"runId": run_id, "status": "ok", "summary": "completed", "result": result}
 

@@ -30,7 +30,8 @@ _CLEAR_LINE = "\r\x1b[K"
 def command(session: Session, canary: bool, strict: bool) -> int:
     """Examine this machine, OpenClaw, its gateway and the workspace, and say for each finding what mends it.
 
-    Changes nothing and takes 10 to 20 seconds. Works outside a workspace too, for the machine and OpenClaw.
+    Changes nothing and takes 10 to 20 seconds. Works outside a workspace too, for the machine and OpenClaw. Where the
+    gateway plugin is installed, it is sent a message that it has to refuse.
     --canary orders one harmless turn of the agent and, where the gateway plugin is installed, sends a message to the
     own mailbox, which is filed there and leads to nothing.
     """

@@ -34,10 +34,11 @@ def command() -> None:
 def _install(session: Session, dry_run: bool) -> None:
     """Copy the plugin into OpenClaw's state, let it see messages, enable it, and look whether it loads.
 
-    What is done already is not done again. A running gateway loads it without a restart.
+    What is done already is not done again. A running gateway loads it without a restart; an OpenClaw that has no
+    `plugins reload` yet is asked to restart it as soon as it has no work.
     """
     from mailboxd.cli.acting import require_person
-    from mailboxd.integration.plugin import install, install_steps, plugin_state, reload
+    from mailboxd.integration.plugin import have_taken, install, install_steps, plugin_state
 
     require_person("operator")
     openclaw, environment = _openclaw(session)
@@ -51,11 +52,10 @@ def _install(session: Session, dry_run: bool) -> None:
     _account(session, state, steps, dry_run=dry_run)
     if dry_run or not steps:
         return
-    problem = reload(openclaw, environment)
+    taken = have_taken(openclaw, environment, session.clock)
     if not session.as_json:
-        say(plain(f"plugin {state.version} is ready ({state.path})"))
-        not_yet = f"no running gateway has taken it, the next start does: {problem}"
-        say(plain(not_yet) if problem else "the running gateway has taken it, no restart is needed")
+        say(plain(f"plugin {state.version} is installed ({state.path})"))
+        say(plain(taken))
 
 
 @verb("uninstall", "plugin uninstall", "plugin uninstall --dry-run", exits=_EXITS)
@@ -86,7 +86,8 @@ def _uninstall(session: Session, dry_run: bool) -> None:
 def _status(session: Session) -> int | None:
     """Whether the plugin is installed, enabled, allowed to see messages, and the one of this mailboxd.
 
-    It is loaded in a process of its own for that; the gateway need not run.
+    It is loaded in a process of its own for that; the gateway need not run. `mailboxd doctor` looks whether a running
+    gateway uses it.
     """
     from mailboxd.integration.plugin import plugin_state
 
@@ -96,7 +97,7 @@ def _status(session: Session) -> int | None:
     elif state.problem:
         say(plain(f"the plugin takes no messages: {state.problem}; run `mailboxd plugin install`"))
     else:
-        say(plain(f"plugin {state.version} takes messages ({state.path})"))
+        say(plain(f"plugin {state.version} is installed ({state.path})"))
     return EXIT_NO if state.problem else None
 
 

@@ -131,8 +131,17 @@ def plugin(facts: Facts) -> Iterator[Finding]:
         yield warning("plugin", text, "mailboxd plugin install")
     elif found.problem:
         yield warning("plugin", f"the gateway plugin takes no messages: {found.problem}", "mailboxd plugin install")
+    elif (answer := facts.plugin_answer) is None:
+        text = "the gateway plugin is installed; whether the gateway uses it was not tried"
+        yield note("plugin", text, "mailboxd doctor")
+    elif answer.by_model:
+        text = f"the gateway does not use its plugin: a message was given to the model, which answered: {answer.said}"
+        yield error("plugin", text, "openclaw gateway restart", "mailboxd plugin install")
+    elif not answer.refused:
+        text = f"the gateway plugin is installed, but did not answer a message: {answer.said}"
+        yield error("plugin", text, "openclaw logs", "mailboxd plugin install")
     else:
-        yield ok("plugin", f"the gateway plugin {found.version} takes messages".replace("  ", " "))
+        yield ok("plugin", f"the gateway plugin {found.version} takes messages, without a model".replace("  ", " "))
 
 
 def skill(facts: Facts) -> Iterator[Finding]:
