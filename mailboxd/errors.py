@@ -128,16 +128,16 @@ NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def shortage(error: BaseException) -> str:
-    """Why the machine lets this process do nothing more: no memory, no thread. Empty if that is not what is wrong."""
-    short = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    """Why the machine lets this process do nothing more: no memory, thread, descriptor. Empty if that is not wrong."""
+    short = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in NOT_NOW)
     short = short or (isinstance(error, RuntimeError) and str(error) == "can't start new thread")
     # what the loader says of a library that there is no room for
     short = short or (isinstance(error, ImportError) and any(word in str(error) for word in _NOT_LOADED))
     if not short:
         return ""
     return (
-        f"this process gets no more memory or threads ({str(error) or type(error).__name__}). Raise the limit "
-        "(`ulimit -v`, `ulimit -u`, MemoryMax=, TasksMax=), or let something else end"
+        f"this process gets no more memory, threads or file descriptors ({str(error) or type(error).__name__}). Raise "
+        "the limit (`ulimit -a`; MemoryMax=, TasksMax=, LimitNOFILE=), or let something else end"
     )
 
 

@@ -19,12 +19,13 @@ from dataclasses import replace
 from types import FrameType
 
 from mailboxd.core.actions import ActionKind, digest
-from mailboxd.core.approvals import ActionEnded, ActionStarted, Approval, Performed
+from mailboxd.core.approvals import ActionEnded, ActionNotBegun, ActionStarted, Approval, Performed
+from mailboxd.core.text import first_line
 from mailboxd.engine import Engine
 from mailboxd.errors import BusyError, NoRoomError, Refused
 from mailboxd.gates import effects
 from mailboxd.gates.binding import content_sha256
-from mailboxd.gates.ends import End, Setting
+from mailboxd.gates.ends import End, NotNow, Setting
 from mailboxd.gates.place import Place
 
 _PATIENCE = 60
@@ -36,7 +37,8 @@ _log = logging.getLogger("mailboxd")
 def run(engine: Engine, approval_id: str, setting: Setting, pause: Callable[[float], None]) -> Approval:
     """Perform it, and return its row as it is then.
 
-    Raises Refused when it may not be performed (then nothing has happened), WorldError.
+    Raises Refused when it may not be performed, NotNow when the machine refuses for now (then nothing has happened),
+    another WorldError.
     """
     place = Place(setting.root, approval_id)
     row = _row(engine, approval_id)
@@ -47,12 +49,16 @@ def run(engine: Engine, approval_id: str, setting: Setting, pause: Callable[[flo
             row = _row(engine, approval_id)
         if row.state is not Performed.STARTED:
             return row  # its key says that it was done before, or must not be
-        end = _performed(row, place, setting)
+        try:
+            end = _performed(row, place, setting)
+        except NotNow as why:
+            _record(engine, row.task, ActionNotBegun(row.id, first_line(str(why)), for_now=True), pause)
+            raise
         _record(engine, row.task, ActionEnded(row.id, end.state, end.summary, end.report), pause)
     return _row(engine, approval_id)
 
 
-def _record(engine: Engine, task: str, end: ActionEnded, pause: Callable[[float], None]) -> None:
+def _record(engine: Engine, task: str, end: ActionEnded | ActionNotBegun, pause: Callable[[float], None]) -> None:
     """Nobody else has seen the end: a lock or a full disk that passes must not make it unknown. Raises WorldError."""
     for left in reversed(range(_PATIENCE)):
         try:
@@ -74,13 +80,15 @@ def _row(engine: Engine, approval_id: str) -> Approval:
 
 
 def _performed(row: Approval, place: Place, setting: Setting) -> End:
-    """Whatever goes wrong from here on, it may have happened."""
+    """Whatever goes wrong from here on, it may have happened; but for NotNow, which is raised."""
     try:
         with _stoppable():
             end = effects.perform(row.action, row.idempotency_key, row.target_sha256, place, setting)
             return _looked_at_again(end, row, place)
     except _Stopped:
         return End(Performed.UNKNOWN, "the runner was told to stop in the middle of it")
+    except NotNow:
+        raise
     except Exception as error:
         _log.exception("the effect %s went wrong", row.id)
         return End(Performed.UNKNOWN, f"the runner failed in the middle of it: {type(error).__name__}")

@@ -193,10 +193,15 @@ class ActionEnded:
 
 @dataclass(frozen=True, slots=True)
 class ActionNotBegun:
-    """It was tried to begin it, and provably nothing happened."""
+    """It was tried to begin it, and provably nothing happened.
+
+    `for_now`: the machine had no descriptor, no memory or no process to give. That is no verdict about the action, and
+    costs no try; its runner says so, also after it was noted as started.
+    """
 
     approval_id: str
     why: str
+    for_now: bool = False
 
 
 ByGate = (

@@ -66,8 +66,8 @@ def heard(draft: Draft, said: OfApproval) -> None:
             started(draft, found(draft, said.approval_id), said.digest)
         case ActionEnded():
             ended(draft, found(draft, said.approval_id), said)
-        case ActionNotBegun(approval_id, why):
-            not_begun(draft, found(draft, approval_id), why)
+        case ActionNotBegun(approval_id, why, for_now):
+            not_begun(draft, found(draft, approval_id), why, for_now=for_now)
 
 
 def found(draft: Draft, approval_id: str) -> Approval:

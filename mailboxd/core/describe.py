@@ -124,7 +124,7 @@ def _judgement(event: Event, data: Mapping[str, Any]) -> str:
             return f"action {data['approval'][-6:].lower()} is begun: {first_line(data['action'])}"
         case Kind.ACTION_DELAYED | Kind.ACTION_ENDED:
             changes = data["changes"]
-            how = changes.get("state", "not begun yet")
+            how = changes.get("state") or "not begun yet"
             return f"action {data['approval'][-6:].lower()} {how}: {first_line(changes['summary'])}"
         case Kind.UNDO_REQUESTED:
             return f"{data['approval'][-6:].lower()} shall be taken back"

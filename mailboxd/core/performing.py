@@ -97,7 +97,11 @@ def _end(draft: Draft, row: Approval, state: Performed, summary: str, **more: An
     _change(draft, Kind.ACTION_ENDED, row, state=state, finished_at=now, summary=summary, **more)
 
 
-def not_begun(draft: Draft, row: Approval, why: str) -> None:
+def not_begun(draft: Draft, row: Approval, why: str, *, for_now: bool) -> None:
+    if for_now:
+        if row.state is Performed.STARTED:
+            _change(draft, Kind.ACTION_DELAYED, row, state=Performed.NOT, started_at="", summary=why)
+        return
     if row.state is not Performed.NOT:
         return
     if row.tries + 1 >= MOST_TRIES:

@@ -7,6 +7,7 @@ caller may lie. Begun and not ended, with nobody alive who could end it, is unkn
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from mailboxd.core.times import plus
 from mailboxd.effects.calls import Call, Calls, NewCall
 from mailboxd.effects.preparing import LOBSTER, TOKEN, Preparing, effect_words, workflow_of
 from mailboxd.engine import Engine
+from mailboxd.errors import EXIT_TRY_AGAIN
 from mailboxd.gates import lobster
 from mailboxd.gates.binding import is_verify_as_approved
 from mailboxd.gates.commands import GRACE, standing
@@ -31,10 +33,13 @@ from mailboxd.store.store import Order
 
 _SLACK = 30.0
 """Seconds past its own timeout that a runner is left to end by itself."""
+_LATER = 10.0
+"""Seconds before an action is tried again that the machine has refused its runner for now."""
 _AGAIN = 1.0
 """Seconds between two looks at a runner that is not our child."""
 _CLOSING = "close."
 _HAPPENED, _DID_NOT = 0, 1
+_log = logging.getLogger("mailboxd")
 
 
 @dataclass(slots=True)
@@ -82,7 +87,7 @@ class Performing:
         elif call.id in self._running:
             order, effect = self._running.pop(call.id)
             if isinstance(effect, Perform):
-                self._settle(order, effect, _how(call, exit_))
+                self._settle(order, effect, _how(call, exit_), refused=exit_.rc == EXIT_TRY_AGAIN)
             else:
                 self._verified(order, effect, call, exit_)
         else:
@@ -106,11 +111,13 @@ class Performing:
         environment = lobster.plain(self.setting.environ) | handed_over(self.setting)
         words = effect_words(place)
         try:
-            if row.gate == LOBSTER and row.tries == 0:  # Lobster's gate opens once; after that ours is the only one
+            if _opens_lobster(row):  # Lobster's gate opens once; after that ours is the only one
                 words = self._resume(place, approve=True)
                 environment |= {"LOBSTER_STATE_DIR": str(place.state), "LOBSTER_APPROVAL_APPROVED_BY": row.resolved_by}
             self.calls.start(call, words, now, environment=environment)
         except (NotStarted, Impossible) as why:
+            if isinstance(why, NotStarted):
+                why.require_lasting()
             self.reports.append(partial(self._settle, order, effect, first_line(str(why))))
             return True
         self._running[order.id] = (order, effect)
@@ -125,7 +132,7 @@ class Performing:
             raise Impossible("the gate of Lobster cannot be found any more")
         return lobster.resume_words(self.preparing.program, gate.id, approve=approve)
 
-    def _settle(self, order: Order, effect: Perform, how: str) -> None:
+    def _settle(self, order: Order, effect: Perform, how: str, *, refused: bool = False) -> None:
         """What the database and the lock say of it, now that its caller has ended; inside a batch."""
         row = self.engine.store.approval(effect.approval_id)
         place = Place(self.setting.root, effect.approval_id)
@@ -136,6 +143,11 @@ class Performing:
             if row.state is Performed.STARTED:
                 why = f"it was begun, and nobody saw its end: {how}"
                 self.engine.hear(order.task, ActionEnded(row.id, Performed.UNKNOWN, why, self._left(row, place)))
+            elif refused and not _opens_lobster(row):  # the machine refused the runner something, for now
+                _log.warning("the action %s waits: %s", row.short_id, how)
+                self.calls.discard(order.id)
+                self.engine.store.postpone(order.id, plus(self.engine.now, _LATER))
+                return
             else:
                 self.engine.hear(order.task, ActionNotBegun(row.id, how))
         self._finish(order)
@@ -272,6 +284,11 @@ def _is_wanted(row: Approval, effect: Perform | Verify) -> bool:
         return _is_doubtful(row)
     approved = row.status is ApprovalStatus.APPROVED
     return row.state is Performed.STARTED or (approved and row.state is Performed.NOT)
+
+
+def _opens_lobster(row: Approval) -> bool:
+    """Whether it is Lobster that starts the runner."""
+    return row.gate == LOBSTER and row.tries == 0
 
 
 def _is_doubtful(row: Approval) -> bool:

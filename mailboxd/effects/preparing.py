@@ -123,6 +123,7 @@ class Preparing:
         try:
             self.calls.start(call, lobster.run_words(self.program, place.workflow), now, environment=environment)
         except NotStarted as missing:
+            missing.require_lasting()
             return f"{BUILTIN}: {first_line(str(missing))}"
         return ""
 

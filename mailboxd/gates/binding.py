@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 
 from mailboxd.core.actions import Action, ActionKind
+from mailboxd.errors import require_seen
 from mailboxd.gates.place import Place
 from mailboxd.gates.targets import sha256
 from mailboxd.workspace.files import read_up_to
@@ -77,7 +78,10 @@ def _found(path: str, most: int) -> tuple[str, int]:
     """What a file is known by, and how many bytes were read for it. Of more than `most` bytes nothing is read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (OSError, ValueError):
+    except ValueError:
+        return "", 0
+    except OSError as problem:
+        require_seen(path, problem)  # an approval would be bound to less than its person was shown
         return "", 0
     try:
         status = os.fstat(fd)
@@ -87,7 +91,8 @@ def _found(path: str, most: int) -> tuple[str, int]:
             return f"{status.st_size}:{status.st_mtime_ns}", 0
         raw = read_up_to(fd, _HASHED)
         return hashlib.sha256(raw).hexdigest(), len(raw)
-    except OSError:
+    except OSError as problem:
+        require_seen(path, problem)
         return "", 0
     finally:
         os.close(fd)

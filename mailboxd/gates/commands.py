@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import select
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd.agents.callfiles import cut_output, output_size, world, written
+from mailboxd.agents.callfiles import CALL, cut_output, output_size, world, written
 from mailboxd.agents.process import Child, adopt, spawn
 from mailboxd.core.approvals import Performed
 from mailboxd.core.text import first_line
 from mailboxd.errors import WorldError
-from mailboxd.gates.ends import End, Impossible, Setting, printed
+from mailboxd.gates.ends import End, Impossible, NotNow, Setting, printed, require_possible
 from mailboxd.workspace.files import directory
 
 GRACE = 10.0
@@ -52,17 +53,19 @@ def standing(root: Path, cwd: str) -> Iterator[str]:
         yield cwd
         return
     names = parts_of(cwd)
-    try:
-        with directory(root, *names) as fd:
-            yield f"/proc/self/fd/{fd}"
-    except OSError as error:
-        raise Impossible(f"{cwd or root} is no directory of the workspace: {error.strerror}") from error
+    with ExitStack() as held:
+        try:
+            fd = held.enter_context(directory(root, *names))
+        except OSError as error:
+            require_possible(cwd or str(root), error)
+            raise Impossible(f"{cwd or root} is no directory of the workspace: {error.strerror}") from error
+        yield f"/proc/self/fd/{fd}"
 
 
 def run(setting: Setting, place: Path, argv: Sequence[str], cwd: str, env: Mapping[str, str], seconds: float) -> Ran:
     """Run it to its end; its files are in the directory `place`, which is new.
 
-    Raises NotStarted and Impossible (then nothing has run), WorldError.
+    Raises NotStarted, Impossible and NotNow (then nothing has run), another WorldError.
     """
     child = None
     try:
@@ -71,6 +74,8 @@ def run(setting: Setting, place: Path, argv: Sequence[str], cwd: str, env: Mappi
         stopped = _wait(child, setting, seconds)
     except BaseException as why:
         # a signal may come when it has begun and we do not hold it yet: then it is found by its lock
+        if isinstance(why, WorldError) and child is None and not os.path.lexists(place / CALL):
+            raise NotNow(str(why)) from why
         if begun := child or (None if isinstance(why, Exception) else adopt(place)):
             _end(begun)
         raise

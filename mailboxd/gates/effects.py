@@ -12,22 +12,29 @@ from mailboxd.agents.openclaw import child_environment
 from mailboxd.agents.process import NotStarted
 from mailboxd.core.actions import Action, ActionKind
 from mailboxd.core.approvals import Performed
+from mailboxd.core.outcomes import Permanence
 from mailboxd.core.text import first_line
+from mailboxd.errors import WorldError
 from mailboxd.gates import commands, messages, targets, web
-from mailboxd.gates.ends import End, Impossible, Setting, redacted
+from mailboxd.gates.ends import End, Impossible, NotNow, Setting, redacted
 from mailboxd.gates.place import Place
 
 
 def perform(action: Action, key: str, target_sha256: str, place: Place, setting: Setting) -> End:
     """Let it happen. `target_sha256` is of what stood at the path of a FILE when a person was asked.
 
-    Raises WorldError when nobody can say whether it happened.
+    Raises NotNow when the machine refused before anything happened, another WorldError when nobody can say whether it
+    happened.
     """
     secrets: dict[str, str] = {}
     try:
         secrets = setting.secrets(action)
         end = _performed(action, key, target_sha256, place, setting)
-    except (Impossible, NotStarted) as why:
+    except NotStarted as why:
+        if why.permanence is Permanence.TRANSIENT:
+            raise NotNow(str(why)) from why
+        return End(Performed.FAILED, f"nothing happened: {first_line(str(why))}")
+    except Impossible as why:
         return End(Performed.FAILED, f"nothing happened: {first_line(str(why))}")
     return replace(end, summary=redacted(end.summary, secrets), report=redacted(end.report, secrets))
 
@@ -46,7 +53,7 @@ def _performed(action: Action, key: str, target_sha256: str, place: Place, setti
             argv = messages.words(setting.openclaw, action)
             return messages.judged(commands.run(setting, place.effect, argv, "", env, seconds))
         case ActionKind.FILE:
-            content = place.kept("payload")
+            content = _payload(place)
             if content is None:
                 raise Impossible("what it would write is not there any more")
             return targets.write(action.path, setting.root, content, target_sha256)
@@ -55,6 +62,13 @@ def _performed(action: Action, key: str, target_sha256: str, place: Place, setti
                 return web.request(action, key, setting.secrets(action), seconds)
         case ActionKind.MANUAL:
             return End(Performed.DONE, "a person did it")
+
+
+def _payload(place: Place) -> bytes | None:
+    try:
+        return place.kept("payload")
+    except WorldError as why:
+        raise NotNow(str(why)) from why
 
 
 class _Late(OSError):

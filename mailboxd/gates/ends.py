@@ -9,7 +9,7 @@ from pathlib import Path
 from mailboxd.agents.inside import marked
 from mailboxd.core.actions import Action, ActionRules, may_not_perform
 from mailboxd.core.approvals import Performed
-from mailboxd.errors import MailboxdError
+from mailboxd.errors import NOT_NOW, MailboxdError, WorldError
 
 REPORT = 16_384
 """Bytes of the end of an output that are kept."""
@@ -18,6 +18,16 @@ _PLAIN = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 
 class Impossible(MailboxdError):
     """An action cannot be performed as it was declared; the text says why, on one line. Nothing has happened."""
+
+
+class NotNow(WorldError):
+    """The machine had no descriptor, no memory or no process to give, and nothing has happened: to be tried again."""
+
+
+def require_possible(what: str, problem: OSError) -> None:
+    """Raises NotNow where that is all that is wrong: no verdict about an action may come of it."""
+    if problem.errno in NOT_NOW:
+        raise NotNow(f"{what}: {problem.strerror}") from problem
 
 
 @dataclass(frozen=True, slots=True)

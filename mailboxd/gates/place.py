@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mailboxd.agents import process
 from mailboxd.agents.process import Child, State
-from mailboxd.errors import NOT_NOW, Refused
+from mailboxd.errors import NOT_NOW, Refused, require_seen
 from mailboxd.workspace.files import directory, open_regular, publish, read_up_to, world_errors
 from mailboxd.workspace.layout import STATE as OURS
 from mailboxd.workspace.layout import Workspace
@@ -107,6 +107,7 @@ class Place:
             with self._opened() as fd:
                 lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=fd)
         except OSError as error:
+            require_seen(f"the gate {self.approval}", error)
             problem = f"the gate {self.approval} cannot be entered: {error.strerror}"
             raise Refused("no-such-approval", problem, "Ask again for the action.") from error
         try:

@@ -6,12 +6,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mailboxd.core.approvals import Performed
 from mailboxd.gates.commands import parts_of
-from mailboxd.gates.ends import End, Impossible
+from mailboxd.gates.ends import End, Impossible, require_possible
 from mailboxd.gates.place import LARGEST, read_regular
 from mailboxd.workspace.files import directory, look
 from mailboxd.workspace.layout import STATE
@@ -38,12 +38,14 @@ def names_of(path: str, root: Path) -> list[str]:
 @contextmanager
 def folder(names: list[str]) -> Iterator[int]:
     """The directory of the file; no part of the way is a link. Raises Impossible."""
-    try:
-        with directory(Path("/"), *names[:-1]) as fd:
-            yield fd
-    except OSError as error:
-        where = "/" + "/".join(names[:-1])
-        raise Impossible(f"{where} cannot be entered without following links: {error.strerror}") from error
+    with ExitStack() as held:
+        try:
+            fd = held.enter_context(directory(Path("/"), *names[:-1]))
+        except OSError as error:
+            where = "/" + "/".join(names[:-1])
+            require_possible(where, error)
+            raise Impossible(f"{where} cannot be entered without following links: {error.strerror}") from error
+        yield fd
 
 
 def present(fd: int, name: str) -> bytes | None:
@@ -56,6 +58,7 @@ def present(fd: int, name: str) -> bytes | None:
     try:
         raw = read_regular(fd, name, LARGEST)
     except OSError as error:
+        require_possible(name, error)
         raise Impossible(f"{name} is there and cannot be read: {error.strerror}") from error
     if raw is None:
         raise Impossible(f"{name} is there and has more than {LARGEST} bytes")
@@ -88,6 +91,7 @@ def _write(fd: int, name: str, path: str, content: bytes, expected_sha256: str) 
     except OSError as error:
         with suppress(OSError):
             os.unlink(hidden, dir_fd=fd)
+        require_possible(path, error)
         return End(Performed.FAILED, f"{path} cannot be written: {error.strerror}")
     os.fsync(fd)
     return End(Performed.DONE, f"{path} is written: {len(content)} bytes, sha256 {sha256(content)}")

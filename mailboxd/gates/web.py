@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import ssl
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 from mailboxd.core.actions import Action
 from mailboxd.core.approvals import Performed
 from mailboxd.core.text import first_line
-from mailboxd.gates.ends import REPORT, End, Impossible
+from mailboxd.gates.ends import REPORT, End, Impossible, require_possible
 
 KEY_HEADER = "Idempotency-Key"
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "expect", KEY_HEADER.lower()})
@@ -57,14 +58,15 @@ def request(action: Action, key: str, secrets: Mapping[str, str], seconds: float
         del headers["Content-Length"]
     place = (url.path or "/") + (f"?{url.query}" if url.query else "")
     host = url.hostname or ""
-    connection = (
-        http.client.HTTPSConnection(host, url.port, timeout=seconds, context=ssl.create_default_context())
-        if url.scheme == "https"
-        else http.client.HTTPConnection(host, url.port, timeout=seconds)
-    )
     try:
+        connection = (
+            http.client.HTTPSConnection(host, url.port, timeout=seconds, context=ssl.create_default_context())
+            if url.scheme == "https"
+            else http.client.HTTPConnection(host, url.port, timeout=seconds)
+        )
         connection.connect()
     except (OSError, ValueError) as error:  # ValueError: a name that is no host
+        _require_descriptors(host)  # who looks up a name without any says that there is no such host
         return End(
             Performed.FAILED, f"no connection, nothing was sent: {first_line(str(error)) or type(error).__name__}"
         )
@@ -72,6 +74,13 @@ def request(action: Action, key: str, secrets: Mapping[str, str], seconds: float
         return _sent(connection, action.method, place, body, headers)
     finally:
         connection.close()
+
+
+def _require_descriptors(host: str) -> None:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as problem:
+        require_possible(host, problem)
 
 
 def _sent(

@@ -177,7 +177,7 @@ def test_under_a_limit_of_memory_it_runs_or_says_so_in_a_line(stage: Stage, kib:
     assert "Traceback" not in done.stderr
     if done.returncode:
         assert (done.returncode, len(done.stderr.splitlines())) == (75, 1), done.stderr
-        assert "no more memory or threads" in done.stderr
+        assert "no more memory, threads or file descriptors" in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error(stage: Stage) -> None:

@@ -226,6 +226,7 @@ def test_what_we_did_not_expect_is_a_report_to_paste(capsys: pytest.CaptureFixtu
         MemoryError(),
         RuntimeError("can't start new thread"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
+        OSError(errno.EMFILE, "Too many open files"),
         ImportError("_sqlite3.so: failed to map segment from shared object"),
     ],
 )
@@ -235,7 +236,7 @@ def test_a_machine_without_memory_is_no_bug_of_ours(error: Exception, capsys: py
 
     assert boundary.guarded(fail, []) == EXIT_TRY_AGAIN
     (line,) = capsys.readouterr().err.splitlines()
-    assert "no more memory or threads" in line
+    assert "no more memory, threads or file descriptors" in line
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), click.Abort()])

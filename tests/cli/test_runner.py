@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from mailboxd import config, entrance, runner
 from mailboxd.core.actions import Action
 from mailboxd.core.approvals import Approval, Decision, Performed, Resolve
 from mailboxd.core.events import Role
-from mailboxd.errors import BusyError
+from mailboxd.errors import EXIT_TRY_AGAIN, BusyError
 from mailboxd.gates.ends import End, Setting
 from mailboxd.gates.place import Place
 from tests.cli.asking import PUBLISH, ask
@@ -52,7 +55,11 @@ def signals() -> Iterator[None]:
 
 @pytest.fixture
 def approved(stage: Stage) -> str:
-    (name,) = ask(stage, "site", PUBLISH)
+    return approve(stage, PUBLISH)
+
+
+def approve(stage: Stage, action: Action) -> str:
+    (name,) = ask(stage, "site", action)
     with stage.engine() as engine:
         row = engine.store.approval(name)
         assert row is not None
@@ -89,3 +96,23 @@ def test_a_lock_that_stays_is_said_in_the_end(stage: Stage, approved: str, lock:
         row = engine.store.approval(approved)
     assert row is not None
     assert row.state is Performed.STARTED
+
+
+def test_a_machine_without_descriptors_is_no_verdict_about_an_action(stage: Stage, tmp_path: Path) -> None:
+    """However few there are: nothing happened, and it can be tried again; or it happened, and is recorded as done."""
+    done = tmp_path / "done"
+    act = replace(PUBLISH, argv=("/bin/sh", "-c", f"echo once >> {done}"), undo=())
+    approval = approve(stage, act)
+    words = [sys.executable, "-P", "-m", "mailboxd.cli", "effect", "run", approval]
+    for most in (7, 8, 11, 13, 15, 18, 24, 40):
+        shell = ["sh", "-c", f'ulimit -n {most} && exec "$@"', "-", *words]
+        ended = subprocess.run(shell, cwd=stage.ws.root, capture_output=True, text=True, check=False, timeout=300)
+        with stage.engine() as engine:
+            row = engine.store.approval(approval)
+        assert row is not None
+        if row.state is Performed.DONE:
+            break
+        assert (row.state, row.started_at) == (Performed.NOT, ""), (most, row.summary, ended.stderr)
+        assert ended.returncode == EXIT_TRY_AGAIN, (most, ended.stderr)
+        assert "Traceback" not in ended.stderr
+    assert done.read_text() == "once\n"

@@ -357,6 +357,22 @@ def test_what_could_not_be_begun_is_tried_again_three_times_in_all() -> None:
     assert desk.phase() is Phase.CIRCUIT_OPEN
 
 
+def test_what_the_machine_refused_for_now_costs_no_try_and_may_begin_again() -> None:
+    desk = asking(PUBLISH)
+    approve_all(desk)
+    for _ in range(5):
+        start(desk)
+        assert rows(desk)[0].state is Performed.STARTED
+        desk.hear("t", ActionNotBegun(rows(desk)[0].id, "no descriptors", for_now=True))
+        row = rows(desk)[0]
+        assert (row.state, row.tries, row.started_at) == (Performed.NOT, 0, "")
+        assert desk.phase() is Phase.READY_TO_RESUME
+    start(desk)
+    end(desk, Performed.DONE)
+    desk.hear("t", ActionNotBegun(rows(desk)[0].id, "no descriptors", for_now=True))
+    assert rows(desk)[0].state is Performed.DONE, "what has ended is not taken back"
+
+
 def again(desk: Desk, *actions: Action) -> None:
     """The work is done once more, and declares these actions."""
     desk.command("t", Unblock(Remedy.RETRY))

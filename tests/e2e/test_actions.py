@@ -141,6 +141,26 @@ def test_a_failed_action_opens_the_circuit_and_the_others_do_not_run(found: Foun
     assert happened(witness) == 0
 
 
+def test_what_the_machine_refuses_for_now_is_tried_again_and_is_no_verdict(found: Found, witness: Path) -> None:
+    """A program that somebody writes at this moment (ETXTBSY) is refused as it is without descriptors or memory."""
+    program = witness.parent / "publish"
+    program.write_text(f"#!/bin/sh\necho happened >> {witness}\n")
+    program.chmod(0o755)
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.drop("job.md", acting("job", [{"id": "act", "kind": "command", "argv": [str(program)]}]))
+    alpha.start()
+    with program.open("ab"):
+        approve(alpha, *asked(alpha))
+        eventually(lambda: "busy" in row(alpha)["summary"], 20, alpha.last_words)
+        eventually(lambda: "waits: exit status 75" in alpha.last_words(), 20, alpha.last_words)
+        assert (row(alpha)["state"], row(alpha)["tries"]) == ("", 0)
+        assert alpha.phase("job") == "ready_to_resume"
+    alpha.until("job")
+    assert happened(witness) == 1
+    company.at_rest()
+
+
 def test_lobster_that_is_not_installed_is_said_and_the_gate_is_ours(found: Found, witness: Path) -> None:
     company = found({"alpha": WORK}, approvals={"lobster": ["no-such-lobster"]})
     alpha = company["alpha"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from mailboxd.core.approvals import Performed
-from mailboxd.gates.ends import Impossible
+from mailboxd.errors import WorldError
+from mailboxd.gates.ends import Impossible, NotNow
 from mailboxd.gates.targets import sha256
 from tests.gates.place import Stand, action
 
@@ -170,3 +174,41 @@ def test_a_directory_in_the_place_of_the_workspace_link_is_written_by_its_real_n
     """`/proc/self/cwd` and the like are links too."""
     with pytest.raises(Impossible, match="without following links"):
         at.show(action("file", path=f"/proc/self/cwd{at.outside}/conf", content="x"))
+
+
+# ---------------------------------------------------------------- a machine without descriptors
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """In it this process is given none."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("kind", ["command", "file", "http"])
+def test_without_descriptors_nothing_happens_and_nothing_is_said_of_an_action(at: Stand, kind: str) -> None:
+    act = {
+        "command": action("command", argv=("true",)),
+        "file": action("file", path=f"{at.outside}/conf", content="new"),
+        "http": action("http", method="GET", url="http://127.0.0.1:9/"),
+    }[kind]
+    target = at.show(act).target_sha256
+    with no_descriptors(), pytest.raises(NotNow, match="Too many open files"):
+        at.perform(act, target)
+
+
+@pytest.mark.parametrize("kind", ["command", "file"])
+def test_nothing_is_shown_to_a_person_that_could_not_be_looked_at(at: Stand, kind: str) -> None:
+    """Else the approval would be bound to less than what is there."""
+    (at.root / "publish").write_text("#!/bin/sh\n")
+    act = {
+        "command": action("command", argv=("./publish",)),
+        "file": action("file", path=f"{at.outside}/conf", content="new"),
+    }[kind]
+    with no_descriptors(), pytest.raises(WorldError, match="Too many open files"):
+        at.show(act)
