@@ -20,7 +20,14 @@ from bench.workshop import MAILBOXD, Workshop, drop, say
 
 SETTINGS: dict[str, Any] = {
     # one agent, eight turns of it at once: what the peers are given too
-    "limits": {"turns": 8, "turns_per_agent": 8, "call_bytes": 1 << 20, "message_bytes": 64 << 20, "children": 10_000},
+    "limits": {
+        "turns": 8,
+        "turns_per_agent": 8,
+        "turns_per_agent_hour": 0,
+        "call_bytes": 1 << 20,
+        "message_bytes": 64 << 20,
+        "children": 10_000,
+    },
     "openclaw": {"discovery": False},
     "synthesis": "none",
 }

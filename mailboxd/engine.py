@@ -44,6 +44,7 @@ from mailboxd.core.roles import require, require_read, verb_of
 from mailboxd.core.settle import settle
 from mailboxd.core.specs import unknown_harness
 from mailboxd.core.terms import TERMINAL, Phase
+from mailboxd.core.times import plus
 from mailboxd.core.types import Plan, PlannedChild, Task
 from mailboxd.core.view import Context, Level, View
 from mailboxd.errors import Refused
@@ -52,6 +53,9 @@ from mailboxd.pacing import Pacing
 from mailboxd.settings import Settings
 from mailboxd.store.store import Store
 
+_HOUR = 3600.0
+_SPENDS = frozenset({Kind.TURN_ENDED, Kind.USAGE_REPORTED, Kind.PLAN_ADOPTED})
+"""What uses up budgets, of the task and of those above it."""
 _SETTLES = frozenset({Kind.REVIEW_APPENDED, Kind.REVIEW_LOST, Kind.CHECK_ENDED, Kind.NEEDS_CHANGED})
 """Evidence after which something may follow for its task."""
 
@@ -211,8 +215,7 @@ class Engine:
             if not now_started:
                 return started
             started += now_started
-            settled = not (self.settings.turns_per_hour or any(item.by_children for item in ready))
-            if settled and schedule.is_full(busy, slots - now_started, allowed):
+            if not any(item.by_children for item in ready) and schedule.is_full(busy, slots - now_started, allowed):
                 return started  # what only now became ready needs a slot as well
 
     def _slots(self) -> int:
@@ -248,6 +251,7 @@ class Engine:
             approval_seconds=self.settings.approval_seconds,
             notifies=self.settings.notifies,
             approvers=self.settings.approvers,
+            planned_lately=lambda: self.store.planned_since(plus(self.now, -_HOUR)),
         )
 
     def _record(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
@@ -261,8 +265,10 @@ class Engine:
             self._touched.add(event.task)
             if event.kind is Kind.TASK_TRANSITIONED:
                 worklist += self._woken(event.task, event.data)
-            elif event.kind in (Kind.TURN_ENDED, Kind.USAGE_REPORTED):
-                worklist += [above.id for above in self.store.budgeted(event.task)]
+            elif event.kind in _SPENDS:
+                worklist += self.store.used_up(event.task)
+                if planned := event.data.get("planned"):
+                    self.store.note_planned(self.now, plus(self.now, -_HOUR), planned)
             elif event.kind in _SETTLES or (
                 event.kind is Kind.TASK_CREATED and not born.issuperset(event.data["needs"])
             ):

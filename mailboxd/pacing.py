@@ -45,7 +45,5 @@ class Pacing:
 
     def resumes(self, agent: str, now: str) -> str | None:
         """When the agent may be given turns again after it had all of an hour's; None = it may."""
-        if not self.per_hour:
-            return None
-        latest = self.store.turns_since(agent, plus(now, -_HOUR))[-self.per_hour :]
-        return plus(latest[0], _HOUR) if len(latest) == self.per_hour else None
+        first = self.store.latest_turn(agent, self.per_hour) if self.per_hour else None
+        return plus(first, _HOUR) if first is not None and first > plus(now, -_HOUR) else None

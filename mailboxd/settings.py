@@ -39,6 +39,18 @@ class Settings:
     notifies: bool = False
     approvers: tuple[str, ...] = ()
 
+    @property
+    def bounds(self) -> dict[str, int]:
+        """What keeps work from growing without end, by the names of `limits` in the configuration; 0 = no limit."""
+        return {
+            "planned_per_tree": self.limits.planned,
+            "planned_per_hour": self.limits.planned_hour,
+            "turns_per_task": self.limits.turns,
+            "turns_per_tree": self.limits.tree_turns,
+            "turns_per_agent_hour": self.turns_per_hour,
+            "depth": self.limits.depth,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:

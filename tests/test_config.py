@@ -95,8 +95,9 @@ def test_an_agent_is_the_text_that_stands_there_or_refused(agent: str, tmp_path:
 
 
 def test_the_defaults_are_the_defaults_of_the_protocol() -> None:
-    assert config.policy(Config(agent="main")) == Policy()
-    assert config.limits(Config(agent="main")) == Limits()
+    bounded = Policy(max_turns=50, max_tree_turns=1000, max_tree_tasks=200)
+    assert config.policy(Config(agent="main")) == bounded
+    assert config.limits(Config(agent="main")) == Limits(turns=50, tree_turns=1000, planned=200, planned_hour=1000)
 
 
 def test_what_is_set_reaches_the_tasks_and_is_shown_as_a_difference(tmp_path: Path) -> None:
@@ -126,6 +127,9 @@ circuit: {hold_seconds: 60}
         gates=frozenset({Gate.QUALITY_GATE}),
         reviewers=("critic", "007"),
         synthesis=Synthesis.CONCAT,
+        max_turns=50,
+        max_tree_turns=1000,
+        max_tree_tasks=200,
     )
     assert config.limits(loaded).depth == 2
     assert config.differences(loaded) == {

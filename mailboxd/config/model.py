@@ -58,8 +58,23 @@ class LimitsSection(Section):
     turns: Whole = _amount(4, "turns", 1, 256, "Turns at the same time; never more than half of the gateway's own.")
     turns_per_agent: Whole = _amount(1, "turns", 1, 256, "Turns that run at the same time for one agent.")
     tree: Whole = _amount(100_000, "tasks", 1, 10_000_000, "Tasks below one root, however deep.")
-    turns_per_task: Whole = _amount(0, "turns", 0, 1_000_000, "Turns of a task until you are asked; 0: no limit.")
-    turns_per_agent_hour: Whole = _amount(0, "turns", 0, 1_000_000, "Turns of an agent in any hour; 0: no limit.")
+    planned_per_tree: Whole = _amount(
+        200, "tasks", 0, 10_000_000, "Tasks that agents plan below one root until you are asked; 0: no limit."
+    )
+    planned_per_hour: Whole = _amount(
+        1_000, "tasks", 0, 10_000_000, "Tasks that agents plan in any hour until you are asked; 0: no limit."
+    )
+    turns_per_task: Whole = _amount(50, "turns", 0, 1_000_000, "Turns of a task until you are asked; 0: no limit.")
+    turns_per_tree: Whole = _amount(
+        1_000,
+        "turns",
+        0,
+        100_000_000,
+        "Turns of a tree until you are asked; each task of a plan that you write adds ten. 0: no limit.",
+    )
+    turns_per_agent_hour: Whole = _amount(
+        1_000, "turns", 0, 1_000_000, "Turns of an agent in any hour, then it waits; 0: no limit."
+    )
     call_bytes: Whole = _amount(
         225_443_840,
         "bytes",
@@ -276,13 +291,23 @@ def policy(config: Config) -> Policy:
         weak=Weak(config.spec.weak),
         synthesis=Synthesis(config.synthesis),
         max_turns=config.limits.turns_per_task,
+        max_tree_turns=config.limits.turns_per_tree,
+        max_tree_tasks=config.limits.planned_per_tree,
     )
 
 
 def limits(config: Config) -> Limits:
     """The bounds that plans are admitted under."""
     bounds = config.limits
-    return Limits(bounds.depth, bounds.children, tree=bounds.tree, turns=bounds.turns_per_task)
+    return Limits(
+        bounds.depth,
+        bounds.children,
+        tree=bounds.tree,
+        turns=bounds.turns_per_task,
+        tree_turns=bounds.turns_per_tree,
+        planned=bounds.planned_per_tree,
+        planned_hour=bounds.planned_per_hour,
+    )
 
 
 def checks(config: Config, *, has_schemas: bool) -> CheckRules:

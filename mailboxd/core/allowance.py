@@ -47,3 +47,7 @@ class Spent:
     tokens: int = 0
     usd: float = 0.0
     turns: int = 0
+    tree_turns: int = 0
+    """Of a root: turns of it and all below it. Else 0."""
+    tree_tasks: int = 0
+    """Of a root: tasks below it. Else 0."""

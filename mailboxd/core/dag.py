@@ -31,18 +31,23 @@ def admit(
     known = next((child.key for child in plan.children if child.key in existing.nodes), None)
     if known is not None:
         raise PlanError("duplicate-subtask", f"the task has a child {known} already", "Give the new child another id.")
-    size = sum(1 + (len(child.agents) if len(child.agents) > 1 else 0) for child in walk(plan.children))
-    if len(existing.nodes) + size > limits.children:
+    tasks = size(plan)
+    if len(existing.nodes) + tasks > limits.children:
         raise PlanError(
             "plan-too-large", f"more than {limits.children} children", "Raise limits.children, or plan in levels."
         )
-    if tree + size > limits.tree:
-        problem = f"{tree + size} tasks would stand below one root, at most {limits.tree} are allowed"
+    if tree + tasks > limits.tree:
+        problem = f"{tree + tasks} tasks would stand below one root, at most {limits.tree} are allowed"
         raise PlanError("plan-too-large", problem, "Raise limits.tree, or plan less.")
     edges = sum(len(child.depends_on) for child in walk(plan.children))
     if edges > limits.edges:
         raise PlanError("plan-too-large", f"{edges} dependencies, at most {limits.edges} are allowed")
     _check_acyclic(_waits_for(plan, existing, outer))
+
+
+def size(plan: Plan) -> int:
+    """How many tasks a plan becomes."""
+    return sum(1 + (len(child.agents) if len(child.agents) > 1 else 0) for child in walk(plan.children))
 
 
 def walk(children: Sequence[PlannedChild]) -> Iterator[PlannedChild]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mailboxd.core.budget import limit_of
 from mailboxd.core.picture import Cause, Picture, Standing
 from mailboxd.core.terms import Phase
 from mailboxd.core.text import first_line
@@ -26,7 +27,11 @@ def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
     if task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
         return None
     if task.held:
-        go_on = f"mailboxd unblock {task.local_id} --retry [--budget-usd N] [--budget-tokens N]"
+        go_on = f"mailboxd unblock {task.local_id} --retry"
+        if limit := limit_of(task.held):
+            go_on += f" (allows as much again; {limit} in .mailboxd/config.yaml raises it for new work)"
+        else:
+            go_on += " [--budget-usd N] [--budget-tokens N]"
         hint = f"{go_on}, or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "budget", f"is held: {task.held}", hint=hint)
     agent = _next_agent(task, picture)
@@ -51,7 +56,8 @@ def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
         return Cause(task.local_id, "breaker", text, then="the breaker closes, or opens again")
     if task.phase is Phase.EXECUTION_READY and (at := picture.paced.get(agent)) is not None:
         text = f"{agent} has had all its turns of this hour (`limits.turns_per_agent_hour`)"
-        return Cause(task.local_id, "pace", text, at=at, then="it may have another one")
+        hint = "or raise limits.turns_per_agent_hour in .mailboxd/config.yaml and restart the daemon"
+        return Cause(task.local_id, "pace", text, at=at, then="it may have another one", hint=hint)
     return None
 
 

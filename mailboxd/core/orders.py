@@ -113,7 +113,7 @@ def unblocked(draft: Draft, order: Unblock) -> None:
 def _let_go_on(draft: Draft, order: Unblock) -> None:
     """Raise what the order raises. Raises Refused when the budget would still be used up."""
     task, spent = draft.task, draft.view.spent
-    changes = raised(task.policy, spent, order.budget_usd, order.budget_tokens, draft.ctx.limits.turns)
+    changes = raised(task.policy, spent, order, draft.ctx.limits)
     policy = replace(task.policy, **changes)
     if why := over(policy, spent):
         hint = "Raise it: --budget-usd, --budget-tokens."

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mailboxd.core import dag
+from mailboxd.core.budget import consented, planned_too_much
 from mailboxd.core.changing import changed
 from mailboxd.core.draft import Decision, Draft
 from mailboxd.core.effects import Effect
@@ -31,6 +32,9 @@ def create(new: NewTask, ctx: Context) -> Decision:
     if why := refused_harness(new.policy, ctx.may_use):
         raise PlanError("unknown-harness", why)
     spec, derived = derive(new.spec, new.policy.weak)
+    by_person = new.sender in OPERATORS
+    if by_person and new.plan is not None:
+        new = replace(new, policy=consented(new.policy, dag.size(new.plan)))
     task = _root(new, spec, ctx)
     created = _created(task, (), derived)
     first = settle(View(task), ctx) if not new.cancelled else Decision()
@@ -40,7 +44,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
     if new.cancelled:
         draft.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
     elif new.plan is not None:
-        adopt(draft, new.plan, Family(Level({})))
+        adopt(draft, new.plan, Family(Level({})), by_person=by_person)
     return draft.done()
 
 
@@ -74,8 +78,11 @@ def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
     )
 
 
-def adopt(draft: Draft, plan: Plan, family: Family) -> None:
-    """Make the plan's nodes children of the draft's task. Raises PlanError; then nothing was added."""
+def adopt(draft: Draft, plan: Plan, family: Family, *, by_person: bool = False) -> None:
+    """Make the plan's nodes children of the draft's task. Raises PlanError; then nothing was added.
+
+    What agents plan faster than the operator allows is adopted, and held.
+    """
     task, ctx = draft.task, draft.ctx
     dag.admit(plan, ctx.limits, task.depth, family.existing, family.outer, family.tree)
     for child in dag.walk(plan.children):
@@ -89,7 +96,13 @@ def adopt(draft: Draft, plan: Plan, family: Family) -> None:
         draft.amend("coordinates from here on", mode=Mode.COORDINATING)
     if plan.synthesis is not None:
         draft.amend("synthesis as the plan says", policy=replace(task.policy, synthesis=plan.synthesis))
-    draft.record(Kind.PLAN_ADOPTED, children=[child.key for child in plan.children])
+    keys, planned = [child.key for child in plan.children], dag.size(plan)
+    if by_person:
+        draft.record(Kind.PLAN_ADOPTED, children=keys)
+    else:
+        draft.record(Kind.PLAN_ADOPTED, children=keys, planned=planned)
+        if not task.held and (why := planned_too_much(ctx.limits, ctx.planned_lately() + planned)):
+            draft.amend(why, held=why)
     births = _Births(ctx)
     births.add(draft.task, plan.children, scopes)
     draft.events += births.events

@@ -126,13 +126,13 @@ def child_title(planned: PlannedChild) -> str:
 def inherit(policy: Policy, said: Overrides) -> Policy:
     """A child's policy: its parent's, overridden by what the plan says of it.
 
-    Joins, budgets and harnesses are not inherited.
+    Joins, budgets, harnesses and the bounds of a whole tree are not inherited.
 
     A deadline can only be tightened and a priority only lowered: a plan is what an agent wrote.
     """
     fresh = Policy()
     base = replace(policy, join=fresh.join, budget_usd=None, budget_tokens=None)
-    base = replace(base, runtime=fresh.runtime, harness=fresh.harness)
+    base = replace(base, runtime=fresh.runtime, harness=fresh.harness, max_tree_turns=0, max_tree_tasks=0)
     own = apply(base, said)
     deadline = min(filter(None, (policy.deadline, own.deadline)), default=None)
     return replace(own, deadline=deadline, priority=min(policy.priority, own.priority))

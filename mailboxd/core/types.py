@@ -117,6 +117,10 @@ class Policy:
     budget_tokens: int | None = None
     max_turns: int = 0
     """Turns of the task itself after which the operator is asked; 0 = no limit."""
+    max_tree_turns: int = 0
+    """Of a root: turns of it and all below it after which the operator is asked; 0 = no limit."""
+    max_tree_tasks: int = 0
+    """Of a root: tasks below it beyond which the operator is asked; 0 = no limit."""
     runtime: Runtime = Runtime.OPENCLAW
     harness: str = ""
     """Who does the work for this agent, by its name in the configuration; empty = the agent itself."""

@@ -145,7 +145,13 @@ class Limits:
     tree: int = 100_000
     """Tasks below one root."""
     turns: int = 0
-    """Turns a task is granted at a time; 0 = no limit."""
+    """Turns a task is granted at a time; 0 = no limit. So the two below."""
+    tree_turns: int = 0
+    """Turns of a tree."""
+    planned: int = 0
+    """Tasks that agents may plan in one tree."""
+    planned_hour: int = 0
+    """Tasks that agents may plan in any hour, over all trees; 0 = no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +189,5 @@ class Context:
     """People are told that something waits for them."""
     approvers: tuple[str, ...] = ()
     """The only ones who may decide; none = every person."""
+    planned_lately: Callable[[], int] = lambda: 0
+    """How many tasks agents have planned within the last hour, over all trees."""

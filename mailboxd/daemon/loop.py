@@ -124,6 +124,7 @@ class Daemon:
             self._hear_of_peers()
         with self.engine.batch():
             self.engine.look_again()
+            self.engine.store.note_limits(self.engine.settings.bounds)
             self._try(Where.LOOKING, self.taskmd.restore)
         self.health.say(Where.DATABASE, "")
         self.health.notifier.ready(self.health.line)

@@ -34,6 +34,8 @@ def bear(db: sqlite3.Connection, births: Sequence[Birth]) -> None:
     db.executemany(_INSERT, [_row(seq, task) for seq, task in tasks])
     parents = [task["parent"] for _, task in tasks if task["parent"] is not None]
     if parents:
+        roots = Counter(task["root"] for _, task in tasks if task["parent"] is not None)
+        db.executemany("UPDATE tasks SET tree_tasks = tree_tasks + ?2 WHERE id = ?1", roots.items())
         db.executemany("UPDATE tasks SET kids = kids + ?2 WHERE id = ?1", Counter(parents).items())
 
 

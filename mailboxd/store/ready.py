@@ -78,6 +78,10 @@ class ReadyQueries(Connected):
         """Keep which agents have had all their turns of an hour, and until when. Written only when it changes."""
         self._note("paced", json.dumps(paced, sort_keys=True))
 
+    def note_limits(self, bounds: Mapping[str, int]) -> None:
+        """Keep the limits that the daemon works under, for `status`. Written only when they change."""
+        self._note("limits", json.dumps(bounds))
+
     def note_gone(self, gone: Mapping[str, str]) -> bool:
         """Keep which agents work waits for although there is none of that name, and why; whether that is news."""
         return self._note("gone", json.dumps(gone, sort_keys=True))

@@ -285,6 +285,11 @@ class Report:
         memory = {"free": noted.free_bytes, "call": noted.call_bytes} if noted.is_short else None
         return {"running": len(noted.running), "most": noted.most, "memory": memory}
 
+    def limits(self) -> dict[str, int] | None:
+        """The limits that the latest daemon worked under, by their names in the configuration; None = no daemon yet."""
+        row = self.db.execute("SELECT value FROM meta WHERE name = 'limits'").fetchone()
+        return None if row is None else dict(json.loads(row[0]))
+
     # -------------------------------------------------------------- what was sent
 
     def received(self, message_id: str) -> Row | None:

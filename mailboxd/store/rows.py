@@ -27,7 +27,7 @@ BESIDE = (
     " (SELECT count(*) FROM outbox o WHERE o.task = t.id AND o.kind IN ('run_turn', 'look_up', 'run_check')"
     " AND o.state = 'pending'),"
     " EXISTS (SELECT 1 FROM approvals WHERE approvals.task = t.id),"
-    " t.spent_tokens, t.spent_usd, t.turns FROM tasks t WHERE t.id = ?"
+    " t.spent_tokens, t.spent_usd, t.turns, t.tree_turns, t.tree_tasks FROM tasks t WHERE t.id = ?"
 )
 """What nearly every decision needs beside the task itself, in one statement: asking costs more than answering."""
 _BOOL = {

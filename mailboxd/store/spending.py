@@ -12,6 +12,12 @@ from mailboxd.core.usage import Usage
 from mailboxd.core.wire import from_json
 from mailboxd.store.trees import ABOVE
 
+_TURN = (
+    "UPDATE tasks SET turns = turns + (id = ?1), tree_turns = tree_turns + (parent IS NULL)"
+    " WHERE id IN (?1, (SELECT root FROM tasks WHERE id = ?1))"
+)
+"""On the account of the task, and on that of its tree, which its root has."""
+
 
 def usage_recorded(db: sqlite3.Connection, event: Event) -> None:
     """A turn ended, or a peer says what it used: on the account of the task and of all above it."""
@@ -26,7 +32,7 @@ def usage_recorded(db: sqlite3.Connection, event: Event) -> None:
         )
     if event.kind is Kind.TURN_ENDED:
         if event.task is not None and data["ran"]:
-            db.execute("UPDATE tasks SET turns = turns + 1 WHERE id = ?", (event.task,))
+            db.execute(_TURN, (event.task,))
         _count_fault(db, data)
 
 

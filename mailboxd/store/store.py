@@ -6,6 +6,7 @@ modules beside this one, by what they ask about.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,9 @@ from mailboxd.store.ready import ReadyQueries
 from mailboxd.store.recent import Recent
 from mailboxd.store.rows import read_task
 from mailboxd.store.tasks import TaskQueries
+
+_PLANNED = "planned"
+"""In `meta`: what agents planned within the last hour, as [moment, tasks]. It is a rate, and no part of the log."""
 
 __all__ = ["EFFECTS", "Order", "Store", "read_task"]
 
@@ -180,3 +184,15 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
 
     def set_meta(self, name: str, value: str) -> None:
         self.db.execute("INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2", (name, value))
+
+    def planned_since(self, since: str) -> int:
+        """How many tasks agents have planned after `since`, within the last hour."""
+        return sum(count for at, count in self._planned() if at > since)
+
+    def note_planned(self, now: str, since: str, count: int) -> None:
+        """Count what an agent has planned; of what came before, what is later than `since` is remembered."""
+        kept = [[at, before] for at, before in self._planned() if at > since]
+        self.set_meta(_PLANNED, json.dumps([*kept, [now, count]]))
+
+    def _planned(self) -> list[tuple[str, int]]:
+        return [(at, count) for at, count in json.loads(self.meta(_PLANNED) or "[]")]

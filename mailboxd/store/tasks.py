@@ -192,8 +192,7 @@ class TaskQueries(RecentQueries, ApprovalQueries):
         while here is not None and here.parent is not None:
             outer.append(self._level_as_waiting(here.parent, here.key))
             here = self.task(here.parent)
-        below = "SELECT count(*) FROM tasks WHERE root = ? AND parent IS NOT NULL"
-        tree = self.db.execute(below, (task.root,)).fetchone()[0]
+        tree = self.db.execute("SELECT tree_tasks FROM tasks WHERE id = ?", (task.root,)).fetchone()[0]
         return Family(self._level_as_waiting(task.id, ""), tuple(outer), tree)
 
     def _level_as_waiting(self, parent: str, node: str) -> Level:

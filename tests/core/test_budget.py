@@ -15,6 +15,7 @@ from mailboxd.core.specs import inherit
 from mailboxd.core.terms import Turn
 from mailboxd.core.types import Overrides, Policy
 from mailboxd.core.usage import Usage
+from mailboxd.core.view import Limits
 from mailboxd.store import log
 from tests.core.desk import Desk, child, plan, refused, with_policy
 
@@ -40,7 +41,19 @@ def spends(desk: Desk, name: str, usage: Usage = HALF_A_DOLLAR) -> None:
         ({"budget_usd": 0.0}, Spent(), "over budget: it has cost 0 USD of 0 USD"),
         ({"budget_tokens": 100}, Spent(tokens=120), "over budget: it has used 120 of 100 tokens"),
         ({"max_turns": 2}, Spent(turns=1), ""),
-        ({"max_turns": 2}, Spent(turns=2), "over budget: it has taken 2 turns, 2 are allowed"),
+        ({"max_turns": 2}, Spent(turns=2), "over budget: it has taken 2 turns, 2 are allowed (limits.turns_per_task)"),
+        ({"max_tree_turns": 9}, Spent(tree_turns=8), ""),
+        (
+            {"max_tree_turns": 9},
+            Spent(tree_turns=9),
+            "over budget: its tree has taken 9 turns, 9 are allowed (limits.turns_per_tree)",
+        ),
+        ({"max_tree_tasks": 20}, Spent(tree_tasks=20), ""),
+        (
+            {"max_tree_tasks": 20},
+            Spent(tree_tasks=21),
+            "over budget: agents have planned its tree up to 21 tasks, 20 are allowed (limits.planned_per_tree)",
+        ),
     ],
 )
 def test_when_it_is_used_up(policy: dict[str, Any], spent: Spent, why: str) -> None:
@@ -49,8 +62,15 @@ def test_when_it_is_used_up(policy: dict[str, Any], spent: Spent, why: str) -> N
 
 def test_turns_are_granted_again_and_the_rest_is_as_the_operator_says() -> None:
     policy = Policy(max_turns=2, budget_usd=1.0)
-    assert raised(policy, Spent(turns=3), 5.0, None, 4) == {"budget_usd": 5.0, "max_turns": 7}
-    assert raised(policy, Spent(turns=1), None, 9, 4) == {"budget_tokens": 9}
+    limits = Limits(turns=4, tree_turns=100, planned=50)
+    dollars, tokens = Unblock(Remedy.RETRY, budget_usd=5.0), Unblock(Remedy.RETRY, budget_tokens=9)
+    assert raised(policy, Spent(turns=3), dollars, limits) == {"budget_usd": 5.0, "max_turns": 7}
+    assert raised(policy, Spent(turns=1), tokens, limits) == {"budget_tokens": 9}
+    tree = Policy(max_tree_turns=10, max_tree_tasks=20)
+    assert raised(tree, Spent(tree_turns=12, tree_tasks=30), tokens, limits) == {
+        "budget_tokens": 9, "max_tree_turns": 112, "max_tree_tasks": 80,
+    }  # fmt: skip
+    assert raised(tree, Spent(tree_turns=12), tokens, Limits()) == {"budget_tokens": 9, "max_tree_turns": 0}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +96,7 @@ def test_every_turn_is_on_the_account_of_all_above_it() -> None:
     spends(desk, "t.b", Usage(None, 4, None))
     spends(desk, "t", Usage(1, 1, 0.25))
     spent = [desk.store.spent(desk.task(name).id) for name in ("t", "t.a", "t.b")]
-    assert spent == [Spent(21, 0.75, 1), Spent(15, 0.5, 1), Spent(4, 0.0, 1)]
+    assert spent == [Spent(21, 0.75, 1, 3, 2), Spent(15, 0.5, 1), Spent(4, 0.0, 1)]
     log.check(desk.store.db)
 
 
@@ -139,7 +159,7 @@ def test_what_a_peer_reports_counts_once_and_only_from_the_one_that_has_it() -> 
     told = Reply("bob", Results("done"), attempt.id, attempt.reply_token, usage=Usage(None, 40, 0.2))
     desk.hear("t.a", told)
     desk.hear("t.a", told)
-    assert desk.store.spent(desk.task("t").id) == Spent(40, 0.2, 0)
+    assert desk.store.spent(desk.task("t").id) == Spent(40, 0.2, 0, 1, 1)
     log.check(desk.store.db)
 
 
@@ -148,3 +168,86 @@ def test_what_is_left_goes_down_to_a_peer() -> None:
     desk.give(plan=plan(child("a", "bob"), child("b", "eve")), policy=with_policy(budget_usd=2.0, budget_tokens=100))
     spends(desk, "t.a")
     assert desk.store.left(desk.task("t.b").id) == (1.5, 85)
+
+
+# ---------------------------------------------------------------- limits that every tree has
+
+TEN = tuple(child(f"c{number}") for number in range(10))
+
+
+def recursive(desk: Desk) -> None:
+    """Each turn that is ordered plans ten children more, until no turn is ordered."""
+    for _ in range(500):
+        orders = [order for order in desk.store.pending(desk.clock.now(), 10_000) if order.kind == "run_turn"]
+        if not orders:
+            return
+        desk.plans(desk.store.local_id(orders[0].task), *TEN)
+    raise AssertionError("it grows without end")
+
+
+def test_a_tree_whose_agents_plan_without_end_is_held_at_its_limit_and_nothing_is_dropped() -> None:
+    desk = Desk(with_policy(max_tree_tasks=200), limits=Limits(planned=200), slots=4, slots_per_agent=4)
+    desk.give(sender="operator")
+    recursive(desk)
+    held = desk.task("t").held
+    assert held.endswith("200 are allowed (limits.planned_per_tree)")
+    size = desk.store.count_tasks()
+    assert 200 < size - 1 <= 200 + 4 * 10, "what was planned by turns that ran stands there"
+    desk.command("t", Unblock(Remedy.RETRY))
+    desk.start()
+    assert desk.orders(RunTurn), "it goes on"
+    recursive(desk)
+    assert size - 1 + 200 < desk.store.count_tasks() - 1 <= size - 1 + 240, "by as much again"
+    log.check(desk.store.db)
+
+
+def test_a_plan_that_a_person_wrote_is_allowed_up_to_its_own_size() -> None:
+    desk = Desk(with_policy(max_tree_tasks=5, max_tree_turns=2), limits=Limits(planned=5, tree_turns=2))
+    desk.give(sender="operator", plan=plan(*TEN))
+    assert (desk.task("t").held, len(desk.orders(RunTurn))) == ("", 10)
+    for number in range(9):
+        desk.done(f"t.c{number}")
+    assert desk.task("t").held == "", "each of its tasks brings turns of its own"
+    desk.plans("t.c9", *TEN)
+    assert desk.task("t").held.endswith("20 tasks, 15 are allowed (limits.planned_per_tree)")
+    assert desk.orders(RunTurn) == []
+
+
+def test_a_plan_that_another_agent_sent_is_no_consent() -> None:
+    desk = Desk(with_policy(max_tree_tasks=5))
+    desk.give(sender="bob", plan=plan(*TEN))
+    assert "limits.planned_per_tree" in desk.task("t").held
+    assert desk.orders(RunTurn) == []
+
+
+def test_the_turns_of_a_tree_have_a_limit() -> None:
+    desk = Desk(with_policy(max_tree_turns=3), limits=Limits(tree_turns=3), slots=1)
+    desk.give(sender="boss", plan=plan(*TEN))
+    for number in range(3):
+        desk.done(f"t.c{number}")
+    assert desk.task("t").held == "over budget: its tree has taken 3 turns, 3 are allowed (limits.turns_per_tree)"
+    assert desk.orders(RunTurn) == []
+    desk.command("t", Unblock(Remedy.RETRY))
+    desk.start()
+    assert len(desk.orders(RunTurn)) == 1
+
+
+def test_what_agents_plan_within_an_hour_has_a_limit_over_all_trees() -> None:
+    desk = Desk(limits=Limits(planned_hour=15))
+    desk.give("a")
+    desk.give("b")
+    desk.give("c")
+    desk.plans("a", *TEN)
+    desk.plans("b", *TEN)
+    assert desk.task("a").held == ""
+    assert desk.task("b").held == (
+        "over budget: agents have planned 20 tasks within an hour, 15 are allowed (limits.planned_per_hour)"
+    )
+    assert len(desk.orders(RunTurn)) == 11, "the others go on"
+    desk.command("b", Unblock(Remedy.RETRY))
+    desk.start()
+    assert len(desk.orders(RunTurn)) == 21
+    desk.wait(3601)
+    desk.plans("c", *TEN)
+    assert desk.task("c").held == ""
+    log.check(desk.store.db)

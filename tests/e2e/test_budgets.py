@@ -9,11 +9,12 @@ from contextlib import closing
 import pytest
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import Agent, eventually, task
+from tests.e2e.support import Agent, eventually, message, task
 
 pytestmark = pytest.mark.slow
 
 DEAR = {"default": {"reply": "Result of {title}.", "cost": 0.5}}
+WORK = {"default": {"reply": "Done."}}
 THREE = {name: {"agent": "beta", "description": name.upper()} for name in ("a", "b", "c")}
 
 
@@ -150,4 +151,74 @@ def test_a_tree_may_not_grow_beyond_its_bound(found: Found) -> None:
     assert alpha.rejections() == {"go.md": "plan-too-large"}
     with closing(sqlite3.connect(alpha.root / ".mailboxd" / "mailboxd.db")) as db:
         assert db.execute("SELECT count(*) FROM tasks WHERE parent IS NOT NULL").fetchone() == (0,)
+    company.at_rest()
+
+
+TEN = {f"c{number}": {"agent": "self", "description": "Plan more."} for number in range(10)}
+TEN_EACH = {"plan": TEN}
+"""Each turn plans ten children, and each of their turns ten more."""
+
+
+def test_agents_that_plan_without_end_are_held_at_the_default_limit_with_the_way_on(found: Found) -> None:
+    """With no limit but the depth, this made 2,281 tasks in 25 s."""
+    company = found({"alpha": {"default": TEN_EACH}}, limits={"turns": 4, "turns_per_agent": 4})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("go.md", task("job"))
+    eventually(lambda: held(alpha, "job"), 60, alpha.last_words)
+    eventually(alpha.has_nothing_to_do)
+    count = len(alpha.phases()) - 1
+    assert 200 < count <= 200 + 4 * 10, "what ran was let finish, and what it planned stands there"
+    status = alpha.json("status")
+    limits = {"planned_per_tree": 200, "planned_per_hour": 1000, "turns_per_task": 50, "turns_per_tree": 1000}
+    assert status["limits"] == {**limits, "turns_per_agent_hour": 1000, "depth": 8}
+    (blocked,) = status["blocked"]
+    assert blocked["why"].endswith("200 are allowed (limits.planned_per_tree)")
+    assert "mailboxd unblock job --retry" in blocked["hint"]
+    assert "limits.planned_per_tree in .mailboxd/config.yaml" in blocked["hint"]
+    text = alpha.call("status").stdout
+    assert "planned_per_tree 200, planned_per_hour 1000" in text
+    assert alpha.call("unblock", "job", "--retry").returncode == 0
+    eventually(lambda: len(alpha.phases()) - 1 > count + 200 and held(alpha, "job"), 60, alpha.last_words)
+    assert len(alpha.phases()) - 1 <= count + 240
+    assert alpha.call("cancel", "job").returncode == 0
+    alpha.until("job", "cancelled")
+    company.at_rest()
+
+
+def test_what_agents_plan_in_an_hour_is_held_over_all_trees_and_a_line_of_configuration_raises_it(found: Found) -> None:
+    company = found({"alpha": {"default": TEN_EACH}}, limits={"planned_per_hour": 25, "depth": 1})
+    alpha = company["alpha"]
+    for name in ("a", "b", "c"):
+        alpha.drop(f"{name}.md", task(name))
+    alpha.start()
+    eventually(lambda: any(held(alpha, name) for name in ("a", "b", "c")), why=alpha.last_words)
+    (name,) = [name for name in ("a", "b", "c") if held(alpha, name)]
+    assert held(alpha, name).endswith("30 tasks within an hour, 25 are allowed (limits.planned_per_hour)")
+    assert "limits.planned_per_hour" in (alpha.root / "tasks" / name / "task.md").read_text()
+    alpha.stop()
+    alpha.config.write_text(alpha.config.read_text().replace("planned_per_hour: 25", "planned_per_hour: 0"))
+    alpha.start()
+    assert alpha.json("status")["limits"]["planned_per_hour"] == 0
+    assert held(alpha, name), "what is held waits for a person"
+    assert alpha.call("unblock", name, "--retry").returncode == 0
+    assert not held(alpha, name)
+    for each in ("a", "b", "c"):
+        alpha.call("cancel", each)
+    company.at_rest()
+
+
+def test_a_plan_of_a_person_is_allowed_at_its_own_size(found: Found) -> None:
+    """Three hundred children by default: more than agents may plan without being asked about."""
+    company = found({"alpha": WORK, "beta": WORK}, synthesis="concat", limits={"turns": 4, "turns_per_agent": 4})
+    alpha = company["alpha"]
+    plan = {f"n{number}": {"agent": "beta", "description": "N"} for number in range(300)}
+    alpha.start()
+    alpha.drop("go.md", task("job", plan=plan))
+    eventually(lambda: len(alpha.query("SELECT 1 FROM tasks WHERE turns > 0")) >= 5, 60, alpha.last_words)
+    assert not held(alpha, "job")
+    assert len(alpha.phases()) == 301
+    assert alpha.json("status")["blocked"] == []
+    alpha.drop("stop.md", message("cancel", "job", "Enough."))
+    alpha.until("job", "cancelled")
     company.at_rest()

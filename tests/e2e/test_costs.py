@@ -44,6 +44,7 @@ PER_MESSAGE = {
 
 PER_CHILD = {
     "process:process.spawn": 1,
+    "sql:accounts.used_up": 1,  # what its turn took, on its own account and on that of its tree
     "sql:log.write": 13,
     "sql:births.bear": 1,
     "sql:projection.project": 10,
@@ -72,9 +73,9 @@ ROUNDS_PER_CHILD = 3
 OF_ROUNDS = frozenset(
     "sql:" + name
     for name in (
-        "accounts.breaker", "accounts.broken", "approvals.expired_approvals", "db.transaction", "log.read",
-        "log.tip", "messages.filed", "messages.note_synced", "messages.unfiled", "messages.unsynced_messages",
-        "outbox.file_is_fresh", "outbox.has_stale_files", "outbox.is_stale",
+        "accounts.breaker", "accounts.broken", "accounts.latest_turn", "approvals.expired_approvals",
+        "db.transaction", "log.read", "log.tip", "messages.filed", "messages.note_synced", "messages.unfiled",
+        "messages.unsynced_messages", "outbox.file_is_fresh", "outbox.has_stale_files", "outbox.is_stale",
         "outbox.mark_for_rendering", "outbox.order_of", "outbox.pending", "outbox.stale_files",
         "ready.busy", "ready.due", "ready.has_backoff", "ready.has_pending",
         "ready.last_event", "ready.next_due", "ready.note_paced", "ready.note_room", "ready.ready",

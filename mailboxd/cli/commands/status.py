@@ -88,6 +88,8 @@ def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[st
             {"agent": agent, "state": "open" if shut.until else "half_open", "until": shut.until, "why": shut.reason}
             for agent, shut in picture.breakers.items()
         ],
+        "paced": dict(picture.paced),
+        "limits": report.limits(),
         "messages": messages,
         "next": _next(picture, unjudged),
     }
@@ -161,7 +163,18 @@ def _print_all(found: dict[str, Any]) -> None:
     for number, shut in enumerate(found["breakers"][:_SHOWN]):
         until = f"open until {shut['until']}" if shut["until"] else "half open"
         _entry("" if number else "breakers", fit(f"{shut['agent']} is {until}: {shut['why']}", columns() - 11))
+    for number, (agent, until) in enumerate(list(found["paced"].items())[:_SHOWN]):
+        text = f"{agent} has had its turns of an hour, until {until} (limits.turns_per_agent_hour)"
+        _entry("" if number else "paced", fit(text, columns() - 11))
+    if found["limits"]:
+        _wrapped("limits", _limits(found["limits"]))
     _wrapped("next", plain(_sentence(found["next"], daemon["running"])))
+
+
+def _limits(limits: dict[str, int]) -> str:
+    """What stops work from growing without end, each by the key of the configuration that raises it."""
+    said = ", ".join(f"{name} {count or 'off'}" for name, count in limits.items())
+    return f"{said} (`limits:` in .mailboxd/config.yaml)"
 
 
 def _calls(calls: dict[str, Any]) -> str:
