@@ -5,8 +5,9 @@ Apart from what the daemon is put together of (`assemble`): an order of a person
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
@@ -17,7 +18,9 @@ from mailboxd.core.actions import ActionRules, may_not_perform
 from mailboxd.engine import Engine
 from mailboxd.gates.ends import Setting
 from mailboxd.settings import Settings
+from mailboxd.store.holders import lockers
 from mailboxd.store.opening import open_workspace
+from mailboxd.workspace import lock
 from mailboxd.workspace.layout import Workspace
 
 
@@ -62,11 +65,38 @@ def _rules(config: Config) -> ActionRules:
     return ActionRules(frozenset(config.actions.environment))
 
 
+_MOST_WAITS = 11
+"""How often a command waits once more for the daemon of its own workspace, `BUSY_MS` each time: a minute in all."""
+
+
+@dataclass(slots=True)
+class _Patience:
+    """A command waits for the daemon, which may be recording a plan of thousands; for anybody else it does not."""
+
+    ws: Workspace
+    tell: Callable[[str], None]
+    waits: int = 0
+
+    def again(self) -> bool:
+        daemon, holders = lock.holder(self.ws), lockers(self.ws.database)
+        if not daemon or self.waits == _MOST_WAITS or (holders and daemon not in holders):
+            return False
+        if not self.waits:
+            self.tell(f"the daemon (pid {daemon}) is recording something large, such as a plan of thousands; waiting")
+        self.waits += 1
+        return True
+
+
 @contextmanager
-def engine(ws: Workspace, config: Config) -> Iterator[Engine]:
-    """The engine for a command: it records, and leaves effects to the daemon. Raises WorldError."""
+def engine(ws: Workspace, config: Config, tell: Callable[[str], None] | None = None) -> Iterator[Engine]:
+    """The engine for a command: it records, and leaves effects to the daemon. Raises WorldError.
+
+    With `tell`, it waits for up to a minute while the daemon writes, and says so.
+    """
     clock = SystemClock()
     store = open_workspace(ws.database, clock.now())
+    if tell is not None:
+        store.waits_again = _Patience(ws, tell).again
     try:
         yield Engine(store, settings(config), clock)
     finally:

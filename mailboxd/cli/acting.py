@@ -45,7 +45,7 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
 
     require_person(OPERATOR)
     ws = session.workspace()
-    with entrance.engine(ws, config.load(ws.config)) as engine, engine.batch():
+    with entrance.engine(ws, config.load(ws.config), _waits) as engine, engine.batch():
         task = engine.store.task(Report(engine.store.db).find(name))
         if task is None:
             raise AssertionError(f"{name} was found and is not there")
@@ -59,9 +59,13 @@ def order_by_hand(session: Session, act: Callable[[Engine, str], Sequence[Event]
 
     require_person(OPERATOR)
     ws = session.workspace()
-    with entrance.engine(ws, config.load(ws.config)) as engine, engine.batch():
+    with entrance.engine(ws, config.load(ws.config), _waits) as engine, engine.batch():
         happened = _happened(engine, act(engine, person.name()))
     _tell(session, {**facts, "events": happened}, _wake(ws))
+
+
+def _waits(why: str) -> None:
+    say(why, err=True)
 
 
 def _wake(ws: Workspace) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -73,10 +73,13 @@ def require_file(path: Path) -> None:
 
 
 @contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """BEGIN IMMEDIATE ... COMMIT; a failure rolls back. Raises WorldError: the disk fails, or a lock stays."""
+def transaction(db: sqlite3.Connection, again: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """BEGIN IMMEDIATE ... COMMIT; a failure rolls back. Raises WorldError: the disk fails, or a lock stays.
+
+    A lock is waited for as long as SQLite does (`BUSY_MS`), and once more whenever `again` says so.
+    """
     with worlds_errors(db):
-        db.execute("BEGIN IMMEDIATE")
+        _begin(db, again)
         try:
             yield
             db.execute("COMMIT")
@@ -129,6 +132,17 @@ def _roll_back(db: sqlite3.Connection) -> None:
     with suppress(sqlite3.Error):  # the disk that refused the commit may refuse this too: what counts was not written
         if db.in_transaction:
             db.execute("ROLLBACK")
+
+
+def _begin(db: sqlite3.Connection, again: Callable[[], bool]) -> None:
+    while True:
+        try:
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not again():
+                raise
+        else:
+            return
 
 
 def schema_version(db: sqlite3.Connection) -> int:

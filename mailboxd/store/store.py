@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -54,6 +54,8 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         self._noted = {}
         self._recent = Recent()
         self.place: Place | None = None
+        self.waits_again: Callable[[], bool] = lambda: False
+        """Whether a lock that has stayed for `BUSY_MS` is waited for once more."""
 
     @classmethod
     def open(cls, path: Path | None, now: str) -> Self:
@@ -75,7 +77,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         if self.place is not None:
             self.place.require(self.db)
         try:
-            with transaction(self.db):
+            with transaction(self.db, self.waits_again):
                 if (version := self.data_version()) != self._recent.version:  # another connection has written since
                     if (last := self._end()) != self._tip:
                         self._tip = last

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import Agent, cpu_ticks, eventually, reply, task
+from tests.e2e.support import MAILBOXD, Agent, cpu_ticks, environment, eventually, reply, task
 
 pytestmark = pytest.mark.slow
 
@@ -231,6 +231,35 @@ def test_a_command_that_meets_a_lock_names_its_holder(found: Found) -> None:
         locker.send_signal(signal.SIGKILL)
     assert done.returncode == TRY_AGAIN
     assert f"pid {locker.pid} (python" in done.stderr
+
+
+DAEMON_THAT_WRITES = """
+import sys
+from pathlib import Path
+from mailboxd.workspace.layout import Workspace
+from mailboxd.workspace.lock import acquire
+held = acquire(Workspace(Path(sys.argv[2])), "2026-11-21T00:00:00.000Z")
+"""
+
+
+def test_a_command_waits_for_the_daemon_of_its_workspace_and_says_so(found: Found) -> None:
+    """A plan of ten thousand takes it seconds, on a loaded machine more than SQLite waits."""
+    company = found({"alpha": {"default": {"delay": 600}}})
+    alpha = company["alpha"]
+    alpha.drop("job.md", task("job", gates="spec_review", reviewers="nobody"))
+    alpha.run()
+    words = [sys.executable, "-c", DAEMON_THAT_WRITES + LOCKER, str(database(alpha)), str(alpha.root)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        daemon.stdout.readline()
+        command = [*MAILBOXD, "cancel", "job"]
+        with subprocess.Popen(command, cwd=alpha.root, stderr=subprocess.PIPE, env=environment()) as waiting:
+            assert waiting.stderr is not None
+            assert f"the daemon (pid {daemon.pid}) is recording" in waiting.stderr.readline().decode()
+            daemon.stdin.close()
+            assert waiting.wait(60) == 0
+    assert alpha.phase("job") == "cancelled"
 
 
 def test_an_idle_daemon_has_everything_in_the_database_itself(found: Found, tmp_path: Path) -> None:
