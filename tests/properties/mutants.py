@@ -373,7 +373,24 @@ MUTANTS = (
         "return _move(breaker, Signal.PAUSE_OVER,",
         test_breaker.test_an_open_one_starts_nothing_and_a_half_open_one_starts_one,
     ),
-    Mutant("what is over budget goes on", "if not task.phase.is_terminal and not task.held and", "if task.held and"),
+    Mutant(
+        "what is over budget goes on",
+        "if not task.phase.is_terminal and not task.held and",
+        "if task.held and",
+        law=test_budget.test_over_budget_nothing_of_the_tree_starts_and_what_runs_is_let_finish,
+    ),
+    Mutant(
+        "a tree grows without end",
+        "policy.max_tree_tasks and spent.tree_tasks > policy.max_tree_tasks",
+        "policy.max_tree_tasks and spent.tree_tasks < 0",
+        law=test_budget.test_a_plan_that_another_agent_sent_is_no_consent,
+    ),
+    Mutant(
+        "retries go before new work",
+        "last_was_again = second > first or (second == first and not last_was_again)",
+        "last_was_again = second >= first",
+        law=test_pace.test_new_work_does_not_wait_for_all_retries_of_failing_work,
+    ),
     Mutant(
         "what a child spends is not its parent's",
         "spent_usd = spent_usd + ?3 WHERE id IN",

@@ -15,7 +15,8 @@ OWN = "alpha"
 NAMED: dict[str, set[str]] = {
     "tasks": {
         "id", "seq", "updated_at", "reason", "findings", "answer", "failures", "rework", "stalls", "not_before", "due",
-        "heartbeat", "held", "mending", "spent_tokens", "spent_usd", "turns", "stronger", "draft_result",
+        "heartbeat", "held", "mending", "spent_tokens", "spent_usd", "turns", "tree_turns", "stronger",
+        "draft_result",
     },
     "attempts": {
         "id", "reply_token", "run_id", "session_ref", "usage", "model", "error_summary", "acknowledged", "escalated",

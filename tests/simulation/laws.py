@@ -319,6 +319,8 @@ STANDING = {
     "a parent has spent less than its children": "SELECT p.local_id FROM tasks p WHERE p.spent_usd + 1e-9 <"
     " (SELECT total(c.spent_usd) FROM tasks c WHERE c.parent = p.id) OR p.spent_tokens <"
     " (SELECT total(c.spent_tokens) FROM tasks c WHERE c.parent = p.id)",
+    "a tree's account is not what its tasks add up to": "SELECT r.local_id FROM tasks r WHERE r.parent IS NULL AND"
+    " (r.tree_turns, r.tree_tasks) <> (SELECT sum(t.turns), count(*) - 1 FROM tasks t WHERE t.root = r.id)",
     "a budget is used up and nobody is asked": "SELECT local_id FROM tasks WHERE completed_at IS NULL AND held = ''"
     " AND phase NOT IN ('completed', 'failed', 'cancelled') AND spent_usd >= json_extract(policy, '$.budget_usd')",
     "a breaker is open without a date": "SELECT agent FROM breakers WHERE (state = 'open') <> (until IS NOT NULL)",
