@@ -198,10 +198,10 @@ def answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) ->
     match answer:
         case Results():
             _results(draft, answer, turn, agent)
-        case Failure(error, partial):
+        case Failure(error, partial, permanent):
             if partial:
                 draft.artifact("other", partial, f"partial results: {first_line(partial)}", agent)
-            failed_attempt(draft, error)
+            failed_attempt(draft, error, permanent=permanent)
         case Silence(said):
             _silent(draft, said, turn, agent)
         case Planned(plan):

@@ -7,15 +7,19 @@ waits for everything its parent waits for. So a plan whose needs are acyclic but
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import groupby
 
 from mailboxd.core.terms import is_id
-from mailboxd.core.types import Plan, PlannedChild
+from mailboxd.core.types import Plan, PlannedChild, Task
 from mailboxd.core.view import Level, Limits
 from mailboxd.errors import PlanError
 
 _SHOWN = 10
+MOST_STEPS = 64
+"""Of a delegation path: the latest are kept."""
 ALONE = Level({})
 
 
@@ -48,6 +52,39 @@ def admit(
 def size(plan: Plan) -> int:
     """How many tasks a plan becomes."""
     return sum(1 + (len(child.agents) if len(child.agents) > 1 else 0) for child in walk(plan.children))
+
+
+def step(agent: str, goal: str) -> str:
+    """An agent and what it is to achieve, as they stand in a delegation path: case and white space do not count."""
+    said = " ".join(goal.casefold().split())
+    return f"{agent.lower()}:{hashlib.sha256(said.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def delegation_path(above: Sequence[Task]) -> tuple[str, ...]:
+    """The steps from the first agent, wherever its daemon is, down to the last of these tasks (the root first)."""
+    before = above[0].origin.delegation_path if above else ()
+    return (*before, *(step(task.executor, task.spec.goal) for task in above))[-MOST_STEPS:]
+
+
+def returning(path: Sequence[str]) -> frozenset[str]:
+    """The agents of the path that have given work to another one, so that it could come back to them."""
+    names = [one.partition(":")[0] for one in path]
+    while len(names) > 1 and names[-2] == names[-1]:
+        names.pop()
+    return frozenset(names[:-1])
+
+
+def require_no_return(path: Sequence[str], agent: str, goal: str) -> None:
+    """Raise PlanError if the agent had this goal before, further up, and has given it to another one since."""
+    if agent.lower() not in returning(path) or (again := step(agent, goal)) not in path:
+        return
+    passed = [name for name, _ in groupby(one.partition(":")[0] for one in path[path.index(again) :])]
+    if len(passed) > 1:
+        raise PlanError(
+            "delegation-loop",
+            f"the work would come back to {agent} with the same goal: {' -> '.join([*passed, agent.lower()])}",
+            "Do it, give it to an agent that is not above, or give away a smaller part, with a goal of its own.",
+        )
 
 
 def walk(children: Sequence[PlannedChild]) -> Iterator[PlannedChild]:

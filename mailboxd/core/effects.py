@@ -90,6 +90,8 @@ class Bounce:
     in_reply_to: str | None = None
     attempt_id: str | None = None
     reply_token: str | None = None
+    may_pass: bool = False
+    """The same message may be accepted later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class Failure:
 
     error: str
     partial: str = ""
+    permanent: bool = False
+    """It says that the failure is final: it has done what it could, and giving it the work again changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)

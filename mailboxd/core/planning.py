@@ -32,6 +32,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
     if why := refused_harness(new.policy, ctx.may_use):
         raise PlanError("unknown-harness", why)
     spec, derived = derive(new.spec, new.policy.weak)
+    dag.require_no_return(new.origin.delegation_path, ctx.agent, spec.goal)
     by_person = new.sender in OPERATORS
     if by_person and new.plan is not None:
         new = replace(new, policy=consented(new.policy, dag.size(new.plan)))
@@ -44,7 +45,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
     if new.cancelled:
         draft.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
     elif new.plan is not None:
-        adopt(draft, new.plan, Family(Level({})), by_person=by_person)
+        adopt(draft, new.plan, Family(Level({}), above=(task,)), by_person=by_person)
     return draft.done()
 
 
@@ -91,6 +92,7 @@ def adopt(draft: Draft, plan: Plan, family: Family, *, by_person: bool = False) 
                 raise PlanError("unknown-agent", f"{child.key}: {why}")
         if why := refused_worker(child, ctx):
             raise PlanError("unknown-harness", f"{child.key}: {why}")
+    _refuse_loops(dag.delegation_path(family.above), plan.children, ctx.agent)
     scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
     if task.mode is not Mode.COORDINATING:
         draft.amend("coordinates from here on", mode=Mode.COORDINATING)
@@ -109,6 +111,19 @@ def adopt(draft: Draft, plan: Plan, family: Family, *, by_person: bool = False) 
     draft.effects += births.effects
     tally = draft.view.children
     draft.view = changed(draft.view, children=replace(tally, total=tally.total + len(plan.children)))
+
+
+def _refuse_loops(path: Sequence[str], children: Sequence[PlannedChild], own: str) -> None:
+    """Raise PlanError for a child that gives work back to an agent above it, with the goal that this agent has."""
+    returning = dag.returning(path)
+    for child in children:
+        goal = child_spec(child).goal if returning or child.children else ""
+        names = [executor_of(agent, own) for agent in child.agents]
+        for name in names:
+            if name.lower() in returning:
+                dag.require_no_return(path, name, goal)
+        if child.children:
+            _refuse_loops((*path, dag.step(names[0] if len(names) == 1 else own, goal)), child.children, own)
 
 
 def refused_worker(child: PlannedChild, ctx: Context) -> str | None:

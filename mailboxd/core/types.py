@@ -189,6 +189,8 @@ class Origin:
     reply_token: str | None = None
     root_task_id: str | None = None
     traceparent: str | None = None
+    delegation_path: tuple[str, ...] = ()
+    """Who gave the work to whom, from the first agent down to the sender: `core.dag.step` of each."""
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,8 @@ class Family:
     outer: tuple[Level, ...] = ()
     tree: int = 0
     """Tasks in the whole tree, below its root."""
+    above: tuple[Task, ...] = ()
+    """The tasks that the children come below, from the root down to the one that plans them."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from mailboxd.core import tracing
+from mailboxd.core import dag, tracing
 from mailboxd.core.broadcast import winner
 from mailboxd.core.effects import Bounce, RunTurn, Send
 from mailboxd.core.specs import DERIVED_CRITERION
@@ -52,7 +52,8 @@ class Outgoing:
     def dispatch(self, effect: RunTurn, task: Task, attempt: Attempt, now: str) -> tuple[bytes, tuple[Cut, ...]]:
         """The `task` message that gives a child to a peer (protocol section 2)."""
         spec, cuts = self.prompting.with_context(task)
-        root = self.store.task(task.root)
+        above = self.store.lineage(task)
+        root = above[0]
         # A derived criterion nobody has said: the receiver may derive it for itself. Actions are ours to perform:
         # whoever gets the work must not do so as well.
         said = () if spec.acceptance_criteria == (DERIVED_CRITERION,) else spec.acceptance_criteria
@@ -68,8 +69,9 @@ class Outgoing:
                 "message_id": effect.message_id,
                 "attempt": attempt.ordinal,
                 "attempt_id": attempt.id,
-                "root_task_id": (root.origin.root_task_id or root.task_id) if root else task.task_id,
-                "traceparent": tracing.passed_on(task.root, root.origin.traceparent if root else None, attempt.id),
+                "root_task_id": root.origin.root_task_id or root.task_id,
+                "traceparent": tracing.passed_on(task.root, root.origin.traceparent, attempt.id),
+                "delegation_path": dag.delegation_path(above[:-1]) or None,
                 "depth": min(task.depth, 1000),
                 "deadline": policy.deadline,
                 "priority": policy.priority or None,
@@ -121,6 +123,7 @@ class Outgoing:
                 "attempt_id": effect.attempt_id,
                 "reply_token": effect.reply_token,
                 "status": "failed",
+                "failure": "transient" if effect.may_pass else "permanent",
                 "completed_at": now,
             }
         )
@@ -147,6 +150,7 @@ class Outgoing:
     def _reply(self, effect: Send, task: Task, now: str) -> bytes:
         done = task.phase is Phase.COMPLETED
         status: dict[str, object] = {"status": "done" if done else "failed", "completed_at": now}
+        status["failure"] = None if done else "permanent"  # it has been repeated here as often as it may be
         spent = self.store.spent(task.id)
         status |= {"answer": task.answer if done else "", "cost_usd": spent.usd or None}
         status |= {"usage_tokens": min(spent.tokens, MOST_TOKENS) or None}

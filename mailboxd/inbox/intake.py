@@ -58,6 +58,9 @@ from mailboxd.messages.models import (
 from mailboxd.messages.plan import parse_plan
 from mailboxd.messages.spec import rewritten
 
+_PASSING = frozenset({"too-many-open"})
+"""Rules that refuse a task now, and perhaps not later."""
+
 
 class Intake:
     """Judges arrivals for one engine. Use inside `engine.batch()`."""
@@ -141,9 +144,11 @@ class Intake:
         if isinstance(message, TaskMessage) and error.rule != "id-conflict" and not again:
             new, sub = self._engine.new_id("msg"), message.subtask_id or message.task_id
             ids = {"in_reply_to": message.message_id, "attempt_id": message.attempt_id}
+            may_pass = error.rule in _PASSING
             bounce = Bounce(
-                new, message.from_, message.task_id, sub, str(error), reply_token=message.reply_token, **ids
-            )
+                new, message.from_, message.task_id, sub, str(error), reply_token=message.reply_token,
+                may_pass=may_pass, **ids,
+            )  # fmt: skip
             self._engine.order("", bounce)
 
     def _keep(self, row: Mapping[str, Any], file: File) -> None:
@@ -325,4 +330,5 @@ def _origin(message: Message) -> Origin:
         reply_token=message.reply_token,
         root_task_id=message.root_task_id,
         traceparent=message.traceparent,
+        delegation_path=message.delegation_path or () if isinstance(message, TaskMessage) else (),
     )

@@ -205,7 +205,8 @@ def _meaning(message: AnyMessage) -> Answer:
             said, partial = message.section("Error"), message.section("Partial Results")
             error = said or _without(message, "Partial Results")
             partial = partial or (message.section("Results") if said else "")
-            return Failure(error or "the agent failed and gave no reason", partial)
+            final = message.failure == "permanent"
+            return Failure(error or "the agent failed and gave no reason", partial, final)
         case PlanMessage():
             dag = next((section for section in message.sections if section.is_called("DAG")), None)
             return Planned(_plan(dag.text, dag.line) if dag else _plan(message.preamble, 1))

@@ -41,6 +41,8 @@ SEVERITIES = ("critical", "major", "minor")
 TOKEN = re.compile(r"[\x21-\x7e]{1,256}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PROTOCOL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}:[0-9a-f]{16}")
+"""An agent above, and a digest of its goal: `core.dag.step`."""
 SIGNATURE = re.compile(r"ed25519:[0-9a-f]{32}:[A-Za-z0-9_-]{86}")
 """The key's fingerprint, and the signature in base64url without padding."""
 
@@ -205,6 +207,7 @@ CONVERTERS: dict[str, Convert] = {
     "protocol": pattern(PROTOCOL, "a version like 2"),
     "reply_token": pattern(TOKEN, "1 to 256 printable ASCII characters without spaces"),
     "traceparent": pattern(TRACEPARENT, "a W3C traceparent, 00-<32 hex>-<16 hex>-<2 hex>"),
+    "delegation_path": names(pattern(STEP, "steps like `agent:0123456789abcdef`")),
     "gates": names(choice(Gate, Gate)),
     "reviewers": names(identifier),
     "idempotent": boolean,
@@ -214,6 +217,7 @@ CONVERTERS: dict[str, Convert] = {
     "runtime": choice(Runtime, Runtime),
     "harness": identifier,
     "status": choice(str, ("done", "failed")),
+    "failure": choice(str, ("permanent", "transient")),
     "answer": answer,
     "verdict": choice(Verdict, Verdict),
     "decision": choice(str, ("approved", "rejected", "request_changes")),

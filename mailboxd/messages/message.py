@@ -51,7 +51,7 @@ def _line(value: object) -> object:
     return one_line(value) if isinstance(value, str) else value
 
 
-def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
@@ -71,6 +71,7 @@ def _matching(pattern: Any) -> AfterValidator:
 
 
 Id = Annotated[str, AfterValidator(_id)]
+Step = Annotated[str, _matching(headers.STEP)]
 Time = Annotated[str, AfterValidator(_time)]
 Text = Annotated[str, BeforeValidator(_text)]
 Line = Annotated[str, BeforeValidator(_line)]
@@ -106,8 +107,8 @@ class Message(BaseModel):
     deadline: Time | None = None
     priority: int | None = whole("priority")
     reply_token: Annotated[str, _matching(headers.TOKEN)] | None = None
-    gates: Annotated[tuple[Gate, ...], AfterValidator(_distinct)] | None = None
-    reviewers: Annotated[tuple[Id, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(_distinct)] | None = None
+    gates: Annotated[tuple[Gate, ...], AfterValidator(distinct)] | None = None
+    reviewers: Annotated[tuple[Id, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None = None
     max_attempts: int | None = whole("max_attempts")
     timeout: int | None = whole("timeout")
     idempotent: bool | None = None

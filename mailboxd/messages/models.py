@@ -14,7 +14,7 @@ from mailboxd.core.terms import Join, Runtime, Synthesis, Verdict
 from mailboxd.core.types import Finding, Overrides, Spec
 from mailboxd.messages import headers
 from mailboxd.messages.fields import NOTHING_SAID, OVERRIDES
-from mailboxd.messages.message import MAX_TITLE, Id, Message, Money, whole
+from mailboxd.messages.message import MAX_TITLE, Id, Message, Money, Step, distinct, whole
 from mailboxd.messages.spec import derive_spec
 from mailboxd.messages.text import clean, one_line
 
@@ -50,6 +50,10 @@ class TaskMessage(Message):
     join: Join | None = None
     runtime: Runtime | None = None
     harness: Id | None = None
+    delegation_path: (
+        Annotated[tuple[Step, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None
+    ) = None
+    """The agents above the receiver, from the first one down to the sender, each with a digest of its goal."""
     planned_actions: tuple[Action, ...] = ()
 
     def spec(self) -> Spec:
@@ -77,6 +81,8 @@ class ReplyMessage(Message):
 
     type: Literal["reply"] = "reply"
     status: Literal["done", "failed"]
+    failure: Literal["permanent", "transient"] | None = None
+    """`permanent`: giving the work out again changes nothing. Without it, whoever gave it out decides by itself."""
     answer: Annotated[str, BeforeValidator(_answer), Field(max_length=headers.MAX_ANSWER)] = ""
     usage_tokens: int | None = whole("usage_tokens")
     cost_usd: Money | None = None

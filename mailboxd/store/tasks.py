@@ -187,13 +187,17 @@ class TaskQueries(RecentQueries, ApprovalQueries):
 
     def family(self, task: Task) -> Family:
         """The children of `task`, and the levels around it, innermost first."""
-        outer = []
-        here: Task | None = task
-        while here is not None and here.parent is not None:
-            outer.append(self._level_as_waiting(here.parent, here.key))
-            here = self.task(here.parent)
+        above = self.lineage(task)
+        outer = [self._level_as_waiting(one.parent, one.key) for one in reversed(above) if one.parent is not None]
         tree = self.db.execute("SELECT tree_tasks FROM tasks WHERE id = ?", (task.root,)).fetchone()[0]
-        return Family(self._level_as_waiting(task.id, ""), tuple(outer), tree)
+        return Family(self._level_as_waiting(task.id, ""), tuple(outer), tree, above)
+
+    def lineage(self, task: Task) -> tuple[Task, ...]:
+        """The tasks from the root down to this one."""
+        found = [task]
+        while found[-1].parent is not None and (parent := self.task(found[-1].parent)) is not None:
+            found.append(parent)
+        return tuple(reversed(found))
 
     def _level_as_waiting(self, parent: str, node: str) -> Level:
         """The level with what its tasks wait for through those below them, who may need a task of this level."""

@@ -53,6 +53,24 @@ def reply(desk: Desk, answer: Answer | Progress, name: str = "t.a", **said: obje
     return Reply("bob", answer, **{**fields, **said})  # type: ignore[arg-type]
 
 
+# ---------------------------------------------------------------- a peer's last word
+
+
+def test_a_permanent_failure_of_a_peer_ends_the_task_without_a_further_attempt() -> None:
+    desk = given_to_bob(with_policy(max_attempts=3))
+    desk.hear("t.a", reply(desk, Failure("attempts used up", permanent=True)))
+    assert desk.phases("t.a", "t") == ["failed", "failed"]
+    assert "attempts used up (cannot be mended by retrying)" in desk.task("t.a").reason
+    assert desk.orders(Send, "t.a") == []
+
+
+@pytest.mark.parametrize("said", [Failure("busy"), Failure("busy", permanent=False)])
+def test_a_failure_that_does_not_say_so_is_retried(said: Failure) -> None:
+    desk = given_to_bob(with_policy(max_attempts=3))
+    desk.hear("t.a", reply(desk, said))
+    assert desk.phases("t.a", "t") == ["execution_ready", "executing"]
+
+
 # ---------------------------------------------------------------- budget and fence
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.dag import admit
+from mailboxd.core.dag import MOST_STEPS, admit, delegation_path, step
 from mailboxd.core.effects import Compose, RunTurn, Send
 from mailboxd.core.inputs import Cancel, ChildEdited, Edited, Remedy, Retry, Unblock
 from mailboxd.core.outcomes import Failed, Failure, Planned, Results
 from mailboxd.core.terms import Join, Mode, Phase, Synthesis, Turn
-from mailboxd.core.types import Overrides, Plan, PlannedChild
+from mailboxd.core.types import Origin, Overrides, Plan, PlannedChild, Spec
 from mailboxd.core.view import Level, Limits
 from mailboxd.errors import PlanError
 from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
@@ -46,6 +46,62 @@ def test_what_would_wait_for_each_other_for_ever_is_refused_with_the_path(
 ) -> None:
     error = refusal(*children)
     assert (error.rule, error.problem) == ("cycle", f"these would wait for each other for ever: {path}")
+
+
+# ---------------------------------------------------------------- work that comes back
+
+
+def from_above(*steps: tuple[str, str]) -> Origin:
+    """Work that has come down from these agents, each with its goal."""
+    return Origin(attempt_id="theirs-1", delegation_path=tuple(step(agent, goal) for agent, goal in steps))
+
+
+def test_work_that_comes_back_to_an_agent_above_with_the_same_goal_is_refused_with_the_path() -> None:
+    desk = Desk()
+    desk.give("report", sender="alpha", origin=from_above(("boss", "Year"), ("alpha", "Write it"), ("alpha", "Report")))
+    desk.plans("report", child("back", "ALPHA", description="  write\nIT "))
+    assert desk.task("report").phase is Phase.EXECUTION_READY
+    assert "back to ALPHA with the same goal: alpha -> main -> alpha" in desk.task("report").findings
+    desk.wait(60)
+    desk.plans("report", child("facts", "alpha", description="Check the facts"))
+    assert desk.phases("report", "report.facts") == ["executing", "executing"]
+
+
+def test_the_agents_of_a_tree_in_one_workspace_are_a_path_too() -> None:
+    inner = child("p", "bob", description="Part", children=(child("q", "main", description="Job"),))
+    desk = Desk()
+    desk.give("t", spec=Spec(goal="Job", instructions="Do it.", expected_output="It."))
+    desk.plans("t", inner)
+    assert "main -> bob -> main" in desk.task("t").findings
+    desk.wait(60)
+    desk.plans("t", child("p", "bob", description="Part"))
+    desk.plans("t.p", child("q", "self", description="Job"))
+    assert "main -> bob -> main" in desk.task("t.p").findings
+
+
+def test_an_agent_may_give_itself_a_part_that_is_called_like_the_whole() -> None:
+    desk = Desk()
+    desk.give("t", spec=Spec(goal="Job", instructions="Do it.", expected_output="It."))
+    desk.plans("t", child("a", "self", description="Job"), child("b", ("self", "bob"), description="Job"))
+    assert desk.phase("t.a") is Phase.EXECUTING
+
+
+def test_a_receiver_refuses_what_it_has_given_away_itself() -> None:
+    origin = from_above(("main", "Report"), ("bob", "Write"))
+    desk = Desk()
+    with pytest.raises(PlanError) as caught:
+        desk.give("t", sender="bob", origin=origin, spec=Spec(goal="report", instructions="Do it."))
+    assert (caught.value.rule, "main -> bob -> main" in caught.value.problem) == ("delegation-loop", True)
+    desk.give("u", sender="bob", origin=origin, spec=Spec(goal="Sources", instructions="Do it."))
+    assert desk.phase("u") is Phase.EXECUTING
+
+
+def test_a_delegation_path_has_a_bound_and_keeps_the_latest() -> None:
+    origin = from_above(*((f"a{number}", "x") for number in range(90)))
+    desk = Desk()
+    task = desk.give("t", sender="a89", origin=origin)
+    path = delegation_path((task,))
+    assert (len(path), path[-1]) == (MOST_STEPS, step("main", "t"))
 
 
 def test_a_nested_plan_may_need_a_sibling_of_its_parent() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 import pytest
 
+from mailboxd.core.dag import step
 from tests.e2e.conftest import Found
 from tests.e2e.support import eventually, task
 
@@ -189,12 +190,16 @@ def test_two_children_of_one_parent_at_the_same_peer_are_two_pieces_of_work(foun
 
 
 def test_agents_that_hand_work_to_each_other_for_ever_are_stopped_by_the_depth(found: Found) -> None:
-    """A plans for B, B plans for A, and so on: the depth goes with the message, over any number of daemons."""
-    hand = [{"match": {"kind": "work"}, "plan": {"x": {"agent": "PEER", "description": "More"}}}]
+    """A plans for B, B plans for A, always something else: the depth goes with the message, through any daemons."""
+
+    def hands(peer: str) -> list[dict[str, Any]]:
+        plans = ({"x": {"agent": peer, "description": f"More for {peer}, {number}"}} for number in range(4))
+        return [{"match": {"kind": "work"}, "times": 1, "plan": plan} for plan in plans]
+
     company = found(
         {
-            "alpha": {"mailbox": "true", "rules": json.loads(json.dumps(hand).replace("PEER", "beta"))},
-            "beta": {"mailbox": "true", "rules": json.loads(json.dumps(hand).replace("PEER", "alpha"))},
+            "alpha": {"mailbox": "true", "rules": hands("beta")},
+            "beta": {"mailbox": "true", "rules": hands("alpha")},
         },
         daemons=("alpha", "beta"),
         limits={"depth": 4},
@@ -333,4 +338,55 @@ def test_a_local_id_that_is_taken_does_not_stop_a_plan(found: Found) -> None:
     assert alpha.phase("a.b") == "completed"
     assert alpha.phase("a") == "completed"
     assert len(alpha.phases()) == 3
+    company.at_rest()
+
+
+# ---------------------------------------------------------------- work that comes back, and failures that are final
+
+
+def test_work_that_two_daemons_would_hand_to_and_fro_is_refused_and_the_planner_told(found: Found) -> None:
+    gives = {"match": {"kind": "work", "task": "job"}, "plan": {"x": {"agent": "beta", "description": "Write"}}}
+    told = {"match": {"kind": "work", "text": "alpha -> beta -> alpha"}, "reply": "Written after all."}
+    returns = {"match": {"kind": "work"}, "plan": {"y": {"agent": "alpha", "description": "The report"}}}
+    company = found(
+        {"alpha": {"mailbox": "true", "rules": [gives]}, "beta": {"mailbox": "true", "rules": [told, returns]}},
+        daemons=("alpha", "beta"), synthesis="concat", retry={"backoff_seconds": 0.1},
+    )  # fmt: skip
+    alpha, beta = company["alpha"], company["beta"]
+    alpha.start()
+    beta.start()
+    alpha.drop("go.md", task("job", "The report"))
+    alpha.until("job")
+    first, second = beta.attempts("job.x")
+    assert "come back to alpha with the same goal: alpha -> beta -> alpha" in first["error_summary"]
+    assert second["status"] == "succeeded"
+    assert set(alpha.phases()) == {"job", "job.x"}
+    company.at_rest()
+
+
+def test_work_that_comes_back_past_daemons_that_do_not_look_is_refused_by_the_one_that_gave_it(found: Found) -> None:
+    company = found({"alpha": WORK, "boss": {"mailbox": "true"}})
+    alpha = company["alpha"]
+    path = f"[{step('alpha', 'The report')}, {step('boss', 'Write')}]"
+    alpha.drop("go.md", task("job", "The report", sender="boss", subtask_id="x", delegation_path=path))
+    alpha.run()
+    assert alpha.rejections() == {"go.md": "delegation-loop"}
+    (answer,) = alpha.sent("reply")
+    assert "failure: permanent" in answer
+    assert "alpha -> boss -> alpha" in answer
+    company.at_rest()
+
+
+def test_a_final_failure_of_a_peer_is_not_tried_again(found: Found) -> None:
+    broken = {"mailbox": "true", "rules": [{"match": {"kind": "work"}, "fail": {"kind": "permanent"}}]}
+    alone = {"mailbox": "true", **WORK}
+    company = found({"alpha": alone, "beta": broken}, daemons=("alpha", "beta"), retry={"backoff_seconds": 0.1})
+    alpha, beta = company["alpha"], company["beta"]
+    alpha.start()
+    beta.start()
+    alpha.drop("go.md", task("job", plan={"x": {"agent": "beta", "description": "Write"}}))
+    alpha.until("job", "failed")
+    assert (len(alpha.attempts("job.x")), len(beta.attempts("job.x"))) == (1, 1)
+    assert "cannot be mended by retrying" in alpha.task("job.x")["reason"]
+    assert alpha.events("circuit.opened") == []
     company.at_rest()

@@ -68,9 +68,14 @@ values: dict[str, st.SearchStrategy[Any]] = {
     "sections": st.lists(sections, max_size=4).map(tuple),
 }
 by_type: dict[str, dict[str, st.SearchStrategy[Any]]] = {
-    "task": {"synthesis": st.none() | st.sampled_from(Synthesis), "join": st.none() | st.sampled_from(Join)},
+    "task": {
+        "synthesis": st.none() | st.sampled_from(Synthesis),
+        "join": st.none() | st.sampled_from(Join),
+        "delegation_path": st.none() | st.lists(st.sampled_from(["a:" + "0" * 16, "0.b:" + "9e" * 8])).map(tuple),
+    },
     "reply": {
         "status": st.sampled_from(["done", "failed"]),
+        "failure": st.sampled_from([None, "permanent", "transient"]),
         "answer": storable,
         "usage_tokens": st.none() | st.integers(*RANGES["usage_tokens"]),
         "cost_usd": st.none() | st.floats(0, MAX_BUDGET),
