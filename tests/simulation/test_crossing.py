@@ -171,7 +171,9 @@ def test_what_somebody_else_cancelled_stays_cancelled_and_each_attempt_is_told_s
         told = attempt(pair.alpha, "job.x", ordinal)
         assert f"attempt_id: {told.id}" in reply
         assert (told.status, told.error_summary) == ("failed", "cancelled by ops")
-        pair.look(pair.alpha)
+        assert "failure: permanent" in reply
+        assert seen(pair.alpha, "job.x").phase == "failed"
+        pair.retries()
         pair.gives()
         assert seen(pair.beta, "job.x").phase == "cancelled"
 
