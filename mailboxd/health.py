@@ -54,6 +54,8 @@ class Where(StrEnum):
     ROOM = "room on the disk"
     DESCRIPTORS = "file descriptors"
     GATEWAY = "gateway"
+    PEERS = "peers"
+    SERVICE = "service"
     ASKING = "asking OpenClaw"
     COLLECTING = "collecting what calls brought"
     TIDYING = "removing what calls left"

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from mailboxd import health
 from mailboxd.agents.callfiles import Exit
 from mailboxd.agents.discovery import (
     MESSAGING_BY_DEFAULT,
@@ -35,13 +37,16 @@ from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
 from mailboxd.agents.readiness import Gateway, is_here
 from mailboxd.core.terms import OPERATORS, SELF
+from mailboxd.core.text import first_line
 from mailboxd.effects.calls import Call, Calls, NewCall
 from mailboxd.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.messages.identity import brief_role
 from mailboxd.messages.prompts import Peer
+from mailboxd.workspace import lock
 from mailboxd.workspace.files import Stamp
 from mailboxd.workspace.identity import said_identity
+from mailboxd.workspace.layout import Workspace
 
 _CALL_SECONDS = 60.0
 _NOW_AND_THEN = 900.0
@@ -306,6 +311,30 @@ class Peers:
         if self.known and agent.lower() not in {name.lower() for name in self.known}:
             return f"there is no agent {agent} in this OpenClaw"
         return None
+
+    def away(self, agents: Iterable[str]) -> dict[str, str]:
+        """Of these agents, by their ids in lower case, those whose mailbox on this machine no daemon serves well.
+
+        Where there is no mailbox, or we may not look, nothing is said.
+        """
+        found: dict[str, str] = {}
+        places = {name.lower(): Workspace(Path(one.workspace)) for name, one in self.known.items() if one.workspace}
+        clock = self.engine.clock
+        for name in {agent.lower() for agent in agents} & places.keys() - {self.agent.lower()}:
+            ws = places[name]
+            try:
+                if not ws.inbox.is_dir():
+                    continue
+                pid = lock.holder(ws)
+                grade, troubles = health.read(ws, pid, clock.now(), clock.monotonic())
+            except (OSError, WorldError):
+                continue
+            why = next((trouble.why for trouble in troubles if trouble.grade is health.Grade.RED), "")
+            if pid is None:
+                found[name] = f"no daemon runs beside {name}: `mailboxd run -w {shlex.quote(str(ws.root))}`"
+            elif grade is health.Grade.RED:
+                found[name] = f"the daemon beside {name} does not work: {first_line(why)}"
+        return found
 
     def offered(self) -> tuple[Peer, ...]:
         """The peers a plan may name, with what they are for: the configuration says it, else their IDENTITY.md."""

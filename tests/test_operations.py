@@ -21,7 +21,7 @@ NO_ALARM = frozenset(
 )
 LOG = ALARMS.partition("### Lines of the log\n")[2]
 
-BY_HAND = frozenset({"bug", "service", "unknown"})
+BY_HAND = frozenset({"bug", "unknown"})
 """Sections that no slug of the code leads to: lines of the log, and `<name>-unknown` of a probe that failed."""
 
 

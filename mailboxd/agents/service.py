@@ -25,6 +25,8 @@ class Service:
 
     def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self.name = name
+        self.trouble = ""
+        """Why nobody is served: it ended more than once in a row, or cannot be started; until it lives for a minute."""
         self._argv, self._env = list(argv), dict(env)
         self._stopping = threading.Event()
         self._guard = threading.Lock()
@@ -44,6 +46,8 @@ class Service:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(_LONG_LIFE)
                 lived_long = False
+            if lived_long:
+                self.trouble = ""
             status = child.wait()
             if child.stdin is not None:
                 child.stdin.close()
@@ -52,6 +56,8 @@ class Service:
             ended = 1 if lived_long else ended + 1
             pause = PAUSES[min(ended, len(PAUSES)) - 1]
             _log.error("%s ended with status %s; it is started again in %g s", self.name, status, pause)
+            if ended > 1:
+                self.trouble = f"{self.name} ended with status {status}, again and again; the log says why"
             self._stopping.wait(pause)
 
     def stop(self) -> None:
@@ -80,6 +86,7 @@ class Service:
                     )
                 except OSError as problem:
                     _log.error("%s cannot be started: %s", self.name, problem)
+                    self.trouble = f"{self.name} cannot be started: {problem}"
                 else:
                     return self._child
             self._stopping.wait(PAUSES[-1])

@@ -27,6 +27,8 @@ class Try:
     silent: bool = False
     tokens: int = 0
     usd: float = 0.0
+    heard: bool = True
+    """Whether the executor itself has sent word of it: until then only its mailbox is known to have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,5 +135,7 @@ class Picture:
     """Agents that have had all their turns of an hour, and when they may have another one."""
     gateway: str = ""
     """Why OpenClaw's gateway takes no turns, as the daemon that runs has found."""
+    away: Mapping[str, str] = field(default_factory=dict)
+    """Agents that are waited for and have no daemon that works, and what is known of it."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Agents that OpenClaw no longer has, or no longer lets us give work to, and why."""

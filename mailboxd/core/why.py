@@ -199,16 +199,27 @@ def _executing(task: Standing, picture: Picture) -> Cause:
         case Waiting.LOOKUP:
             return _lookup(task, tried, picture)
         case Waiting.REPLY:
-            text = f"{tried.executor} has taken it (attempt {tried.ordinal}, {tried.started_at}) and has not replied"
-            text += ", and is silent: it has missed its heartbeat" if tried.silent else ""
-            then = "without a reply its outcome counts as unknown"
-            return Cause(task.local_id, "reply", text, at=task.due, then=then if task.due else "")
+            return _reply(task, tried, picture)
         case _:
             to, text = task.question or ("", task.reason)
             hint = f'mailboxd answer {task.local_id} "..."'
             said = f"asks {to or 'somebody'}: {first_line(text)}"
             then = "the operator is asked" if task.due else ""
             return Cause(task.local_id, "question", said, at=task.due, then=then, hint=hint)
+
+
+def _reply(task: Standing, tried: Try, picture: Picture) -> Cause:
+    which = f"(attempt {tried.ordinal}, {tried.started_at})"
+    if tried.heard:
+        text = f"{tried.executor} has taken it {which} and has not replied"
+    else:
+        text = f"it was put into the mailbox of {tried.executor} {which}, and no word has come that anybody has read it"
+    text += ", and is silent: it has missed its heartbeat" if tried.silent else ""
+    away = picture.away.get(tried.executor.lower(), "")
+    then = "without a reply its outcome counts as unknown"
+    return Cause(
+        task.local_id, "reply", f"{text}; {away}" if away else text, at=task.due, then=then if task.due else ""
+    )
 
 
 def _turn(task: Standing, tried: Try, picture: Picture) -> Cause:

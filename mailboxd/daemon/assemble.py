@@ -84,6 +84,7 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
             held.callback(part.close)
         for service in beside.services(ws, config):
             held.callback(service.stop)
+            made.services.append(service)
         yield made
 
 

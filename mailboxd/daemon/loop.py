@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mailboxd import log
+from mailboxd.agents.service import Service
 from mailboxd.core import breaker
 from mailboxd.core.times import to_epoch
 from mailboxd.daemon.checkpoints import Checkpoints
@@ -40,6 +41,10 @@ _ANXIOUS = 5.0
 _OVERSLEPT = 1.0
 _READ_AGAIN = 1.0
 """Seconds between two tries to write log lines that nobody has read yet."""
+_PEERS = 15.0
+"""Seconds between two looks at the daemons of peers."""
+_LONG = 600.0
+"""Seconds after which a peer without a daemon is more than one that is being restarted."""
 _TIDY = 60.0
 """Seconds between two removals of what calls have left behind."""
 _CAN_WAIT = frozenset({Where.RENDERING, Where.PUTTING_AWAY, Where.NOTING, Where.TIDYING})
@@ -67,7 +72,12 @@ class Daemon:
     """A warning that there is little room on the disk, or nothing."""
     on_events: Callable[[int], int]
     """Tells the log what was recorded after that event, by whomever; returns the last one it has told."""
+    services: list[Service] = field(default_factory=list)
+    """What runs beside the loop."""
     _told: int = 0
+    _peers_at: float = float("-inf")
+    _away: dict[str, float] = field(default_factory=dict)
+    """Since when peers that are waited for have been without a daemon, on the monotonic clock."""
     _stopping: int = 0
     _looks: Looks = field(default_factory=Looks)
     _rendering: Rendering = field(init=False)
@@ -156,6 +166,7 @@ class Daemon:
                 report()
             self._try(Where.COLLECTING, self._take_ended)
             self._look_at_gateway()
+            self._look_at_peers()
             if look and not self._stopping:
                 more = self._take_files()
             self.engine.tick(self.arrivals.heard_until())
@@ -173,11 +184,24 @@ class Daemon:
         self.engine.store.note_gateway(gateway.why)
         self.health.say(Where.GATEWAY, gateway.why)
 
+    def _look_at_peers(self) -> None:
+        """Whether anybody reads what those who are waited for were sent; inside a batch, now and then."""
+        mono = self.engine.clock.monotonic()
+        if mono < self._peers_at:
+            return
+        self._peers_at = mono + _PEERS
+        away = self.peers.away(self.engine.store.awaited())
+        self.engine.store.note_away(away)
+        self._away = {name: self._away.get(name, mono) for name in away}
+        lasts = any(mono - since >= _LONG for since in self._away.values())
+        self.health.say(Where.PEERS, "; ".join(away.values()), Grade.RED if lasts else Grade.AMBER)
+
     def _tell(self) -> None:
         """Say what was recorded, and remove what ended calls have left."""
         self._told = self.on_events(self._told)
         why, lasts = breaker.trouble(self.engine.broken)
         self.health.say(Where.AGENTS, why, Grade.RED if lasts else Grade.AMBER)
+        self.health.say(Where.SERVICE, "; ".join(one.trouble for one in self.services if one.trouble))
         self.calls.sweep(self.engine.store.is_stale)
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono

@@ -48,7 +48,9 @@ def load(
             stack += [*standing.children[::-1], *standing.needs[::-1]]
     sign = latest_sign(db, list(found)) if neighbours else None
     down = "" if daemon is None else gateway(db)
-    return Picture(now, daemon, found, _calls(db), sign, room(db), breakers(db), paced(db, now), down, gone(db))
+    away = {} if daemon is None else _noted(db, "away")
+    calls, hours = _calls(db), paced(db, now)
+    return Picture(now, daemon, found, calls, sign, room(db), breakers(db), hours, down, away, gone(db))
 
 
 def breakers(db: sqlite3.Connection) -> dict[str, Shut]:
@@ -72,7 +74,11 @@ def gateway(db: sqlite3.Connection) -> str:
 
 def gone(db: sqlite3.Connection) -> dict[str, str]:
     """What the daemon noted: agents that work waits for although there is none of that name, and why."""
-    row = db.execute("SELECT value FROM meta WHERE name = 'gone'").fetchone()
+    return _noted(db, "gone")
+
+
+def _noted(db: sqlite3.Connection, name: str) -> dict[str, str]:
+    row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return {} if row is None else dict(json.loads(row[0]))
 
 
@@ -164,7 +170,8 @@ def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[Try, ...]:
     rows = db.execute(
         "SELECT ordinal, executor, status, waiting_for, started_at, error_summary, run_id, session_key, finished_at,"
         " model, escalated, silent, coalesce(json_extract(usage, '$.input_tokens'), 0)"
-        " + coalesce(json_extract(usage, '$.output_tokens'), 0), coalesce(json_extract(usage, '$.cost_usd'), 0)"
+        " + coalesce(json_extract(usage, '$.output_tokens'), 0), coalesce(json_extract(usage, '$.cost_usd'), 0),"
+        " token_echoed"
         " FROM attempts WHERE task = ? ORDER BY ordinal DESC LIMIT ?",
         (task_id, ATTEMPTS),
     ).fetchall()

@@ -86,6 +86,18 @@ class ReadyQueries(Connected):
         """Keep which agents work waits for although there is none of that name, and why; whether that is news."""
         return self._note("gone", json.dumps(gone, sort_keys=True))
 
+    def awaited(self) -> list[str]:
+        """The agents whose replies are waited for: they have been given work, by message."""
+        rows = self.db.execute(
+            "SELECT DISTINCT a.executor FROM tasks t JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
+            f" WHERE {OPEN} AND t.phase = 'executing' AND a.status = 'running' AND a.waiting_for = 'reply'"
+        )
+        return [row[0] for row in rows]
+
+    def note_away(self, away: Mapping[str, str]) -> None:
+        """Keep which agents that are waited for have no daemon beside them, and why that is known."""
+        self._note("away", json.dumps(away, sort_keys=True))
+
     def note_gateway(self, why: str) -> None:
         """Keep why the gateway takes no turns; empty: nothing is known against it."""
         self._note("gateway", why)

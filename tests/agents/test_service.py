@@ -56,8 +56,20 @@ def test_what_is_killed_comes_back(started: Service, said: Path) -> None:
 def test_what_dies_at_once_is_tried_again_and_again(said: Path) -> None:
     dies = Service("dies", [sys.executable, "-c", DIES, str(said)], os.environ)
     eventually(lambda: len(lines(said)) > 3)
+    assert dies.trouble == "dies ended with status 3, again and again; the log says why"
     dies.stop()
     assert not dies.is_watched
+
+
+def test_what_lives_for_a_while_is_in_no_trouble_any_more(said: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_LONG_LIFE", 0.2)
+    twice = LIVES.replace(
+        "sys.stdin.read()", "len(open(sys.argv[1]).readlines()) < 3 and sys.exit(3); sys.stdin.read()"
+    )
+    came_back = Service("twice", [sys.executable, "-c", twice, str(said)], os.environ)
+    eventually(lambda: len(lines(said)) == 3)
+    eventually(lambda: not came_back.trouble)
+    came_back.stop()
 
 
 def test_stop_ends_it_and_it_stays_ended(started: Service, said: Path) -> None:

@@ -172,6 +172,26 @@ def test_a_peer_that_owes_a_reply_has_a_lease() -> None:
     assert cause.text == f"beta has taken it (attempt 1, {EARLIER}) and has not replied"
 
 
+def test_what_was_only_put_into_a_mailbox_has_not_been_taken_by_anybody() -> None:
+    attempt = replace(tried(Waiting.REPLY), heard=False)
+    task = standing("a", Phase.EXECUTING, attempts=(attempt,), due=LATER)
+    cause = alone(task)
+    assert cause.text.startswith(f"it was put into the mailbox of beta (attempt 1, {EARLIER}), and no word has come")
+    shut = explain(Picture(NOW, 1, {task.id: task}, away={"beta": "no daemon runs beside beta: `x`"}), task.id)
+    assert shut.causes[0].text.endswith("that anybody has read it; no daemon runs beside beta: `x`")
+
+
+def test_a_gateway_that_is_away_is_what_a_turn_and_a_look_up_wait_for() -> None:
+    ready = standing("a", not_before=LATER)
+    pending = (Pending("look_up", "beta", NOW, LATER),)
+    lost = standing("b", Phase.EXECUTING, attempts=(tried(Waiting.LOOKUP),), pending=pending, timeout=600)
+    for task, kind in ((ready, "gateway"), (lost, "lookup")):
+        (cause, *_) = explain(Picture(NOW, 1, {task.id: task}, gateway="it is down"), task.id).causes
+        assert (cause.kind, cause.at) == (kind, None)
+        assert "it is down" in cause.text
+        assert "back" in cause.then or "return" in cause.then
+
+
 def test_an_unknown_outcome_says_how_to_check() -> None:
     pending = (Pending("look_up", "beta", NOW, LATER),)
     cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.LOOKUP),), pending=pending, timeout=600))

@@ -29,6 +29,7 @@ SCRIPTED = str(BIN / "mailboxd-scripted-openclaw")
 PATIENCE = 4
 """How much longer than on a quiet machine anything may take: a limit is there to end a test, not to time it."""
 
+_LOCKED_OUT = "its gateway refuses every turn"
 T = TypeVar("T")
 Settings = dict[str, Any]
 
@@ -173,6 +174,7 @@ class Agent:
             assert not ended, f"{local_id} is {now}: {self.task(local_id)['reason']}\n{self.last_words()}"
             died = self.process is not None and self.process.poll() is not None
             assert not died, f"{self.name}'s daemon has ended; {local_id} is {now}\n{self.last_words()}"
+            assert now == phase or not (shut := self.locked_out()), f"{local_id} is {now} and stays so: {shut}"
             return now == phase
 
         limit = seconds or self.company.patience
@@ -200,6 +202,13 @@ class Agent:
         if wait:
             self.until_ready()
         return self.process
+
+    def locked_out(self) -> str:
+        """Which agents only a restart of the gateway helps, where nobody in the company restarts it."""
+        if not self.company.gives_up_locked_out or not (self.root / ".mailboxd" / "mailboxd.db").exists():
+            return ""
+        rows = self.query("SELECT agent, reason FROM breakers WHERE state <> 'closed'")
+        return "; ".join(f"{row['agent']}: {row['reason']}" for row in rows if row["reason"].startswith(_LOCKED_OUT))
 
     def until_ready(self) -> None:
         """Wait until the daemon says that it is ready, or has ended."""
@@ -269,6 +278,8 @@ class Company:
 
     patience = 30.0
     """How long a task may take, in seconds."""
+    gives_up_locked_out: bool = False
+    """Whether to wait for a task ends as soon as OpenClaw's gateway has locked an agent out."""
     gateway_port: int | None = None
     """The port that the script names as the gateway's, from the next `rewrite` on."""
 

@@ -284,3 +284,27 @@ def test_secrets_of_a_prompt_are_in_no_argument_list_and_no_file_that_others_can
             assert path.stat().st_mode & 0o077 == 0 or b"tulip" not in path.read_bytes(), path
     alpha.until("job")
     company.at_rest()
+
+
+def test_a_peer_without_a_daemon_is_said_while_its_reply_is_waited_for(found: Found) -> None:
+    company = found(
+        {"alpha": {"mailbox": "true"}, "beta": {"mailbox": "true", "default": {"reply": "Done."}}},
+        daemons=["alpha", "beta"], openclaw={"discovery": "true"}, synthesis="concat",
+    )  # fmt: skip
+    alpha, beta = company["alpha"], company["beta"]
+    alpha.start()
+    alpha.drop("go.md", task("job", plan={"part": {"agent": "beta", "description": "Do it."}}))
+    eventually(lambda: [a for a in alpha.attempts("job.part") if a["waiting_for"] == "reply"], why=alpha.last_words)
+    (cause, *_) = alpha.json("why", "job.part")["because"]
+    assert "put into the mailbox of beta" in cause["text"]
+
+    def troubles() -> list[str]:
+        return [trouble["slug"] for trouble in alpha.json("status")["health"]["troubles"]]
+
+    eventually(lambda: troubles() == ["peers"], 40, why=alpha.last_words)
+    (cause, *_) = alpha.json("why", "job.part")["because"]
+    assert f"`mailboxd run -w {beta.root}`" in cause["text"]
+    beta.start()
+    alpha.until("job")
+    eventually(lambda: not troubles(), 40, why=alpha.last_words)
+    company.at_rest()

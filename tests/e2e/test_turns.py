@@ -376,6 +376,10 @@ def test_an_agent_that_its_gateway_has_locked_out_costs_nothing_and_goes_on_when
     assert "openclaw gateway restart" in trouble["why"]
     assert [alpha.task(name)["failures"] for name in ("one", "two")] == [0, 0]
     eventually(lambda: "openclaw gateway restart" in alpha.call("why", "two").stdout)
+    company.gives_up_locked_out = True
+    with pytest.raises(AssertionError, match="gateway refuses every turn"):
+        alpha.until("one")
+    company.gives_up_locked_out = False
     company.rewrite({"alpha": WORK})
     alpha.until("one")
     alpha.until("two")

@@ -18,6 +18,7 @@ class LiveCompany(Company):
     """Like the scripted company, but its `openclaw` is the real one and its ledger is the model's record of calls."""
 
     patience = 300.0
+    gives_up_locked_out = True
 
     def __init__(self, gateway: Gateway, model: Model, agents: Sequence[str]) -> None:
         for name in agents:  # what an earlier test left there
