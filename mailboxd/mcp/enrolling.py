@@ -35,7 +35,7 @@ def register(
 def close_gaps(ws: Workspace, openclaw: OpenClawConfig) -> Change:
     """Deny the registered tools to agents that came later. Raises ConfigError, UnavailableError, WorldError."""
     held = tokens.load(ws)
-    change = registration.close_gaps(openclaw.read(), held)
+    change = registration.close_gaps(openclaw.read_agents(), held)
     if change.patch:
         _apply(ws, openclaw, change, held)
     return change

@@ -102,6 +102,39 @@ def test_agents_of_openclaw_use_the_tools_of_their_role_and_no_others(
     assert "mcp" not in after
 
 
+def test_an_agent_that_is_added_later_is_denied_the_tools_without_another_install(found_apart: FoundApart) -> None:
+    port = free_port()
+    company = found_apart({"alpha": {}, "late": {}}, start=False, mcp={"port": port})
+    alpha, model, gateway = company["alpha"], company.model, company.gateway
+    whole = json.loads(gateway.config.read_text())
+    late = whole["agents"]["entries"].pop("late")
+    gateway.config.write_text(json.dumps(whole))
+    assert alpha.call("mcp", "install", seconds=SECONDS).returncode == 0
+    own = entries(alpha)["executor:alpha"]
+    gateway.start()
+    alpha.start()
+    eventually(lambda: listens(port), 60, alpha.last_words)
+
+    now = json.loads(gateway.config.read_text())
+    now["agents"]["entries"]["late"] = late
+    hidden = gateway.config.with_suffix(".new")
+    hidden.write_text(json.dumps(now))
+    hidden.rename(gateway.config)
+
+    def denied() -> bool:
+        there = json.loads(gateway.config.read_text())["agents"]["entries"]["late"]
+        return f"{own}__*" in there.get("tools", {}).get("deny", [])
+
+    eventually(denied, 120, alpha.last_words)
+    for agent, may in (("alpha", True), ("late", False)):
+        model.on(call(own, "task_list_ready"), Text("Tried."), agent=agent)
+        message = "[mailboxd] work turn · task try · attempt 1\n\nTry it."
+        done = gateway.openclaw("agent", "--agent", agent, "--message", message, "--json", seconds=SECONDS)
+        assert done.returncode == 0, done.stderr
+        (said,) = model.made(agent=agent)[-1].results
+        assert ("tasks" in said) is may, said
+
+
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_the_inspector_finds_nothing_to_complain_of(tmp_path: Path, transport: str) -> None:
     place = standard()
