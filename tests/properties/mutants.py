@@ -194,7 +194,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unknown outcome is repeated blindly",
-        "    if draft.task.policy.idempotent:\n",
+        "    if draft.task.policy.idempotent or harmless:\n",
         "    if draft:\n",
         test_attempts.test_work_that_is_not_idempotent_is_never_repeated_after_an_unknown_outcome,
     ),
@@ -381,8 +381,8 @@ MUTANTS = (
     ),
     Mutant(
         "a tree grows without end",
-        "policy.max_tree_tasks and spent.tree_tasks > policy.max_tree_tasks",
-        "policy.max_tree_tasks and spent.tree_tasks < 0",
+        "spent.tree_tasks > policy.max_tree_tasks:\n        said",
+        "spent.tree_tasks < 0:\n        said",
         law=test_budget.test_a_plan_that_another_agent_sent_is_no_consent,
     ),
     Mutant(
