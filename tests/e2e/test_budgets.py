@@ -195,7 +195,7 @@ def test_what_agents_plan_in_an_hour_is_held_over_all_trees_and_a_line_of_config
     eventually(lambda: any(held(alpha, name) for name in ("a", "b", "c")), why=alpha.last_words)
     (name,) = [name for name in ("a", "b", "c") if held(alpha, name)]
     assert held(alpha, name).endswith("30 tasks within an hour, 25 are allowed (limits.planned_per_hour)")
-    assert "limits.planned_per_hour" in (alpha.root / "tasks" / name / "task.md").read_text()
+    eventually(lambda: "limits.planned_per_hour" in (alpha.root / "tasks" / name / "task.md").read_text())
     alpha.stop()
     alpha.config.write_text(alpha.config.read_text().replace("planned_per_hour: 25", "planned_per_hour: 0"))
     alpha.start()
