@@ -88,13 +88,16 @@ class _Patience:
 
 
 @contextmanager
-def engine(ws: Workspace, config: Config, tell: Callable[[str], None] | None = None) -> Iterator[Engine]:
+def engine(
+    ws: Workspace, config: Config, tell: Callable[[str], None] | None = None, *, accept_older: bool = False
+) -> Iterator[Engine]:
     """The engine for a command: it records, and leaves effects to the daemon. Raises WorldError.
 
-    With `tell`, it waits for up to a minute while the daemon writes, and says so.
+    With `tell`, it waits for up to a minute while the daemon writes, and says so. `accept_older`: every page is read,
+    and a database that is older than what was served here is opened as well.
     """
     clock = SystemClock()
-    store = open_workspace(ws.database, clock.now())
+    store = open_workspace(ws.database, clock.now(), thorough=accept_older, accept_older=accept_older)
     if tell is not None:
         store.waits_again = _Patience(ws, tell).again
     try:

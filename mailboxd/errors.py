@@ -114,6 +114,12 @@ class DamagedError(StoreError):
     """The database is damaged, gone, or another workspace's: a person has to mend it, and nothing is made anew."""
 
 
+class OutdatedError(DamagedError):
+    """The database knows less than the files around it, or its log was changed: a person decides, no restart helps."""
+
+    exit_code = EXIT_CONFIG
+
+
 class FailingDiskError(StoreError):
     """The disk failed (EIO). What a later fsync says proves nothing: nothing is tried again, the process must end."""
 

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from mailboxd.errors import ConfigError, WorldError
 from mailboxd.keys.ed25519 import PrivateKey, parse_signature
 from mailboxd.keys.ring import Ring
 from mailboxd.store import log
+from mailboxd.store.store import Store
 from mailboxd.workspace.files import append_line, directory, open_regular, read_up_to, world_errors
 from mailboxd.workspace.layout import Workspace
 
@@ -35,6 +37,8 @@ NOTED = "head"
 """The name in the table `meta` under which the last line's hash and number stand."""
 _CONTEXT = b"mailboxd-head-1\n"
 _LARGEST = 64 << 20
+_RECENT = 100
+"""Heads that are compared at a start; `mailboxd audit verify` compares all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +161,29 @@ def read(ws: Workspace) -> list[Head]:
     return [parse(line, number) for number, line in enumerate(lines, 1)]
 
 
-def shows_older(ws: Workspace, last: int) -> bool:
-    """Whether the log once went further than the event of that number: the database is a copy that was put back."""
+def beyond(ws: Workspace, store: Store) -> str:
+    """What the heads name that the log does not have, the newest first; empty when it goes through all of them.
+
+    A file that cannot be read says nothing here: who writes the next head says so.
+    """
     try:
         heads = read(ws)
     except (ValueError, WorldError):
-        return False  # who writes the next head says so
-    return bool(heads) and heads[-1].seq > last
+        return ""
+    for head in reversed(heads[-_RECENT:]):
+        found = store.hash_at(head.seq)
+        if found is None:
+            return f"its log ends at event {store.last_event()}, and .mailboxd/{FILE} names event {head.seq}"
+        if found != head.hash:
+            return f"event {head.seq} of its log is another one than .mailboxd/{FILE} names"
+    return ""
+
+
+def set_aside(ws: Workspace, stamp: str) -> None:
+    """Keep the heads of a log that was replaced under another name. Raises WorldError."""
+    file = ws.state / FILE
+    with world_errors(f"rename {file}"), suppress(FileNotFoundError):
+        file.rename(file.with_name(f"{FILE}.replaced-{stamp.replace(':', '').replace('.', '')}"))
 
 
 def parse(line: bytes, number: int) -> Head:

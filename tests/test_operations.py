@@ -88,7 +88,7 @@ def _name(call: ast.Call) -> str:
 
 
 def test_the_code_is_read_as_it_is_meant() -> None:
-    assert {"clock", "custody", "notice", "impossible-action", "filing-mail"} == alarms()
+    assert {"clock", "custody", "notice", "impossible-action", "filing-mail", "older-database"} == alarms()
     assert {"gateway", "inodes", "node", "lane", "exec-approvals", "canary-filed"} <= findings()
     assert {"slot", "memory", "circuit", "pace", "budget"} <= causes()
 

@@ -15,7 +15,7 @@ from mailboxd.cli.text import forgive
 
 COMMANDS = (
     "setup", "init", "import", "run", "send", "status", "ls", "show", "tree", "graph", "timeline", "watch", "fleet",
-    "history", "logs", "why", "audit", "backup", "rebuild", "check", "doctor",
+    "history", "logs", "why", "audit", "backup", "rebuild", "accept-older", "check", "doctor",
     "approvals", "approve", "reject", "request-changes", "undo", "cancel", "retry", "unblock", "answer", "spec",
     "steer", "message", "keys", "config", "gateway", "mcp", "web", "plugin", "skill", "service", "metrics", "traces",
     "completion",
@@ -95,5 +95,5 @@ Exit status:
    1  the answer is no        69  no workspace, no such task, no program
    2  called wrongly          70  a bug of ours
   75  try again               73  another daemon holds the workspace
- 130  interrupted             78  the configuration is wrong
+ 130  interrupted             78  a person must decide: configuration, older database
 """

@@ -28,6 +28,7 @@ _OPENS = {
     Phase.EXECUTING: Trigger.EXHAUSTED,
     Phase.SPEC_GATE: Trigger.BLOCKED,
     Phase.QUALITY_GATE: Trigger.BLOCKED,
+    Phase.AWAITING_APPROVAL: Trigger.BLOCKED,
     Phase.READY_TO_RESUME: Trigger.ACTION_UNCERTAIN,
 }
 """From where a circuit can open, and by which row of the table."""

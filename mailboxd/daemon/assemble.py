@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
-from mailboxd import heads
+from mailboxd import heads, older
 from mailboxd.agents import memory
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.dispatcher import Dispatcher
@@ -70,12 +70,13 @@ from mailboxd.workspace.watcher import Watcher
 def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterator[Daemon]:
     """The whole daemon; the caller holds the workspace's lock (`serving`). `polls`: why nothing can be heard there.
 
-    Raises ConfigError, WorldError.
+    Raises ConfigError, WorldError; OutdatedError when the files know more than the database.
     """
     clock = SystemClock()
     with ExitStack() as held:
         store = open_workspace(ws.database, clock.now(), thorough=True)
         held.callback(store.close)
+        older.require_newest(ws, store, clock.now())
         selector = held.enter_context(selectors.DefaultSelector())
         calls = _calls(ws, config, selector)
         made = put_together(ws, config, Engine(store, settings(config), clock), calls, health, polls)
@@ -204,9 +205,7 @@ def _relay(
     told = config.approvals
     channel = (told.notify_channel, told.notify_target, told.notify_account)
     notifying = Notifying(core, calls, ws, Ways(told.notify_command, *channel, openclaw.command), reports)
-    # what a copy knows as begun has long ended, and its directory is gone: as after a power cut, the agent is asked
-    boot = boot_id() + (" and a copy" if heads.shows_older(ws, core.store.last_event()) else "")
-    starting = Starting(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports)
+    starting = Starting(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot_id(), reports)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying)
     return Relay(core, calls, outgoing, *performers, taskmd.look_at, reports)
 

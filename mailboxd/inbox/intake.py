@@ -24,6 +24,7 @@ from mailboxd.core.inputs import (
     Steer,
 )
 from mailboxd.core.late import REST_SECONDS, is_rest
+from mailboxd.core.lifecycle import amend
 from mailboxd.core.local_ids import distinct, root_local_id
 from mailboxd.core.outcomes import Answer, Unreadable
 from mailboxd.core.specs import apply
@@ -230,7 +231,17 @@ class Intake:
             plan=_plan(message),
             cancelled=self._cancelled_before(message),
         )
-        return "accepted", self._begin(new, actor=message.from_)
+        task_id = self._begin(new, actor=message.from_)
+        self._hold_if_done_before(task_id, message)
+        return "accepted", task_id
+
+    def _hold_if_done_before(self, task_id: str, message: TaskMessage) -> None:
+        """Work that ended after the copy of the database that was put back is not done again unasked."""
+        path = self._store.recovered_work(message.from_, message.task_id, message.subtask_id)
+        task = self._store.task(task_id)
+        if path is not None and task is not None and not task.phase.is_terminal:
+            why = f"mailbox/{path} gave out this work before, and outbox/ has its reply: the database was older then"
+            self._engine.record(amend(task, self._engine.now, why, held=why)[0])
 
     def create(self, new: NewTask, actor: str) -> Task:
         """Record a new task; inside a batch. Raises PlanError when its plan cannot be carried out."""

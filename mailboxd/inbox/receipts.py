@@ -11,6 +11,9 @@ from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.keys.trust import Proof
 from mailboxd.messages.message import Message
 
+RECOVERED = "recovered"
+"""The verdict on a file that came after the copy of the database that was put back: recorded, not acted upon."""
+
 
 @dataclass(frozen=True, slots=True)
 class File:

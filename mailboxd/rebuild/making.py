@@ -25,6 +25,7 @@ from mailboxd.rebuild.timeline import Step, timeline
 from mailboxd.rebuild.writing import Writing, writing
 from mailboxd.settings import Settings
 from mailboxd.store.db import connect
+from mailboxd.store.seal import Seal
 from mailboxd.store.whole import close_as_one_file, put_in_place, put_where_nothing_is, remove, require_free
 from mailboxd.taskfiles.taskmd import TaskMarkdown
 from mailboxd.workspace import lock
@@ -100,7 +101,8 @@ def make(
             stamp = now.replace(":", "").replace(".", "")
             kept = put_in_place(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
             account.kept = "" if kept is None else str(kept)
-            _set_heads_aside(ws, stamp)
+            Seal(ws.database).forget()
+            heads.set_aside(ws, stamp)
     return account
 
 
@@ -158,10 +160,3 @@ def _replay(
     with desk.engine.batch():
         desk.store.leave_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
     return replay
-
-
-def _set_heads_aside(ws: Workspace, stamp: str) -> None:
-    """They are of the log that was replaced."""
-    file = ws.state / heads.FILE
-    if file.exists():
-        file.rename(file.with_name(f"{heads.FILE}.replaced-{stamp}"))

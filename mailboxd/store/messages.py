@@ -89,6 +89,29 @@ class MessageQueries(Connected):
         ).fetchall()
         return rows[0] if len(rows) == 1 else None
 
+    def recovered_work(self, sender: str, task_id: str, subtask_id: str | None) -> str | None:
+        """Where the dispatch of this work lies that came after the copy of the database that was put back."""
+        row = self.db.execute(
+            "SELECT path FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND sender = ?1"
+            " AND type = 'task' AND verdict = 'recovered' LIMIT 1",
+            (sender, task_id, subtask_id),
+        ).fetchone()
+        return None if row is None else str(row[0])
+
+    def unfiled_of(self, sha256: str) -> str:
+        """The id of the message of these bytes that was judged and has no place on record yet."""
+        rows = self.db.execute(
+            "SELECT id FROM messages WHERE sha256 = ? AND direction = 'in' AND path IS NULL ORDER BY id DESC LIMIT 1",
+            (sha256,),
+        )
+        return str(rows.fetchone()[0])
+
+    def paths_in(self, folder: str) -> set[str]:
+        """The names of the files that are on record in a directory below mailbox/."""
+        start = f"{folder}/"
+        rows = self.db.execute("SELECT path FROM messages WHERE path >= ? AND path < ?", (start, f"{folder}0"))
+        return {path[len(start) :] for (path,) in rows}
+
     def cancelled_before(self, sender: str, task_id: str, subtask_id: str | None) -> bool:
         """Whether a cancel for this work lies in the archive as an orphan: it came before the work."""
         row = self.db.execute(

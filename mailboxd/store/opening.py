@@ -1,5 +1,5 @@
 """Opening the database of a workspace: only the one that belongs there, only if it is sound, and never a new one in
-the place of one that is gone.
+the place of one that is gone, nor one that is older than what was served here last.
 
 Beside the database lies a mark, `mailboxd.db.id`, with the id that the database bears (`meta.uuid`). Mark without
 database: it was deleted. A mark that names another: it was exchanged. A restored backup bears the id that it had; one
@@ -17,9 +17,10 @@ from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
-from mailboxd.errors import DamagedError, UnavailableError, WorldError
+from mailboxd.errors import DamagedError, OutdatedError, UnavailableError, WorldError
 from mailboxd.store.db import connect, migrations, require_file, schema_version, worlds_errors
 from mailboxd.store.place import Place
+from mailboxd.store.seal import Seal
 from mailboxd.store.store import Store
 from mailboxd.store.whole import back_up, settle
 
@@ -32,24 +33,37 @@ def mark_of(database: Path) -> Path:
     return database.with_name(f"{database.name}.id")
 
 
-def open_workspace(database: Path, now: str, *, thorough: bool = False) -> Store:
+def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_older: bool = False) -> Store:
     """The database of a workspace, made if there was none, migrated if it is of an older program (after a backup).
 
     `thorough`: every page is read first. Raises DamagedError when it is damaged, gone or another one, with what to do;
-    other WorldErrors when the disk refuses, a lock stays or it is newer than this program.
+    OutdatedError when a later one was served here, unless `accept_older`; other WorldErrors when the disk refuses, a
+    lock stays or it is newer than this program.
     """
     require_file(database)
     mark = mark_of(database)
     expected = _read_mark(mark)
+    nothing = ""
     if database.exists() and database.stat().st_size:
-        _prepare(database, expected, thorough=thorough)
+        nothing = _prepare(database, expected, thorough=thorough)
+        if nothing and not accept_older:
+            raise OutdatedError(f"{older(database, nothing)}. {_put_aside(database)}")
     elif expected:
-        what = "is empty" if database.exists() else "is gone"
-        raise DamagedError(f"{database}: the database {what}, and there was one (says {mark.name}). {_how(database)}")
+        nothing = f"the database {'is empty' if database.exists() else 'is gone'}, and there was one (says {mark.name})"
+        if not accept_older:
+            raise DamagedError(f"{database}: {nothing}. {_how(database)}")
     store = Store.open(database, now)
     try:
         with worlds_errors(store.db):
             known = store.meta(_UUID)
+            store.seal = Seal(database)
+            store.is_rebuilt = known is None and bool(expected) and not nothing
+            if store.is_rebuilt:
+                store.seal.forget()  # it is of the database before
+            else:
+                store.outdated = nothing or _behind(store, store.seal)
+            if store.outdated and not accept_older:
+                raise OutdatedError(older(database, store.outdated))
             if known is None:
                 with store.transaction():
                     known = store.meta(_UUID) or expected or str(uuid4())
@@ -63,14 +77,51 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False) -> Store
     return store
 
 
-def _prepare(database: Path, expected: str, *, thorough: bool) -> None:
-    """What has to be known, and done, before anything is written to a database that is there."""
+def _behind(store: Store, seal: Seal) -> str:
+    """What shows that the log does not go through the event that was sealed last; empty when it does."""
+    line = seal.read()
+    if line is None or not line.tip.seq or store.hash_at(line.tip.seq) == line.tip.hash:
+        return ""
+    last = store.last_event()
+    what = f"its log ends at event {last}" if last < line.tip.seq else f"event {line.tip.seq} of its log is another one"
+    return f"{what}, and event {line.tip.seq} was recorded here (says the file beside it, .seal)"
+
+
+def older(database: Path, what: str) -> str:
+    """That the database knows less than the workspace, and every way to go on."""
+    root = database.parent.parent
+    return (
+        f"{database}: the database is older than the rest of the workspace: {what}. It is a copy that was put back, or "
+        "its -wal file was lost. Nothing was started. To go on, one of: "
+        f"(1) put the newest database in its place, with the {database.name}-wal that belongs to it; "
+        f"(2) `mailboxd -w {root} rebuild --replace` makes it again from archive/, outbox/ and tasks/; "
+        f"(3) `mailboxd -w {root} accept-older` goes on from this one: open work then waits for you, and what came "
+        "later is not done again"
+    )
+
+
+def changed(database: Path, what: str) -> str:
+    """That the log is not what was recorded, and every way to go on."""
+    root = database.parent.parent
+    return (
+        f"{database}: the log of events was changed: {what}. Nothing was started. To go on, one of: "
+        f"(1) put a copy by `mailboxd backup` in its place and delete {database.name}-wal and {database.name}-shm; "
+        f"(2) `mailboxd -w {root} rebuild --replace` makes it again from archive/, outbox/ and tasks/. "
+        "Find out who wrote to the file"
+    )
+
+
+def _prepare(database: Path, expected: str, *, thorough: bool) -> str:
+    """What has to be known, and done, before anything is written to a database that is there.
+
+    Returned is what shows that it is an empty one in the place of another; empty if it is not.
+    """
     _require(database, _own_uuid(database), expected)
     try:
         with closing(connect(database, read_only=True)) as db:
             version = schema_version(db)
             if expected and not version:
-                raise DamagedError(f"{database}: there is nothing in the database, and there was (says its mark)")
+                return f"there is nothing in it, and there was (says {mark_of(database).name})"
             with worlds_errors(db):
                 known = _uuid(db) if version else None
                 found = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")] if thorough else ["ok"]
@@ -81,6 +132,7 @@ def _prepare(database: Path, expected: str, *, thorough: bool) -> None:
     _require(database, known, expected)
     if 0 < version < len(migrations()):
         _keep(database, version)
+    return ""
 
 
 def _require(database: Path, known: str | None, expected: str) -> None:
@@ -147,7 +199,7 @@ def _how(database: Path) -> str:
         f"(1) put a copy by `mailboxd backup` in the place of {database} and delete {database.name}-wal and "
         f"{database.name}-shm beside it; "
         f"(2) `mailboxd -w {root} rebuild --replace` makes it again from archive/, outbox/ and tasks/; "
-        f"(3) to begin with nothing, move {database.name}* out of {database.parent}. "
+        f"(3) to begin with nothing, move {database.name}* and heads.jsonl out of {database.parent}. "
         "Then `mailboxd audit verify`"
     )
 

@@ -114,6 +114,27 @@ class OutboxQueries(Connected):
         """Mark a turn as begun: from the commit on, its call may have been made in this boot of the machine."""
         self.db.execute("UPDATE outbox SET begun = ? WHERE id = ?", (boot, order_id))
 
+    def doubt(self, sent: Collection[str]) -> None:
+        """The database is older than what was done: what is ordered here may have been done since.
+
+        Turns that were begun are asked about, as after a power cut, and so are those whose message was `sent`. Other
+        messages that were sent are not sent again.
+        """
+        self.db.execute("UPDATE outbox SET begun = 'an older database' WHERE state = 'pending' AND begun IS NOT NULL")
+        for message in sent:
+            where = "state = 'pending' AND json_extract(data, '$.message_id') = ?"
+            self.db.execute(
+                f"UPDATE outbox SET begun = 'an older database' WHERE kind = 'run_turn' AND {where}", (message,)
+            )
+            self.db.execute(f"UPDATE outbox SET state = 'failed' WHERE kind <> 'run_turn' AND {where}", (message,))
+
+    def drop_commands(self, task_id: str) -> None:
+        """Give up what would run a command for a task: checks, and actions that were approved."""
+        kinds = "('run_check', 'prepare', 'perform', 'verify')"
+        self.db.execute(
+            f"UPDATE outbox SET state = 'failed' WHERE task = ? AND state = 'pending' AND kind IN {kinds}", (task_id,)
+        )
+
     def finish(self, order_id: str, state: str = "done") -> None:
         """The effect has been performed (`done`) or given up (`failed`)."""
         self.db.execute("UPDATE outbox SET state = ? WHERE id = ?", (state, order_id))

@@ -145,6 +145,13 @@ class ReadyQueries(Connected):
         rows = self.db.execute(f"SELECT id FROM tasks WHERE {OPEN} ORDER BY seq")
         return [row[0] for row in rows]
 
+    def waiting_for_a_person(self) -> list[str]:
+        """Local ids of the tasks that are held or whose circuit is open, in the order they came."""
+        rows = self.db.execute(
+            f"SELECT local_id FROM tasks WHERE {OPEN} AND (held <> '' OR phase = 'circuit_open') ORDER BY seq"
+        )
+        return [row[0] for row in rows]
+
     def open_shown(self) -> list[tuple[str, str]]:
         """Id and local id of the open tasks that have a task.md of their own."""
         return self.db.execute(

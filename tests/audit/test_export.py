@@ -208,8 +208,14 @@ def test_a_backup_under_load_can_be_restored(alpha: Agent, tmp_path: Path) -> No
         path.unlink()
     (tmp_path / "copy.db").rename(state / "mailboxd.db")
     assert alpha.call("history", "--verify").returncode == 0
+    assert alpha.call("run", "--until-idle").returncode == 78, "what was done since would be done again"
+    alpha.json("accept-older")
+    alpha.run()
+    for row in alpha.query("SELECT local_id FROM tasks WHERE held <> ''"):
+        assert alpha.call("unblock", row["local_id"], "--retry").returncode == 0
     alpha.run()
     assert set(alpha.phases().values()) == {"completed"}
+    assert alpha.call("audit", "verify").returncode == 0
 
 
 def test_a_backup_replaces_nothing(alpha: Agent, tmp_path: Path) -> None:

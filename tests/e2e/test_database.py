@@ -113,6 +113,7 @@ def test_what_a_copy_knows_as_under_way_is_asked_about_and_not_done_again(found:
     for ending in ("-wal", "-shm"):
         database(alpha).with_name(database(alpha).name + ending).unlink(missing_ok=True)
     assert alpha.phase("job") == "executing"
+    assert alpha.json("accept-older")["waiting"] == ["job"]
     alpha.run()
     assert alpha.phase("job") == "completed"
     assert len(company.executions()) == 1

@@ -15,7 +15,8 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED
     "run --log-format json --log-level debug",
     exits={
         EXIT_LOCKED: "another daemon holds the workspace",
-        EXIT_CONFIG: "the configuration is wrong, or the workspace is on a network file system",
+        EXIT_CONFIG: "the configuration is wrong, the workspace is on a network file system, or the database is older "
+        "than the files around it or was changed",
     },
 )
 @click.option("--until-idle", is_flag=True, help="Do everything there is to do, then exit.")
@@ -39,7 +40,8 @@ def command(
     once the running turns have ended; a second one ends it at once. Nothing is lost either way.
 
     While the disk is full or another process keeps the database locked it stands still, says so (`mailboxd status`),
-    and goes on by itself. A database that is damaged or gone it does not replace: it refuses to start.
+    and goes on by itself. A database that is damaged or gone it does not replace, and one that is older than
+    archive/ and outbox/ or whose log was changed it does not serve: it refuses to start.
     """
     import sys
 

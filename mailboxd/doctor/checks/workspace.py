@@ -180,7 +180,7 @@ def leftovers(facts: Facts) -> Iterator[Finding]:
         text = f"stopped after failures, until you decide: {_some(circuits)}"
         yield note("open-circuits", text, f"mailboxd why {circuits[0]}")
     if held := facts.database.held:
-        yield note("held", f"over budget, until you raise it: {_some(held)}", f"mailboxd why {held[0]}")
+        yield note("held", f"held until you let them go on: {_some(held)}", f"mailboxd why {held[0]}")
     if agents := facts.database.broken_agents:
         text = f"these failed too often in a row, and get no turns for a while: {_some(agents)}"
         yield warning("breakers", text, "mailboxd status", f"mailboxd unblock --agent {agents[0]}")
