@@ -181,8 +181,8 @@ class Engine:
         return [event]
 
     def look_again(self) -> None:
-        """Ask of every weak spec whether it still is: what the configuration says of its checks may have changed."""
-        for task_id in self.store.drafts():
+        """Ask of every weak spec and every hold whether it still is: what the configuration says may have changed."""
+        for task_id in [*self.store.drafts(), *self.store.held()]:
             self.hear(task_id, TimePassed(""))
 
     def tick(self, read_until: str | None = None) -> None:

@@ -22,6 +22,7 @@ from mailboxd.core.view import Limits
 TURNS_OF_OWN = 10
 """What each task of a person's own plan adds to the turns that its tree may take."""
 _LIMIT = re.compile(r"\((limits\.\w+)\)$")
+_WITHIN_AN_HOUR = re.compile(r"planned (\d+) tasks within an hour")
 
 
 def over(policy: Policy, spent: Spent) -> str:
@@ -54,6 +55,31 @@ def limit_of(held: str) -> str:
     """The key of the configuration that a hold names; empty for the task's own budget."""
     found = _LIMIT.search(held)
     return found[1] if found else ""
+
+
+def lifted(policy: Policy, limits: Limits) -> Policy:
+    """The policy with those limits that the configuration has raised since it was made; none is lowered."""
+
+    def higher(own: int, now: int) -> int:
+        return max(own, now) if own and now else 0
+
+    return replace(
+        policy,
+        max_turns=higher(policy.max_turns, limits.turns),
+        max_tree_turns=higher(policy.max_tree_turns, limits.tree_turns),
+        max_tree_tasks=higher(policy.max_tree_tasks, limits.planned),
+    )
+
+
+def still_held(held: str, policy: Policy, spent: Spent, limits: Limits) -> str:
+    """What a task is held for from now on, `policy` being lifted; only raising what the hold names ends it."""
+    limit = limit_of(held)
+    if not limit:
+        return held
+    if found := _WITHIN_AN_HOUR.search(held):
+        return (planned_too_much(limits, int(found[1])) and held) or over(policy, spent)
+    why = over(policy, spent)
+    return held if limit_of(why) == limit else why
 
 
 def consented(policy: Policy, tasks: int) -> Policy:

@@ -29,7 +29,7 @@ def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
     if task.held:
         go_on = f"mailboxd unblock {task.local_id} --retry"
         if limit := limit_of(task.held):
-            go_on += f" (allows as much again; {limit} in .mailboxd/config.yaml raises it for new work)"
+            go_on += f" (allows as much again), or raise {limit} in .mailboxd/config.yaml and restart the daemon"
         else:
             go_on += " [--budget-usd N] [--budget-tokens N]"
         hint = f"{go_on}, or mailboxd cancel {task.local_id}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from mailboxd.core import checks, lifecycle, mending, performing, reviews
 from mailboxd.core.approvals import ApprovalStatus
-from mailboxd.core.budget import over
+from mailboxd.core.budget import lifted, over, still_held
 from mailboxd.core.draft import Decision, Draft
 from mailboxd.core.effects import Compose, RunTurn, Send, StopTurns
 from mailboxd.core.events import Kind
@@ -112,10 +112,14 @@ def _rest(draft: Draft) -> None:
 
 
 def _hold(draft: Draft) -> None:
-    """Over its budget it gets no further turn until the operator says so."""
-    task = draft.task
-    if not task.phase.is_terminal and not task.held and (why := over(task.policy, draft.view.spent)):
-        draft.amend(why, held=why)
+    """Over its budget it gets no further turn until the operator raises that, by a command or in the configuration."""
+    task, spent, limits = draft.task, draft.view.spent, draft.ctx.limits
+    if task.phase.is_terminal or not (task.held or over(task.policy, spent)):
+        return
+    policy = lifted(task.policy, limits)
+    held = still_held(task.held, policy, spent, limits) if task.held else over(policy, spent)
+    if held != task.held or (not held and policy != task.policy):
+        draft.amend(held or "the configuration allows more now", policy=policy, held=held)
 
 
 def synthesise(draft: Draft) -> None:

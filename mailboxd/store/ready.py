@@ -173,6 +173,11 @@ class ReadyQueries(Connected):
         rows = self.db.execute(f"SELECT id FROM tasks WHERE phase = 'spec_draft' AND {OPEN} ORDER BY seq")
         return [row[0] for row in rows]
 
+    def held(self) -> list[str]:
+        """Tasks that get no turn until the operator says so."""
+        rows = self.db.execute(f"SELECT id FROM tasks WHERE held <> '' AND {OPEN} ORDER BY seq")
+        return [row[0] for row in rows]
+
     def last_event(self) -> int:
         return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 

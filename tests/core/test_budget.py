@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -214,7 +215,7 @@ def test_a_plan_that_a_person_wrote_is_allowed_up_to_its_own_size() -> None:
 
 
 def test_a_plan_that_another_agent_sent_is_no_consent() -> None:
-    desk = Desk(with_policy(max_tree_tasks=5))
+    desk = Desk(with_policy(max_tree_tasks=5), limits=Limits(planned=5))
     desk.give(sender="bob", plan=plan(*TEN))
     assert "limits.planned_per_tree" in desk.task("t").held
     assert desk.orders(RunTurn) == []
@@ -251,3 +252,62 @@ def test_what_agents_plan_within_an_hour_has_a_limit_over_all_trees() -> None:
     desk.plans("c", *TEN)
     assert desk.task("c").held == ""
     log.check(desk.store.db)
+
+
+def restarted(desk: Desk, limits: Limits) -> None:
+    """The daemon is started with other limits."""
+    desk.engine.settings = replace(desk.engine.settings, limits=limits)
+    with desk.engine.batch():
+        desk.engine.look_again()
+    desk.start()
+
+
+def test_a_limit_that_is_raised_in_the_configuration_lets_go_on_what_it_held() -> None:
+    desk = Desk(with_policy(max_tree_tasks=5), limits=Limits(planned=5))
+    desk.give(sender="boss", plan=plan(*TEN))
+    restarted(desk, Limits(planned=9))
+    assert "10 tasks, 5 are allowed (limits.planned_per_tree)" in desk.task("t").held, "9 are still too few"
+    restarted(desk, Limits(planned=12))
+    assert desk.task("t").held == ""
+    assert len(desk.orders(RunTurn)) == 10
+    desk.plans("t.c0", *TEN)
+    assert desk.task("t").held.endswith("20 tasks, 12 are allowed (limits.planned_per_tree)")
+    restarted(desk, Limits(planned=0))
+    assert desk.task("t").held == ""
+    log.check(desk.store.db)
+
+
+def test_a_limit_that_was_raised_before_it_was_met_holds_nothing_at_the_old_one() -> None:
+    desk = Desk(with_policy(max_tree_turns=3), limits=Limits(tree_turns=3), slots=1)
+    desk.give(sender="boss", plan=plan(*TEN))
+    restarted(desk, Limits(tree_turns=5))
+    for number in range(4):
+        desk.done(f"t.c{number}")
+    assert desk.task("t").held == ""
+    desk.done("t.c4")
+    assert desk.task("t").held.endswith("5 turns, 5 are allowed (limits.turns_per_tree)")
+    restarted(desk, Limits(tree_turns=4))
+    assert desk.task("t").policy.max_tree_turns == 5, "a lower one is for new work"
+    log.check(desk.store.db)
+
+
+def test_what_was_held_for_the_hour_goes_on_only_if_its_limit_is_raised() -> None:
+    desk = Desk(limits=Limits(planned_hour=15))
+    desk.give("a")
+    desk.plans("a", *TEN)
+    desk.give("b")
+    desk.plans("b", *TEN)
+    desk.wait(3601)
+    restarted(desk, Limits(planned_hour=15))
+    assert desk.task("b").held, "that the hour is over lets nothing go on"
+    restarted(desk, Limits(planned_hour=20))
+    assert desk.task("b").held == ""
+    log.check(desk.store.db)
+
+
+def test_no_limit_lets_go_on_what_has_used_up_its_own_budget() -> None:
+    desk = Desk(with_policy(budget_usd=0.4, max_tree_turns=3), limits=Limits(tree_turns=3))
+    desk.give(plan=plan(*TEN))
+    spends(desk, "t.c0")
+    restarted(desk, Limits())
+    assert desk.task("t").held.startswith("over budget: it has cost")
