@@ -55,16 +55,21 @@ SILENCE = frozenset({"REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_OK", "NO_REPLY"})
 _NO_SUMMARY = "The tool run finished, but no final summary was produced."
 """What OpenClaw says in place of an agent that ran a tool and then said nothing."""
 
+_INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060 \t\r\n"
+"""What may stand before an answer without anybody seeing it."""
 _PATH = "answer"
 _TYPES = frozenset({"reply", "plan", "question", "ack", "review"})
 _MOST_HEADER_LINES = 1000
 _KEY = re.compile(r"[\"']?([A-Za-z_][A-Za-z0-9_-]{0,40})[\"']?[ \t]*:(?:[ \t]+(.*))?")
+_SLOPPY_STATUS = re.compile(r"[\"']?(status|verdict)[\"']?\s*:\s*(.*)", re.IGNORECASE)
+"""As agents write it: without a space behind the colon, which is no YAML, or with one that only looks like it."""
 _REMARK = re.compile(r"(?:^|[ \t]+)#.*")
 _ACTIONS = re.compile(r"^ {0,3}##[ \t]+Planned Actions\b", re.MULTILINE | re.IGNORECASE)
 _DAG = re.compile(r"^ {0,3}##[ \t]+DAG\b", re.MULTILINE | re.IGNORECASE)
 _SUBTASKS = re.compile(r"(?:^|\{)[ \t]*[\"']?subtasks[\"']?[ \t]*:", re.MULTILINE)
 _CHILD = re.compile(r"[ \t]+[\"']?[A-Za-z0-9_][A-Za-z0-9._-]*[\"']?[ \t]*:")
 _OUTCOME = re.compile(r" {0,3}##[ \t]+(?:Results|Partial Results|Error|Findings)[ \t]*:?[ \t]*$", re.IGNORECASE)
+_HEADING = re.compile(r"#{1,6} [^\n]*")
 _FENCE = re.compile(r"(`{3,}|~{3,})[\w -]{0,40}")
 _JSON_PAIR = re.compile(r"[{,]\s*\"(\w{1,40})\"\s*:\s*(?:\"([^\"\n]{0,40})\")?")
 _BROKEN = 65_536
@@ -83,6 +88,7 @@ _VERDICTS = frozenset(map(str, Verdict))
 _MEANT = {"status": ("reply", _STATUS), "verdict": ("review", _VERDICTS)}
 """Headers by which a missing `type:` can be told, and the values that they have then."""
 _NO_ERROR = frozenset({"", "none", "none.", "n/a", "-", "no error", "no errors", "nothing"})
+_FORM = "`---`, `type: reply`, `status: done` or `status: failed`, `---`, `## Results` or `## Error`"
 _QUOTING = "what only quotes such a text belongs under `## Results` of a reply, in fenced code"
 
 
@@ -92,7 +98,7 @@ def read_answer(text: str) -> Answer:
     A turn knows who answers what: `task_id` and `from` may be left out. Text is taken in its normal form
     (`text.clean`), without blank space around it.
     """
-    text = clean(text).strip().removeprefix("\ufeff").lstrip()
+    text = clean(text).strip().lstrip(_INVISIBLE)
     if not text or text in SILENCE or text.startswith(_NO_SUMMARY):
         return Silence(text)
     try:
@@ -117,13 +123,14 @@ def _read(text: str) -> Answer:
     end = block_end(lines, start)
     before, after = "\n".join(lines[:start]).strip(), "\n".join(lines[end + 1 :]).strip()
     framed = _is_paragraph(before) and _is_paragraph(after)
-    if before and not framed:
+    headed = not after and _HEADING.fullmatch(before) is not None
+    if before and not framed and not headed:
         return _plain(text, text)
     within = "\n".join(lines[start + 1 : end]).strip().split("\n")
     claimed = _structure(within, _fenced(within))
-    if claimed is None:
+    if claimed is None or (headed and not isinstance(claimed, Planned)):
         return _plain(text, text)
-    if (before or after) and not (framed and isinstance(claimed, Planned)):
+    if (before or after) and not ((framed or headed) and isinstance(claimed, Planned)):
         return Unreadable(f"an answer stands in fenced code, with other text around it; {_QUOTING}", text)
     return claimed
 
@@ -141,6 +148,8 @@ def _structure(lines: list[str], inside: list[bool]) -> Answer | None:
         return _structure(lines[later[0] :], inside[later[0] :])
     if later:
         return Unreadable(f"other text stands before the first `---` of the answer; {_QUOTING}", "")
+    if _is_failed_body("\n".join(lines)):
+        return Unreadable(f"it has a section `## Error` without front matter; begin with {_FORM}; {_QUOTING}", "")
     plans = _claimed_plans("\n".join(lines))
     if len(plans) > 1:
         return Unreadable(f"there are two plans in one text; write one `## DAG`; {_QUOTING}", "")
@@ -167,7 +176,7 @@ def _with_front_matter(lines: list[str], header: list[str], keys: Mapping[str, s
         return _meaning(codec.parse(text.encode(), _PATH).message)
     except MessageError as error:
         if error.line is not None and error.line > len(header) + 1:
-            error.line -= added
+            error.line = max(error.line - added, len(header) + 1)
         raise
 
 
@@ -250,7 +259,7 @@ def _header_lines(lines: list[str]) -> tuple[list[str], bool]:
 
 def _keys(lines: list[str]) -> dict[str, str]:
     """The keys of a YAML mapping as far as they are plain to see, in lower case, with what stands behind them."""
-    found = (_KEY.fullmatch(line.rstrip()) for line in lines)
+    found = (_KEY.fullmatch(line.rstrip()) or _SLOPPY_STATUS.fullmatch(line.rstrip()) for line in lines)
     return {key[1].lower(): _REMARK.sub("", key[2] or "").strip().strip("\"'").lower() for key in found if key}
 
 
@@ -288,8 +297,7 @@ def _mapping(lines: list[str], inside: list[bool]) -> Answer | None:
     # `Status: done` may begin any prose, and is a success either way
     decided = keys.get("status") == "failed" or keys.get("verdict") in _VERDICTS or keys.get("type") in _TYPES
     if decided and keys.keys() <= _HEADERS | _BODY and not text.startswith("#"):
-        form = "`---`, `type: reply`, `status: done` or `status: failed`, `---`, `## Results` or `## Error`"
-        return Unreadable(f"an answer as a bare mapping cannot be read; its lines are {form}; {_QUOTING}", "")
+        return Unreadable(f"an answer as a bare mapping cannot be read; its lines are {_FORM}; {_QUOTING}", "")
     for index, line in enumerate(lines[:-1]):
         if not inside[index] and line.rstrip() == "subtasks:" and _CHILD.match(lines[index + 1]):
             return Unreadable(f"a plan stands in the middle of a text; write it under `## DAG`; {_QUOTING}", "")
@@ -339,6 +347,20 @@ def _with_headers(text: str, header: list[str], wanted: Mapping[str, str]) -> tu
     lines = text.split("\n")
     at = len(header) + 1
     return "\n".join([*lines[:at], *added, *lines[at:]]), len(added)
+
+
+def _is_failed_body(text: str) -> bool:
+    """Whether this is the body of a failed reply: nothing but its sections, with something under `## Error`."""
+    if not _OUTCOME.match(text.partition("\n")[0]):
+        return False
+    try:
+        sections = split_body(text, path=_PATH).sections
+    except MessageError:
+        return False  # too many headings to be a reply: a long result
+    said = [section.text for section in sections if section.is_called("Error")]
+    others = (section for section in sections if not section.is_called("Error"))
+    own = all(section.is_called("Results") or section.is_called("Partial Results") for section in others)
+    return own and any(error.strip().casefold() not in _NO_ERROR for error in said)
 
 
 def _claimed_plans(text: str) -> list[Section]:

@@ -124,6 +124,7 @@ def test_a_reply_that_failed_is_a_failure() -> None:
         "```json\n" + JSON_PLAN + "\n```",
         "My plan:\n```json\n" + json.dumps(json.loads(JSON_PLAN), indent=2) + "\n```",
         "## DAG\n\n```json\n" + JSON_PLAN + "\n```",
+        "## Plan\n\n```yaml\n" + BARE + "```",
     ],
 )
 def test_a_plan_is_a_plan_however_it_is_wrapped(text: str) -> None:
@@ -197,6 +198,10 @@ def test_a_claimed_structure_that_cannot_be_read_says_why(text: str, problem: st
         '[{"status": "failed"}]',
         '```json\n{"name": "x"}\n```',
         "The status is\nstatus: failed",
+        "## Error\n\nThe disk was full.\n\n## Cause\n\nA log.",
+        "# Incident 7\n\n## Error\n\nThe disk was full.\n\n## Results\n\nIt is empty again.",
+        "## Results\n\nAll of it.\n\n## Error\n\nNone",
+        "## Example\n\n```yaml\n" + BARE + "```\n\nIds come first.",
     ],
 )
 def test_prose_stays_prose(text: str) -> None:
@@ -213,6 +218,7 @@ def test_prose_stays_prose(text: str) -> None:
         ("---\nstatus: done\nanswer: yes\n---\nAll", Results("All", "yes")),
         ("```yaml\n---\nstatus: failed\n---\n## Error\n\nNo network\n```", Failure("No network")),
         ("\ufeff---\nstatus: failed\n---\nNo network", Failure("No network")),
+        ("\u200b\n---\nstatus: failed\n---\nNo network", Failure("No network")),
         ("---\nverdict: approved\n---\nGood.", Reviewed(Verdict.APPROVED, "Good.")),
     ],
 )
@@ -250,6 +256,10 @@ def test_a_missing_type_is_supplied_where_only_one_can_be_meant(text: str, meant
         ('{"plan": ' + JSON_PLAN + "}", "'plan'"),
         ("```yaml\n" + BARE + "```\n\n# Why\n\nBecause.", "other text around it"),
         ("This is my plan:\n\n" + BARE + "\nTell me when it is done.", "under `## DAG`"),
+        ("## Error\n\nNo network", "without front matter"),
+        ("## Partial Results\n\nHalf\n\n## Error\n\nNo network", "without front matter"),
+        ("---\nstatus:failed\n---\n## Error\n\nNo network", "answer:2"),
+        ("---\nstatus:\u00a0failed\n---\n## Error\n\nNo network", "answer:2"),
     ],
 )
 def test_what_looks_like_an_answer_and_is_none_is_never_a_result(text: str, problem: str) -> None:
