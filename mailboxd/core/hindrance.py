@@ -29,10 +29,10 @@ def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
     if task.held:
         go_on = f"mailboxd unblock {task.local_id} --retry"
         if limit := limit_of(task.held):
-            go_on += f" (allows as much again), or raise {limit} in .mailboxd/config.yaml and restart the daemon"
+            go_on += f"  # allows as much again; or raise {limit} in .mailboxd/config.yaml and restart the daemon"
         else:
-            go_on += " [--budget-usd N] [--budget-tokens N]"
-        hint = f"{go_on}, or mailboxd cancel {task.local_id}"
+            go_on += "  # with --budget-usd N or --budget-tokens N"
+        hint = f"{go_on}; or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "budget", f"is held: {task.held}", hint=hint)
     agent = _next_agent(task, picture)
     if not agent:
@@ -49,7 +49,7 @@ def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
     shut = picture.breakers.get(agent.lower())
     if shut is not None and shut.until is not None:
         text = f"waits for the breaker of {agent}, which is open: {first_line(shut.reason)}"
-        hint = f"mailboxd unblock --agent {agent}  (closes it now)"
+        hint = f"mailboxd unblock --agent {agent}  # closes it now"
         return Cause(task.local_id, "breaker", text, at=shut.until, then="one turn of it may try", hint=hint)
     if shut is not None and any(call.agent.lower() == agent.lower() for call in picture.calls):
         text = f"waits for the one turn of {agent} that tries whether it works again"

@@ -126,7 +126,7 @@ def _spec_draft(task: Standing, picture: Picture) -> Cause:
         at = draft.not_before if again else plus(draft.at, task.timeout)
         then = f"{draft.agent} drafts it again" if again else "the draft is over, at the latest"
         return Cause(task.local_id, "draft", f"{text}; {draft.agent} drafts it", at=at, then=then)
-    hint = f"mailboxd spec {task.local_id} --edit  (or write its sections in task.md)"
+    hint = f"mailboxd spec {task.local_id} --edit  # or write its sections in task.md"
     return Cause(task.local_id, "spec", text, hint=hint)
 
 
@@ -161,7 +161,7 @@ def _ready(task: Standing, picture: Picture) -> Cause:
         return Cause(task.local_id, "parent", text)
     if task.not_before is not None and task.not_before > picture.now:
         text = f"pauses after a failure: {first_line(task.error or task.reason)}"
-        hint = f"mailboxd retry {task.local_id}  (does not wait)"
+        hint = f"mailboxd retry {task.local_id}  # does not wait"
         return Cause(task.local_id, "backoff", text, at=task.not_before, then=start, hint=hint)
     if task.coordinates or not (picture.calls or (picture.room is not None and picture.room.is_short)):
         return Cause(task.local_id, "ready", "is about to start", then=start)
@@ -263,14 +263,14 @@ def _resuming(task: Standing, _: Picture) -> Cause:
 
 
 def _circuit(task: Standing, _: Picture) -> Cause:
-    accept = " | --accept" if task.has_result else ""
+    others = "--accept, --fail" if task.has_result else "--fail"
     return Cause(
         task.local_id,
         "circuit",
         f"its circuit is open: {first_line(task.reason or task.error)}",
         at=task.due,
         then="it fails, unless somebody unblocks it" if task.due else "",
-        hint=f"mailboxd unblock {task.local_id} --retry{accept} | --fail",
+        hint=f"mailboxd unblock {task.local_id} --retry  # or {others}",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -217,10 +218,28 @@ def test_an_open_circuit_lists_its_attempts_and_the_ways_out() -> None:
     task = standing("a", Phase.CIRCUIT_OPEN, reason="outcome unknown", due=LATER, attempts=attempts)
     circuit, first, second = explain(picture(task), task.id).causes
     assert (circuit.at, circuit.then) == (LATER, "it fails, unless somebody unblocks it")
-    assert circuit.hint == "mailboxd unblock a --retry | --fail"
+    assert circuit.hint == "mailboxd unblock a --retry  # or --fail"
     assert (first.text, first.hint) == ("attempt 1 by beta: failed: overloaded", "")
     assert second.hint == "openclaw tasks show agent:beta:mailboxd:x-1-0 --json"
-    assert alone(replace(task, has_result=True)).hint == "mailboxd unblock a --retry | --accept | --fail"
+    assert alone(replace(task, has_result=True)).hint == "mailboxd unblock a --retry  # or --accept, --fail"
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        standing("a", Phase.CIRCUIT_OPEN, has_result=True),
+        standing("a", held="over budget: it has cost 2 USD of 1 USD"),
+        standing("a", held="over budget: it has taken 3 turns, 3 are allowed (limits.turns_per_task)"),
+        standing("a", not_before=LATER, reason="overloaded"),
+        standing("a", Phase.SPEC_DRAFT),
+    ],
+)
+def test_a_command_that_is_suggested_runs_as_it_stands(task: Standing) -> None:
+    """What else is to say about it is a comment to the shell: no pipe, no parenthesis, no placeholder in it."""
+    words = shlex.split(alone(task).hint, comments=True)
+    assert words[0] == "mailboxd"
+    assert not set("|()[]") & set("".join(words)), words
+    assert words[-1] in ("a", "--retry", "--edit"), words
 
 
 def test_without_a_daemon_that_is_said_first() -> None:
