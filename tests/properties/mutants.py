@@ -375,9 +375,15 @@ MUTANTS = (
     ),
     Mutant(
         "what is over budget goes on",
-        "if not task.phase.is_terminal and not task.held and",
-        "if task.held and",
+        "if task.phase.is_terminal or not (task.held or over(task.policy, spent)):",
+        "if task.phase.is_terminal or not task.held:",
         law=test_budget.test_over_budget_nothing_of_the_tree_starts_and_what_runs_is_let_finish,
+    ),
+    Mutant(
+        "a limit that is raised lets nothing go on",
+        "return max(own, now) if own and now else 0",
+        "return own",
+        law=test_budget.test_a_limit_that_is_raised_in_the_configuration_lets_go_on_what_it_held,
     ),
     Mutant(
         "a tree grows without end",
