@@ -23,7 +23,8 @@ PROMPT = "prompt.md"
 CALL = "call"
 UNUSED = "call.unused"
 """The file of the mark in a directory that waits for its call (see `spares`)."""
-OURS = frozenset({PROMPT, CALL, UNUSED, "stdout", "stderr"})
+OUTPUT = ("stdout", "stderr")
+OURS = frozenset({PROMPT, CALL, UNUSED, *OUTPUT})
 """What the directory of a plain call holds."""
 _AT_ONCE = 64 * 1024
 """Bytes that are read at once: a buffer of the size of the cap would be mapped and unmapped for every short answer."""
@@ -88,7 +89,7 @@ def output_size(directory: Path | str) -> int:
     What cannot be asked now does not count: it is asked again soon, and is no reason to leave the call alone.
     """
     total = 0
-    for name in ("stdout", "stderr"):
+    for name in OUTPUT:
         with suppress(OSError):
             total += os.lstat(f"{directory}/{name}").st_size
     return total
@@ -100,7 +101,7 @@ def cut_output(directory: Path | str, cap: int) -> None:
     The size stays above the cap, so that nobody takes what is left for a whole answer. A program that still writes
     appends behind the hole; its caller cuts again. A file that has another name as well is not ours to cut.
     """
-    for name in ("stdout", "stderr"):
+    for name in OUTPUT:
         with suppress(OSError):
             descriptor = open_regular(f"{directory}/{name}", os.O_WRONLY)
             try:

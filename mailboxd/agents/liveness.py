@@ -10,12 +10,14 @@ import fcntl
 import json
 import os
 import select
+import signal
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from mailboxd.agents.callfiles import CALL, is_spoilt, open_regular, write, written
+from mailboxd.agents.callfiles import CALL, OUTPUT, is_spoilt, open_regular, write, written
 
 _RECORD_CAP = 4 * 1024 * 1024
 """All arguments of a program (the kernel takes 2 MB of them, JSON may need more), and who it is."""
@@ -90,6 +92,59 @@ def has_ended(pidfd: int) -> bool:
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
+
+
+def has_writer(directory: Path | str) -> bool:
+    """Whether somebody has an output file of the call open for writing, as far as the kernel tells us.
+
+    A read lease is granted only on a file that nobody can write (F_SETLEASE in fcntl(2)). Who opens it meanwhile waits
+    until it is closed here, and we are told: by a signal that is not SIGIO, which would end us.
+    """
+    for name in OUTPUT:
+        with suppress(OSError):
+            descriptor = open_regular(f"{directory}/{name}", os.O_RDONLY)
+            try:
+                fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+                fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
+    return False
+
+
+def kill_writers(directory: Path | str) -> None:
+    """SIGKILL to every process that has an output file of the call open for writing, in whatever session it is.
+
+    Who only reads them, like a person's `tail -f`, is left alone, and so are the writers of a file that has another
+    name as well: that one is not the call's alone.
+    """
+    files = set()
+    for name in OUTPUT:
+        with suppress(OSError):
+            seen = os.lstat(f"{directory}/{name}")
+            if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1:
+                files.add((seen.st_dev, seen.st_ino))
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdecimal()]:  # noqa: PTH208
+        if pid == os.getpid() or not _writes(pid, files):
+            continue
+        with suppress(OSError):
+            pidfd = os.pidfd_open(pid)
+            try:
+                if _writes(pid, files):  # asked again, now that the descriptor pins the process
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            finally:
+                os.close(pidfd)
+
+
+def _writes(pid: int, files: set[tuple[int, int]]) -> bool:
+    with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            with suppress(OSError):
+                seen = entry.stat()
+                if (seen.st_dev, seen.st_ino) in files and entry.stat(follow_symlinks=False).st_mode & stat.S_IWUSR:
+                    return True  # the link has the rights with which the file was opened (proc_pid_fd(5))
+    return False
 
 
 def _leading_holder(call: int, lock: os.stat_result) -> int | None:

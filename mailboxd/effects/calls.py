@@ -23,7 +23,7 @@ from mailboxd.agents.callfiles import (
     world,
     write_prompt,
 )
-from mailboxd.agents.liveness import has_ended, is_its_own
+from mailboxd.agents.liveness import has_ended, has_writer, is_its_own, kill_writers
 from mailboxd.agents.process import Child, State, adopt, spawn, state
 from mailboxd.agents.spares import Spares
 from mailboxd.core.schedule import Room
@@ -37,6 +37,8 @@ _GLANCE = 0.5
 """Seconds for which one look at the memory counts."""
 _MEASURING = 0.25
 """Seconds between two looks at how much has been written: an output outgrows its limit by what is written in that time.
+
+What an ended call has left running is measured as well, as long as it can write to the output.
 
 The kernel's own limit (RLIMIT_FSIZE) would also strike every database and log that the program writes.
 """
@@ -106,6 +108,8 @@ class Calls:
     _spares: Spares = field(init=False)
     _recorded: dict[str, list[str]] = field(default_factory=dict)
     """Ended calls whose results are recorded, by the task whose task.md has to show them (`` = none has to)."""
+    _written_on: dict[str, bool] = field(default_factory=dict)
+    """Ended calls to whose output something that they left running may still write; True: nobody needs it any more."""
     _glance: tuple[float, int | None] | None = None
     _measured: float = float("-inf")
 
@@ -209,10 +213,18 @@ class Calls:
         """An ended call may have written more than anybody will read: its directory may be kept for long."""
         if exit_.truncated or len(exit_.stderr) == STDERR_CAP:
             cut_output(directory, self.output_cap)
+        if has_writer(directory):
+            self._written_on[Path(directory).name] = False
 
     def discard(self, call_id: str) -> None:
-        """Give up the directory of a call at once: its result is of no use to anybody."""
-        self._spares.put(call_id)
+        """Give up the directory of a call: its result is of no use to anybody.
+
+        At once, unless something that the call has left running may still write there: then when that has ended.
+        """
+        if call_id in self._written_on:
+            self._written_on[call_id] = True
+        else:
+            self._spares.put(call_id)
 
     def discard_when_recorded(self, call_id: str, shown_by: str = "") -> None:
         """Give up the directory of a call after the commit that records its result: until then it is the only copy.
@@ -237,12 +249,15 @@ class Calls:
         """
         with world(self.turns), os.scandir(self.turns) as found:
             entries = list(found)
-        kept, stays = self._spares.trim() | self.running.keys(), ""
+        kept, stays = self._spares.trim() | self.running.keys() | self._written_on.keys(), ""
         for entry in entries:
             if entry.name in kept:
                 continue
-            unused = entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
-            if unused or is_over(entry.name.partition(".")[0]):
+            is_directory = entry.is_dir(follow_symlinks=False)
+            unused = entry.name.startswith(".") and is_directory
+            if is_directory and has_writer(entry.path):
+                self._written_on[entry.name] = False
+            elif unused or is_over(entry.name.partition(".")[0]):
                 remove(Path(entry))
                 stays = stays or (entry.path if os.path.lexists(entry) else "")
         if stays:
@@ -289,6 +304,7 @@ class Calls:
         measures = not 0 <= now - self._measured < _MEASURING
         if measures:
             self._measured = now
+            self._measure_ended()
         acted = False
         for call in self.running.values():
             if now >= call.deadline and has_ended(call.child.pidfd):
@@ -307,9 +323,21 @@ class Calls:
                 acted = True
         return acted
 
+    def _measure_ended(self) -> None:
+        """Whatever an ended call has left running keeps to the limit of its output as well, or is killed."""
+        for call_id, is_discarded in list(self._written_on.items()):
+            directory = self.directory(call_id)
+            if not has_writer(directory):
+                del self._written_on[call_id]
+                if is_discarded:
+                    self._spares.put(call_id)
+            elif output_size(directory) > self.output_cap:
+                kill_writers(directory)
+                cut_output(directory, self.output_cap)
+
     def next_measuring(self) -> float:
-        """When `expire` measures what running calls have written, on the monotonic clock; never if none runs."""
-        return self._measured + _MEASURING if self.running else float("inf")
+        """When `expire` measures what calls have written, on the monotonic clock; never if nothing of any runs."""
+        return self._measured + _MEASURING if self.running or self._written_on else float("inf")
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do, on the monotonic clock."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mailboxd.agents.callfiles import CALL, cut_output, output_size, world, written
+from mailboxd.agents.liveness import kill_writers
 from mailboxd.agents.process import Child, adopt, spawn
 from mailboxd.core.approvals import Performed
 from mailboxd.core.text import first_line
@@ -81,6 +82,7 @@ def run(setting: Setting, place: Path, argv: Sequence[str], cwd: str, env: Mappi
         raise
     exit_ = child.reap(0)
     if output_size(place) > setting.output_cap:
+        kill_writers(place)  # what has left its process group
         cut_output(place, setting.output_cap)
     with world(place):
         stdout, _ = written(place, "stdout", setting.output_cap)

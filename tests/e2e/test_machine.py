@@ -176,6 +176,33 @@ def test_a_turn_that_prints_without_end_is_stopped_and_its_output_is_gone(found:
     assert alpha.stop() == 0
 
 
+def test_what_an_ended_turn_left_running_prints_without_end_and_is_killed(found: Found) -> None:
+    """It has a session of its own, so that no signal to the turn reaches it, and the turn itself is over."""
+    endless = "trap '' TERM; while :; do head -c 1000000 /dev/zero; sleep 0.05; done"
+    program = f'case "$1" in agent) setsid sh -c "{endless}" left-running & sleep 0.2;; *) exit 1;; esac'
+    company = found(
+        {"alpha": WORK}, openclaw={"command": ["sh", "-c", program, "openclaw"]}, limits={"output_bytes": 1 << 20}
+    )
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("1.md", task("one"))
+
+    def writers() -> list[int]:
+        """Processes that hold a file of a turn."""
+        turns = str(alpha.root / ".mailboxd" / "turns")
+        return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _holds_below(pid, turns)]
+
+    eventually(lambda: "nobody knows yet what became of its work turn" in alpha.last_words(), 5, alpha.last_words)
+    try:
+        eventually(lambda: not writers(), 5, lambda: f"still writing: {writers()}")
+    finally:
+        for pid in writers():
+            os.kill(pid, signal.SIGKILL)
+    files = [path for path in (alpha.root / ".mailboxd" / "turns").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_blocks * 512 for path in files) < 200_000, files
+    assert alpha.stop() == 0
+
+
 def test_a_reader_of_the_log_that_reads_nothing_stops_neither_work_nor_signals(found: Found) -> None:
     """`mailboxd run 2>&1 | less`, or a log shipper that hangs: the pipe fills up."""
     company = found({"alpha": WORK})
@@ -397,3 +424,10 @@ def _memory(pid: int, name: str) -> int:
     """A line of the process's status, in bytes: `VmHWM` is the most memory that it has had."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
+
+
+def _holds_below(pid: int, directory: str) -> bool:
+    """Whether the process has a file below that directory open."""
+    with suppress(OSError):
+        return any(os.readlink(entry).startswith(directory) for entry in Path(f"/proc/{pid}/fd").iterdir())
+    return False

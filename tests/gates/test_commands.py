@@ -132,6 +132,15 @@ def test_what_writes_without_end_is_stopped(at: Stand) -> None:
     assert len(end.report) <= 16_384
 
 
+def test_what_left_its_group_and_writes_without_end_is_killed(at: Stand) -> None:
+    at.given(output_cap=100_000)
+    pid = at.outside / "pid"
+    left = f"setsid sh -c 'echo $$ > {pid}; yes 0123456789 | head -c 300000; sleep 60' & sleep 60"
+    end = at.do(action("command", argv=("/bin/sh", "-c", left)))
+    assert "wrote more than 100000 bytes" in end.summary
+    eventually(lambda: _state(int(pid.read_text())) in "ZX")
+
+
 def test_the_end_of_a_long_output_is_kept(at: Stand) -> None:
     end = at.do(sh("yes | head -c 100000; echo; echo last"))
     assert end.report.endswith("last\n")

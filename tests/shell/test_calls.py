@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import selectors
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,6 +208,56 @@ def test_what_ended_with_too_long_an_output_leaves_only_its_beginning(calls: Cal
     assert calls.left_behind("a").truncated
     assert used(calls, "a") < 150_000
     assert calls.left_behind("a").truncated, "what is left is still known as the beginning of something longer"
+
+
+LEFT = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); {work}; time.sleep(60)"
+"""What a call leaves running, in a session of its own."""
+
+
+def leaving(calls: Calls, name: str, work: str) -> int:
+    """Run a call to its end; the pid of what it has left running, which holds its output."""
+    line = f"setsid {sys.executable} -c '{LEFT.format(work=work)}' & echo $!"
+    calls.start(NewCall(name, "alpha", f"key-{name}", 60.0), ("sh", "-c", line), 0.0)
+    [(_, exit_)] = eventually(lambda: list(calls.ended()))
+    return int(exit_.stdout.split()[0])
+
+
+def test_what_an_ended_call_left_running_is_killed_when_it_writes_without_end(calls: Calls) -> None:
+    calls.output_cap = 200_000
+    pid = leaving(calls, "a", 'sys.stdout.write("x" * 5000000); sys.stdout.flush()')
+    eventually(lambda: output_size(calls.directory("a")) > 5_000_000)
+    with (calls.turns / "a" / "stdout").open("rb"):  # a person looks at it, and is left alone
+        calls.expire(calls.next_measuring())
+        assert used(calls, "a") < 200_000
+        eventually(lambda: has_gone(pid))
+    calls.discard("a")
+    calls.expire(calls.next_measuring())
+    assert not (calls.turns / "a").exists()
+    assert calls.next_measuring() == float("inf"), "nobody is woken for it any more"
+
+
+def test_what_an_ended_call_left_running_may_go_on_and_keeps_its_directory_until_it_ends(calls: Calls) -> None:
+    pid = leaving(calls, "a", "pass")
+    calls.discard("a")
+    calls.left_over(lambda _name: True)
+    calls.expire(calls.next_measuring())
+    assert (calls.turns / "a").exists()
+    assert not has_gone(pid)
+    later = Calls(calls.turns, calls.selector, {}, 1 << 20, 1.0)  # the next daemon
+    later.left_over(lambda _name: True)
+    assert later.next_measuring() < float("inf")
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: has_gone(pid))
+    calls.expire(calls.next_measuring())
+    assert not (calls.turns / "a").exists()
+
+
+def has_gone(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return text.rpartition(")")[2].split()[0] in "ZX"
 
 
 def test_an_output_that_is_a_second_name_of_another_file_is_not_cut(calls: Calls, tmp_path: Path) -> None:
