@@ -74,7 +74,8 @@ OF_ROUNDS = frozenset(
     "sql:" + name
     for name in (
         "accounts.breaker", "accounts.broken", "accounts.latest_turn", "approvals.expired_approvals",
-        "db.transaction", "log.read", "log.tip", "messages.filed", "messages.note_synced", "messages.unfiled",
+        "db.transaction", "log.read", "log.tip", "messages.archive_days", "messages.filed", "messages.filed_as",
+        "messages.note_synced", "messages.unfiled",
         "messages.unsynced_messages", "outbox.file_is_fresh", "outbox.has_stale_files", "outbox.is_stale",
         "outbox.mark_for_rendering", "outbox.order_of", "outbox.pending", "outbox.stale_files",
         "ready.busy", "ready.due", "ready.has_backoff", "ready.has_pending",
