@@ -117,9 +117,10 @@ class Intake:
             return ""
         error = MessageError(
             "late-tail",
-            f"it is the rest of message {message}, which was taken from inbox/{file.name} before all of it was written",
-            "Nothing of it was read. Send the whole message again, written under a hidden name and renamed. If it is a"
-            " message of its own, rename it into the inbox, or give it another name.",
+            f"it counts as the rest of message {message}, which was taken from inbox/{file.name} before: it has no"
+            " front matter, and was not seen being renamed in",
+            "Nothing of it was read. If it is a message of its own, give it another name. If it is the rest, send the"
+            " whole message again, written under a hidden name and renamed.",
             file.name,
         )
         self.reject(file, error, task=task, of=message)

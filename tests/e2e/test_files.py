@@ -118,6 +118,25 @@ def test_the_rest_of_a_message_that_comes_late_is_rejected_by_its_name_and_never
     company.at_rest()
 
 
+def test_a_text_renamed_in_while_no_daemon_ran_is_told_what_helps_if_it_counts_as_a_rest(found: Found) -> None:
+    """Nobody saw the rename, so to rename it once more would be no use as advice; another name is."""
+    company = found({"alpha": WORK})
+    alpha = company["alpha"]
+    alpha.start()
+    alpha.drop("todo.md", "Buy milk.\n")
+    eventually(lambda: len(alpha.phases()) == 1)
+    alpha.kill()
+    alpha.drop("todo.md", "Buy bread.\n")
+    alpha.start()
+    eventually(lambda: alpha.rejections() == {"todo.md": "late-tail"})
+    reason = json.loads(alpha.mail("rejected")[0]["reason"])
+    assert reason["problem"].endswith("it has no front matter, and was not seen being renamed in")
+    assert reason["hint"].startswith("Nothing of it was read. If it is a message of its own, give it another name.")
+    alpha.drop("bread.md", "Buy bread.\n")
+    eventually(lambda: len(alpha.phases()) == 2)
+    company.at_rest()
+
+
 @pytest.fixture
 def strangers() -> Iterator[Company]:
     """A company whose daemon runs as nobody, below a directory that others may enter; pytest's own are closed."""
