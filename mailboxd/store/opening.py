@@ -116,7 +116,8 @@ def _prepare(database: Path, expected: str, *, thorough: bool) -> str:
 
     Returned is what shows that it is an empty one in the place of another; empty if it is not.
     """
-    _require(database, _own_uuid(database), expected)
+    own = _own_uuid(database)
+    _require(database, own, expected)
     try:
         with closing(connect(database, read_only=True)) as db:
             version = schema_version(db)
@@ -124,9 +125,13 @@ def _prepare(database: Path, expected: str, *, thorough: bool) -> str:
                 return f"there is nothing in it, and there was (says {mark_of(database).name})"
             with worlds_errors(db):
                 known = _uuid(db) if version else None
+                if expected and own == expected != known:
+                    raise OutdatedError(_foreign_log(database, known))
                 found = [str(row[0]) for row in db.execute("PRAGMA quick_check(3)")] if thorough else ["ok"]
             if found != ["ok"]:
                 raise DamagedError(f"{database}: the database is damaged: {'; '.join(found)}")
+    except OutdatedError:
+        raise
     except DamagedError as error:
         raise DamagedError(f"{error}. {_put_aside(database)} {_how(database)}") from error
     _require(database, known, expected)
@@ -144,6 +149,17 @@ def _require(database: Path, known: str | None, expected: str) -> None:
             f"right one in its place, without the {logs} of this one, or, if this one is right, delete {mark}, and "
             f"{logs} if they are of the one that lay here before"
         )
+
+
+def _foreign_log(database: Path, known: str | None) -> str:
+    """That the -wal file beside the right database is another one's, and the ways to go on."""
+    logs = f"{database.name}-wal and {database.name}-shm"
+    return (
+        f"{database}: the {database.name}-wal beside it is another database's: with it this one would be {known}, and "
+        f"{mark_of(database).name} and the file itself say otherwise. Nothing was started. Put the {database.name}-wal "
+        f"that belongs to it in its place and delete {database.name}-shm; if there is none, delete {logs}. Then "
+        f"`mailboxd -w {database.parent.parent} run` says whether anything is missing"
+    )
 
 
 def _own_uuid(database: Path) -> str | None:

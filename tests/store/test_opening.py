@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.errors import BusyError, DamagedError, NoRoomError, StoreError, WorldError
+from mailboxd.errors import BusyError, DamagedError, NoRoomError, OutdatedError, StoreError, WorldError
 from mailboxd.store import db as database
 from mailboxd.store import log, opening
 from mailboxd.store.db import migrations, store_error
@@ -95,6 +96,17 @@ def test_a_mark_that_is_missing_is_written_again_and_one_that_names_another_is_b
     mark_of(path).write_text("somebody-else\n")
     with pytest.raises(DamagedError, match="another workspace"):
         open_workspace(path, NOW)
+
+
+def test_the_log_of_another_database_beside_the_right_one_is_named_as_what_is_wrong(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with closing(open_workspace(tmp_path / "other" / "mailboxd.db", NOW)):
+        shutil.copy(tmp_path / "other" / "mailboxd.db-wal", f"{path}-wal")
+    with pytest.raises(OutdatedError, match="-wal beside it is another database's"):
+        open_workspace(path, NOW, thorough=True)
+    for ending in ("-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)  # as it says
+    open_workspace(path, NOW).close()
 
 
 def test_an_older_database_is_copied_before_it_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
