@@ -80,7 +80,9 @@ def spoiled_body(db: sqlite3.Connection) -> tuple[str, str | None] | None:
 
 
 def hash_at(db: sqlite3.Connection, seq: int) -> str | None:
-    """The hash of an event of the chain; None when there is no such event."""
+    """The hash of an event of the chain; None when there is no such event, whatever number a file names."""
+    if not 0 < seq < 1 << 63:
+        return None  # SQLite knows no larger one
     row = db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
     return None if row is None else row[0]
 

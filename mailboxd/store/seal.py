@@ -43,6 +43,8 @@ class Seal:
         self._written = b""
         self._is_silent = False
         self._inode = _inode(self._names[0])
+        self._left: Files | None = None
+        """How the files stood after the last transaction or checkpoint here."""
         self.is_whole = False
         """Whether every byte of the log is known to be what mailboxd wrote: verified, or sealed ever since."""
 
@@ -60,18 +62,25 @@ class Seal:
     def meet(self, tip: Tip) -> None:
         """Inside a transaction, before its first write: others may have written since. `tip`: where the log ends."""
         line = self.read()
-        self.is_whole = line is not None and line == Line(tip, self._files())
+        self._left = self._files()
+        self.is_whole = line is not None and line == Line(tip, self._left)
         # an older database must not overwrite what shows that it is older
         self._is_silent = line is not None and (
             line.tip.seq > tip.seq or (line.tip.seq == tip.seq and line.tip.hash != tip.hash)
         )
         self._written = b""
 
+    def look(self) -> None:
+        """Before anything is written here: nobody has written to the files past SQLite, which notices only its own."""
+        if self.is_whole and self._left is not None and self._files() != self._left:
+            self.is_whole = False
+
     def note(self, tip: Tip) -> None:
         """Write the line, if it says something else now; after a commit, or a checkpoint."""
         if self._is_silent:
             return
-        said = {"seq": tip.seq, "hash": tip.hash, "files": self._files() if self.is_whole else []}
+        self._left = self._files()
+        said = {"seq": tip.seq, "hash": tip.hash, "files": self._left if self.is_whole else []}
         raw = json.dumps(said, separators=(",", ":")).encode().ljust(_SIZE - 1) + b"\n"
         if raw == self._written:
             return

@@ -18,7 +18,7 @@ from mailboxd.core.types import Task
 from mailboxd.core.view import View
 from mailboxd.core.wire import from_json
 from mailboxd.errors import StoreError
-from mailboxd.store import log
+from mailboxd.store import evidence, log
 from mailboxd.store.accounts import AccountQueries
 from mailboxd.store.db import (
     BUSY_MS,
@@ -78,8 +78,10 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
 
     def close(self) -> None:
         seal, self.seal = self.seal, None
-        if seal is not None and not self._is_sole_writer():
-            seal.is_whole = False
+        if seal is not None:
+            seal.look()
+            if not self._is_sole_writer():
+                seal.is_whole = False
         self.db.close()
         if seal is not None:
             seal.closed(self._tip)
@@ -104,6 +106,8 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
                     self._recent.version = version
                     if self.seal is not None:
                         self.seal.meet(last)
+                elif self.seal is not None:
+                    self.seal.look()
                 yield
         except BaseException:
             self._undone()
@@ -140,6 +144,8 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
 
         False while somebody reads or writes: as much as can be is written then, and the log stays. Raises WorldError.
         """
+        if self.seal is not None:
+            self.seal.look()
         with worlds_errors(self.db):
             self.db.execute("PRAGMA busy_timeout = 0")  # the loop does not wait for a reader
             try:
@@ -228,8 +234,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
 
     def hash_at(self, seq: int) -> str | None:
         """The hash of an event; None when there is no such event."""
-        row = self.db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
-        return None if row is None else str(row[0])
+        return evidence.hash_at(self.db, seq)
 
     def last_moment(self) -> str:
         """When the newest event was recorded; empty when there is none."""

@@ -178,6 +178,22 @@ def test_a_log_that_was_changed_is_not_served(found: Found, end: Callable[[Agent
     assert alpha.phase("next") == "completed"
 
 
+def test_bytes_that_are_written_into_the_file_while_the_daemon_runs_are_noticed_at_the_next_start(found: Found) -> None:
+    """Past SQLite, which does not notice: it is at rest, and everything stands in the main file."""
+    alpha = found({"alpha": WORK})["alpha"]
+    alpha.start()
+    finished(alpha, "first")
+    eventually(lambda: database(alpha, "-wal").stat().st_size == 0)
+    digest = alpha.query("SELECT hash FROM events WHERE seq = 3")[0]["hash"].encode()
+    with database(alpha).open("r+b") as file:
+        file.seek(file.read().index(digest))
+        file.write(b"0" * 8)
+    finished(alpha, "second")
+    assert alpha.stop() == 0
+    alpha.drop("next.md", task("next"))
+    assert "event 3 is not what was recorded" in refused(alpha)
+
+
 # ---------------------------------------------------------------- going on from it
 
 

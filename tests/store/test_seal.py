@@ -131,3 +131,31 @@ def test_the_line_is_written_in_its_place(path: Path) -> None:
     line = Seal(path).read()
     assert line is not None
     assert line.tip.seq == 8
+
+
+@pytest.mark.parametrize("ending", ["", "-wal"])
+@pytest.mark.parametrize("then", ["record", "checkpoint", "close"])
+def test_bytes_that_are_written_into_an_open_database_without_sqlite_break_the_seal(
+    path: Path, ending: str, then: str
+) -> None:
+    with closing(open_workspace(path, NOW)) as store:
+        happen(store)
+        if not ending:
+            assert store.checkpoint()
+            assert store.is_sealed()
+        with Path(f"{path}{ending}").open("r+b") as file:
+            first = file.read(1)
+            file.seek(0)
+            file.write(first)
+        if then == "record":
+            happen(store)
+        elif then == "checkpoint":
+            assert store.checkpoint()
+    assert not is_sealed(path)
+
+
+@pytest.mark.parametrize("seq", [-1, 10**30])
+def test_a_seal_that_names_an_impossible_event_names_one_that_the_log_does_not_have(path: Path, seq: int) -> None:
+    path.with_name(f"{path.name}.seal").write_text(f'{{"seq":{seq},"hash":"x","files":[]}}')
+    with pytest.raises(OutdatedError, match="the database is older"):
+        open_workspace(path, NOW)
