@@ -48,7 +48,9 @@ def main() -> int:
             print("Config validation failed: nothing was written", file=sys.stderr)
             status = 1
         else:
-            path.write_text(json.dumps(apply(configuration, json.loads(file.read_text()))))
+            hidden = path.with_suffix(".patched")  # whoever reads meanwhile sees the one or the other, as with OpenClaw
+            hidden.write_text(json.dumps(apply(configuration, json.loads(file.read_text()))))
+            hidden.rename(path)
             status = 0
     with path.with_suffix(".calls").open("a") as calls:
         calls.write(json.dumps(call) + "\n")
