@@ -203,7 +203,7 @@ BROKEN = [
     (rotten(schema=0), "database", "note", "makes it 1", "mailboxd run"),
     (rotten(broken="event 7 is missing"), "database", "error", "event 7", "history --verify"),
     (rotten(open_circuits=("a", "b")), "open-circuits", "note", "a, b", "mailboxd why a"),
-    (rotten(held=("a",)), "held", "note", "over budget", "mailboxd why a"),
+    (rotten(held=("a",)), "held", "note", "held until you let them go on: a", "mailboxd why a"),
     (rotten(broken_agents=("beta",)), "breakers", "warning", "beta", "mailboxd status"),
     ({"daemon": Daemon(None)}, "daemon", "note", "no daemon", "mailboxd run"),
     ({"daemon": Daemon(None), "leftovers": Leftovers(0, 2)}, "daemon", "warning", "2 in the inbox", "systemctl"),
