@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.e2e.support import Agent, eventually, task
 from tests.live.conftest import Found
 from tests.live.model import Exec, Fault, Hang, Text
@@ -13,6 +15,7 @@ def statuses(agent: Agent, local_id: str) -> list[str]:
     return [row["status"] for row in agent.attempts(local_id)]
 
 
+@pytest.mark.soak
 def test_silence_is_a_failed_attempt_and_the_next_one_is_told(found: Found) -> None:
     """REPLY_SKIP ends a turn; NO_REPLY and an empty answer OpenClaw asks about again by itself, within the attempt."""
     company = found()
@@ -34,6 +37,7 @@ def test_silence_is_a_failed_attempt_and_the_next_one_is_told(found: Found) -> N
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_an_answer_after_a_silence_within_the_turn_is_the_answer(found: Found) -> None:
     company = found()
     alpha, model = company["alpha"], company.model
@@ -46,6 +50,7 @@ def test_an_answer_after_a_silence_within_the_turn_is_the_answer(found: Found) -
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_what_a_model_cuts_is_taken_without_the_notice_of_openclaw(found: Found) -> None:
     company = found()
     alpha, model = company["alpha"], company.model
@@ -75,6 +80,7 @@ def test_a_tool_that_failed_is_the_agents_business(found: Found) -> None:
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_tool_without_words_after_it_is_no_answer_and_the_next_attempt_is_told(found: Found) -> None:
     """OpenClaw says `ok` and puts a sentence of its own in the place of the agent's answer."""
     company = found()
@@ -120,6 +126,7 @@ def test_a_turn_that_takes_too_long_is_stopped_and_repeated(found: Found) -> Non
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_tool_that_takes_too_long_is_a_timeout_although_openclaw_says_ok(found: Found) -> None:
     company = found()
     alpha, model = company["alpha"], company.model
@@ -134,6 +141,7 @@ def test_a_tool_that_takes_too_long_is_a_timeout_although_openclaw_says_ok(found
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_message_of_a_megabyte_reaches_the_model_whole(found: Found) -> None:
     """1,048,576 bytes: the largest that an inbox takes by default."""
     company = found()

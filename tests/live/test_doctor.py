@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.integration import plugin
 from tests.e2e.support import BIN, Agent
@@ -132,6 +134,7 @@ def test_what_it_says_to_do_mends_it(found_apart: FoundApart) -> None:
     assert [well.level(slug) for slug in slugs] == ["ok", "", "ok", "ok", "ok"], well.found
 
 
+@pytest.mark.soak
 def test_with_the_plugin_a_message_comes_and_is_filed_without_a_model(found_apart: FoundApart) -> None:
     company = found_apart(run_of(["alpha"]), start=False)
     alpha, gateway = company["alpha"], company.gateway

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from tests.e2e.support import Agent, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import FoundApart
@@ -112,6 +114,7 @@ def test_a_daemon_that_is_killed_finds_its_turn_again(found_apart: FoundApart) -
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_gateway_that_is_restarted_loses_nothing(found_apart: FoundApart) -> None:
     """In order (SIGTERM), with a turn under way and another task waiting."""
     company = found_apart(PAIR, retry={"backoff_seconds": 1, "backoff_max_seconds": 3})
@@ -126,6 +129,7 @@ def test_a_gateway_that_is_restarted_loses_nothing(found_apart: FoundApart) -> N
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_a_model_that_fails_for_a_while_costs_one_attempt(found_apart: FoundApart) -> None:
     """HTTP 500: OpenClaw itself repeats for about two minutes, all within our first attempt."""
     company = found_apart(PAIR)

@@ -102,6 +102,7 @@ def test_agents_of_openclaw_use_the_tools_of_their_role_and_no_others(
     assert "mcp" not in after
 
 
+@pytest.mark.soak
 def test_an_agent_that_is_added_later_is_denied_the_tools_without_another_install(found_apart: FoundApart) -> None:
     port = free_port()
     company = found_apart({"alpha": {}, "late": {}}, start=False, mcp={"port": port})

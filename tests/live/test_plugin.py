@@ -111,6 +111,7 @@ def test_the_same_message_again_is_no_second_task_and_no_call(company: LiveCompa
     company.at_rest()
 
 
+@pytest.mark.soak
 def test_work_goes_down_through_three_daemons_and_comes_back(company: LiveCompany) -> None:
     for name in AGENTS:
         company.employ(name, {"synthesis": "concat"})

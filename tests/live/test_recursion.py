@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.support import eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import FoundApart
@@ -70,6 +72,7 @@ def test_work_goes_down_and_results_come_up_and_only_turns_cost_calls(found_apar
     assert carried(company) == EACH_ONCE
 
 
+@pytest.mark.soak
 def test_all_daemons_and_the_gateway_die_in_the_middle_of_the_recursion(found_apart: FoundApart) -> None:
     company = mining(found_apart, Exec("echo x >> ran"), Hang("Gold, 7 kg."))
     gamma, model = company["gamma"], company.model
