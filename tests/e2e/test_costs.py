@@ -84,7 +84,7 @@ OF_ROUNDS = frozenset(
     )
 )  # fmt: skip
 ONCE = re.compile(
-    r"\w+:(db\.(connect|migrate|schema_version)|opening\.|whole\.|examine\.|watcher\.|wake\.|pulse\.|files\.append_line|store\.hash_at)"
+    r"\w+:(db\.(connect|migrate|schema_version)|opening\.|whole\.|examine\.|watcher\.|wake\.|pulse\.|files\.append_line|evidence\.hash_at)"
 )
 """What opening and watching costs: once for each run. The head of the log is written once a day, and at the end."""
 
