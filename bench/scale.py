@@ -33,9 +33,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.mail import deliver_many
-from mailboxd.workspace.watcher import Watcher
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import deliver_many
+from mailboxd.mailbox.watcher import Watcher
 
 BATCH = 32
 _STAMP = struct.Struct("!q")

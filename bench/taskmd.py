@@ -11,7 +11,7 @@ from bench.graphs import scattered
 from bench.measure import Stats
 from bench.workshop import Workshop, drop, say
 from mailboxd.clock import SystemClock
-from mailboxd.store.ready import ReadyQueries
+from mailboxd.store.scheduling import ReadyQueries
 
 
 def measure(shop: Workshop) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd.agents.dispatcher import Dispatcher
-from mailboxd.agents.gateway.enrolment import Waiting, enrol
+from mailboxd.agents.gateway.client import Waiting, enrol
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.process import Dispatcher
 from mailboxd.clock import SystemClock
 from tests.live.gateway import Gateway, run_of
 from tests.live.model import Model

@@ -19,12 +19,11 @@ from pydantic.fields import FieldInfo
 
 from mailboxd import config, errors
 from mailboxd.cli.program import program
-from mailboxd.core import lifecycle, weakness
-from mailboxd.core.terms import TERMINAL, Mode, Phase
-from mailboxd.messages import codec, headers, taskfile
-from mailboxd.messages.message import Message
-from mailboxd.messages.models import MESSAGE_TYPES
-from mailboxd.telemetry import exposition
+from mailboxd.core import lifecycle, specs
+from mailboxd.core.vocabulary import TERMINAL, Mode, Phase
+from mailboxd.protocol import codec, headers, taskmd
+from mailboxd.protocol.messages import MESSAGE_TYPES, Message
+from mailboxd.telemetry import metrics
 
 DOCS = Path(__file__).resolve().parent
 SOURCE = DOCS.parent / "mailboxd"
@@ -146,15 +145,15 @@ def messages_page() -> str:
 def taskmd_page() -> str:
     """Statuses in task.md. Its examples are read like task files, and must be right."""
     for example in _examples("taskmd.md"):
-        taskfile.parse_task_file(example.encode(), "taskmd.md")
-    statuses = [f"| `{mode}` | {', '.join(f'`{word}`' for word in taskfile.STATUSES[mode])} |" for mode in Mode]
-    statuses.append(f"| a child in the DAG | {', '.join(f'`{word}`' for word in taskfile.CHILD_STATUSES)} |")
+        taskmd.parse_task_file(example.encode(), "taskmd.md")
+    statuses = [f"| `{mode}` | {', '.join(f'`{word}`' for word in taskmd.STATUSES[mode])} |" for mode in Mode]
+    statuses.append(f"| a child in the DAG | {', '.join(f'`{word}`' for word in taskmd.CHILD_STATUSES)} |")
     return _filled("taskmd.md", {"statuses": _table("mode", "statuses", rows=statuses)})
 
 
 def specs_page() -> str:
     """Which words say nothing in a criterion, from the rule that decides it."""
-    rows = [f"| vague | {', '.join(weakness.VAGUE)} |", f"| fillers | {', '.join(weakness.FILLERS)} |"]
+    rows = [f"| vague | {', '.join(specs.VAGUE)} |", f"| fillers | {', '.join(specs.FILLERS)} |"]
     return _filled("specs.md", {"vague": _table("list", "words", rows=rows)})
 
 
@@ -201,8 +200,8 @@ def _command(command: click.Command, parent: click.Context) -> Iterator[str]:
 
 def observability_page() -> str:
     """Every metric, as Prometheus is told of it."""
-    rows = [_metric(one.name, one.kind, one.labels, one.help) for one in exposition.METRICS]
-    rows.append(_metric(exposition.DURATIONS, "histogram", ("turn",), exposition.DURATIONS_HELP))
+    rows = [_metric(one.name, one.kind, one.labels, one.help) for one in metrics.METRICS]
+    rows.append(_metric(metrics.DURATIONS, "histogram", ("turn",), metrics.DURATIONS_HELP))
     return _filled("observability.md", {"metrics": _table("metric", "kind", "labels", "", rows=rows)})
 
 

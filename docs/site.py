@@ -14,7 +14,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from mailboxd.core.terms import Phase
+from mailboxd.core.vocabulary import Phase
 
 ROOT = Path(__file__).resolve().parents[1]
 FROM_ROOT = {"README.md": "about.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 from mailboxd.core.times import to_epoch
-from mailboxd.workspace.files import directory, open_regular, read_up_to
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox.files import directory, open_regular, read_up_to
+from mailboxd.mailbox.layout import Workspace
 
 FILE = "health.json"
 SIZE = 4096

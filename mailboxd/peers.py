@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,33 +22,94 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mailboxd import health
-from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.discovery import (
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.gateway.pairing import from_config
+from mailboxd.agents.json_output import parse_object
+from mailboxd.agents.openclaw import (
     MESSAGING_BY_DEFAULT,
     MINIMUM_VERSION,
     Messaging,
+    OpenClaw,
     parse_agents,
     parse_config_file,
     parse_messaging,
     parse_rules,
     parse_version,
 )
-from mailboxd.agents.gateway.address import from_config
-from mailboxd.agents.jsonout import parse_object
-from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
 from mailboxd.agents.readiness import Gateway, is_here
-from mailboxd.core.terms import OPERATORS, SELF
 from mailboxd.core.text import first_line
-from mailboxd.effects.calls import Call, Calls, NewCall
-from mailboxd.engine import Engine
+from mailboxd.core.vocabulary import OPERATORS, SELF
+from mailboxd.effects.process_table import Call, Calls, NewCall
+from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
-from mailboxd.messages.identity import brief_role
-from mailboxd.messages.prompts import Peer
-from mailboxd.workspace import lock
-from mailboxd.workspace.files import Stamp
-from mailboxd.workspace.identity import said_identity
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox import lock
+from mailboxd.mailbox.files import Stamp, directory, open_regular, read_up_to
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.markdown import one_line
+from mailboxd.protocol.prompts import Peer
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What an agent says of itself in its IDENTITY.md: one line, for whoever plans work for it.
+#
+# OpenClaw's form is a list of `- **Label:** value`, and it prefers `Theme`, then `Creature`, then `Vibe`. A value in
+# brackets is its placeholder. A file without any of these says it in its first line of prose.
+
+_LABEL = re.compile(r"[ \t]*[-*][ \t]+[*_]*(\w{1,20})[*_]*[ \t]*:[*_]*[ \t]*(.*)")
+_PREFERRED = ("theme", "creature", "vibe")
+_LONGEST = 200
+
+
+def theme_of(text: str) -> str:
+    """The role that an IDENTITY.md names: one line of at most 200 characters; empty when it names none."""
+    said: dict[str, str] = {}
+    prose = ""
+    for line in text.splitlines():
+        found = _LABEL.fullmatch(line)
+        if found is not None:
+            said.setdefault(found[1].lower(), _value(found[2]))
+        elif not prose and not line.lstrip().startswith(("#", "---", "<!--")):
+            prose = _value(line)
+    named = next((said[label] for label in _PREFERRED if said.get(label)), "")
+    return brief_role(named or ("" if said else prose))
+
+
+def brief_role(text: str) -> str:
+    """One line of at most 200 characters of what an agent is said to be."""
+    line = one_line(text)
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1].rstrip() + "…"
+
+
+def _value(text: str) -> str:
+    plain = text.strip().strip("*_").strip()
+    return "" if plain.startswith("(") and plain.endswith(")") else plain
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What another agent says of itself: the beginning of the IDENTITY.md in its workspace, read with distrust.
+
+_IDENTITY_BYTES = 8192
+
+
+def said_identity(workspace: str) -> str:
+    """What the beginning of the IDENTITY.md there says; empty when it cannot be read. The agent itself may write it."""
+    if not workspace.startswith("/"):
+        return ""
+    try:
+        with directory(Path(workspace)) as folder:
+            file = open_regular(folder, "IDENTITY.md")
+            if file is None:
+                return ""
+            try:
+                return theme_of(read_up_to(file, _IDENTITY_BYTES).decode("utf-8", "replace"))
+            finally:
+                os.close(file)
+    except OSError:
+        return ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whom this agent may give work to, as OpenClaw's own configuration says. No file of ours lists peers.
 
 _CALL_SECONDS = 60.0
 _NOW_AND_THEN = 900.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mailboxd.core.actions import Action
-from mailboxd.core.allowance import BreakerRules, Escalation
+from mailboxd.core.approvals import Action
 from mailboxd.core.checks import CheckRules
-from mailboxd.core.types import Policy
-from mailboxd.core.view import Limits
+from mailboxd.core.model import BreakerRules, Escalation, Policy
+from mailboxd.core.task_view import Limits
 
 
 @dataclass(frozen=True, slots=True)

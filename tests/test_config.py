@@ -17,10 +17,10 @@ from pydantic import BaseModel, ValidationError
 
 from mailboxd import config
 from mailboxd.config.model import Config, LimitsSection
-from mailboxd.config.texts import keys
-from mailboxd.core.terms import Gate, Synthesis, is_id
-from mailboxd.core.types import Policy
-from mailboxd.core.view import Limits
+from mailboxd.config.reading import keys
+from mailboxd.core.model import Policy
+from mailboxd.core.task_view import Limits
+from mailboxd.core.vocabulary import Gate, Synthesis, is_id
 from mailboxd.errors import EXIT_CONFIG, ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]

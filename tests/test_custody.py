@@ -12,15 +12,14 @@ import pytest
 
 from mailboxd.clock import ManualClock
 from mailboxd.core.events import Event, Kind
-from mailboxd.engine import Engine
-from mailboxd.inbox.archiving import Archiving
-from mailboxd.inbox.custody import EVERY, Custody
+from mailboxd.engine.engine import Engine
+from mailboxd.intake.archive import EVERY, Archiving, Custody
+from mailboxd.mailbox.files import Stamp
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.settings import Settings
-from mailboxd.store import log
-from mailboxd.store.report import Report
+from mailboxd.store import event_log
+from mailboxd.store.reports import Report
 from mailboxd.store.store import Store
-from mailboxd.workspace.files import Stamp
-from mailboxd.workspace.layout import Workspace
 
 DIGEST = hashlib.sha256(b"said").hexdigest()
 
@@ -71,7 +70,7 @@ class Room:
             for report in self.reports:
                 report()
         self.reports.clear()
-        return [str(one.event.data["why"]) for one in log.read(self.engine.store.db, after=before)]
+        return [str(one.event.data["why"]) for one in event_log.read(self.engine.store.db, after=before)]
 
 
 @pytest.fixture
@@ -121,7 +120,7 @@ def test_what_is_tampered_with_is_an_alarm_once_and_not_again_after_a_restart(
     assert room.look() == []
     room.begin()
     assert room.look() == []
-    log.check(room.engine.store.db)
+    event_log.check(room.engine.store.db)
 
 
 def test_what_comes_back_and_goes_again_is_another_alarm(room: Room) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.host.extras import to_add
+from mailboxd.host.pip_extras import to_add
 
 WHEEL = "/home/ann/my wheels/mailboxd-0.1.0-py3-none-any.whl"
 

@@ -9,11 +9,11 @@ import pytest
 
 from mailboxd.clock import ManualClock
 from mailboxd.core.times import plus
-from mailboxd.daemon.pulse import EVERY, Health
+from mailboxd.daemon.health_writer import EVERY, Health
 from mailboxd.errors import StoreError
 from mailboxd.health import FILE, LONGEST_PAUSE, SILENT, Grade, Halt, Trouble, Where, failed_starts, read
 from mailboxd.host.sdnotify import Notifier
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox.layout import Workspace
 
 PID = os.getpid()
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.terms import is_id
 from mailboxd.core.times import to_text
+from mailboxd.core.vocabulary import is_id
 from mailboxd.ids import PREFIXES, Ids
 
 NOW = "2026-11-21T02:07:53.120Z"

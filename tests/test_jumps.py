@@ -8,9 +8,9 @@ import pytest
 
 from mailboxd.clock import ManualClock
 from mailboxd.core.outcomes import Acknowledged, Failed
-from mailboxd.core.terms import Phase
 from mailboxd.core.times import plus, to_epoch
-from mailboxd.store import log
+from mailboxd.core.vocabulary import Phase
+from mailboxd.store import event_log
 from tests.core.desk import Desk, child, plan, with_policy
 
 HOUR = 3600.0
@@ -53,7 +53,7 @@ def test_a_lease_is_as_long_as_it_was(desk: Desk, by: float) -> None:
     assert desk.attempt("t.a").status.value == "running"
     desk.wait(20)
     assert desk.attempt("t.a").status.value != "running", "the lease has ended at last"
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_a_pause_is_as_long_as_it_was(desk: Desk) -> None:

@@ -50,14 +50,14 @@ def literal(node: ast.expr) -> str:
 def findings() -> set[str]:
     """The ids of what `doctor` finds wrong, or worth knowing; `say` is a check's choice between two levels."""
     judged = {"note", "warning", "error", "say"}
-    called = (call for call in calls("doctor/*.py", "doctor/*/*.py") if _name(call) in judged and call.args)
+    called = (call for call in calls("doctor/*.py") if _name(call) in judged and call.args)
     return {literal(call.args[0]) for call in called} - {""}
 
 
 def causes() -> set[str]:
     """The kinds of `why`: the second argument of each Cause, and what `_no_room` returns in its place."""
-    kinds = {literal(call.args[1]) for call in calls("core/why.py", "core/hindrance.py") if _name(call) == "Cause"}
-    tree = ast.parse((SOURCE / "core" / "why.py").read_text(encoding="utf-8"))
+    kinds = {literal(call.args[1]) for call in calls("explain/why.py") if _name(call) == "Cause"}
+    tree = ast.parse((SOURCE / "explain" / "why.py").read_text(encoding="utf-8"))
     (chooses,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "_no_room")
     returned = [node.value for node in ast.walk(chooses) if isinstance(node, ast.Return)]
     return (kinds | {literal(pair.elts[0]) for pair in returned if isinstance(pair, ast.Tuple)}) - {""}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mailboxd.clock import ManualClock
-from mailboxd.taskfiles.rendering import Rendering
+from mailboxd.taskmd.schedule import Rendering
 
 
 class Desk:

@@ -17,10 +17,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.jsonout import amount_at, at, brief, count_at, parse_object, reference_at, text_at
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.json_output import amount_at, at, brief, count_at, parse_object, reference_at, text_at
+from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Succeeded, Unknown
-from mailboxd.core.usage import Usage
 
 _ABORT_CODES = {143: "SIGTERM", 130: "SIGINT"}
 _UNCONFIRMED = re.compile(

@@ -13,16 +13,20 @@ from mailboxd.cli.boundary import guarded, hear_interrupts, keep_exit_statuses, 
 from mailboxd.cli.session import Session, shared_options
 from mailboxd.cli.text import forgive
 
-COMMANDS = (
-    "setup", "init", "import", "run", "send", "status", "ls", "show", "tree", "graph", "timeline", "watch", "fleet",
-    "history", "logs", "why", "audit", "backup", "rebuild", "accept-older", "check", "doctor",
-    "approvals", "approve", "reject", "request-changes", "undo", "cancel", "retry", "unblock", "answer", "spec",
-    "steer", "message", "keys", "config", "gateway", "mcp", "web", "plugin", "skill", "service", "metrics", "traces",
-    "completion",
-)  # fmt: skip
-"""Every verb, in the order of the help; `commands/<verb>.py` (with _ for -) holds its `command`."""
-_OWN = ("effect",)
-"""Called by the daemon, and in no help."""
+COMMANDS = {
+    "setup": "setup", "init": "workspace", "import": "workspace", "run": "run", "send": "send", "status": "status",
+    "ls": "status", "show": "task", "tree": "task", "graph": "task", "timeline": "task", "watch": "watch",
+    "fleet": "fleet", "history": "log", "logs": "log", "why": "task", "audit": "audit", "backup": "database",
+    "rebuild": "database", "accept-older": "database", "check": "doctor", "doctor": "doctor", "approvals": "approvals",
+    "approve": "approvals", "reject": "approvals", "request-changes": "approvals", "undo": "approvals",
+    "cancel": "orders", "retry": "orders", "unblock": "orders", "answer": "orders", "spec": "orders",
+    "steer": "orders", "message": "send", "keys": "keys", "config": "workspace", "gateway": "gateway", "mcp": "mcp",
+    "web": "web", "plugin": "plugin", "skill": "skill", "service": "service", "metrics": "export",
+    "traces": "export", "completion": "completion",
+}  # fmt: skip
+"""Every command, in the order of the help, with the module of `commands/` that defines it as `<name>_command`."""
+_HIDDEN = {"effect": "approvals"}
+"""Called by the daemon; listed in no help."""
 
 
 class Program(click.Group):
@@ -32,15 +36,17 @@ class Program(click.Group):
         return list(COMMANDS)
 
     def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in (*COMMANDS, *_OWN):
+        module = (COMMANDS | _HIDDEN).get(cmd_name)
+        if module is None:
             return None
-        return cast(click.Command, import_module(f"mailboxd.cli.commands.{cmd_name.replace('-', '_')}").command)
+        defined = import_module(f"mailboxd.cli.commands.{module}")
+        return cast(click.Command, getattr(defined, f"{cmd_name.replace('-', '_')}_command"))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in (*COMMANDS, *_OWN) and not name.startswith("-"):
+        if name not in COMMANDS | _HIDDEN and not name.startswith("-"):
             from difflib import get_close_matches
 
             near = get_close_matches(name, COMMANDS, 1)

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.clock import Clock, SystemClock
-from mailboxd.errors import EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, EXIT_USAGE, MailboxdError
-from mailboxd.workspace.layout import Workspace
+from mailboxd.core.vocabulary import is_id
+from mailboxd.errors import EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, EXIT_USAGE, MailboxdError, MessageError
+from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from mailboxd.store.report import Report
+    from mailboxd.store.reports import Report
+
 
 _COMMON = {
     EXIT_OK: "done",
@@ -57,7 +59,7 @@ class Session:
     @contextmanager
     def report(self) -> Iterator[Report]:
         """Read-only answers about the workspace. Raises UnavailableError, WorldError."""
-        from mailboxd.store.report import opened
+        from mailboxd.store.reports import opened
 
         with opened(self.workspace().database) as report:
             yield report
@@ -68,7 +70,7 @@ def agent_of(ws: Workspace) -> str | None:
 
     A plain line is read as it stands, for checking a configuration costs 100 ms; any other spelling is left to it.
     """
-    from mailboxd.workspace.files import directory, open_regular, read_up_to, world_errors
+    from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
 
     with world_errors(f"read {ws.config}"), directory(ws.root, ws.state.name) as state:
         fd = open_regular(state, ws.config.name)
@@ -142,3 +144,48 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
         found = report.beginning(incomplete, _MOST_COMPLETIONS)
         return [CompletionItem(local_id, help=title) for local_id, title in found]
     return []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the values of arguments and options may be. A shell hands over any bytes: what is no text is a surrogate.
+
+
+class Id(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
+    """The id of a task, an agent, a message (protocol section 2, "Ids")."""
+
+    name = "ID"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_id(value):
+            rule = "1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -, without .."
+            self.fail(f"{ascii(value)[:100]} is not an id: {rule}", param, ctx)
+        return str(value)
+
+
+class Words(click.ParamType):  # type: ignore[type-arg]
+    """Text of the operator, in a form that a file and the database can hold."""
+
+    name = "TEXT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's signature
+        from mailboxd.protocol.markdown import clean
+
+        return clean(value)
+
+
+class Header(click.ParamType):  # type: ignore[type-arg]
+    """The value of the header `header`, written as it would stand in the front matter of a message."""
+
+    def __init__(self, header: str, shown: str) -> None:
+        self.name = shown
+        self._header = header
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from mailboxd.protocol.headers import CONVERTERS
+
+        if not isinstance(value, str):
+            return value
+        try:
+            return CONVERTERS[self._header](value, lambda said: click.echo(f"{self._header}: {said}", err=True))
+        except MessageError as error:
+            self.fail(f"{error.problem}. {error.hint}".strip(), param, ctx)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mailboxd.config.model import Config
-    from mailboxd.core.allowance import BreakerRules, Escalation
     from mailboxd.core.checks import CheckRules
-    from mailboxd.core.types import Policy
-from mailboxd.core.view import Limits
+    from mailboxd.core.model import BreakerRules, Escalation, Policy
+from mailboxd.core.task_view import Limits
 
 __all__ = [
     "Config", "breaker", "checks", "default_text", "differences", "escalation", "limits", "load", "policy", "reference",
@@ -40,21 +39,21 @@ def load(path: Path) -> Config:
 
 def default_text(agent: str) -> str:
     """A config.yaml that says `agent` and explains every other key in comments. ConfigError if `agent` is no id."""
-    from mailboxd.config.texts import default_text as write
+    from mailboxd.config.reading import default_text as write
 
     return write(agent)
 
 
 def differences(config: Config) -> dict[str, Any]:
     """What was set to something else than its default, as `{"limits.turns": 8}`; values are what JSON can say."""
-    from mailboxd.config.texts import differences as compare
+    from mailboxd.config.reading import differences as compare
 
     return compare(config)
 
 
 def reference() -> str:
     """A Markdown table of all keys with default, unit and range, meaning."""
-    from mailboxd.config.texts import reference as write
+    from mailboxd.config.reading import reference as write
 
     return write()
 

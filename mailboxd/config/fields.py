@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from mailboxd.core.terms import OPERATORS, is_id
+from mailboxd.core.vocabulary import OPERATORS, is_id
 
 
 def _whole(value: object) -> object:

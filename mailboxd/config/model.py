@@ -11,33 +11,168 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from mailboxd.config.acp import AcpSection
-from mailboxd.config.approvals import ActionsSection, ApprovalsSection
 from mailboxd.config.fields import (
     Address,
     Agent,
+    AgentOrNobody,
     Agents,
     Arguments,
+    Capabilities,
     Commands,
+    Directory,
     Flag,
+    HarnessName,
+    MaybeArguments,
+    Model,
     Number,
+    Persons,
+    Recipient,
     Section,
     Senders,
     Variables,
     Whole,
+    said,
 )
 from mailboxd.config.fields import amount as _amount
 from mailboxd.config.fields import said as _is
-from mailboxd.config.trouble import BreakerSection, CircuitSection, EscalationSection, RetrySection
-from mailboxd.core.allowance import BreakerRules, Escalation
 from mailboxd.core.checks import CheckRules
-from mailboxd.core.terms import Gate, Quorum, Synthesis, Weak
-from mailboxd.core.types import Policy
-from mailboxd.core.view import Limits
+from mailboxd.core.model import BreakerRules, Escalation, Policy
+from mailboxd.core.task_view import Limits
+from mailboxd.core.vocabulary import Gate, Quorum, Synthesis, Weak
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The part of the configuration that is about ACP: which harnesses there are, and what each may do unasked.
+
+
+class HarnessSection(Section):
+    """One program that speaks ACP (docs/acp.md)."""
+
+    argv: Arguments = Field(description="The program and its arguments, like `[gemini, --acp]`.")
+    backend: Literal["direct", "acpx"] = said("direct", "Who speaks ACP with it: mailboxd, or the program `acpx`.")
+    capabilities: Capabilities = said(
+        ("read",), "What it may do without asking: read, edit, execute, network. For the rest a person is asked."
+    )
+    environment: Variables = said((), "Names of further environment variables that it is given.")
+    cwd: Directory = said("", "The directory that it works in, relative to the workspace, which is the default.")
+
+
+class AcpSection(Section):
+    """Harnesses that do work for this agent (needs the extra `acp`; docs/acp.md)."""
+
+    acpx: Arguments = said(("acpx",), "The program for harnesses with `backend: acpx`.")
+    harnesses: dict[HarnessName, HarnessSection] = said(
+        {}, "The harnesses by their names, each with the keys below; a task names one (`runtime: acp`, `harness:`)."
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The configuration of approvals: who decides, until when, and who is told (docs/side-effects.md).
 
 _DAY = 86_400
-_WEEK = 7 * _DAY
 _YEAR = 366 * _DAY
+
+
+class ApprovalsSection(Section):
+    """What a person has to approve before it happens (docs/side-effects.md)."""
+
+    expire_seconds: Whole = _amount(
+        _DAY, "seconds", 1, _YEAR, "How long a request waits for you; then it has expired, and its task fails."
+    )
+    lobster: MaybeArguments = _is(
+        ("lobster",), "The Lobster that stands before each side effect; none, or not installed: mailboxd alone does."
+    )
+    approvers: Persons = _is(
+        (), "Users of this machine who may decide, and `key:...` for signed messages; none: who may use the workspace."
+    )
+    notify_command: MaybeArguments = _is(
+        (), "A program that is told of each request: it gets the path of a JSON file as its last argument."
+    )
+    notify_channel: Recipient = _is("", "A channel of OpenClaw over which you are told, with `openclaw message send`.")
+    notify_target: Recipient = _is("", "Whom to tell there, as `openclaw message send --target` takes it.")
+    notify_account: Recipient = _is("", "The account of the channel, where it has several.")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if bool(self.notify_channel) != bool(self.notify_target):
+            raise ValueError("write both notify_channel and notify_target, or neither")
+        return self
+
+    @property
+    def notifies(self) -> bool:
+        """Whether anybody is told."""
+        return bool(self.notify_command or self.notify_channel)
+
+
+class ActionsSection(Section):
+    """Side effects that a person has approved (docs/side-effects.md)."""
+
+    environment: Variables = _is((), "Names of environment variables of the daemon that an action may ask for.")
+    timeout_seconds: Whole = _amount(300, "seconds", 1, _DAY, "The longest that one action may take.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The part of the configuration that is about failures: retry, circuit, escalation, breaker (docs/failure.md).
+
+_WEEK = 7 * _DAY
+
+
+class RetrySection(Section):
+    """What happens when an attempt fails."""
+
+    max_attempts: Whole = _amount(3, "attempts", 1, 100, "Failed attempts until the circuit of a task opens.")
+    backoff_seconds: Number = _amount(5.0, "seconds", 0.0, _DAY, "The wait after the first failure; it doubles.")
+    backoff_max_seconds: Number = _amount(900.0, "seconds", 0.0, _WEEK, "The longest wait between two attempts.")
+    jitter: Number = _amount(
+        0.2,
+        "share",
+        0.0,
+        1.0,
+        "By how much of itself a wait is moved at random: what failed together should not return so.",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.backoff_max_seconds < self.backoff_seconds:
+            raise ValueError("raise backoff_max_seconds to at least backoff_seconds")
+        return self
+
+
+class CircuitSection(Section):
+    """When to stop trying."""
+
+    hold_seconds: Whole = _amount(
+        _DAY, "seconds", 1, _YEAR, "How long a task with an open circuit waits for you before it fails upward."
+    )
+
+
+class EscalationSection(Section):
+    """What a task is tried with after failures. Off while nothing stronger is named."""
+
+    from_attempt: Whole = _amount(3, "attempts", 2, 100, "The first stronger try: 3 is after two failures.")
+    model: Model = _is("", "Another model, given to OpenClaw as `--model`.")
+    agent: AgentOrNobody = _is("", "Another agent, if this one may reach it; never a reviewer of the task.")
+    runtime: Literal["openclaw", "acp"] = _is("openclaw", "`acp`: a harness takes over, with the model that it has.")
+    harness: HarnessName | Literal[""] = _is("", "The harness for `runtime: acp`, one of `acp.harnesses`.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.runtime == "acp") != bool(self.harness):
+            raise ValueError("write both `runtime: acp` and `harness`, or neither")
+        if self.harness and (self.model or self.agent):
+            raise ValueError("name a harness, or a model and an agent: a harness works for this agent, with its own")
+        return self
+
+
+class BreakerSection(Section):
+    """The breaker of each agent: while it is open the agent gets no turns, and no task loses attempts."""
+
+    failures: Whole = _amount(5, "faults", 0, 1_000, "Faults of an agent in a row that open it; 0: never.")
+    open_seconds: Number = _amount(60.0, "seconds", 0.0, _DAY, "How long it stays open; it doubles with each time.")
+    open_max_seconds: Number = _amount(3_600.0, "seconds", 0.0, _WEEK, "The longest time that it stays open.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The configuration as a type: every key with its default, unit, range and meaning, stated once.
 
 
 class OpenClawSection(Section):

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mailboxd.core import approving, mending, planning
-from mailboxd.core.actions import merged
+from mailboxd.core import approval_requests, plans, reviews, spec_drafting
+from mailboxd.core.approvals import merged
 from mailboxd.core.conversation import answer_ended, asked, await_reply, heard_from, order_turn, steer_again
-from mailboxd.core.draft import Draft
-from mailboxd.core.effects import LookUp, Send
-from mailboxd.core.escalation import worker
-from mailboxd.core.failure import failed_attempt, outcome_unknown, pause
-from mailboxd.core.inputs import Progress, TurnEnded
-from mailboxd.core.late import late, say
+from mailboxd.core.decision_builder import Draft, late, say
+from mailboxd.core.effects import LookUp, RunTurn, Send
+from mailboxd.core.events import Kind
+from mailboxd.core.failure import failed_attempt, outcome_unknown, pause, worker
+from mailboxd.core.fixpoint import announce_end, call_off, synthesise
+from mailboxd.core.inputs import Imported, ImportedDispatched, ImportedDone, ImportedFailed, Progress, Reply, TurnEnded
+from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, join_is_met
+from mailboxd.core.model import NO_USAGE, Attempt, Plan, Task
 from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
@@ -38,12 +40,10 @@ from mailboxd.core.outcomes import (
     Unreadable,
 )
 from mailboxd.core.reviews import review_ended
-from mailboxd.core.session import next_session_key
-from mailboxd.core.settle import call_off, synthesise
-from mailboxd.core.terms import AttemptStatus, Mode, Phase, Runtime, Turn, Waiting, same_agent
+from mailboxd.core.session_keys import next_session_key
 from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
-from mailboxd.core.types import Attempt, Plan
+from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Runtime, Turn, Waiting, same_agent
 from mailboxd.errors import PlanError, Refused
 
 CUT = "[mailboxd] cut: the text ends here. The rest did not arrive: a limit of the model, or of OpenClaw."
@@ -111,7 +111,7 @@ def turn_ended(draft: Draft, ended: TurnEnded) -> None:
         answer_ended(draft, ended)
         return
     if ended.turn is Turn.DRAFT:
-        mending.draft_ended(draft, ended)
+        spec_drafting.draft_ended(draft, ended)
         return
     attempt = draft.attempt
     if attempt is not None and attempt.id == ended.attempt_id:
@@ -243,7 +243,7 @@ def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
     if steer_again(draft, turn):
         return
     actions = merged(task.spec.planned_actions, results.planned_actions)
-    if (why := approving.refused(draft, actions)) is not None:
+    if (why := approval_requests.refused(draft, actions)) is not None:
         failed_attempt(draft, why)
         return
     text = task.draft_result or results.text
@@ -280,10 +280,109 @@ def _planned(draft: Draft, plan: Plan, turn: Turn) -> None:
     fresh = tuple(child for child in plan.children if child.key not in known)
     try:
         if turn is Turn.SYNTHESIS or fresh or not known:
-            planning.adopt(draft, plan if turn is Turn.SYNTHESIS else replace(plan, children=fresh), draft.family)
+            plans.adopt(draft, plan if turn is Turn.SYNTHESIS else replace(plan, children=fresh), draft.family)
     except PlanError as error:
         # Costs an attempt and no more: the next turn is told what is wrong with the plan, and can make a better one.
         failed_attempt(draft, f"the plan cannot be carried out: {error}")
         return
     # What was said in the meantime is part of the spec, which the synthesis reads.
     draft.checkpoint("a plan: waiting for the children", waiting_for=Waiting.CHILDREN, steered="")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a peer reports by message about an attempt it was given; anybody else is refused.
+
+
+def replied(draft: Draft, reply: Reply) -> None:
+    """A message about an attempt that a peer was given. Raises Refused for anybody else's."""
+    attempt, task = draft.attempt, draft.task
+    if attempt is not None and reply.older_attempt and reply.attempt_id != attempt.id:
+        late(draft, reply.sender, reply.attempt_id, say(reply.answer))  # of whoever had that one
+        return
+    if attempt is None:
+        raise Refused("orphan", f"{task.local_id} was never given to anybody")
+    if not same_agent(reply.sender, attempt.executor):
+        raise Refused("wrong-agent", f"{task.local_id} was given to {attempt.executor}, not to {reply.sender}")
+    if same_agent(attempt.executor, draft.ctx.agent) and not isinstance(reply.answer, Progress):
+        # The answer of a turn of our own is what the call prints: whoever writes a file in its name is not it.
+        raise Refused("not-given-away", f"{task.local_id} is done in turns of {draft.ctx.agent}, not given to anybody")
+    if reply.attempt_id is not None and reply.attempt_id != attempt.id:
+        raise Refused("stale-attempt", f"{task.local_id} has no attempt {reply.attempt_id}")
+    if reply.attempt_id is None and reply.ordinal is not None and reply.ordinal < attempt.ordinal:
+        late(draft, reply.sender, None, say(reply.answer))
+        return
+    if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or attempt.token_echoed):
+        raise Refused("stale-attempt", f"the reply token is not the one that {task.local_id} was sent with")
+    if attempt.status is not AttemptStatus.RUNNING:
+        _after_the_end(draft, reply)
+        return
+    if reply.reply_token is not None and not attempt.token_echoed:
+        # So it has the work, whether its acknowledgement reached us or not: what we say to it are messages from now on.
+        draft.checkpoint("the reply token was echoed", token_echoed=True, acknowledged=True)
+    if reply.usage != NO_USAGE:
+        draft.record(Kind.USAGE_REPORTED, agent=reply.sender, attempt=attempt.id, usage=to_json(reply.usage))
+        draft.checkpoint("it says what it cost", usage=attempt.usage.plus(reply.usage))
+    answered(draft, reply.answer, Turn.DISPATCH, reply.sender)
+
+
+def _after_the_end(draft: Draft, reply: Reply) -> None:
+    """Late, so nothing moves; but what an open circuit was waiting to know is kept for the operator to accept."""
+    late(draft, reply.sender, reply.attempt_id, say(reply.answer))
+    judged = draft.attempt is not None and draft.attempt.status is AttemptStatus.SUCCEEDED
+    if isinstance(reply.answer, Results) and draft.task.phase is Phase.CIRCUIT_OPEN and not judged:
+        text = reply.answer.text
+        draft.artifact("primary_output", text, first_line(text), reply.sender)
+        draft.amend("a late result is there to accept", result=text, result_summary=first_line(text))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Work that was begun without mailboxd (by hand, or by another clawflow tool) and is taken over as it stands.
+
+
+def imported(draft: Draft, found: Imported) -> None:
+    """Bring a task that was just recorded to where its file says it is. Its gates are not asked again."""
+    match found:
+        case ImportedDone(result):
+            summary = first_line(result)
+            draft.artifact("primary_output", result, summary, draft.task.executor)
+            draft.move(Trigger.IMPORTED_DONE, "it was done before mailboxd came", result=result, result_summary=summary)
+        case ImportedFailed(error):
+            draft.move(Trigger.IMPORTED_FAILED, error or "it had failed before mailboxd came", error=error)
+            announce_end(draft)
+        case ImportedDispatched():
+            _dispatched(draft)
+
+
+def _dispatched(draft: Draft) -> None:
+    """An attempt that nobody orders: its reply is waited for, as for one that was acknowledged."""
+    view, task, ctx = draft.view, draft.task, draft.ctx
+    if task.phase is not Phase.EXECUTION_READY or view.parent_phase is not Phase.EXECUTING or view.unmet:
+        raise Refused("not-ready", f"{task.local_id} cannot be under way: it needs what is not done")
+    draft.move(
+        Trigger.ATTEMPT_STARTED,
+        f"{task.executor} had it before mailboxd came; its reply is waited for",
+        attempt=begin(draft, Waiting.REPLY),
+        dispatched_at=ctx.now,
+        due=plus(ctx.now, task.policy.reply_within),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether a turn that was ordered is still what its task waits for.
+
+
+def is_wanted(task: Task, attempt: Attempt | None, effect: RunTurn) -> bool:
+    """False when it was cancelled, answered or overtaken while it was pending."""
+    if effect.turn is Turn.REVIEW:
+        at_gate = effect.gate is not None and task.phase.value == effect.gate.value
+        return at_gate and effect.attempt_id == reviews.fence(task, attempt)
+    if effect.turn is Turn.ANSWER and (attempt is None or attempt.question != effect.note):
+        return False  # somebody else has answered
+    if effect.turn is Turn.DRAFT:
+        return task.phase is Phase.SPEC_DRAFT and effect.attempt_id == spec_drafting.fence(task.mending.drafts)
+    return (
+        task.phase is Phase.EXECUTING
+        and attempt is not None
+        and attempt.id == effect.attempt_id
+        and attempt.status is AttemptStatus.RUNNING
+    )

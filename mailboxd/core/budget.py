@@ -12,12 +12,10 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from mailboxd.core.allowance import Spent
 from mailboxd.core.inputs import Unblock
+from mailboxd.core.model import Policy, Spent, Usage
+from mailboxd.core.task_view import Limits
 from mailboxd.core.text import money
-from mailboxd.core.types import Policy
-from mailboxd.core.usage import Usage
-from mailboxd.core.view import Limits
 
 TURNS_OF_OWN = 10
 """What each task of a person's own plan adds to the turns that its tree may take."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mailboxd.core.draft import Draft
+from mailboxd.core.decision_builder import Draft, late
 from mailboxd.core.effects import RunCheck
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import CheckEnded
-from mailboxd.core.late import late
-from mailboxd.core.terms import CheckVerdict, Phase, same_agent
+from mailboxd.core.model import Check, Finding, Spec, Task
+from mailboxd.core.task_view import CheckRun, Context, View
 from mailboxd.core.text import first_line
-from mailboxd.core.types import Check, Finding, Spec, Task
-from mailboxd.core.view import CheckRun, Context, View
+from mailboxd.core.vocabulary import CheckVerdict, Phase, same_agent
 
 PRODUCER = "mailboxd"
 STATE = ".mailboxd"

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mailboxd.core.draft import Draft
+from mailboxd.core.decision_builder import Draft, late, say
 from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.events import Kind
 from mailboxd.core.failure import failed_attempt
+from mailboxd.core.fixpoint import stop_turns
 from mailboxd.core.inputs import TurnEnded
-from mailboxd.core.late import late, say
 from mailboxd.core.outcomes import Results, Silence, Succeeded
-from mailboxd.core.session import session_key
-from mailboxd.core.settle import stop_turns
-from mailboxd.core.terms import OPERATORS, AttemptStatus, Phase, Synthesis, Turn, Waiting, same_agent
+from mailboxd.core.session_keys import session_key
 from mailboxd.core.text import attributed, first_line
 from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import OPERATORS, AttemptStatus, Phase, Synthesis, Turn, Waiting, same_agent
 from mailboxd.errors import Refused
 
 SKIP = "REPLY_SKIP"

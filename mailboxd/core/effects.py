@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mailboxd.core.actions import Action
-from mailboxd.core.terms import Gate, Turn
-from mailboxd.core.types import Check
+from mailboxd.core.approvals import Action
+from mailboxd.core.model import Check
+from mailboxd.core.vocabulary import Gate, Turn
 
 
 @dataclass(frozen=True, slots=True)

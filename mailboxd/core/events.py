@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from mailboxd.core.changing import changed
-from mailboxd.core.types import Attempt, Task
-from mailboxd.core.wire import read_field
+from mailboxd.core.fast_replace import changed
+from mailboxd.core.json_codec import read_field
+from mailboxd.core.model import Attempt, Task
 
 
 class Role(StrEnum):

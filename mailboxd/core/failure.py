@@ -6,14 +6,88 @@ reached its agent.
 
 from __future__ import annotations
 
-from mailboxd.core.draft import Draft
-from mailboxd.core.escalation import escalated
+from typing import Any
+
+from mailboxd.core.decision_builder import Draft
+from mailboxd.core.fixpoint import end, open_circuit
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.retry import backoff, is_exhausted
-from mailboxd.core.settle import end, open_circuit
-from mailboxd.core.terms import AttemptStatus
+from mailboxd.core.model import Stronger, Task, backoff, is_exhausted
 from mailboxd.core.text import attributed, first_line
 from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import AttemptStatus, Runtime, same_agent
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Escalation: after failures a task is tried with something stronger, and gets back what it was given to when it
+# starts afresh (protocol section 4, "Retry"). What was escalated and why is a stored value of the task and the attempt.
+
+
+def escalated(draft: Draft, failures: int) -> dict[str, Any]:
+    """What changes of the task for the attempt after its `failures`-th failure; nothing when nothing does."""
+    rules, task = draft.ctx.escalation, draft.task
+    due = failures + 1 >= rules.from_attempt
+    if not due or not (rules.model or rules.agent or rules.harness) or task.stronger.why:
+        return {}
+    if rules.harness:
+        return _by_harness(draft, rules.harness, failures)
+    obstacle = _obstacle(draft, rules.agent)
+    agent = rules.agent if rules.agent and not obstacle else ""
+    model = rules.model if agent or not worker(task, draft.ctx.agent) else ""  # a harness brings its own
+    steps = [f"agent {agent} instead of {task.executor}"] if agent else []
+    steps += [f"model {model}"] if model else []
+    said = f"{' and '.join(steps) or 'nothing'} after {failures} failure{'s' * (failures != 1)}"
+    why = said + (f"; not the agent {rules.agent}: {obstacle}" if obstacle else "")
+    stronger = Stronger(model, task.executor if agent else "", why)
+    return {"stronger": stronger, **({"executor": agent} if agent else {})}
+
+
+def worker(task: Task, own: str) -> str:
+    """The harness that does the task's next attempt for this agent; empty = its executor does it."""
+    own_work = same_agent(task.executor, own) and task.policy.runtime is Runtime.ACP
+    return task.stronger.harness or (task.policy.harness if own_work else "")
+
+
+def _by_harness(draft: Draft, harness: str, failures: int) -> dict[str, Any]:
+    """A harness works for this agent, who takes the task back from a peer if he may."""
+    task, own = draft.task, draft.ctx.agent
+    takes = not same_agent(task.executor, own)
+    had = "it had the task already" if worker(task, own) == harness else None
+    obstacle = had or draft.ctx.may_use(harness) or (_obstacle(draft, own) if takes else "")
+    after = f"after {failures} failure{'s' * (failures != 1)}"
+    if obstacle:
+        return {"stronger": Stronger(why=f"nothing {after}; not the harness {harness}: {obstacle}")}
+    why = f"harness {harness} instead of {worker(task, own) or task.executor} {after}"
+    stronger = Stronger("", task.executor if takes else "", why, harness)
+    return {"stronger": stronger, **({"executor": own} if takes else {})}
+
+
+def restored(task: Task) -> dict[str, Any]:
+    """What gives the task back to whom it was given, for a fresh start."""
+    if task.stronger == Stronger():
+        return {}
+    given = {"executor": task.stronger.instead_of} if task.stronger.instead_of else {}
+    return {"stronger": Stronger(), **given}
+
+
+def _obstacle(draft: Draft, agent: str) -> str:
+    """Why the work cannot be given to `agent`; empty when it can, or when none is named."""
+    task = draft.task
+    if not agent:
+        return ""
+    if same_agent(agent, task.executor):
+        return "it had the task already"
+    if task.parent is None and same_agent(agent, task.sender):
+        return "it gave the task"
+    if any(same_agent(agent, reviewer) for reviewer in task.policy.reviewers):
+        return "it reviews the task"
+    if draft.view.children.total:
+        return f"the children are {task.executor}'s"
+    if not same_agent(agent, draft.ctx.agent) and (why := draft.ctx.may_reach(agent)) is not None:
+        return why
+    return ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a failure leads to: another attempt after a pause, an open circuit, or the end.
 
 
 def outcome_unknown(draft: Draft, error: str, *, harmless: bool = False) -> None:

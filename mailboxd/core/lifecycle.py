@@ -14,23 +14,196 @@ The diagram in docs/states.md is drawn from TRANSITIONS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from mailboxd.core.approvals import ApprovalStatus
-from mailboxd.core.broadcast import majority
-from mailboxd.core.changing import changed
-from mailboxd.core.consent import all_approved, all_performed, one_is, one_uncertain
+from mailboxd.core.approvals import ApprovalStatus, Performed
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.gates import decided
-from mailboxd.core.terms import TERMINAL, Gate, Join, Phase, Verdict
-from mailboxd.core.types import Task
-from mailboxd.core.view import View
-from mailboxd.core.weakness import weaknesses
-from mailboxd.core.wire import each_to_json
+from mailboxd.core.fast_replace import changed
+from mailboxd.core.json_codec import each_to_json
+from mailboxd.core.model import Policy, Task
+from mailboxd.core.specs import weaknesses
+from mailboxd.core.task_view import View
+from mailboxd.core.vocabulary import TERMINAL, CheckVerdict, Gate, Join, Phase, Quorum, Verdict, same_agent
 from mailboxd.errors import Refused
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a gate says: the verdicts of its reviewers under the quorum, and before them the checks of the spec.
+
+_GATES = frozenset(Phase(gate.value) for gate in Gate)
+Decided = tuple[Verdict, str]
+"""A gate's verdict, with the reason."""
+
+
+def decided(view: View, gate: Gate) -> Decided | None:
+    """What the gate says, and why; None while it cannot say yet."""
+    checked = _checked(view) if gate is Gate.SPEC_GATE else None
+    if checked is not None and checked[0] is not Verdict.APPROVED:
+        return checked
+    if len(view.check_runs) < len(view.checks):
+        return None
+    said = f"; {checked[1]}" if checked else ""
+    if gate not in view.task.policy.gates:
+        return Verdict.APPROVED, f"the {gate} is off{said}"
+    reviewed = _reviewed(view, gate)
+    return None if reviewed is None else (reviewed[0], reviewed[1] + said)
+
+
+def judges(view: View) -> tuple[str, ...]:
+    """Those of the named reviewers who did not make the work, each once (section 5)."""
+    task, attempt = view.task, view.attempt
+    authors = {task.executor.lower(), *((attempt.executor.lower(),) if attempt else ())}
+    names: dict[str, str] = {}
+    for name in task.policy.reviewers:
+        names.setdefault(name.lower(), name)
+    return tuple(name for key, name in names.items() if key not in authors)
+
+
+def shared_out(policy: Policy, names: tuple[str, ...], gate: Gate) -> tuple[str, ...]:
+    """Those of the reviewers who review at this gate.
+
+    Where both the specification and the quality are reviewed they take turns, in the order in which they are named,
+    so that nobody passes both; unless the configuration allows it.
+    """
+    both = Gate.QUALITY_GATE in policy.gates and len(policy.gates) > 1
+    if policy.same_reviewer or not both:
+        return names
+    return names[1::2] if gate is Gate.QUALITY_GATE else names[0::2]
+
+
+def eligible(view: View) -> tuple[str, ...]:
+    """Those who may review at the gate where the task is."""
+    found, phase = judges(view), view.task.phase
+    return shared_out(view.task.policy, found, Gate(phase.value)) if phase in _GATES else found
+
+
+def own_work(view: View) -> tuple[str, ...]:
+    """The named reviewers who do not review, because the work is theirs."""
+    found = judges(view)
+    return tuple(n for n in view.task.policy.reviewers if not any(same_agent(n, judge) for judge in found))
+
+
+def _reviewed(view: View, gate: Gate) -> Decided | None:
+    """Approved once the quorum approves; else, when all have spoken, the hardest word."""
+    asked = eligible(view)
+    if not asked:
+        return None
+    verdicts = {review.reviewer: review.verdict for review in view.reviews if review.reviewer in asked}
+    by = ", ".join(sorted(verdicts))
+    approvals = sum(1 for verdict in verdicts.values() if verdict is Verdict.APPROVED)
+    if approvals >= _needed(view.task.policy.quorum, len(asked)):
+        return Verdict.APPROVED, f"{gate}: approved by {by}"
+    lost = [asked.reviewer for asked in view.asked_reviewers if asked.failures >= view.task.policy.max_attempts]
+    silent = [name for name in asked if name not in verdicts]
+    if any(name not in lost for name in silent):
+        return None
+    if silent:
+        return Verdict.BLOCKED, f"{gate}: {', '.join(silent)} could not review it: every turn failed"
+    hardest = max(verdicts.values(), key=list(Verdict).index)
+    return hardest, f"{gate}: {hardest} by {by}"
+
+
+def _needed(quorum: Quorum, judges: int) -> int:
+    """How many approvals pass the gate."""
+    return {Quorum.ALL: judges, Quorum.MAJORITY: judges // 2 + 1, Quorum.ANY: 1}[quorum]
+
+
+def _checked(view: View) -> Decided | None:
+    """What the checks say together; None while one of them runs, and when there are none."""
+    runs = view.check_runs
+    if not view.checks or len(runs) < len(view.checks):
+        return None
+    for verdict, means in (
+        (CheckVerdict.IMPOSSIBLE, Verdict.BLOCKED),
+        (CheckVerdict.FAILED, Verdict.CHANGES_REQUESTED),
+    ):
+        found = [run for run in runs if run.verdict is verdict]
+        if found:
+            first = found[0]
+            said = ", ".join(run.id for run in found)
+            how = "failed" if verdict is CheckVerdict.FAILED else "could not be run"
+            return means, f"check {said} {how}: {first.summary}"
+    return Verdict.APPROVED, f"{len(runs)} check{'s' * (len(runs) != 1)} passed"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the copies of a broadcast say, counted: the one place where two answers are found to be the same.
+
+Votes = tuple[tuple[str, int], ...]
+"""Each answer with its count, most frequent first."""
+
+
+def vote(answer: str, result: str) -> str:
+    """What a copy says: its declared answer, without one its whole result; white space around either does not count."""
+    return answer.strip() or result.strip()
+
+
+def count(copies: Iterable[tuple[str, str]]) -> Votes:
+    """The votes of completed copies, each given as its declared answer and its result."""
+    votes = Counter(vote(answer, result) for answer, result in copies)
+    return tuple(sorted(votes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def majority(votes: Votes, copies: int) -> str | None:
+    """The answer of more than half of all `copies`, those that failed or have not answered included; None = none is."""
+    return votes[0][0] if votes and votes[0][1] * 2 > copies else None
+
+
+def winner(join: Join, done: Sequence[Task]) -> Task:
+    """The completed copy whose result is that of the broadcast: the first one, or the first that says what most say."""
+    in_order = sorted(done, key=lambda copy: (copy.completed_at or "", copy.id))
+    if join is Join.FIRST:
+        return in_order[0]
+    most = count((copy.answer, copy.result) for copy in done)[0][0]
+    return next(copy for copy in in_order if vote(copy.answer, copy.result) == most)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What people's decisions about planned actions, and what became of these, add up to for their task.
+
+
+def all_approved(view: View) -> str | None:
+    """By whom, when every planned action is approved."""
+    rows = view.live_approvals
+    if len(rows) < len(view.task.planned_actions) or any(row.status is not ApprovalStatus.APPROVED for row in rows):
+        return None
+    return "approved by " + ", ".join(dict.fromkeys(row.resolved_by for row in rows))
+
+
+def one_is(*statuses: ApprovalStatus) -> Callable[[View], str | None]:
+    """The reason, when one of the planned actions was decided so."""
+
+    def holds(view: View) -> str | None:
+        row = next((row for row in view.live_approvals if row.status in statuses), None)
+        if row is None:
+            return None
+        note = f": {row.note}" if row.note else ""
+        return f"{row.requested_action}: {row.status} by {row.resolved_by}{note}"
+
+    return holds
+
+
+def all_performed(view: View) -> str | None:
+    """How many, when every planned action has happened."""
+    rows = view.live_approvals
+    if len(rows) < len(view.task.planned_actions) or any(row.state is not Performed.DONE for row in rows):
+        return None
+    return f"{len(rows)} action{'s' * (len(rows) > 1)} performed"
+
+
+def one_uncertain(view: View) -> str | None:
+    """Which one failed, or may have happened and nobody can tell."""
+    for row in view.live_approvals:
+        if row.state is Performed.FAILED or (row.state is Performed.UNKNOWN and row.checked):
+            return f"{row.requested_action} ({row.short_id}): {row.state}: {row.summary}"
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The life of a task. Everything that decides about phases is in this file, as two tables.
 
 P = Phase
 

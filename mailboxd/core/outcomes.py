@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mailboxd.core.actions import Action
-from mailboxd.core.terms import Verdict
-from mailboxd.core.types import Finding, Plan, Spec
-from mailboxd.core.usage import NO_USAGE, Usage
+from mailboxd.core.approvals import Action
+from mailboxd.core.model import NO_USAGE, Finding, Plan, Spec, Usage
+from mailboxd.core.vocabulary import Verdict
 
 # ---------------------------------------------------------------- what an agent said
 

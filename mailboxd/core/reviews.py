@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mailboxd.core.draft import Draft
+from mailboxd.core.decision_builder import Draft, late, say
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.events import Kind
-from mailboxd.core.gates import eligible, judges, own_work, shared_out
 from mailboxd.core.inputs import TurnEnded
-from mailboxd.core.late import late, say
-from mailboxd.core.lifecycle import review_round
+from mailboxd.core.json_codec import to_json
+from mailboxd.core.lifecycle import eligible, judges, own_work, review_round, shared_out
+from mailboxd.core.model import Attempt, Task, backoff
 from mailboxd.core.outcomes import Failed, Permanence, Reviewed, Succeeded, Unknown
-from mailboxd.core.retry import backoff
-from mailboxd.core.session import review_key
-from mailboxd.core.terms import Gate, Lost, Turn, Verdict, same_agent
+from mailboxd.core.session_keys import review_key
+from mailboxd.core.task_view import Asked, Review, View
 from mailboxd.core.text import attributed
 from mailboxd.core.times import plus
-from mailboxd.core.types import Attempt, Task
-from mailboxd.core.view import Asked, Review, View
-from mailboxd.core.wire import to_json
+from mailboxd.core.vocabulary import Gate, Lost, Turn, Verdict, same_agent
 from mailboxd.errors import Refused
 
 _UNREADABLE_AT_MOST = 2

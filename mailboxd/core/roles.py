@@ -22,21 +22,25 @@ from mailboxd.core.approvals import (
     RequestUndo,
     Resolve,
 )
-from mailboxd.core.bytool import Checkpoint, FileMade, OpenCircuit, ReviewGiven, ReviewKind
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
     Cancel,
+    Checkpoint,
     Clarification,
+    FileMade,
     Input,
     NewTask,
+    OpenCircuit,
     Retry,
+    ReviewGiven,
+    ReviewKind,
     SpecWritten,
     Start,
     Steer,
     Unblock,
 )
-from mailboxd.core.terms import same_agent
-from mailboxd.core.types import Task
+from mailboxd.core.model import Task
+from mailboxd.core.vocabulary import same_agent
 from mailboxd.errors import Refused
 
 

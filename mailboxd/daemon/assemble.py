@@ -4,66 +4,89 @@ from __future__ import annotations
 
 import os
 import selectors
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from importlib.util import find_spec
 
-from mailboxd import heads, older
-from mailboxd.agents import memory
+from mailboxd import log_checkpoints, stale_database
 from mailboxd.agents.acp import transport as acp
-from mailboxd.agents.dispatcher import Dispatcher
 from mailboxd.agents.gateway import transport as gateway
-from mailboxd.agents.liveness import boot_id
 from mailboxd.agents.openclaw import OpenClaw, child_environment
+from mailboxd.agents.process import Dispatcher, boot_id
+from mailboxd.agents.sidecar import Service
+from mailboxd.clawflow_import import Account, import_workspace
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
-from mailboxd.config.acp import HarnessSection
-from mailboxd.core.types import Task
-from mailboxd.daemon import beside
+from mailboxd.config.model import HarnessSection
+from mailboxd.core.model import Task
+from mailboxd.daemon.event_logging import Narrator
+from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.loop import Daemon
-from mailboxd.daemon.narrating import Narrator
-from mailboxd.daemon.pulse import Health
-from mailboxd.effects.calls import Calls, Caps
-from mailboxd.effects.checking import Checking
-from mailboxd.effects.dispatches import Dispatches
-from mailboxd.effects.harnesses import Harnesses
-from mailboxd.effects.notifying import Notifying, Ways
-from mailboxd.effects.outgoing import Outgoing
-from mailboxd.effects.performing import Performing
-from mailboxd.effects.posting import Posting
-from mailboxd.effects.preparing import Preparing
-from mailboxd.effects.prompting import Prompting
-from mailboxd.effects.recovery import Recovery
+from mailboxd.effects.acp_turns import Harnesses
+from mailboxd.effects.action_performer import Performing, Preparing
+from mailboxd.effects.check_runner import Checking
+from mailboxd.effects.delivery import Dispatches, Posting
+from mailboxd.effects.message_builder import Outgoing, Prompting
+from mailboxd.effects.notifier import Notifying, Ways
+from mailboxd.effects.process_table import Calls, Caps
 from mailboxd.effects.relay import Relay
-from mailboxd.effects.starting import Starting
-from mailboxd.engine import Engine
-from mailboxd.entrance import engine, setting, settings
-from mailboxd.errors import MessageError, WorldError
-from mailboxd.host import disk
-from mailboxd.host.reserve import Reserve
-from mailboxd.host.wake import Wake
-from mailboxd.importing import Account, import_workspace
-from mailboxd.inbox.archiving import Archiving
-from mailboxd.inbox.arrivals import Arrivals
-from mailboxd.inbox.custody import Custody
-from mailboxd.inbox.intake import Intake
-from mailboxd.inbox.senders import Timetable
-from mailboxd.keys.ring import Ring
+from mailboxd.effects.turns import Recovery, Starting
+from mailboxd.engine.engine import Engine
+from mailboxd.engine.open import engine, setting, settings
+from mailboxd.errors import ConfigError, MessageError, WorldError
+from mailboxd.host import disk, process
+from mailboxd.host.pip_extras import to_add
+from mailboxd.host.process import Reserve
+from mailboxd.host.wakeup import Wake
+from mailboxd.intake.archive import Archiving, Custody
+from mailboxd.intake.arrivals import Arrivals, Timetable
+from mailboxd.intake.interpret import Intake
+from mailboxd.keys.keyring import Ring
 from mailboxd.keys.trust import Trust, signer
-from mailboxd.messages.templates import Templates
+from mailboxd.mailbox import lock
+from mailboxd.mailbox.files import directory, world_errors
+from mailboxd.mailbox.inbox import Inbox
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import deliver, require_places
+from mailboxd.mailbox.task_files import TaskFiles
+from mailboxd.mailbox.watcher import Watcher
 from mailboxd.peers import Peers
 from mailboxd.progress import Progress
+from mailboxd.protocol.prompts import Templates
 from mailboxd.settings import Pace
 from mailboxd.store.opening import open_workspace
-from mailboxd.taskfiles.retention import Retention
-from mailboxd.taskfiles.taskmd import TaskMarkdown
-from mailboxd.workspace import lock
-from mailboxd.workspace.files import directory, world_errors
-from mailboxd.workspace.inbox import Inbox
-from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.mail import deliver, require_places
-from mailboxd.workspace.taskfiles import TaskFiles
-from mailboxd.workspace.watcher import Watcher
+from mailboxd.taskmd.schedule import Retention
+from mailboxd.taskmd.sync import TaskMarkdown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Programs of ours that run beside the daemon, if the configuration wants them: typed tools, the page, instruments.
+
+_OTLP = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_CERTIFICATE")
+"""What a receiver of traces wants of credentials, by the names that OpenTelemetry gave them."""
+
+
+def services(ws: Workspace, config: Config) -> Iterator[Service]:
+    """Each as a process of its own, which opens the database as a command does. Raises ConfigError."""
+    if config.mcp.port:
+        yield _service(ws, "mcp", ("mcp",), "mcp", "serve", "--http")
+    if config.web.port:
+        yield _service(ws, "web", ("starlette", "uvicorn"), "web", "--port", str(config.web.port))
+    if config.metrics.port or config.metrics.otlp_endpoint:
+        yield _service(ws, "metrics", ("prometheus_client", "opentelemetry"), "metrics", "--serve")
+
+
+def _service(ws: Workspace, extra: str, needs: tuple[str, ...], *words: str) -> Service:
+    if any(find_spec(name) is None for name in needs):
+        raise ConfigError(f"{ws.config}: `{extra}` is set, and the extra is missing: {to_add(extra)}")
+    argv = [sys.executable, "-P", "-m", "mailboxd.cli", *words, "--until-eof", "-w", str(ws.root)]
+    passed = _OTLP if extra == "metrics" else ()
+    return Service(f"mailboxd {words[0]}", argv, child_environment(os.environ, passed))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Puts the parts of a workspace together: all of them for the daemon, some for taking a workspace over.
 
 
 @contextmanager
@@ -76,14 +99,14 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
     with ExitStack() as held:
         store = open_workspace(ws.database, clock.now(), thorough=True)
         held.callback(store.close)
-        older.require_newest(ws, store, clock.now())
+        stale_database.require_newest(ws, store, clock.now())
         selector = held.enter_context(selectors.DefaultSelector())
         calls = _calls(ws, config, selector)
         made = put_together(ws, config, Engine(store, settings(config), clock), calls, health, polls)
         held.callback(made.calls.leave)
         for part in (made.peers.gateway, made.reserve, made.watcher, made.wake):
             held.callback(part.close)
-        for service in beside.services(ws, config):
+        for service in services(ws, config):
             held.callback(service.stop)
             made.services.append(service)
         yield made
@@ -127,7 +150,7 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
         archiving=Archiving(core, ws, reports, Custody(core, ws, reports)),
         taskmd=taskmd,
         retention=Retention(core, taskmd.files, config.tasks.keep_days * 86_400.0, reports),
-        heads=heads.Heads(core, ws, heads.signer(ws, os.environ), reports),
+        heads=log_checkpoints.Heads(core, ws, log_checkpoints.signer(ws, os.environ), reports),
         peers=peers,
         calls=calls,
         watcher=watcher,
@@ -156,7 +179,7 @@ def _calls(ws: Workspace, config: Config, selector: selectors.BaseSelector) -> C
         limits.output_bytes,
         config.shutdown.grace_seconds,
         Caps(limits.turns, limits.turns_per_agent, limits.call_bytes),
-        memory.available,
+        process.available,
     )
 
 

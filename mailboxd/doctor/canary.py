@@ -12,21 +12,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mailboxd.agents.ask import ask
-from mailboxd.agents.callfiles import read_capped
+from mailboxd.agents.call_dir import read_capped
 from mailboxd.agents.gateway.transport import GatewayTransport
-from mailboxd.agents.jsonout import brief
+from mailboxd.agents.json_output import brief
 from mailboxd.agents.outcome import classify
+from mailboxd.agents.run_query import ask
 from mailboxd.clock import Clock
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded
-from mailboxd.doctor.facts import PluginAnswer
-from mailboxd.doctor.finding import Finding, error, note, ok, warning
+from mailboxd.doctor.facts import Finding, PluginAnswer, error, note, ok, warning
 from mailboxd.errors import MessageError, UnavailableError
 from mailboxd.ids import Ids
-from mailboxd.messages.codec import parse
-from mailboxd.messages.models import AckMessage
-from mailboxd.store.report import opened
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.codec import parse
+from mailboxd.protocol.messages import AckMessage
+from mailboxd.store.reports import opened
 
 if TYPE_CHECKING:
     from mailboxd.doctor.examination import Subject

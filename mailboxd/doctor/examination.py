@@ -9,33 +9,30 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
 from mailboxd import config as configuration
-from mailboxd.agents import memory
-from mailboxd.agents.discovery import MINIMUM_VERSION
 from mailboxd.agents.gateway.transport import pairing_file
-from mailboxd.agents.inside import inside_agent
-from mailboxd.agents.jsonout import brief
-from mailboxd.agents.openclaw import OpenClaw, child_environment
+from mailboxd.agents.json_output import brief
+from mailboxd.agents.nesting_guard import inside_agent
+from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, child_environment
 from mailboxd.clock import Clock
-from mailboxd.config.acp import AcpSection
-from mailboxd.config.model import LimitsSection, OpenClawSection
-from mailboxd.doctor import canary
-from mailboxd.doctor.facts import Facts, Failure, Settings
-from mailboxd.doctor.probes import harnesses, machine
-from mailboxd.doctor.probes import workspace as looking
-from mailboxd.doctor.probes.keys import keys
-from mailboxd.doctor.probes.openclaw import Questions, transport
+from mailboxd.config.model import AcpSection, LimitsSection, OpenClawSection
+from mailboxd.doctor import agent, canary, harnesses, keys, machine, openclaw, workspace
+from mailboxd.doctor import workspace as looking
+from mailboxd.doctor.facts import Facts, Failure, Finding, Settings, warning
+from mailboxd.doctor.keys import probe_keys
+from mailboxd.doctor.openclaw import Questions, probe_transport
 from mailboxd.errors import MailboxdError
+from mailboxd.host import process
 from mailboxd.integration.plugin import plugin_state
 from mailboxd.integration.skill import skill_state
-from mailboxd.store.examine import examine
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.integrity import examine
 
 AT_ONCE = 3
 """Questions to OpenClaw at the same time: each is a Node of 215 MB that keeps a core busy for a second."""
@@ -115,19 +112,19 @@ def gather(
 
 
 def _near(about: Subject, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
-    yield Probe("inotify", "inotify", "sysctl fs.inotify", machine.inotify)
-    yield Probe("memory", "memory", "free", memory.available)
-    yield Probe("open_files", "open files", "ulimit -n", machine.open_files)
+    yield Probe("inotify", "inotify", "sysctl fs.inotify", machine.probe_inotify)
+    yield Probe("memory", "memory", "free", process.available)
+    yield Probe("open_files", "open files", "ulimit -n", machine.probe_open_files)
     yield Probe("synchronised", "clock", "timedatectl", machine.synchronised)
     ws = about.ws
     if ws is None:
         return
     root = shlex.quote(str(ws.root))
     yield Probe("place", "workspace", f"ls -la {root}", lambda: looking.place(ws))
-    yield Probe("filesystem", "file system", f"findmnt -T {root}", lambda: looking.filesystem(ws, clock.now()))
-    yield Probe("daemon", "daemon", "mailboxd status", lambda: looking.daemon(ws))
-    yield Probe("leftovers", "mailbox", f"ls -la {root}/mailbox", lambda: looking.leftovers(ws, clock.now()))
-    signatures = lambda: keys(ws.root, about.required, about.environ)  # noqa: E731
+    yield Probe("filesystem", "file system", f"findmnt -T {root}", lambda: looking.probe_filesystem(ws, clock.now()))
+    yield Probe("daemon", "daemon", "mailboxd status", lambda: looking.probe_daemon(ws))
+    yield Probe("leftovers", "mailbox", f"ls -la {root}/mailbox", lambda: looking.probe_leftovers(ws, clock.now()))
+    signatures = lambda: probe_keys(ws.root, about.required, about.environ)  # noqa: E731
     yield Probe("keys", "keys", "mailboxd keys list", signatures)
     yield Probe("database", "database", "mailboxd history --verify", lambda: examine(ws.database))
     yield Probe("skill", "skill", "mailboxd skill status", lambda: skill_state(ws.root))
@@ -157,7 +154,9 @@ def _openclaw(about: Subject, known: Mapping[str, Any], clock: Clock) -> Iterato
     yield Probe("gateway", "gateway", "openclaw gateway status", ask.gateway)
     device = about.pairing
     if device is not None:
-        yield Probe("transport", "transport", "mailboxd gateway status", lambda: transport(ask.openclaw, device, clock))
+        yield Probe(
+            "transport", "transport", "mailboxd gateway status", lambda: probe_transport(ask.openclaw, device, clock)
+        )
     yield Probe("plugin", "plugin", "mailboxd plugin status", plugin)
     if about.settings.agent:
         yield Probe("exec_policy", "exec approvals", "openclaw approvals get", ask.exec_policy)
@@ -215,3 +214,91 @@ def workspace_at(start: Path, explicit: Path | None) -> tuple[Workspace | None, 
         return Workspace.find(start, explicit), ""
     except MailboxdError:
         return None, str(explicit.resolve()) if explicit is not None else ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# All checks, in the order of the report. This is the list to add one to.
+
+Check = Callable[[Facts], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Findings that belong together."""
+
+    name: str
+    checks: tuple[Check, ...]
+
+
+GROUPS = (
+    Group(
+        "machine",
+        (
+            machine.python,
+            machine.inside_agent,
+            machine.inotify,
+            machine.memory,
+            machine.open_files,
+            machine.clock,
+        ),
+    ),
+    Group(
+        "openclaw",
+        (
+            openclaw.program,
+            openclaw.node,
+            openclaw.version,
+            openclaw.gateway,
+            openclaw.gateway_version,
+            openclaw.transport,
+            openclaw.lane,
+            agent.plugin,
+        ),
+    ),
+    Group(
+        "agent",
+        (
+            agent.agent,
+            agent.workspace,
+            agent.shared_workspace,
+            agent.allowed,
+            agent.tools,
+            agent.exec_policy,
+            agent.skill,
+            harnesses.harnesses,
+        ),
+    ),
+    Group(
+        "workspace",
+        (
+            workspace.found,
+            workspace.config,
+            workspace.directories,
+            workspace.one_device,
+            workspace.filesystem,
+            workspace.space,
+            workspace.database,
+            workspace.daemon,
+            workspace.leftovers,
+            keys.keys,
+        ),
+    ),
+)
+
+
+def judge(facts: Facts) -> Iterator[tuple[str, Finding]]:
+    """Every finding with the name of its group; pure. Mends call OpenClaw as the configuration does."""
+    command = "openclaw" if facts.program is not None and facts.program.stand_in else facts.settings.command
+    for group in GROUPS:
+        for check in group.checks:
+            yield from ((group.name, _calling(command, finding)) for finding in check(facts))
+    for failure in facts.failures:
+        text = f"{failure.probe} could not be looked at: {failure.reason}"
+        yield "unknown", warning(f"{failure.probe}-unknown", text, failure.by_hand)
+
+
+def _calling(command: str, finding: Finding) -> Finding:
+    mends = (
+        f"{command}{mend.removeprefix('openclaw')}" if mend.startswith("openclaw ") else mend for mend in finding.mends
+    )
+    return replace(finding, mends=tuple(mends))

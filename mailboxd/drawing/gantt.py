@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from mailboxd.core.times import to_text
-from mailboxd.drawing.looks import ATTEMPTS, Shape, look_of
-from mailboxd.drawing.marks import drawing, fit, outline, safe, tag
+from mailboxd.drawing.phase_style import ATTEMPTS, Shape, look_of
+from mailboxd.drawing.svg import drawing, fit, outline, safe, tag
 
 _NAMES, _PLOT, _ROW, _TOP, _MARGIN = 200.0, 720.0, 26.0, 30.0, 12.0
 _NAME = 27

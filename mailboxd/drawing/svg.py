@@ -2,12 +2,286 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
 from itertools import pairwise
+from unicodedata import east_asian_width
 
 from mailboxd.drawing.graph import Edge, Graph, Lead, Node
-from mailboxd.drawing.layered import Placed, place
-from mailboxd.drawing.looks import Look, Shape, counted, look_of, loudest
-from mailboxd.drawing.marks import drawing, fit, number, outline, safe, tag
+from mailboxd.drawing.phase_style import Look, Shape, counted, look_of, loudest
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pieces of SVG: escaped text, tags, the outline of each shape, and the style sheet of a drawing that stands alone.
+
+STYLE = """\
+.drawing{--ink:#1f2328;--soft:#59636e;--line:#8c959f;--paper:#fff;--idle:#f6f8fa;--busy:#ddeafe;--busy-line:#1f6feb;
+--check:#eee7fb;--check-line:#7a4fd0;--ask:#fff3cd;--ask-line:#9a6700;--good:#e3f4e6;--good-line:#2d7d3a;--bad:#fde5e3;
+--bad-line:#c4271b;--off:#f3f3f3;--off-line:#8c959f;font:13px system-ui,-apple-system,"Segoe UI",sans-serif}
+@media (prefers-color-scheme:dark){.drawing{--ink:#e6edf3;--soft:#9aa4af;--line:#6e7681;--paper:#0f1318;--idle:#1b2128;
+--busy:#132c50;--busy-line:#6cb0ff;--check:#2b2144;--check-line:#b99bf5;--ask:#3a2d0c;--ask-line:#e0b03f;--good:#12301b;
+--good-line:#57b96b;--bad:#42191a;--bad-line:#ff7b72;--off:#191d22;--off-line:#6e7681}}
+.drawing text{fill:var(--ink)}
+.drawing .soft{fill:var(--soft);font-size:11px}
+.drawing .paper{fill:var(--paper)}
+.drawing .edge{fill:none;stroke:var(--line);stroke-width:1.2}
+.drawing .child{stroke-dasharray:2 3}
+.drawing .head{fill:var(--line)}
+.drawing .grid{stroke:var(--line);stroke-width:1;opacity:.35}
+.drawing .now{stroke:var(--busy-line);stroke-width:1.5}
+.drawing .shape{fill:var(--idle);stroke:var(--line);stroke-width:1.4}
+.drawing .busy .shape{fill:var(--busy);stroke:var(--busy-line)}
+.drawing .check .shape{fill:var(--check);stroke:var(--check-line)}
+.drawing .ask .shape{fill:var(--ask);stroke:var(--ask-line);stroke-width:2}
+.drawing .good .shape{fill:var(--good);stroke:var(--good-line)}
+.drawing .bad .shape{fill:var(--bad);stroke:var(--bad-line);stroke-width:2}
+.drawing .off .shape{fill:var(--off);stroke:var(--off-line);stroke-dasharray:4 3}
+.drawing a:hover .shape,.drawing a:focus .shape{stroke-width:3}
+.drawing a:focus{outline:none}
+"""
+
+
+def safe(text: str) -> str:
+    """Foreign text as it may stand in XML: escaped, and without what XML does not have."""
+    return escape("".join(char if char.isprintable() else "�" if char not in "\n\t" else " " for char in text))
+
+
+def tag(name: str, content: str = "", **attributes: object) -> str:
+    """An element; `content` is markup already, the values of attributes are escaped. `cls` is `class`, `_` is `-`."""
+    said = "".join(
+        f' {"class" if key == "cls" else key.replace("_", "-")}="{safe(number(value))}"'
+        for key, value in attributes.items()
+        if value is not None and value != ""
+    )
+    return f"<{name}{said}>{content}</{name}>" if content else f"<{name}{said}/>"
+
+
+def number(value: object) -> str:
+    """A coordinate as short as it is exact enough to be drawn."""
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def columns(text: str) -> int:
+    """How wide a text is, in narrow characters."""
+    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def fit(text: str, room: int) -> str:
+    """The text on one line, in at most so many narrow characters; a cut shows as an ellipsis."""
+    text = " ".join(text.split())
+    if columns(text) <= room:
+        return text
+    kept = ""
+    for char in text:
+        if columns(kept + char) > room - 1:
+            break
+        kept += char
+    return kept.rstrip() + "…"
+
+
+def outline(shape: Shape, x: float, y: float, width: float, height: float) -> str:
+    """The outline of a shape, whose upper left corner is at (x, y)."""
+    right, low, mid = x + width, y + height, y + height / 2
+    if shape in (Shape.BOX, Shape.ROUND, Shape.PILL):
+        radius = {Shape.BOX: 1.0, Shape.ROUND: 7.0, Shape.PILL: height / 2}[shape]
+        return tag("rect", cls="shape", x=x, y=y, width=width, height=height, rx=radius)
+    if shape is Shape.STACK:
+        behind = tag("rect", cls="shape", x=x + 5, y=y - 5, width=width - 5, height=height, rx=3.0)
+        return behind + tag("rect", cls="shape", x=x, y=y, width=width - 5, height=height, rx=3.0)
+    points = {
+        Shape.HEXAGON: [(x, mid), (x + 9, y), (right - 9, y), (right, mid), (right - 9, low), (x + 9, low)],
+        Shape.CUT: [(x, y), (right - 9, y), (right, y + 9), (right, low), (x + 9, low), (x, low - 9)],
+        Shape.NOTCH: [(x, y), (right, y), (right - 7, mid), (right, low), (x, low), (x + 7, mid)],
+    }[shape]
+    return tag("polygon", cls="shape", points=" ".join(f"{number(float(a))},{number(float(b))}" for a, b in points))
+
+
+def drawing(width: float, height: float, label: str, content: str, *, alone: bool) -> str:
+    """The whole SVG. `alone`: a file of its own, with its style; else the page that holds it has the style."""
+    style = f"<style>{STYLE}</style>" if alone else ""
+    paper = tag("rect", cls="paper", width=width, height=height) if alone else ""
+    return tag(
+        "svg", style + paper + content, xmlns="http://www.w3.org/2000/svg", cls="drawing", role="group",
+        viewBox=f"0 0 {number(width)} {number(height)}", width=width, height=height, aria_label=label,
+    )  # fmt: skip
+
+
+def document(title: str, *parts: str) -> str:
+    """A page of HTML that needs nothing else: drawings that were made with `alone=True`, under a title."""
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{safe(title)}</title>'
+    look = "<style>:root{color-scheme:light dark}body{font:15px system-ui,sans-serif;margin:2rem}</style>"
+    body = "".join(f"<div>{part}</div>" for part in parts)
+    return f'<!doctype html><html lang="en"><head>{head}{look}</head><body><h1>{safe(title)}</h1>{body}</body></html>\n'
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where the nodes of a directed graph stand: in columns, so that every arrow leads from left to right.
+#
+# The usual four steps (Sugiyama, Tagawa, Toda 1981): ranks by the longest way, a place-holder wherever an arrow passes
+# a rank, an order within each rank that crosses few arrows (barycentres), and heights that make arrows straight. The
+# last is solved exactly per rank: least squares under a fixed order, by pooling adjacent violators. All of it takes
+# O(sweeps * (nodes + arrows)), and the same graph gives the same drawing.
+
+SWEEPS = 6
+_MOST_HOLDERS = 4_000
+"""Place-holders; arrows beyond that are drawn straight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Centres in units of rows, columns in ranks: `at[id] = (rank, y)`; `via` are the points an arrow passes."""
+
+    at: Mapping[str, tuple[int, float]]
+    via: Mapping[tuple[str, str], tuple[tuple[int, float], ...]]
+    ranks: int
+    height: float
+
+
+@dataclass(slots=True)
+class _Work:
+    ranks: list[list[str]]
+    left: dict[str, list[str]] = field(default_factory=dict)
+    right: dict[str, list[str]] = field(default_factory=dict)
+    space: dict[str, float] = field(default_factory=dict)
+    """Rows that each takes: 1, and less for a place-holder."""
+
+    def join(self, start: str, end: str) -> None:
+        self.right.setdefault(start, []).append(end)
+        self.left.setdefault(end, []).append(start)
+
+
+def place(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> Placed:
+    """Places for all nodes. Arrows that would close a circle are not followed; unknown ends must not occur."""
+    pairs = list(dict.fromkeys(edges))
+    rank = _ranks(nodes, pairs)
+    work = _Work([[] for _ in range(max(rank.values(), default=-1) + 1)])
+    for node in nodes:
+        work.ranks[rank[node]].append(node)
+        work.space[node] = 1.0
+    chains = _hold_places(work, rank, pairs)
+    for sweep in range(SWEEPS):
+        _order(work, forward=sweep % 2 == 0)
+    heights = _heights(work)
+    least = min(heights.values(), default=0.0)
+    at = {node: (rank[node], heights[node] - least) for node in nodes}
+    via = {
+        pair: tuple((rank[pair[0]] + 1 + step, heights[name] - least) for step, name in enumerate(chain))
+        for pair, chain in chains.items()
+    }
+    return Placed(at, via, len(work.ranks), max(heights.values(), default=0.0) - least + 1.0)
+
+
+def _ranks(nodes: Sequence[str], pairs: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """The longest way to each node, in arrows."""
+    after: dict[str, list[str]] = {node: [] for node in nodes}
+    waits = dict.fromkeys(nodes, 0)
+    for start, end in pairs:
+        after[start].append(end)
+        waits[end] += 1
+    rank = dict.fromkeys(nodes, 0)
+    seen: set[str] = set()
+    free = deque(node for node in nodes if not waits[node])
+    rest = iter(nodes)
+    while len(seen) < len(nodes):
+        if not free:  # a circle, which a DAG has not: begin it anywhere
+            free.append(next(node for node in rest if node not in seen))
+        node = free.popleft()
+        seen.add(node)
+        for end in after[node]:
+            if end in seen:
+                continue
+            rank[end] = max(rank[end], rank[node] + 1)
+            waits[end] -= 1
+            if waits[end] == 0:
+                free.append(end)
+    return rank
+
+
+def _hold_places(
+    work: _Work, rank: Mapping[str, int], pairs: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], list[str]]:
+    chains: dict[tuple[str, str], list[str]] = {}
+    room = _MOST_HOLDERS
+    for number, (start, end) in enumerate(pairs):
+        between = range(rank[start] + 1, rank[end])
+        if rank[end] <= rank[start]:
+            continue
+        if len(between) > room:
+            continue
+        room -= len(between)
+        chain = [f"\0{number}.{at}" for at in between]
+        for at, name in zip(between, chain, strict=True):
+            work.ranks[at].append(name)
+            work.space[name] = 0.35
+        for one, other in zip([start, *chain], [*chain, end], strict=True):
+            work.join(one, other)
+        if chain:
+            chains[start, end] = chain
+    return chains
+
+
+def _order(work: _Work, *, forward: bool) -> None:
+    """Each rank in the order of the mean places of its neighbours on one side; ties stay as they were."""
+    ranks = work.ranks[1:] if forward else work.ranks[-2::-1]
+    before = work.ranks[0] if forward else work.ranks[-1] if work.ranks else []
+    sides = work.left if forward else work.right
+    for rank in ranks:
+        where = {name: place for place, name in enumerate(before)}
+        own = {name: float(place) for place, name in enumerate(rank)}
+        scale = len(before) / max(len(rank), 1)
+        mean = {
+            name: sum(where[other] for other in others) / len(others)
+            if (others := [other for other in sides.get(name, ()) if other in where])
+            else own[name] * scale
+            for name in rank
+        }
+        rank.sort(key=lambda name: (mean[name], own[name]))
+        before = rank
+
+
+def _heights(work: _Work) -> dict[str, float]:
+    heights: dict[str, float] = {}
+    for rank in work.ranks:
+        at = 0.0
+        for name in rank:
+            heights[name] = at + work.space[name] / 2
+            at += work.space[name]
+    for sweep in range(SWEEPS):
+        forward = sweep % 2 == 0
+        sides = work.left if forward else work.right
+        for rank in work.ranks if forward else work.ranks[::-1]:
+            _straighten(rank, sides, work.space, heights)
+    return heights
+
+
+def _straighten(
+    rank: Sequence[str], sides: Mapping[str, list[str]], space: Mapping[str, float], heights: dict[str, float]
+) -> None:
+    """The heights nearest to the neighbours' mean that keep the order and the space: isotonic regression."""
+    offset, offsets = 0.0, []
+    for number, name in enumerate(rank):
+        offset += (space[name] + space[rank[number - 1]]) / 2 if number else 0.0
+        offsets.append(offset)
+    blocks: list[tuple[float, int]] = []
+    for name, start in zip(rank, offsets, strict=True):
+        others = sides.get(name)
+        wanted = sum(heights[other] for other in others) / len(others) if others else heights[name]
+        mean, count = wanted - start, 1
+        while blocks and blocks[-1][0] >= mean:
+            above, size = blocks.pop()
+            mean = (above * size + mean * count) / (size + count)
+            count += size
+        blocks.append((mean, count))
+    at = 0
+    for mean, count in blocks:
+        for name, start in zip(rank[at : at + count], offsets[at : at + count], strict=True):
+            heights[name] = mean + start
+        at += count
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A graph as SVG: columns from left to right, one shape per task, its phase in words below its name.
 
 WIDTH, HEIGHT = 184.0, 40.0
 """Of a node, in pixels."""

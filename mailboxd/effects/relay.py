@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.readiness import is_suspicious
 from mailboxd.core.effects import (
     AnswerPermission,
@@ -31,20 +31,19 @@ from mailboxd.core.effects import (
 )
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import TurnEnded
+from mailboxd.core.model import Task
 from mailboxd.core.outcomes import Failed, Failure, Made, Outcome, Results, Silence, Succeeded, Unknown
-from mailboxd.core.terms import Phase, Turn
-from mailboxd.core.types import Task
-from mailboxd.effects import judging
-from mailboxd.effects.calls import Call, Calls
-from mailboxd.effects.checking import Checking
-from mailboxd.effects.harnesses import Harnesses
-from mailboxd.effects.notifying import Notifying
-from mailboxd.effects.outgoing import Outgoing
-from mailboxd.effects.performing import Performing
-from mailboxd.effects.posting import Posting
-from mailboxd.effects.recovery import Recovery
-from mailboxd.effects.starting import Starting
-from mailboxd.engine import Engine
+from mailboxd.core.vocabulary import Phase, Turn
+from mailboxd.effects import turns
+from mailboxd.effects.acp_turns import Harnesses
+from mailboxd.effects.action_performer import Performing
+from mailboxd.effects.check_runner import Checking
+from mailboxd.effects.delivery import Posting
+from mailboxd.effects.message_builder import Outgoing
+from mailboxd.effects.notifier import Notifying
+from mailboxd.effects.process_table import Call, Calls
+from mailboxd.effects.turns import Recovery, Starting
+from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.store.store import Order
 
@@ -110,7 +109,7 @@ class Relay:
                 raise
             except Exception as bug:
                 _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
-                self.reports.append(partial(self._give_up, order, judging.of_bug(bug)))
+                self.reports.append(partial(self._give_up, order, turns.of_bug(bug)))
         for keep in (self.starting.dispatches.write, self.starting.dispatches.sync):
             try:  # whatever was refused above: what was sent is not, and a sync that stays due keeps the loop awake
                 keep()
@@ -158,7 +157,7 @@ class Relay:
         else:
             order = self.starting.ordered(call.id)
             if isinstance(order.effect, RunTurn):
-                self._turn_ended(order, order.effect, judging.outcome(call, exit_))
+                self._turn_ended(order, order.effect, turns.outcome(call, exit_))
 
     # -------------------------------------------------------------- effects
 
@@ -192,7 +191,7 @@ class Relay:
         made: tuple[Made, ...] = ()
         if effect.harness and called:
             outcome, made = self.harnesses.over(effect, outcome)
-        answer = judging.answer(effect.turn, outcome)
+        answer = turns.answer(effect.turn, outcome)
         task = self.engine.store.task(order.task)
         if (
             task is not None
@@ -204,7 +203,7 @@ class Relay:
                 answer = Failure(f"the plan in task.md was not taken: {refused}")
         if not effect.harness and is_suspicious(outcome):
             self.recovery.gateway.suspect(order.agent)
-        self._take(order, judging.ended(order, effect, outcome, answer, called=called, made=made))
+        self._take(order, turns.ended(order, effect, outcome, answer, called=called, made=made))
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.finish(order.id, "done" if succeeded else "failed")
         if succeeded:
@@ -224,7 +223,7 @@ class Relay:
             raise
         except Exception as bug:
             _log.exception("a bug of mailboxd: the end of %s could not be taken; please report this", order.id)
-            self.engine.hear(order.task, replace(ended, outcome=judging.of_bug(bug), answer=None), actor=ended.agent)
+            self.engine.hear(order.task, replace(ended, outcome=turns.of_bug(bug), answer=None), actor=ended.agent)
 
     def _look_up(self, order: Order, effect: LookUp) -> bool:
         """Of a turn by a harness: nobody but the harness itself can be asked."""
@@ -236,7 +235,7 @@ class Relay:
     def _looked_up(self, found: tuple[Order, LookUp, Outcome] | None) -> None:
         if found is not None:
             order, effect, outcome = found
-            self._take(order, judging.ended(order, effect, outcome, judging.answer(effect.turn, outcome)))
+            self._take(order, turns.ended(order, effect, outcome, turns.answer(effect.turn, outcome)))
             self.engine.store.finish(order.id)
 
     def _compose(self, order: Order, effect: Compose) -> None:

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd.agents.ask import ask
-from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.jsonout import at, brief, cli_error, parse_object, text_at
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.json_output import at, brief, cli_error, parse_object, text_at
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import NotStarted
+from mailboxd.agents.run_query import ask
 from mailboxd.clock import Clock
 from mailboxd.errors import UnavailableError
-from mailboxd.messages.templates import packaged
+from mailboxd.protocol.prompts import packaged
 
 PLUGIN = "mailboxd"
 SECONDS = 180.0

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from mailboxd import config
 from mailboxd.errors import ConfigError, MailboxdError, WorldError
-from mailboxd.messages.templates import packaged
-from mailboxd.workspace import files
-from mailboxd.workspace.files import directory, open_regular, read_up_to, replace, world_errors
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox import files
+from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.prompts import packaged
 
 SKILL = "mailboxd"
 _WHERE = ("skills", SKILL)

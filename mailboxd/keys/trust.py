@@ -11,14 +11,12 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from mailboxd.core.terms import OPERATORS
+from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.errors import ConfigError, MessageError, Refused, WorldError
-from mailboxd.keys.ed25519 import PrivateKey, PublicKey, parse_signature, require_extra
-from mailboxd.keys.ring import Ring, known_as
-from mailboxd.messages.envelope import MAX_FILE
-from mailboxd.messages.message import Message
-from mailboxd.messages.signature import canonical, with_signature
-from mailboxd.workspace.files import Stamp
+from mailboxd.keys.keyring import PrivateKey, PublicKey, Ring, known_as, parse_signature, require_extra
+from mailboxd.mailbox.files import Stamp
+from mailboxd.protocol.envelope import MAX_FILE, canonical, with_signature
+from mailboxd.protocol.messages import Message
 
 YES, NO, UNSIGNED = "yes", "no", "unsigned"
 _log = logging.getLogger("mailboxd")

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from mailboxd.core.terms import is_id
+from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import Refused
-from mailboxd.messages.text import clean
+from mailboxd.protocol.markdown import clean
 
 _MOST_PROBLEMS = 5
 

@@ -8,17 +8,26 @@ OpenClaw's configuration as this user can read the token.
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.json_output import cli_error, parse_object, text_at
+from mailboxd.agents.openclaw import OpenClaw, parse_config_file
+from mailboxd.agents.run_query import ask
 from mailboxd.config import Config
 from mailboxd.core.events import Role
-from mailboxd.core.terms import Gate, same_agent
-from mailboxd.errors import ConfigError
-from mailboxd.mcp.caller import AGENT_ROLES, Caller
-from mailboxd.mcp.tokens import Grant, fingerprint
+from mailboxd.core.vocabulary import Gate, same_agent
+from mailboxd.errors import ConfigError, UnavailableError
+from mailboxd.mailbox.files import directory, publish, world_errors
+from mailboxd.mailbox.layout import STATE, Workspace
+from mailboxd.mcp import tokens
+from mailboxd.mcp.tokens import AGENT_ROLES, Caller, Grant, fingerprint
 
 Patch = dict[str, Any]
 """What OpenClaw's `config patch` takes: objects merge, lists and scalars replace, null deletes."""
@@ -69,7 +78,7 @@ class Change:
         node[path[-1]] = value
 
 
-def url(port: int) -> str:
+def server_url(port: int) -> str:
     return f"http://{HOST}:{port}{PATH}"
 
 
@@ -218,3 +227,116 @@ def _require_entries(current: Current) -> None:
 
 def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading and changing OpenClaw's configuration through its own commands. No token is ever in an argument list.
+
+_SECONDS = 90.0
+_UNSET = "Config path is valid but unset"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenClawConfig:
+    """`environment` is what OpenClaw runs with: it decides which installation is meant."""
+
+    openclaw: OpenClaw
+    environment: Mapping[str, str]
+
+    def read(self) -> Current:
+        """The sections that matter here. 3 s; works without the gateway. Raises UnavailableError."""
+        return Current(self._section("agents"), self._section("mcp"))
+
+    def read_agents(self) -> Current:
+        """As `read`, without the servers: half the time. Raises UnavailableError."""
+        return Current(self._section("agents"), {})
+
+    def file(self) -> str:
+        """Where it lies, to be watched and never to be parsed. Raises UnavailableError."""
+        exit_ = ask(self.openclaw.config_file_argv(), self.environment, _SECONDS)
+        if not (path := parse_config_file(exit_)):
+            raise UnavailableError(f"OpenClaw does not say where its configuration lies: {_why(exit_)}")
+        return path
+
+    def _section(self, name: str) -> Mapping[str, Any]:
+        exit_ = ask(self.openclaw.config_get_argv(name), self.environment, _SECONDS)
+        if (cli_error(exit_) or "").startswith(_UNSET):
+            return {}
+        section = parse_object(exit_)
+        if exit_.rc != 0 or section is None:
+            raise UnavailableError(f"OpenClaw's configuration cannot be read: {_why(exit_)}")
+        return section
+
+    def apply(self, ws: Workspace, patch: Patch) -> None:
+        """Merge the patch into it, all or nothing; a running gateway takes it up. Raises UnavailableError, WorldError.
+
+        The patch holds tokens: it is handed over in a file of our own directory that only its owner can read.
+        """
+        name = f".mcp-{secrets.token_hex(8)}.json"
+        with world_errors(f"write {ws.state / name}"), directory(ws.root, STATE) as state:
+            publish(state, name, json.dumps(patch).encode())
+            try:
+                exit_ = ask(self.openclaw.config_patch_argv(ws.state / name), self.environment, _SECONDS)
+            finally:
+                os.unlink(name, dir_fd=state)
+        if exit_.rc != 0:
+            said = (exit_.stderr or exit_.stdout).decode("utf-8", "replace").strip()[-1000:]
+            raise UnavailableError(f"OpenClaw did not take the change of its configuration: {said}")
+
+
+def _why(exit_: Exit) -> str:
+    """What OpenClaw itself says, with every issue that it names and so its remedy."""
+    said = cli_error(exit_) or exit_.stderr.decode("utf-8", "replace").strip()[-500:] or f"status {exit_.rc}"
+    issues = (parse_object(exit_) or {}).get("issues")
+    named = [text_at(issue, "message") for issue in issues] if isinstance(issues, list) else []
+    return "; ".join(filter(None, [said, *named]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Registering the callers of a workspace in OpenClaw, and taking that back: tokens and entries in step.
+
+
+def require_port(ws: Workspace, config: Config) -> int:
+    """Where the tools are served. Raises ConfigError if nowhere."""
+    if not config.mcp.port:
+        raise ConfigError(f"{ws.config}: set `mcp.port` to a free port of this machine, such as 8765")
+    return config.mcp.port
+
+
+def register(
+    ws: Workspace, config: Config, openclaw: OpenClawConfig, callers: Iterable[Caller], now: str, *, dry_run: bool
+) -> Change:
+    """Entries and denials that are missing, for these callers. Raises ConfigError, UnavailableError, WorldError."""
+    url, held = server_url(require_port(ws, config)), tokens.load(ws)
+    change = install(openclaw.read(), held, callers, config.agent, url, tokens.new_token, now)
+    if change.patch and not dry_run:
+        _apply(ws, openclaw, change, held)
+    return change
+
+
+def register_missing(ws: Workspace, openclaw: OpenClawConfig) -> Change:
+    """Deny the registered tools to agents that came later. Raises ConfigError, UnavailableError, WorldError."""
+    held = tokens.load(ws)
+    change = close_gaps(openclaw.read_agents(), held)
+    if change.patch:
+        _apply(ws, openclaw, change, held)
+    return change
+
+
+def _apply(ws: Workspace, openclaw: OpenClawConfig, change: Change, held: tuple[Grant, ...]) -> None:
+    tokens.save(ws, change.grants)  # first: what OpenClaw has must be valid
+    try:
+        openclaw.apply(ws, change.patch)
+    except BaseException:
+        tokens.save(ws, held)
+        raise
+
+
+def unregister(ws: Workspace, openclaw: OpenClawConfig, *, dry_run: bool) -> Change:
+    """Take back what `register` added, and nothing else; the tokens are void. Raises UnavailableError, WorldError."""
+    change = uninstall(openclaw.read(), tokens.load(ws))
+    if not dry_run:
+        if change.patch:
+            openclaw.apply(ws, change.patch)
+        tokens.save(ws, change.grants)
+    return change

@@ -15,10 +15,39 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from mailboxd.core.events import Role
+from mailboxd.core.roles import REVIEWERS
+from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError
-from mailboxd.mcp.caller import Caller, parse
-from mailboxd.workspace.files import directory, open_regular, read_up_to, replace, world_errors
-from mailboxd.workspace.layout import STATE, Workspace
+from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
+from mailboxd.mailbox.layout import STATE, Workspace
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who speaks over a connection: one role, for one name. Nothing a message says can change it.
+
+AGENT_ROLES = frozenset({Role.EXECUTOR, *REVIEWERS})
+"""What an agent may be given a token for: it adds evidence. To command and to approve is never an agent's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    role: Role
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.role}:{self.name}"
+
+
+def parse(text: str) -> Caller:
+    """The caller that `ROLE:NAME` names. Raises ConfigError, which lists the roles."""
+    role, _, name = text.partition(":")
+    if role not in set(Role) or not is_id(name):
+        raise ConfigError(f"{text[:160]!r} is not ROLE:NAME with one of the roles {', '.join(Role)} and an id as name")
+    return Caller(Role(role), name)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who holds which bearer token: `.mailboxd/mcp.json`, readable by its owner only, with hashes and never a token.
 
 NAME = "mcp.json"
 _LARGEST = 1 << 20

@@ -11,28 +11,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mailboxd.agents.callfiles import CALL, PROMPT
+from mailboxd.agents.call_dir import CALL, PROMPT
 from mailboxd.core.effects import Bounce, Resend, RunTurn, Send, StopTurns
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Edited, Start, TurnEnded
+from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Failed, Unknown
-from mailboxd.core.session import ordinal_of, session_key
-from mailboxd.core.status import task_status
-from mailboxd.core.terms import TERMINAL, Phase, Turn, Waiting, same_agent
-from mailboxd.core.types import Attempt, Task
+from mailboxd.core.session_keys import ordinal_of, session_key
+from mailboxd.core.vocabulary import TERMINAL, Phase, Turn, Waiting, same_agent, task_status
 from mailboxd.errors import PlanError, Refused
-from mailboxd.messages import prompts
-from mailboxd.messages.spec import is_spec_section
-from mailboxd.rebuild.ends import UNTOLD
-from mailboxd.rebuild.outgoing import Outbox, made
-from mailboxd.rebuild.replay import Replay
-from mailboxd.rebuild.sources import Sent, Shown, Sources
+from mailboxd.mailbox.files import directory, open_regular, read_up_to
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol import prompts
+from mailboxd.protocol.spec import is_spec_section
+from mailboxd.rebuild.files import Outbox, Sent, Shown, Sources, made
+from mailboxd.rebuild.replay import UNTOLD, Replay
 from mailboxd.rebuild.timeline import ENDED
 from mailboxd.store.outbox import CALLS_LEFT
-from mailboxd.store.standing import Standing
-from mailboxd.taskfiles.blocked import HEADING
-from mailboxd.workspace.files import directory, open_regular, read_up_to
-from mailboxd.workspace.layout import Workspace
+from mailboxd.store.rebuild_store import Standing
+from mailboxd.taskmd.sync import HEADING
 
 _LARGEST_RECORD = 64 << 10
 _MOST_ATTEMPTS = 100

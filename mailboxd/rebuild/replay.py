@@ -6,11 +6,15 @@ files say, and nothing is called, sent or written.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
 
-from mailboxd.core.effects import LookUp, RunTurn
+from mailboxd.clock import ManualClock
+from mailboxd.core.effects import Bounce, Effect, LookUp, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
     Cancel,
@@ -22,22 +26,302 @@ from mailboxd.core.inputs import (
     Input,
     Reply,
     Retry,
+    SpecWritten,
     Start,
     TurnEnded,
 )
-from mailboxd.core.outcomes import Failed, Failure, Outcome, Planned, Question, Results, Succeeded
-from mailboxd.core.terms import AttemptStatus, Phase, Turn, Waiting, same_agent
-from mailboxd.core.types import Attempt, Plan, Task
-from mailboxd.effects.outgoing import row_of_sent
+from mailboxd.core.model import Attempt, Plan, Spec, Task
+from mailboxd.core.outcomes import (
+    Failed,
+    Failure,
+    Outcome,
+    Permanence,
+    Planned,
+    Question,
+    Results,
+    Reviewed,
+    Succeeded,
+    Unknown,
+)
+from mailboxd.core.reviews import fence
+from mailboxd.core.specs import criteria
+from mailboxd.core.task_view import View
+from mailboxd.core.vocabulary import AttemptStatus, Gate, Phase, Turn, Verdict, Waiting, same_agent
+from mailboxd.effects.message_builder import row_of_sent
+from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
-from mailboxd.messages.taskfile import TaskFile
-from mailboxd.rebuild import specs
-from mailboxd.rebuild.desk import Desk
-from mailboxd.rebuild.ends import UNTOLD, agrees, as_it_came, outcome_of
-from mailboxd.rebuild.mail import Mail
-from mailboxd.rebuild.sources import Sent
+from mailboxd.ids import Ids, time_of
+from mailboxd.intake.archive import File, receipt
+from mailboxd.intake.interpret import Intake
+from mailboxd.keys.trust import Trust
+from mailboxd.protocol.codec import parse
+from mailboxd.protocol.plan import DagNode
+from mailboxd.protocol.taskmd import TaskFile
+from mailboxd.rebuild.files import Came, Refusal, Sent
 from mailboxd.rebuild.timeline import Adopt, Ask, Begin, Close, Create, Receive, Refuse, Step
-from mailboxd.taskfiles.taskmd import TaskMarkdown
+from mailboxd.settings import Settings
+from mailboxd.store.rebuild_store import FreshStore
+from mailboxd.taskmd.sync import TaskMarkdown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The engine of a rebuild: the daemon's own, on a clock that is set, with ids that are given, over files that exist.
+#
+# What the engine orders and a file in outbox/ shows to be sent counts as sent: the order takes that file's id.
+
+_SEED = 0
+"""Chance is fixed: the same files make the same database."""
+
+
+class GivenIds(Ids):
+    """Ids that are known from files come first, the others are made from the moment and a fixed sequence."""
+
+    def __init__(self) -> None:
+        random = Random(_SEED)  # noqa: S311 - nothing here is to be unguessable
+        super().__init__(random.getrandbits)
+        self._given: dict[str, deque[str]] = {}
+
+    def give(self, prefix: str, name: str) -> None:
+        """The next id with this prefix."""
+        self._given.setdefault(prefix, deque()).append(name)
+
+    def take_back(self) -> None:
+        """Forget what was given and not used."""
+        self._given.clear()
+
+    def new(self, prefix: str, now: str) -> str:
+        waiting = self._given.get(prefix)
+        return waiting.popleft() if waiting else super().new(prefix, now)
+
+
+@dataclass(slots=True)
+class Ordered:
+    """An effect that was ordered while the past was replayed."""
+
+    id: str
+    task: str
+    effect: Effect
+    sent: Sent | None
+
+
+class ReplayStore(FreshStore):
+    """The new database; it knows what lies in outbox/."""
+
+    def know(self, sent: Sequence[Sent]) -> None:
+        """What was sent, by type and the task in its name."""
+        self.lies = ""
+        """Where below mailbox/ the message lies that is judged now."""
+        self.ordered: list[Ordered] = []
+        self.fresh: list[Ordered] = []
+        """Those for which a message was found that is not recorded yet."""
+        self._of_task: dict[str, list[Effect]] = {}
+        self.unmatched: dict[str, Sent] = {one.path: one for one in sent}
+        self._by_work: dict[tuple[str, str], list[Sent]] = {}
+        for one in sent:
+            self._by_work.setdefault((one.message.type, one.of), []).append(one)
+
+    def order(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
+        sent = self._find(task, effect, now)
+        message_id = None if sent is None else sent.message.message_id
+        if message_id is not None and isinstance(effect, Send | Bounce | RunTurn):
+            effect = replace(effect, message_id=message_id)
+            effect_id = effect_id if isinstance(effect, RunTurn) else message_id
+        super().order(effect_id, task, effect, now)
+        ordered = Ordered(effect_id, task, effect, sent)
+        self.ordered.append(ordered)
+        self._of_task.setdefault(task, []).append(effect)
+        if sent is not None:
+            self.fresh.append(ordered)
+
+    def append(self, events: Sequence[Event], now: str, left: View | None = None) -> None:
+        for event in events:
+            if event.kind in (Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED):
+                # It was filed long ago: a second event that says only this was a quarter of all events.
+                event.data["message"]["path"] = self.lies
+        super().append(events, now, left)
+
+    def ordered_for(self, task: str) -> Sequence[Effect]:
+        """What was ordered for a task, in order."""
+        return self._of_task.get(task, ())
+
+    def _find(self, task: str, effect: Effect, now: str) -> Sent | None:
+        match effect:
+            case RunTurn(message_id=wanted, attempt_id=attempt_id) if wanted:
+                known = self._by_work.get(("task", self.local_id(task)), [])
+                fits = [one for one in known if one.message.attempt_id == attempt_id]
+            case Send(type=kind):
+                fits = self._by_work.get((kind, self.local_id(task)), [])
+            case Bounce(task_id=task_id, in_reply_to=replied):
+                known = self._by_work.get(("reply", task_id), [])
+                fits = [one for one in known if one.message.in_reply_to == replied]
+            case _:
+                return None
+        left = [one for one in fits if one.path in self.unmatched]
+        exact = [one for one in left if time_of(one.message.message_id or "") == now]
+        for one in exact or left:
+            del self.unmatched[one.path]
+            return one
+        return None
+
+
+@dataclass(slots=True)
+class Desk:
+    """The engine, and the clock that a replay sets."""
+
+    engine: Engine
+    store: ReplayStore
+    clock: ManualClock
+    ids: GivenIds
+    tokens: deque[str] = field(default_factory=deque)
+    _made: int = 0
+
+    @classmethod
+    def open(cls, settings: Settings, sent: Sequence[Sent], beginning: str) -> Desk:
+        """A desk over the tables of a new database."""
+        store = ReplayStore.empty(beginning)
+        store.know(sent)
+        clock, ids = ManualClock(beginning), GivenIds()
+        random = Random(_SEED)  # noqa: S311 - the jitter of pauses that are over
+        desk = cls(Engine(store, settings, clock, ids, random), store, clock, ids)
+        desk.engine.new_token = desk._token
+        return desk
+
+    def _token(self) -> str:
+        """That of the message that was sent; one for an attempt that nobody was sent is never compared."""
+        self._made += 1
+        return self.tokens.popleft() if self.tokens else hashlib.sha256(f"rebuilt {self._made}".encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mail of the past, through the same intake as the first time: judged again, and compared with where it lies.
+
+_MAX_FILE = 16 << 20
+
+
+class _Diverged(Exception):
+    """A message that counted once does not count here: the files do not say all that it met."""
+
+
+@dataclass(slots=True)
+class Mail:
+    """What arrived; inside the batch of the rebuild. `read` gives the bytes of a file below mailbox/."""
+
+    desk: Desk
+    intake: Intake
+    read: Callable[[str], bytes | None]
+    trust: Trust | None = None
+    differences: list[str] = field(default_factory=list)
+    """What could not be brought to where its file says it was."""
+
+    def receive(self, came: Came) -> None:
+        """A message that lies in the archive arrives."""
+        self.desk.store.lies = came.path
+        raw = self.read(came.path) or b""
+        parsed = came.parsed
+        if hashlib.sha256(raw).hexdigest() != parsed.sha256:
+            try:
+                parsed = parse(raw, came.name, max_bytes=_MAX_FILE)
+            except MessageError as error:
+                problem = f"it has changed while it was read: {error.problem}"
+                self.differences.append(f"mailbox/{came.path}: {problem}")
+                return
+        file = File(came.name, raw, parsed.sha256, len(raw), {})
+        self._doubt(came, raw)
+        try:
+            with self.desk.store.savepoint():
+                if not came.day:
+                    self._record(file, "imported", came)
+                elif self.intake.receive(file, parsed) == "rejected":
+                    raise _Diverged
+        except _Diverged:
+            self._record(file, "late", came)
+            self.differences.append(f"mailbox/{came.path}: it counts as late here")
+
+    def _doubt(self, came: Came, raw: bytes) -> None:
+        """Name what an inbox would not take today; it is taken all the same, for it may be older than the key."""
+        if self.trust is not None:
+            try:
+                self.trust.admit(self.trust.examine(raw, came.message), came.message.from_)
+            except MessageError as error:
+                self.differences.append(f"mailbox/{came.path}: taken as it lies there, but {error.problem}")
+
+    def _record(self, file: File, verdict: str, came: Came) -> None:
+        row = receipt(self.desk.engine, file, verdict, came.message)
+        self.desk.store.keep_body(row["id"], file.raw or b"")
+        data = {"at": self.desk.engine.now, "message": row}
+        self.desk.engine.record(Event(Kind.MESSAGE_RECEIVED, None, data, actor=came.message.from_))
+
+    def refuse(self, refusal: Refusal) -> None:
+        """One that lies in rejected/ arrives."""
+        said = refusal.reason
+        raw = self.read(refusal.path) if said.get("sha256") else None
+        file = File(said["name"], raw, said.get("sha256"), len(raw) if raw is not None else None, {})
+        rule, problem, hint = said["rule"], said["problem"], str(said.get("hint", ""))
+        error: MessageError | Refused = Refused(rule, problem, hint)
+        if "line" in said:
+            error = MessageError(rule, problem, hint, line=said["line"], field=said.get("field"))
+        try:
+            message = None if raw is None else parse(raw, said["name"], max_bytes=_MAX_FILE).message
+        except MessageError:
+            message = None
+        self.desk.ids.give("msg", said["message"])
+        self.desk.store.lies = refusal.path
+        self.intake.reject(file, error, message)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What has begun had a complete spec, which was reviewed where that was asked for: hardly any file tells of either.
+
+_UNTOLD_SPEC = "As agreed before the work began; no file tells of it."
+_UNTOLD_REVIEW = "It was approved, for the work began; no file tells of it."
+
+
+def written(spec: Spec, sent: Sent | None) -> SpecWritten:
+    """A weak spec becomes complete, by the message that gave the work out as far as that says when it is done."""
+    expected = sent.message.section("Expected Output") if sent else ""
+    wanted = criteria(sent.message.section("Acceptance Criteria")) if sent else ()
+    expected = expected or spec.expected_output or ("" if wanted else _UNTOLD_SPEC)
+    return SpecWritten(replace(spec, expected_output=expected, acceptance_criteria=wanted or (expected,)))
+
+
+def approved(view: View) -> Iterator[TurnEnded]:
+    """The review of the spec ends well."""
+    for asked in view.asked_reviewers:
+        review = Reviewed(Verdict.APPROVED, _UNTOLD_REVIEW)
+        about = fence(view.task, view.attempt)
+        yield TurnEnded(Turn.REVIEW, about, asked.reviewer, Succeeded(""), review, Gate.SPEC_REVIEW, called=False)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the words of a task.md say of how work ended.
+
+UNTOLD = "an attempt that no file tells of"
+"""The error of an attempt that must have failed, for there was a later one."""
+_LOST = "the database was made again from files, which do not say how this turn ended"
+
+
+def as_it_came(written: TaskFile) -> TaskFile:
+    """Without the progress that it shows: that happens again, each at its moment."""
+    dag = tuple(DagNode(node.planned) for node in written.dag)
+    return replace(written, status="", results="", synthesised="", subtask_results=(), dag=dag)
+
+
+def agrees(phase: Phase, status: str) -> bool:
+    """Whether a task in this phase stands where this word of clawflow's says that it ended."""
+    ends = {"done": Phase.COMPLETED, "failed": Phase.FAILED, "cancelled": Phase.CANCELLED}
+    return ends.get(status, Phase.CIRCUIT_OPEN) is phase
+
+
+def outcome_of(status: str, text: str) -> Outcome:
+    """How the last turn of a task ended that ended so."""
+    if status == "done":
+        return Succeeded(text)
+    if status == "failed":
+        return Failed(text or _LOST, Permanence.PERMANENT)
+    return Unknown(_LOST, looked_up=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The past, step by step, through the same engine and the same intake as the first time.
 
 ACTOR = "rebuild"
 _MOST_TURNS = 2
@@ -156,9 +440,9 @@ class Replay:
 
     def _specified(self, task: Task, sent: Sent | None) -> Task:
         if task.phase is Phase.SPEC_DRAFT:
-            task = self.hear(task, specs.written(task.spec, sent))
+            task = self.hear(task, written(task.spec, sent))
         if task.phase is Phase.SPEC_REVIEW:
-            for review in specs.approved(self.desk.store.view(task.id)):
+            for review in approved(self.desk.store.view(task.id)):
                 task = self.hear(task, review)
         return task
 

@@ -2,24 +2,87 @@
 
 from __future__ import annotations
 
+import json
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import repeat
 from pathlib import Path, PurePath
 
 from mailboxd import config
-from mailboxd.agents.ask import ask
-from mailboxd.agents.discovery import MINIMUM_VERSION, Peer, parse_config_file
-from mailboxd.agents.openclaw import OpenClaw, child_environment
+from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, Peer, child_environment, parse_config_file
+from mailboxd.agents.run_query import ask
 from mailboxd.clock import Clock
 from mailboxd.doctor import versions
-from mailboxd.doctor.probes.openclaw import Questions
-from mailboxd.errors import MailboxdError, UnavailableError
+from mailboxd.doctor.openclaw import Questions
+from mailboxd.errors import ConfigError, MailboxdError, UnavailableError
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.setup.parts import Home, Look, Part, Plugin, Service, Setting, Skill, Standing, Tools, looked
-from mailboxd.setup.record import Done, Record
-from mailboxd.workspace.layout import Workspace
+from mailboxd.user_state import UserState
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What `mailboxd setup` has done, so that it can be taken back: `$XDG_STATE_HOME/mailboxd/setup.json`.
+#
+# It stands outside of every workspace: an agent that is confined to its own cannot make us remove something.
+
+NAME = "setup.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One step that was done by setup, and not before it by somebody else."""
+
+    kind: str
+    agent: str
+    workspace: str
+    at: str
+    openclaw: str
+    """The configuration of the OpenClaw that it was done beside."""
+    before: str = ""
+    """What the undo needs to know of how it was before."""
+
+    def is_for(self, kind: str, workspace: str) -> bool:
+        return (self.kind, self.workspace) == (kind, workspace)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The file, of the user in whose `environ` we run."""
+
+    environ: Mapping[str, str]
+
+    @property
+    def path(self) -> Path:
+        return self._state.folder / NAME
+
+    def read(self) -> list[Done]:
+        """What was done, oldest first. Raises ConfigError for a damaged file or a stranger's, WorldError."""
+        raw = self._state.read(NAME)
+        if raw is None:
+            return []
+        try:
+            said = json.loads(raw)
+            return [Done(**entry) for entry in said["done"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{self.path} cannot be read ({error}); move it away: then nothing can be taken back by itself"
+            ) from error
+
+    def write(self, done: Iterable[Done]) -> None:
+        """Replace it. Raises WorldError."""
+        raw = json.dumps({"version": _VERSION, "done": [asdict(one) for one in done]}, indent=2)
+        with self._state.writing() as folder:
+            self._state.write(folder, NAME, f"{raw}\n".encode())
+
+    @property
+    def _state(self) -> UserState:
+        return UserState.of(self.environ)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finding OpenClaw and its agents, and what there is to set up for them; doing it, and taking it back.
 
 KINDS = ("workspace", "plugin", "skill", "tools", "service")
 OPTIONAL = KINDS[1:]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mailboxd.store.db import Connected
-from mailboxd.store.trees import OPEN
+from mailboxd.store.database import Connected
+from mailboxd.store.row_mapping import OPEN
 
 SYNCED = "outbox_synced"
 """Under this name `meta` has the number of an event: what was sent up to it lies in outbox/ for good."""

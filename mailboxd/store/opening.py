@@ -18,11 +18,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from mailboxd.errors import DamagedError, OutdatedError, UnavailableError, WorldError
-from mailboxd.store.db import connect, migrations, require_file, schema_version, worlds_errors
-from mailboxd.store.place import Place
-from mailboxd.store.seal import Seal
+from mailboxd.store.backup import back_up, settle
+from mailboxd.store.database import connect, migrations, require_file, schema_version, worlds_errors
+from mailboxd.store.integrity import Place, Seal
 from mailboxd.store.store import Store
-from mailboxd.store.whole import back_up, settle
 
 _UUID = "uuid"
 _FORM = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -26,9 +26,9 @@ from mailboxd.core.effects import (
     StopTurns,
     Verify,
 )
+from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.times import plus
-from mailboxd.core.wire import from_json, to_json
-from mailboxd.store.db import Connected
+from mailboxd.store.database import Connected
 
 EFFECTS: dict[str, type[Any]] = {
     "run_turn": RunTurn,

@@ -3,16 +3,115 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mailboxd.core.approvals import Approval
+from mailboxd.core.budget import tokens
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.terms import TERMINAL, Lost, Phase
-from mailboxd.core.types import Attempt
-from mailboxd.store import spending
-from mailboxd.store.births import UNMET, Birth, bear
-from mailboxd.store.columns import APPROVAL_COLUMNS, ATTEMPT_COLUMNS, TASK_COLUMNS, columns_of, insert, row_of, update
+from mailboxd.core.json_codec import from_json
+from mailboxd.core.model import Attempt, Task, Usage
+from mailboxd.core.vocabulary import TERMINAL, Lost, Phase
+from mailboxd.store.row_mapping import (
+    ABOVE,
+    APPROVAL_COLUMNS,
+    ATTEMPT_COLUMNS,
+    TASK_COLUMNS,
+    columns_of,
+    insert,
+    row_of,
+    update,
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tasks that come into being, written together: a plan of 10,000 children is three statements, not 40,000.
+
+Birth = tuple[int, Event]
+"""What records that a task came into being, with its number in the log."""
+
+UNMET = (
+    "(SELECT count(*) FROM dependencies d LEFT JOIN tasks n ON n.id = d.needs"
+    " WHERE d.task = ?1 AND (n.phase IS NULL OR n.phase <> 'completed'))"
+)
+"""How many needs of the task `?1` are not met. One without a row is a later sibling of the same plan: not completed."""
+
+_PARENT = f"?{TASK_COLUMNS.index('parent') + 1}"
+_LIVE = f"CASE WHEN {_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FROM tasks WHERE id = {_PARENT}) END"
+_INSERT = insert("tasks", (*TASK_COLUMNS, "seq", "priority", "deadline"), (("unmet", UNMET), ("parent_live", _LIVE)))
+
+
+def bear(db: sqlite3.Connection, births: Sequence[Birth]) -> None:
+    """Write the rows of new tasks and of what they need; parents come before their children."""
+    tasks = [(seq, event.data["task"]) for seq, event in births]
+    needs = [(event.data["task"]["id"], need) for _, event in births for need in event.data["needs"]]
+    if needs:
+        db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", needs)
+    db.executemany(_INSERT, [_row(seq, task) for seq, task in tasks])
+    parents = [task["parent"] for _, task in tasks if task["parent"] is not None]
+    if parents:
+        roots = Counter(task["root"] for _, task in tasks if task["parent"] is not None)
+        db.executemany("UPDATE tasks SET tree_tasks = tree_tasks + ?2 WHERE id = ?1", roots.items())
+        db.executemany("UPDATE tasks SET kids = kids + ?2 WHERE id = ?1", Counter(parents).items())
+
+
+def _row(seq: int, task: Mapping[str, Any]) -> tuple[Any, ...]:
+    policy: Mapping[str, Any] = task.get("policy", {})
+    return (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From events to tables, as `projection`: what turns cost, up the tree, and how the breakers of agents stand.
+
+_TURN = (
+    "UPDATE tasks SET turns = turns + (id = ?1), tree_turns = tree_turns + (parent IS NULL)"
+    " WHERE id IN (?1, (SELECT root FROM tasks WHERE id = ?1))"
+)
+"""On the account of the task, and on that of its tree, which its root has."""
+
+
+def usage_recorded(db: sqlite3.Connection, event: Event) -> None:
+    """A turn ended, or a peer says what it used: on the account of the task and of all above it."""
+    data = event.data
+    usage = from_json(Usage, data["usage"])
+    used, cost = tokens(usage), usage.cost_usd or 0.0
+    if event.task is not None and (used or cost):
+        db.execute(
+            f"UPDATE tasks SET spent_tokens = spent_tokens + ?2, spent_usd = spent_usd + ?3 WHERE id IN"
+            f" ({ABOVE.replace('?', '?1')} SELECT id FROM above)",
+            (event.task, used, cost),
+        )
+    if event.kind is Kind.TURN_ENDED:
+        if event.task is not None and data["ran"]:
+            db.execute(_TURN, (event.task,))
+        _count_fault(db, data)
+
+
+def _count_fault(db: sqlite3.Connection, data: Mapping[str, Any]) -> None:
+    agent = data["agent"].lower()
+    if data["fault"]:
+        db.execute(
+            "INSERT INTO breakers VALUES (?1, 'closed', 1, 0, NULL, ?2)"
+            " ON CONFLICT (agent) DO UPDATE SET failures = failures + 1, reason = ?2",
+            (agent, data["said"]),
+        )
+    elif data["outcome"] == "succeeded":
+        db.execute("UPDATE breakers SET failures = 0 WHERE agent = ?", (agent,))
+
+
+def breaker_moved(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    state = data["state"]
+    db.execute(
+        "INSERT INTO breakers (agent, state, failures, times, until, reason) VALUES (?, ?, 0, ?, ?, ?)"
+        " ON CONFLICT (agent) DO UPDATE SET state = excluded.state, until = excluded.until, times = excluded.times,"
+        " reason = excluded.reason, failures = CASE excluded.state WHEN 'closed' THEN 0 ELSE failures END",
+        (data["agent"], state, data["times"], data["until"], data["reason"]),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From events to tables: what each kind of event changes. The only code that writes to the replayed tables.
 
 _LOST = {Lost.UNREADABLE: "unreadable", Lost.FAILED: "failures", Lost.STALLED: "stalls"}
 _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.CANCELLED: "kids_cancelled"}
@@ -200,11 +299,11 @@ _WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
     Kind.ATTEMPT_STARTED: _attempt_started,
     Kind.ATTEMPT_CHECKPOINT: _attempt_changed,
     Kind.ATTEMPT_FINISHED: _attempt_changed,
-    Kind.TURN_ENDED: spending.usage_recorded,
-    Kind.USAGE_REPORTED: spending.usage_recorded,
-    Kind.BREAKER_OPENED: spending.breaker_moved,
-    Kind.BREAKER_HALF_OPEN: spending.breaker_moved,
-    Kind.BREAKER_CLOSED: spending.breaker_moved,
+    Kind.TURN_ENDED: usage_recorded,
+    Kind.USAGE_REPORTED: usage_recorded,
+    Kind.BREAKER_OPENED: breaker_moved,
+    Kind.BREAKER_HALF_OPEN: breaker_moved,
+    Kind.BREAKER_CLOSED: breaker_moved,
     Kind.REVIEW_REQUESTED: _review_requested,
     Kind.REVIEW_LOST: _review_lost,
     Kind.REVIEW_APPENDED: _review_appended,

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mailboxd.core.status import child_status, task_status
-from mailboxd.core.terms import Mode, Phase
+from mailboxd.core.vocabulary import Mode, Phase, child_status, task_status
 from mailboxd.errors import Refused, StoreError, UnavailableError
-from mailboxd.store.meaning import sentence
+from mailboxd.store.event_log import sentence
 
 VERSION = "1"
 _AT_ONCE = 2_000

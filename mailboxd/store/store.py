@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Self
 
 from mailboxd.core.events import Event, Kind, evolve
-from mailboxd.core.types import Task
-from mailboxd.core.view import View
-from mailboxd.core.wire import from_json
+from mailboxd.core.json_codec import from_json
+from mailboxd.core.model import Task
+from mailboxd.core.task_view import View
 from mailboxd.errors import StoreError
-from mailboxd.store import evidence, log
-from mailboxd.store.accounts import AccountQueries
-from mailboxd.store.db import (
+from mailboxd.store import audit_queries, event_log
+from mailboxd.store.database import (
     BUSY_MS,
     connect,
     is_the_worlds,
@@ -30,14 +29,12 @@ from mailboxd.store.db import (
     transaction,
     worlds_errors,
 )
+from mailboxd.store.integrity import Place, Seal
 from mailboxd.store.messages import MessageQueries
 from mailboxd.store.outbox import EFFECTS, Order, OutboxQueries
-from mailboxd.store.place import Place
-from mailboxd.store.ready import ReadyQueries
-from mailboxd.store.recent import Recent
-from mailboxd.store.rows import read_task
-from mailboxd.store.seal import Seal
-from mailboxd.store.tasks import TaskQueries
+from mailboxd.store.row_mapping import read_task
+from mailboxd.store.scheduling import AccountQueries, ReadyQueries
+from mailboxd.store.tasks import Recent, TaskQueries
 
 _PLANNED = "planned"
 """In `meta`: what agents planned within the last hour, as [moment, tasks]. It is a rate, and no part of the log."""
@@ -50,7 +47,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
-        self._tip = log.Tip(0, log.GENESIS)
+        self._tip = event_log.Tip(0, event_log.GENESIS)
         self._own: list[tuple[int, Event]] | None = None
         self._noted = {}
         self._recent = Recent()
@@ -169,7 +166,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         """
         self._verified = self.data_version()
         with worlds_errors(self.db):
-            return log.verify_chain(self.db) or ""
+            return event_log.verify_chain(self.db) or ""
 
     def trust_log(self) -> None:
         """Seal what `verify_log` has read, if nobody has written since. Raises WorldError."""
@@ -200,13 +197,13 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         if self._own is not None:
             self._own.extend(enumerate(events, first))
 
-    def _end(self) -> log.Tip:
+    def _end(self) -> event_log.Tip:
         """Where the log ends now."""
-        return log.tip(self.db)
+        return event_log.tip(self.db)
 
-    def _write(self, events: Sequence[Event], now: str) -> log.Tip:
+    def _write(self, events: Sequence[Event], now: str) -> event_log.Tip:
         """Let the log and the tables have the events; the new end of the log."""
-        return log.append(self.db, events, now, self._tip)
+        return event_log.append(self.db, events, now, self._tip)
 
     def follow(self) -> None:
         """Remember what is recorded here from now on, for `recorded_since`."""
@@ -217,12 +214,12 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         own, self._own = self._own or [], [] if self._own is not None else None
         if own and own[0][0] == seq + 1 and own[-1][0] == seq + len(own):
             return own
-        return ((recorded.seq, recorded.event) for recorded in log.read(self.db, after=seq))
+        return ((recorded.seq, recorded.event) for recorded in event_log.read(self.db, after=seq))
 
     def as_was(self, task: Task, updated_at: str) -> Task:
         """The task as it was when its last change was of that moment; as it came into being, if it never was so."""
         found = was = None
-        for recorded in log.read(self.db, task.id):
+        for recorded in event_log.read(self.db, task.id):
             event = recorded.event
             if event.kind is Kind.TASK_CREATED:
                 was = from_json(Task, event.data["task"])
@@ -234,7 +231,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
 
     def hash_at(self, seq: int) -> str | None:
         """The hash of an event; None when there is no such event."""
-        return evidence.hash_at(self.db, seq)
+        return audit_queries.hash_at(self.db, seq)
 
     def last_moment(self) -> str:
         """When the newest event was recorded; empty when there is none."""

@@ -12,12 +12,17 @@ import hmac
 import json
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from http.cookies import CookieError, SimpleCookie
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from mailboxd.clock import Clock
 from mailboxd.core.times import plus
 from mailboxd.errors import WorldError
-from mailboxd.userstate import UserState
+from mailboxd.user_state import UserState
 
 FILE = "web.json"
 LINK_SECONDS = 3_600
@@ -129,3 +134,27 @@ def is_form_token(session: str, token: str) -> bool:
 
 def _hash(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The cookie that carries a session: for this host alone, out of reach of scripts, sent by no other site's pages.
+
+NAME = "mailboxd"
+
+
+def session_of(request: Request) -> str:
+    """The token in the cookie; with two of them, or none, nothing that could be one."""
+    parts = [part.strip() for header in request.headers.getlist("cookie") for part in header.split(";")]
+    found = [part for part in parts if part.startswith(f"{NAME}=")]
+    if len(found) == 1:
+        with suppress(CookieError, KeyError):
+            return SimpleCookie(found[0])[NAME].value
+    return ""
+
+
+def give(response: Response, session: str) -> None:
+    response.set_cookie(NAME, session, max_age=SESSION_SECONDS, httponly=True, samesite="strict")
+
+
+def take(response: Response) -> None:
+    response.delete_cookie(NAME, httponly=True, samesite="strict")

@@ -17,10 +17,10 @@ from mailboxd import health
 from mailboxd.clock import Clock
 from mailboxd.errors import MailboxdError
 from mailboxd.host.loopback import Ending
-from mailboxd.store.browse import version
-from mailboxd.store.report import Report, opened
-from mailboxd.web.places import Place
-from mailboxd.workspace import lock
+from mailboxd.mailbox import lock
+from mailboxd.store.reports import Report, opened
+from mailboxd.store.task_lists import version
+from mailboxd.web.workspaces import Place
 
 INTERVAL = 0.5
 """Seconds between two looks."""

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from mailboxd.agents.ask import ask
 from mailboxd.agents.process import NotStarted
+from mailboxd.agents.run_query import ask
 
 PYTHON = sys.executable
 

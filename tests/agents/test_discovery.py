@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.discovery import (
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.openclaw import (
     MINIMUM_VERSION,
     Allowed,
     Messaging,

@@ -18,13 +18,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.gateway import client, pairing, transport, turn
-from mailboxd.agents.gateway.enrolment import Waiting, enrol
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.gateway import client, pairing, program, transport
+from mailboxd.agents.gateway.client import Waiting, enrol
 from mailboxd.agents.gateway.pairing import Device, Pairing
-from mailboxd.agents.gateway.program import Signals, perform
+from mailboxd.agents.gateway.program import Ended, Order, Signals, perform
 from mailboxd.agents.gateway.transport import GatewayTransport
-from mailboxd.agents.gateway.turn import Ended, Order
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import classify
 from mailboxd.clock import SystemClock
@@ -227,7 +226,7 @@ def test_a_gateway_that_is_not_there_or_drains_has_started_nothing(tmp_path: Pat
 
 def test_a_gateway_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "HANDSHAKE_SECONDS", 0.2)
-    monkeypatch.setattr(turn, "BEYOND", -59.8)
+    monkeypatch.setattr(program, "BEYOND", -59.8)
     talk = Conversation("ok", tmp_path)
     with Replay([]) as replay:
         assert failed(judged(talk.perform(replay))) == (False, Permanence.TRANSIENT)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.judge import DOES_NOT_FIT, FITS, NO_SCHEMA, judge
+from mailboxd.agents.schema_check import DOES_NOT_FIT, FITS, NO_SCHEMA, judge
 
 SHAPE = '{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer", "minimum": 3}}}'
 
@@ -41,6 +41,6 @@ def test_a_schema_fits_or_says_why_not(schema: str, instance: str, status: int, 
 def test_it_is_a_program(tmp_path: Path) -> None:
     request = tmp_path / "request.json"
     request.write_text(json.dumps({"schema": SHAPE, "instance": '{"n": 1}'}))
-    argv = [sys.executable, "-I", "-m", "mailboxd.agents.judge", str(request)]
+    argv = [sys.executable, "-I", "-m", "mailboxd.agents.schema_check", str(request)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (DOES_NOT_FIT, "$.n: 1 is less than the minimum of 3\n")

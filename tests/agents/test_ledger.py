@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.ledger import (
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.openclaw_runs import (
     AskAgain,
     Fetched,
     FetchReply,
@@ -21,7 +22,6 @@ from mailboxd.agents.ledger import (
     read_reply,
     resolve,
 )
-from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Permanence, Succeeded, Unknown
 from tests.agents.recorded import printed, recorded
 

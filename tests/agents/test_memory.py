@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.memory import available
+from mailboxd.host.process import available
 
 GIB = 1 << 30
 

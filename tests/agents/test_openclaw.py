@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from mailboxd.agents.inside import inside_agent, marked
-from mailboxd.agents.openclaw import (
-    MAX_MESSAGE_BYTES,
-    OpenClaw,
-    child_environment,
-    refuse_message,
-)
+from mailboxd.agents.nesting_guard import inside_agent, marked
+from mailboxd.agents.openclaw import MAX_MESSAGE_BYTES, OpenClaw, child_environment, refuse_message
 from mailboxd.core.outcomes import Permanence
-from mailboxd.core.terms import is_id
+from mailboxd.core.vocabulary import is_id
 
 OPENCLAW = OpenClaw(("openclaw",))
 ids = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True).filter(is_id)

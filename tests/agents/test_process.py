@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents import liveness, process
-from mailboxd.agents.callfiles import Exit, output_size, read_exit, remove, write_prompt
+from mailboxd.agents import process
+from mailboxd.agents import process as liveness
+from mailboxd.agents.call_dir import Exit, output_size, read_exit, remove, write_prompt
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, NotStarted, State, adopt, spawn, state
 from mailboxd.core.outcomes import Permanence, Unknown

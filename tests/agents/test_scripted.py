@@ -13,21 +13,19 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.discovery import Allowed, Peer, parse_agents, parse_allowed, parse_messaging, parse_version
-from mailboxd.agents.ledger import (
-    FetchReply,
-    LedgerStatus,
-    Lost,
-    ReplySource,
-    read_ledger,
-    read_reply,
-    resolve,
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.openclaw import (
+    Allowed,
+    OpenClaw,
+    Peer,
+    parse_agents,
+    parse_allowed,
+    parse_messaging,
+    parse_version,
 )
-from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.openclaw_runs import FetchReply, LedgerStatus, Lost, ReplySource, read_ledger, read_reply, resolve
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.scripted.ledger import Ledger, runs
-from mailboxd.agents.scripted.message import Message
+from mailboxd.agents.scripted.script import Ledger, Message, runs
 from mailboxd.core.outcomes import Aborted, Failed, Permanence, Succeeded, Unknown
 
 REPOSITORY = Path(__file__).parents[2]

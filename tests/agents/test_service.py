@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents import service
-from mailboxd.agents.service import Service
+from mailboxd.agents import sidecar
+from mailboxd.agents.sidecar import Service
 from tests.e2e.support import eventually
 
 LIVES = """
@@ -27,7 +27,7 @@ DIES = LIVES.replace("sys.stdin.read()", "sys.exit(3)")
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(sidecar, "PAUSES", (0.01, 0.01, 0.01))
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_what_dies_at_once_is_tried_again_and_again(said: Path) -> None:
 
 
 def test_what_lives_for_a_while_is_in_no_trouble_any_more(said: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_LONG_LIFE", 0.2)
+    monkeypatch.setattr(sidecar, "_LONG_LIFE", 0.2)
     twice = LIVES.replace(
         "sys.stdin.read()", "len(open(sys.argv[1]).readlines()) < 3 and sys.exit(3); sys.stdin.read()"
     )
@@ -90,7 +90,7 @@ def test_a_program_that_is_missing_is_no_reason_to_die(caplog: pytest.LogCapture
 def test_it_reads_the_end_when_its_starter_is_killed(said: Path) -> None:
     program = (
         "import os, sys, threading\n"
-        "from mailboxd.agents.service import Service\n"
+        "from mailboxd.agents.sidecar import Service\n"
         f"Service('lives', [sys.executable, '-c', {LIVES!r}, {str(said)!r}], os.environ)\n"
         "threading.Event().wait()\n"
     )

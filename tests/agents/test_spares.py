@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.callfiles import Exit, read_exit, remove, write_prompt
+from mailboxd.agents.call_dir import Exit, Spares, read_exit, remove, write_prompt
 from mailboxd.agents.process import State, spawn, state
-from mailboxd.agents.spares import Spares
-from mailboxd.effects.calls import Calls
+from mailboxd.effects.process_table import Calls
 from mailboxd.errors import WorldError
 from tests.agents.test_process import ENVIRONMENT, ended
 

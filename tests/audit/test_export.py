@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.audit.export import archive, lines_to
-from mailboxd.audit.reading import verify_export
+from mailboxd.audit.export import archive, lines_to, verify_export
 from mailboxd.errors import UnavailableError, WorldError
-from mailboxd.store.report import opened
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.reports import opened
 from tests.e2e.support import Agent, task
 
 Member = tuple[tarfile.TarInfo, bytes]

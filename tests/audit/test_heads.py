@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import heads
+from mailboxd import log_checkpoints
 from mailboxd.clock import ManualClock
 from mailboxd.core.events import Event, Kind
-from mailboxd.engine import Engine
+from mailboxd.engine.engine import Engine
 from mailboxd.errors import WorldError
-from mailboxd.keys.ring import Ring
+from mailboxd.keys.keyring import Ring
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.settings import Settings
-from mailboxd.store import log
+from mailboxd.store import event_log
 from mailboxd.store.store import Store
-from mailboxd.workspace.layout import Workspace
 from tests.e2e.support import Agent
 
 
@@ -34,7 +34,7 @@ class Stage:
         self.start()
 
     def start(self) -> None:
-        self.heads = heads.Heads(self.engine, self.ws, lambda _: None, self.reports)
+        self.heads = log_checkpoints.Heads(self.engine, self.ws, lambda _: None, self.reports)
 
     def happen(self) -> None:
         with self.engine.batch():
@@ -63,8 +63,8 @@ def test_once_a_day_and_not_where_nothing_happened(stage: Stage) -> None:
     assert [stage.look(), stage.look()] == [1, 0]
     stage.clock.advance(86_400)
     assert stage.look() == 0
-    assert [head.seq for head in heads.read(stage.ws)] == [1, 2]
-    assert json.loads(stage.engine.store.meta(heads.NOTED) or "")[0] == 2
+    assert [head.seq for head in log_checkpoints.read(stage.ws)] == [1, 2]
+    assert json.loads(stage.engine.store.meta(log_checkpoints.NOTED) or "")[0] == 2
 
 
 def test_a_restart_goes_on_with_the_last_line(stage: Stage) -> None:
@@ -75,25 +75,25 @@ def test_a_restart_goes_on_with_the_last_line(stage: Stage) -> None:
     stage.happen()
     assert stage.heads.write() == 1
     assert stage.heads.write() == 0
-    first, second = heads.read(stage.ws)
-    assert second.before == heads.digest(first)
-    assert second.hash == log.tip(stage.engine.store.db).hash
+    first, second = log_checkpoints.read(stage.ws)
+    assert second.before == log_checkpoints.digest(first)
+    assert second.hash == event_log.tip(stage.engine.store.db).hash
 
 
 def test_half_a_line_is_cut_off_before_the_next(stage: Stage) -> None:
     stage.happen()
     stage.look()
-    path = stage.ws.state / heads.FILE
+    path = stage.ws.state / log_checkpoints.FILE
     path.write_bytes(path.read_bytes() + b'{"at"')
     stage.start()
     stage.happen()
     assert stage.heads.write() == 1
-    assert len(heads.read(stage.ws)) == 2
+    assert len(log_checkpoints.read(stage.ws)) == 2
 
 
 @pytest.mark.parametrize("raw", [b"garbage\n", b"{}\n", b"[1]\n", b'{"seq": 1}\n', b"\n"])
 def test_what_is_no_head_stops_nothing_but_is_said(stage: Stage, raw: bytes) -> None:
-    (stage.ws.state / heads.FILE).write_bytes(raw)
+    (stage.ws.state / log_checkpoints.FILE).write_bytes(raw)
     stage.happen()
     with pytest.raises(WorldError, match="line 1"):
         stage.heads.perform()
@@ -101,7 +101,7 @@ def test_what_is_no_head_stops_nothing_but_is_said(stage: Stage, raw: bytes) -> 
 
 def test_a_link_in_its_place_is_not_followed(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "target").write_text("mine")
-    (stage.ws.state / heads.FILE).symlink_to(tmp_path / "target")
+    (stage.ws.state / log_checkpoints.FILE).symlink_to(tmp_path / "target")
     stage.happen()
     with pytest.raises(WorldError):
         stage.heads.perform()
@@ -117,15 +117,15 @@ def test_with_a_key_they_are_signed_and_a_forged_one_is_found(alpha: Agent, tmp_
     alpha.drop("more.md", "# More\n\nDo more.\n")
     alpha.run(env=environment)
     assert alpha.call("audit", "verify", env=environment).returncode == 0
-    last = heads.read(ws)[-1]
+    last = log_checkpoints.read(ws)[-1]
     assert last.signature.startswith("ed25519:")
 
-    lines = (ws.state / heads.FILE).read_bytes().splitlines(keepends=True)
+    lines = (ws.state / log_checkpoints.FILE).read_bytes().splitlines(keepends=True)
     forged = replace(last, signature=last.signature[:-8] + "AAAAAAAA")
-    (ws.state / heads.FILE).write_bytes(b"".join([*lines[:-1], forged.line()]))
+    (ws.state / log_checkpoints.FILE).write_bytes(b"".join([*lines[:-1], forged.line()]))
     said = json.loads(alpha.call("audit", "verify", "--json", env=environment).stdout)
     assert "signature is not valid" in said["problem"]["problem"]
-    unsigned = replace(last, seq=last.seq, before=heads.digest(last), signature="")
-    (ws.state / heads.FILE).write_bytes(b"".join([*lines, unsigned.line()]))
+    unsigned = replace(last, seq=last.seq, before=log_checkpoints.digest(last), signature="")
+    (ws.state / log_checkpoints.FILE).write_bytes(b"".join([*lines, unsigned.line()]))
     said = json.loads(alpha.call("audit", "verify", "--json", env=environment).stdout)
     assert said["problem"]["problem"] == "it is not signed"

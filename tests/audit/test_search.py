@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from mailboxd.audit.searching import moment, search
+from mailboxd.cli.commands.audit import moment, search_index
 from mailboxd.errors import Refused, UnavailableError
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.search import matching
-from mailboxd.workspace.layout import Workspace
 from tests.e2e.support import Agent, task
 
 
 def found(alpha: Agent, query: str, **said: Any) -> list[dict[str, Any]]:
-    return search(Workspace(alpha.root), query, **said)
+    return search_index(Workspace(alpha.root), query, **said)
 
 
 def test_words_of_messages_results_and_events_are_found(alpha: Agent) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from mailboxd.audit.verify import Audit
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.progress import silent
-from mailboxd.store.log import chain
-from mailboxd.store.report import opened
-from mailboxd.workspace.layout import Workspace
+from mailboxd.store.event_log import chain
+from mailboxd.store.reports import opened
 from tests.e2e.support import Agent, eventually, task
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from mailboxd.clock import SystemClock
-from mailboxd.core.actions import Action, ActionKind, digest
-from mailboxd.core.approvals import ActionEnded, ActionPrepared, ActionStarted, Performed
+from mailboxd.core.approvals import Action, ActionEnded, ActionKind, ActionPrepared, ActionStarted, Performed, digest
 from mailboxd.core.effects import Prepare
 from mailboxd.core.inputs import NewTask
-from mailboxd.core.types import Policy, Spec
+from mailboxd.core.model import Policy, Spec
 from tests.cli.stage import Stage, task_of
 
 PUBLISH = Action(

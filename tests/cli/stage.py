@@ -11,18 +11,19 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from mailboxd import config, entrance
+from mailboxd import config
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.inputs import NewTask
+from mailboxd.core.model import Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.outcomes import Outcome, Succeeded
-from mailboxd.core.types import Plan, PlannedChild, Policy, Spec, Task
-from mailboxd.effects import judging
-from mailboxd.engine import Engine
-from mailboxd.messages.answer import read_answer
-from mailboxd.workspace.layout import Workspace
+from mailboxd.effects import turns
+from mailboxd.engine import open
+from mailboxd.engine.engine import Engine
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.answer import read_answer
 
 NOW = "2026-11-21T12:00:00.000Z"
 
@@ -49,7 +50,7 @@ class Stage:
     @contextmanager
     def engine(self) -> Iterator[Engine]:
         """The engine in one batch, with the stage's clock."""
-        with entrance.engine(self.ws, config.load(self.ws.config)) as engine:
+        with open.engine(self.ws, config.load(self.ws.config)) as engine:
             engine.clock = self.clock
             with engine.batch():
                 yield engine
@@ -76,7 +77,7 @@ class Stage:
             order, effect = next((o, o.effect) for o in pending if o.task == task.id and isinstance(o.effect, RunTurn))
             outcome = Succeeded(said) if isinstance(said, str) else said
             answer = read_answer(said) if isinstance(said, str) else None
-            ended = judging.ended(order, effect, outcome, answer)
+            ended = turns.ended(order, effect, outcome, answer)
             engine.hear(task.id, ended, actor=order.agent)
             engine.store.finish(order.id)
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.actions import digest
-from mailboxd.core.approvals import Decision, Performed, PermissionAsked, Resolve
+from mailboxd.core.approvals import Decision, Performed, PermissionAsked, Resolve, digest
 from mailboxd.core.events import Role
 from mailboxd.errors import Refused
 from tests.cli.asking import PUBLISH, TELL, ask, asked, expire, perform, prepare
@@ -332,7 +331,7 @@ def test_ids_are_completed(stage: Stage) -> None:
 
 def test_on_a_terminal_it_is_shown_before_it_is_approved(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = ask(stage, "job", PUBLISH)
-    monkeypatch.setattr("mailboxd.cli.deciding.is_terminal", lambda: True)
+    monkeypatch.setattr("mailboxd.cli.commands.approvals.is_terminal", lambda: True)
     said = stage.run("approve", short(one)).stdout
     assert said.index("What would happen") < said.index("approved by")
 

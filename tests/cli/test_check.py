@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from mailboxd.cli.program import program
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox.layout import Workspace
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.cli import shells
+from mailboxd.cli.commands import completion
 from tests.cli.stage import Stage
 
 BIN = Path(sys.executable).parent
@@ -62,10 +62,10 @@ def test_the_shell_is_that_of_the_user(stage: Stage, home: Path, monkeypatch: py
 
 def test_where_bash_reads_no_directory_its_own_file_does(home: Path) -> None:
     environ = {"HOME": str(home)}
-    assert shells.place_of("bash", environ, lazy_bash=True).startup is None
-    place = shells.place_of("bash", environ, lazy_bash=False)
+    assert completion.place_of("bash", environ, lazy_bash=True).startup is None
+    place = completion.place_of("bash", environ, lazy_bash=False)
     assert place.startup == home / ".bashrc"
-    shells.install(place, "true")
+    completion.install_script(place, "true")
     assert subprocess.run(["bash", "-n", str(home / ".bashrc")], check=True).returncode == 0
 
 
@@ -75,7 +75,7 @@ def test_a_startup_file_that_is_a_link_stays_one(home: Path) -> None:
     real.write_text(RC)
     real.chmod(0o640)
     (home / ".zshrc").symlink_to(real)
-    shells.install(shells.place_of("zsh", {"HOME": str(home)}), "true")
+    completion.install_script(completion.place_of("zsh", {"HOME": str(home)}), "true")
     assert (home / ".zshrc").is_symlink()
     assert "mailboxd completion" in real.read_text()
     assert real.stat().st_mode & 0o777 == 0o640
@@ -83,9 +83,9 @@ def test_a_startup_file_that_is_a_link_stays_one(home: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "a\n", "a", "a\n\n", "# >>> mailboxd completion >>>\nno end"])
 def test_a_block_leaves_what_stood_there(text: str) -> None:
-    whole = shells.with_block(text, "read it")
-    assert shells.with_block(whole, "read it") == whole
-    assert shells.without_block(whole).rstrip("\n") == text.rstrip("\n")
+    whole = completion.with_block(text, "read it")
+    assert completion.with_block(whole, "read it") == whole
+    assert completion.without_block(whole).rstrip("\n") == text.rstrip("\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -99,7 +99,7 @@ def test_a_new_shell_completes_our_verbs(stage: Stage, home: Path, shell: str) -
         "zsh": "source ~/.zshrc; [[ $_comps[mailboxd] == _mailboxd_completion ]] && echo fleet",
         "fish": 'complete -C "mailboxd fle"',
     }[shell]
-    file = shells.place_of(shell, {"HOME": str(home)}).file
+    file = completion.place_of(shell, {"HOME": str(home)}).file
     words = [
         program,
         *(["-f"] if shell == "zsh" else []),

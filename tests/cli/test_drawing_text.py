@@ -7,9 +7,10 @@ from typing import Any
 import click
 import pytest
 
-from mailboxd.cli import branches, fleet, gantt, screen
+from mailboxd.cli import task_output
+from mailboxd.cli.commands import fleet
 from mailboxd.cli.text import PHASES, lasted, meter, width
-from mailboxd.core.terms import AttemptStatus
+from mailboxd.core.vocabulary import AttemptStatus
 
 NOW = "2026-11-21T12:01:40.000Z"
 BEGAN = "2026-11-21T12:00:00.000Z"
@@ -63,7 +64,7 @@ def test_a_bar_is_full_only_when_all_is_done() -> None:
 
 def test_a_tree_says_how_far_it_is_and_for_how_long_it_runs() -> None:
     root = node("job", "executing", node("a", "completed", result_summary="Twelve"), node("b", depends_on=["a"]))
-    assert plain(branches.lines(root, NOW, 80)) == [
+    assert plain(task_output.tree_lines(root, NOW, 80)) == [
         "▶ executing 1m40s  job (beta)  █████░░░░░ 1/2 Do job",
         "├─ ✓ completed  a (beta)  Twelve",
         "└─ ▶ executing 1m40s  b (beta)  after a: Do b",
@@ -75,7 +76,7 @@ def test_a_tree_fits_whatever_agents_call_their_work(room: int) -> None:
     deep = node(HOSTILE, "execution_ready", title=HOSTILE, agent="a" * 128)
     for _ in range(12):
         deep = node(HOSTILE, "awaiting_approval", deep, title=HOSTILE)
-    lines = plain(branches.lines(deep, NOW, room))
+    lines = plain(task_output.tree_lines(deep, NOW, room))
     assert len(lines) == 13
     assert all(width(line) <= room for line in lines), lines
     assert not any("\x1b" in line for line in lines)
@@ -85,7 +86,7 @@ def test_of_a_large_tree_the_urgent_is_shown_and_the_rest_is_counted() -> None:
     kids = [node(f"k{n}", "completed") for n in range(990)]
     kids[700] = node("stuck", "circuit_open", error="no answer")
     kids[300] = node("busy", "executing", *(node(f"d{n}", "execution_ready") for n in range(50)))
-    lines = plain(branches.some_lines(node("job", "executing", *kids), NOW, 80, 6))
+    lines = plain(task_output.some_lines(node("job", "executing", *kids), NOW, 80, 6))
     assert len(lines) <= 6
     assert "! circuit_open  stuck (beta)  no answer" in "\n".join(lines)
     assert "│  └─ … 49 more: 49 execution_ready" in lines
@@ -94,9 +95,9 @@ def test_of_a_large_tree_the_urgent_is_shown_and_the_rest_is_counted() -> None:
 
 def test_a_tree_that_fits_is_shown_whole() -> None:
     root = node("job", "executing", node("a", "completed", node("x", "completed")), node("b"))
-    assert branches.some_lines(root, NOW, 80, 4) == list(branches.lines(root, NOW, 80))
+    assert task_output.some_lines(root, NOW, 80, 4) == list(task_output.tree_lines(root, NOW, 80))
     for most in range(1, 5):
-        assert len(branches.some_lines(root, NOW, 80, most)) <= most
+        assert len(task_output.some_lines(root, NOW, 80, most)) <= most
 
 
 # ---------------------------------------------------------------- time
@@ -115,7 +116,7 @@ def row(name: str, *attempts: dict[str, Any], depth: int = 1, until: int | None 
 
 def test_attempts_stand_where_they_were_and_look_as_they_ended() -> None:
     failed = row("a", attempt(0, 25, "failed"), attempt(50, 100, ordinal=2))
-    lines = plain(gantt.lines(course(failed), NOW, 40 + 4 + 12))
+    lines = plain(task_output.gantt_lines(course(failed), NOW, 40 + 4 + 12))
     body = lines[1]
     bar = body[body.index("a") + 1 :].strip().split("  ")[0]
     assert lines[0] == "job: 2026-11-21 12:00:00 to 12:01:40, 1m40s"
@@ -124,36 +125,38 @@ def test_attempts_stand_where_they_were_and_look_as_they_ended() -> None:
 
 
 def test_what_runs_ends_now() -> None:
-    lines = plain(gantt.lines(course(row("a", attempt(90, None, "running"), until=None), ended=None), NOW, 80))
+    lines = plain(
+        task_output.gantt_lines(course(row("a", attempt(90, None, "running"), until=None), ended=None), NOW, 80)
+    )
     assert "to now" in lines[0]
     assert "▒" in lines[1]
     assert lines[1].endswith("10 s")
 
 
 def test_an_attempt_that_took_no_time_is_seen() -> None:
-    lines = plain(gantt.lines(course(row("a", attempt(100, 100, "unknown"))), NOW, 80))
+    lines = plain(task_output.gantt_lines(course(row("a", attempt(100, 100, "unknown"))), NOW, 80))
     assert "?" in lines[1]
 
 
 @pytest.mark.parametrize("room", [40, 80, 200])
 def test_a_timeline_fits(room: int) -> None:
     rows = [row(HOSTILE, *(attempt(n, n + 1, "failed", n) for n in range(60)), depth=depth) for depth in range(12)]
-    lines = plain(gantt.lines(course(*rows), NOW, room))
+    lines = plain(task_output.gantt_lines(course(*rows), NOW, room))
     assert all(width(line) <= room for line in lines), lines
     assert not any("\x1b" in line for line in lines)
 
 
 def test_every_end_of_an_attempt_has_a_mark_of_its_own() -> None:
-    assert set(gantt.MARKS) == set(AttemptStatus)
-    assert len(set(gantt.MARKS.values())) == len(gantt.MARKS)
+    assert set(task_output.MARKS) == set(AttemptStatus)
+    assert len(set(task_output.MARKS.values())) == len(task_output.MARKS)
 
 
 # ---------------------------------------------------------------- the screen
 
 
-def moment(*trees: dict[str, Any], events: int = 30) -> screen.Moment:
+def moment(*trees: dict[str, Any], events: int = 30) -> task_output.Moment:
     said = [{"at": at(n), "text": f"event {n} {HOSTILE}"} for n in range(events)]
-    return screen.Moment(NOW, f"alpha {HOSTILE}", "green", True, {"executing": 2}, trees, said)
+    return task_output.Moment(NOW, f"alpha {HOSTILE}", "green", True, {"executing": 2}, trees, said)
 
 
 @pytest.mark.parametrize("room", [40, 80, 133])
@@ -161,14 +164,16 @@ def moment(*trees: dict[str, Any], events: int = 30) -> screen.Moment:
 @pytest.mark.parametrize("trees", [0, 1, 2, 20])
 def test_a_screen_is_filled_and_never_overflows(room: int, height: int, trees: int) -> None:
     kids = [node(f"k{n}", "completed") for n in range(100)]
-    lines = plain(screen.lines(moment(*(node(f"t{n}", "executing", *kids) for n in range(trees))), room, height))
+    lines = plain(
+        task_output.screen_lines(moment(*(node(f"t{n}", "executing", *kids) for n in range(trees))), room, height)
+    )
     assert len(lines) == height
     assert all(width(line) <= room for line in lines), lines
     assert lines[-1] == "q ends"
 
 
 def test_a_screen_has_the_tree_and_the_newest_events() -> None:
-    lines = plain(screen.lines(moment(node("job", "executing", node("a"))), 80, 24))
+    lines = plain(task_output.screen_lines(moment(node("job", "executing", node("a"))), 80, 24))
     assert "12:01:40Z" in lines[0]
     assert lines[2].startswith("▶ executing 1m40s  job")
     assert lines[-2].startswith("12:00:29  event 29") or lines[-2].startswith("12:00:29 event 29")

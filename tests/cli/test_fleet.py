@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Unknown
-from mailboxd.core.types import Policy
-from mailboxd.workspace import lock
+from mailboxd.mailbox import lock
 from tests.cli.stage import NOW, Stage, make
 
 

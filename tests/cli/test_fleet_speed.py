@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Unknown
-from mailboxd.core.types import Policy
 from tests.cli.stage import Stage, child, make
 
 pytestmark = pytest.mark.slow

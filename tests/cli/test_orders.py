@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
-from mailboxd.core.types import Policy
-from mailboxd.host.wake import NAME
-from mailboxd.workspace import lock
+from mailboxd.host.wakeup import NAME
+from mailboxd.mailbox import lock
 from tests.cli.stage import Stage, child
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"

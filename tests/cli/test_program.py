@@ -18,7 +18,7 @@ from mailboxd.cli import boundary
 from mailboxd.cli.program import COMMANDS, program
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import PHASES, fit, plain, width
-from mailboxd.core.terms import Phase
+from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import (
     EXIT_BUG,
     EXIT_TRY_AGAIN,

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
+from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
-from mailboxd.core.terms import Gate
-from mailboxd.core.types import Policy
-from mailboxd.core.usage import Usage
-from mailboxd.daemon.pulse import Health
+from mailboxd.core.vocabulary import Gate
+from mailboxd.daemon.health_writer import Health
 from mailboxd.host.sdnotify import Notifier
-from mailboxd.workspace import lock
+from mailboxd.mailbox import lock
 from tests.cli.stage import NOW, Stage, child, task_of
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import config, entrance, runner
-from mailboxd.core.actions import Action
-from mailboxd.core.approvals import Approval, Decision, Performed, Resolve
+from mailboxd import config
+from mailboxd.actions.gate import Place
+from mailboxd.actions.result import End, Setting
+from mailboxd.core.approvals import Action, Approval, Decision, Performed, Resolve
 from mailboxd.core.events import Role
+from mailboxd.effects import action_runner
+from mailboxd.engine import open
 from mailboxd.errors import EXIT_TRY_AGAIN, BusyError
-from mailboxd.gates.ends import End, Setting
-from mailboxd.gates.place import Place
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage
 
@@ -31,8 +32,8 @@ class Locked:
     def __init__(self, path: Path, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.db = sqlite3.connect(path, isolation_level=None)
         self.looks = looks
-        monkeypatch.setattr("mailboxd.gates.effects.perform", self.perform)
-        monkeypatch.setattr("mailboxd.store.db.BUSY_MS", 0)
+        monkeypatch.setattr("mailboxd.actions.perform.perform", self.perform)
+        monkeypatch.setattr("mailboxd.store.database.BUSY_MS", 0)
 
     def perform(self, _action: Action, _key: str, _target: str, _place: Place, _setting: Setting) -> End:
         self.db.execute("BEGIN IMMEDIATE")
@@ -77,8 +78,8 @@ def lock(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Locked]:
 
 def perform(stage: Stage, approval: str, lock: Locked) -> Approval:
     settings = config.load(stage.ws.config)
-    with entrance.engine(stage.ws, settings) as engine:
-        return runner.run(engine, approval, entrance.setting(stage.ws, settings, os.environ), lock.pause)
+    with open.engine(stage.ws, settings) as engine:
+        return action_runner.run(engine, approval, open.setting(stage.ws, settings, os.environ), lock.pause)
 
 
 def test_an_end_that_was_seen_is_recorded_when_a_lock_is_gone(stage: Stage, approved: str, lock: Locked) -> None:

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.cli.sending import Draft, compose, slug
+from mailboxd.cli.commands.send import Draft, compose, slug
 from mailboxd.core.outcomes import Failed, Permanence
-from mailboxd.core.terms import is_id
+from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError
-from mailboxd.inbox.intake import Intake
-from mailboxd.inbox.receipts import File
-from mailboxd.messages.codec import parse
-from mailboxd.messages.models import ReplyMessage, TaskMessage
-from mailboxd.messages.plan import parse_plan
-from mailboxd.messages.taskfile import parse_task_file
+from mailboxd.intake.archive import File
+from mailboxd.intake.interpret import Intake
+from mailboxd.protocol.codec import parse
+from mailboxd.protocol.messages import ReplyMessage, TaskMessage
+from mailboxd.protocol.plan import parse_plan
+from mailboxd.protocol.taskmd import parse_task_file
 from tests.cli.stage import NOW, Stage, make
 
 PLAN = "subtasks:\n  a: {agent: beta, description: Extract}\n  b: {agent: self, description: Write, depends_on: [a]}\n"

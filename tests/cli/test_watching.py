@@ -16,10 +16,10 @@ from xml.etree import ElementTree
 import click
 import pytest
 
-from mailboxd.cli.bars import bars
+from mailboxd.cli.live import bars
 from mailboxd.cli.text import width
+from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Failed, Permanence
-from mailboxd.core.types import Policy
 from mailboxd.progress import stepwise
 from tests.cli.stage import Stage, child
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.picture import Cause, Occupied, Pending, Picture, Sign, Standing, Try
 from mailboxd.core.schedule import Room
-from mailboxd.core.terms import AttemptStatus, Phase, Waiting
 from mailboxd.core.times import plus
-from mailboxd.core.why import cause_of, explain
+from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
+from mailboxd.explain.model import Cause, Occupied, Pending, Picture, Sign, Standing, Try
+from mailboxd.explain.why import cause_of, explain
 
 NOW = "2026-11-21T12:00:00.000Z"
 LATER = "2026-11-21T12:30:00.000Z"

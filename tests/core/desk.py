@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 from mailboxd.clock import ManualClock
-from mailboxd.core.actions import Action, ActionKind
+from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import Cancel, Input, NewTask, Redispatch, Retry, TurnEnded, Unblock
+from mailboxd.core.model import Attempt, Origin, Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.outcomes import Answer, Outcome, Planned, Results, Reviewed, Succeeded
-from mailboxd.core.terms import Phase, Turn, Verdict
-from mailboxd.core.types import Attempt, Origin, Plan, PlannedChild, Policy, Spec, Task
-from mailboxd.core.view import Limits
-from mailboxd.effects import judging
-from mailboxd.engine import Engine
+from mailboxd.core.task_view import Limits
+from mailboxd.core.vocabulary import Phase, Turn, Verdict
+from mailboxd.effects import turns
+from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.ids import Ids
 from mailboxd.settings import Settings
-from mailboxd.store import log
+from mailboxd.store import event_log
 from mailboxd.store.store import Order, Store
 
 DONE = Results("done")
@@ -107,7 +107,7 @@ class Desk:
             ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, "main", outcome, answer)
         else:
             assert isinstance(effect, RunTurn | LookUp)
-            ended = judging.ended(order, effect, outcome, answer)
+            ended = turns.ended(order, effect, outcome, answer)
         with self.engine.batch():
             events = self.engine.hear(self.task(name).id, ended)
             self.store.finish(order.id)
@@ -157,13 +157,13 @@ class Desk:
         """The phases the task went through."""
         moved = [
             r.event.data
-            for r in log.read(self.store.db, self.task(name).id)
+            for r in event_log.read(self.store.db, self.task(name).id)
             if "to" in r.event.data and "from" in r.event.data
         ]
         return [moved[0]["from"], *(data["to"] for data in moved)] if moved else []
 
     def kinds(self, name: str = "t") -> list[str]:
-        return [recorded.event.kind.value for recorded in log.read(self.store.db, self.task(name).id)]
+        return [recorded.event.kind.value for recorded in event_log.read(self.store.db, self.task(name).id)]
 
     def _ordered(self, name: str, agent: str) -> Order:
         task = self.task(name).id

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from mailboxd.core.actions import Action, ActionKind, ActionRules, digest, in_words, may_not_perform
 from mailboxd.core.approvals import (
+    Action,
     ActionDeclared,
     ActionEnded,
     ActionImpossible,
+    ActionKind,
     ActionNotBegun,
     ActionPrepared,
+    ActionRules,
     ActionStarted,
     Approval,
     ApprovalStatus,
@@ -21,14 +23,16 @@ from mailboxd.core.approvals import (
     PermissionAsked,
     RequestUndo,
     Resolve,
+    digest,
+    in_words,
+    may_not_perform,
 )
-from mailboxd.core.bytool import OpenCircuit
 from mailboxd.core.effects import AnswerPermission, Effect, Notify, Perform, Prepare, Verify
 from mailboxd.core.events import Event, Role
-from mailboxd.core.inputs import Cancel, Remedy, Steer, Unblock
+from mailboxd.core.inputs import Cancel, OpenCircuit, Remedy, Steer, Unblock
+from mailboxd.core.model import Spec
 from mailboxd.core.outcomes import Aborted, Results
-from mailboxd.core.terms import Phase
-from mailboxd.core.types import Spec
+from mailboxd.core.vocabulary import Phase
 from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
 
 TELL = Action("tell", ActionKind.MESSAGE, channel="slack", target="#team", text="It is out")

@@ -20,6 +20,7 @@ from mailboxd.core.inputs import (
     TurnEnded,
     Unblock,
 )
+from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
@@ -34,8 +35,7 @@ from mailboxd.core.outcomes import (
     Unknown,
     Unreadable,
 )
-from mailboxd.core.terms import AttemptStatus, Gate, Phase, Turn, Verdict, Waiting
-from mailboxd.core.types import Policy, Spec
+from mailboxd.core.vocabulary import AttemptStatus, Gate, Phase, Turn, Verdict, Waiting
 from tests.core.desk import DONE, PUBLISH, Desk, again, child, plan, refused, with_policy
 
 

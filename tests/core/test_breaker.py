@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.allowance import BreakerRules
 from mailboxd.core.breaker import (
     TABLE,
     Breaker,
@@ -21,9 +20,10 @@ from mailboxd.core.breaker import (
     turns_at_once,
 )
 from mailboxd.core.events import Role
+from mailboxd.core.model import BreakerRules
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Outcome, Permanence, Results, Succeeded, Unknown
 from mailboxd.core.times import plus
-from mailboxd.store import log
+from mailboxd.store import event_log
 from tests.core.desk import Desk, with_policy
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -160,7 +160,7 @@ def test_faults_are_counted_over_tasks_and_forgotten_after_a_success() -> None:
         desk.ends("b", Failed("down"))
         desk.wait(1)
     assert desk.store.breaker("MAIN").state is State.OPEN
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_an_open_one_starts_nothing_and_a_half_open_one_starts_one() -> None:
@@ -177,7 +177,7 @@ def test_an_open_one_starts_nothing_and_a_half_open_one_starts_one() -> None:
     assert desk.phases("a", "b", "c").count("executing") == 1
     desk.ends("a", Results("fine"))
     assert desk.phases("a", "b", "c") == ["completed", "executing", "executing"]
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_an_agent_that_is_locked_out_costs_no_task_an_attempt_and_returns_with_a_turn_that_passes() -> None:
@@ -191,4 +191,4 @@ def test_an_agent_that_is_locked_out_costs_no_task_an_attempt_and_returns_with_a
     assert (task.failures, task.stalls, task.phase) == (0, 0, "executing")
     desk.ends("t", Results("fine"))
     assert desk.store.breaker("main").state is State.CLOSED
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from mailboxd.core.broadcast import count, majority, vote, winner
+from mailboxd.core.lifecycle import count, majority, vote, winner
+from mailboxd.core.model import Overrides
 from mailboxd.core.outcomes import Failed, Failure, Permanence, Results
-from mailboxd.core.terms import Join, Phase
-from mailboxd.core.types import Overrides
+from mailboxd.core.vocabulary import Join, Phase
 from tests.core.desk import Desk, child, plan, with_policy
 
 

@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.allowance import Spent
 from mailboxd.core.budget import over, raised
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.inputs import Remedy, Reply, TurnEnded, Unblock
+from mailboxd.core.model import Overrides, Policy, Spent, Usage
 from mailboxd.core.outcomes import Aborted, Acknowledged, Failed, Results, Succeeded, Unknown
 from mailboxd.core.specs import inherit
-from mailboxd.core.terms import Turn
-from mailboxd.core.types import Overrides, Policy
-from mailboxd.core.usage import Usage
-from mailboxd.core.view import Limits
-from mailboxd.store import log
+from mailboxd.core.task_view import Limits
+from mailboxd.core.vocabulary import Turn
+from mailboxd.store import event_log
 from tests.core.desk import Desk, child, plan, refused, with_policy
 
 HALF_A_DOLLAR = Usage(10, 5, 0.5)
@@ -98,7 +96,7 @@ def test_every_turn_is_on_the_account_of_all_above_it() -> None:
     spends(desk, "t", Usage(1, 1, 0.25))
     spent = [desk.store.spent(desk.task(name).id) for name in ("t", "t.a", "t.b")]
     assert spent == [Spent(21, 0.75, 1, 3, 2), Spent(15, 0.5, 1), Spent(4, 0.0, 1)]
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +144,7 @@ def test_over_budget_nothing_of_the_tree_starts_and_what_runs_is_let_finish() ->
     desk.command("t", Unblock(Remedy.RETRY, budget_usd=3.0))
     desk.start()
     assert (desk.task("t").held, desk.phase("t.c").value) == ("", "executing")
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_what_a_peer_reports_counts_once_and_only_from_the_one_that_has_it() -> None:
@@ -161,7 +159,7 @@ def test_what_a_peer_reports_counts_once_and_only_from_the_one_that_has_it() -> 
     desk.hear("t.a", told)
     desk.hear("t.a", told)
     assert desk.store.spent(desk.task("t").id) == Spent(40, 0.2, 0, 1, 1)
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_what_is_left_goes_down_to_a_peer() -> None:
@@ -199,7 +197,7 @@ def test_a_tree_whose_agents_plan_without_end_is_held_at_its_limit_and_nothing_i
     assert desk.orders(RunTurn), "it goes on"
     recursive(desk)
     assert size - 1 + 200 < desk.store.count_tasks() - 1 <= size - 1 + 240, "by as much again"
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_a_plan_that_a_person_wrote_is_allowed_up_to_its_own_size() -> None:
@@ -251,7 +249,7 @@ def test_what_agents_plan_within_an_hour_has_a_limit_over_all_trees() -> None:
     desk.wait(3601)
     desk.plans("c", *TEN)
     assert desk.task("c").held == ""
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def restarted(desk: Desk, limits: Limits) -> None:
@@ -274,7 +272,7 @@ def test_a_limit_that_is_raised_in_the_configuration_lets_go_on_what_it_held() -
     assert desk.task("t").held.endswith("20 tasks, 12 are allowed (limits.planned_per_tree)")
     restarted(desk, Limits(planned=0))
     assert desk.task("t").held == ""
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_a_limit_that_was_raised_before_it_was_met_holds_nothing_at_the_old_one() -> None:
@@ -288,7 +286,7 @@ def test_a_limit_that_was_raised_before_it_was_met_holds_nothing_at_the_old_one(
     assert desk.task("t").held.endswith("5 turns, 5 are allowed (limits.turns_per_tree)")
     restarted(desk, Limits(tree_turns=4))
     assert desk.task("t").policy.max_tree_turns == 5, "a lower one is for new work"
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_what_was_held_for_the_hour_goes_on_only_if_its_limit_is_raised() -> None:
@@ -302,7 +300,7 @@ def test_what_was_held_for_the_hour_goes_on_only_if_its_limit_is_raised() -> Non
     assert desk.task("b").held, "that the hour is over lets nothing go on"
     restarted(desk, Limits(planned_hour=20))
     assert desk.task("b").held == ""
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_no_limit_lets_go_on_what_has_used_up_its_own_budget() -> None:

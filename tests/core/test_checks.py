@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mailboxd.core.checks import CheckRules, command_problem, may_not_run, path_problem
-from mailboxd.core.types import Check
+from mailboxd.core.model import Check
 
 ALLOWED = (("make", "test"), ("pytest",))
 

@@ -10,11 +10,11 @@ import pytest
 from mailboxd.core.conversation import PATIENCE
 from mailboxd.core.effects import RunTurn, Send, StopTurns
 from mailboxd.core.inputs import Clarification, NewTask, Progress, Redispatch, Reply, Retry, Steer, TurnEnded
+from mailboxd.core.model import Origin, Policy, Spec
 from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Planned, Question, Results, Silence, Unknown
-from mailboxd.core.terms import Phase, Turn, Waiting
 from mailboxd.core.times import plus
-from mailboxd.core.types import Origin, Policy, Spec
-from mailboxd.store import log
+from mailboxd.core.vocabulary import Phase, Turn, Waiting
+from mailboxd.store import event_log
 from tests.core.desk import PUBLISH, Desk, again, child, plan, refused, with_policy
 
 START = "2026-01-01T00:00:00.000Z"
@@ -58,7 +58,7 @@ def test_a_peer_whose_question_comes_before_its_acknowledgement_gets_the_answer_
     # the look-up ends when the answer is under way: it is late
     desk.ends("t.a", Failed("it never ran", started=False))
     assert desk.attempt("t.a").waiting_for is Waiting.REPLY
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_the_agent_says_goes_into_the_session_of_the_question(said: Answer,
     turn = desk.orders(RunTurn, "t.a")[0]
     assert (turn.turn, turn.session_key, turn.note) == (Turn.DISPATCH, key, note)
     assert (desk.attempt("t.a").ordinal, desk.attempt("t.a").question) == (1, "")
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 @pytest.mark.parametrize("said", [Question("I?"), Failed("down"), Unknown("lost"), Acknowledged()])
@@ -131,7 +131,7 @@ def test_the_answer_to_a_question_that_was_answered_elsewhere_is_none_to_the_nex
     assert not desk.orders(Send)
     desk.ends("t.a", Results("Large."), agent="main")
     assert [(send.type, send.to, send.note) for send in desk.orders(Send)] == [("answer", "bob", "Large.")]
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_a_question_to_an_agent_has_a_lease_and_then_the_operator_is_asked_who_has_time() -> None:
@@ -144,7 +144,7 @@ def test_a_question_to_an_agent_has_a_lease_and_then_the_operator_is_asked_who_h
     assert (desk.task("t").due, desk.phase()) == (None, Phase.EXECUTING)
     desk.wait(10**6)
     assert (desk.phase(), len(desk.orders(Send))) == (Phase.EXECUTING, 2)
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 # ---------------------------------------------------------------- new instructions
@@ -163,7 +163,7 @@ def test_while_a_turn_runs_its_results_are_followed_by_another_turn_and_only_one
     assert "> Dark." in turn.note
     desk.ends("t", Results("dark blue"))
     assert (desk.phase(), desk.task("t").result, desk.attempt().ordinal) == (Phase.COMPLETED, "dark blue", 1)
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def _waiting_for_children(desk: Desk) -> None:
@@ -184,7 +184,7 @@ def test_which_way_they_take_is_on_record(before: Any, into: str) -> None:
     desk.give()
     before(desk)
     desk.hear("t", Steer("boss", "Blue."))
-    (event,) = [r.event for r in log.read(desk.store.db, desk.task("t").id) if r.event.kind == "task.steered"]
+    (event,) = [r.event for r in event_log.read(desk.store.db, desk.task("t").id) if r.event.kind == "task.steered"]
     assert event.data["into"] == into
     assert "New instructions from boss:\n> Blue." in desk.task("t").spec.instructions
 
@@ -215,7 +215,7 @@ def test_a_peer_is_silent_after_three_missed_beats_and_that_is_noticed_once() ->
     assert desk.task("t.a").due == plus(desk.clock.now(), 10_000)
     desk.wait(60 * PATIENCE)
     assert kinds(desk, "t.a", "peer.silent") == 2
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_past_its_deadline_it_fails_from_every_phase(phase: Phase) -> None:
     assert [(send.type, send.to) for send in desk.orders(Send) if send.type == "reply"] == [("reply", "boss")]
     if phase is Phase.EXECUTION_READY:
         assert desk.phases("t.a", "t.b") == ["cancelled", "cancelled"]
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_a_peer_that_has_the_work_is_told_and_a_running_turn_is_stopped() -> None:

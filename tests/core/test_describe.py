@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.describe import describe
 from mailboxd.core.events import Event, Kind
-from mailboxd.store import log
+from mailboxd.explain.describe import describe
+from mailboxd.store import event_log
 from tests.simulation.happenings import step
 from tests.simulation.world import World
 
@@ -76,7 +76,7 @@ def test_every_event_that_happens_has_its_sentence() -> None:
     world = World.begin(7)
     for _ in range(60):
         step(world)
-    for recorded in log.read(world.store.db):
+    for recorded in event_log.read(world.store.db):
         said = describe(recorded.event, "t")
         assert said.isprintable()
         assert said != f"t: {recorded.event.kind}"

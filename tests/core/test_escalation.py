@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.allowance import Escalation
 from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.inputs import Remedy, Reply, Unblock
+from mailboxd.core.model import Escalation
 from mailboxd.core.outcomes import Acknowledged, Failed, Failure, Planned, Results
-from mailboxd.core.terms import Turn
-from mailboxd.store import log
+from mailboxd.core.vocabulary import Turn
+from mailboxd.store import event_log
 from tests.core.desk import Desk, child, plan, with_policy
 
 
@@ -58,7 +58,7 @@ def test_what_the_next_attempt_is_tried_with(
     assert (attempt.model, attempt.executor, attempt.escalated) == (model, executor, why)
     turn = desk.orders(RunTurn, "t.a")[0]
     assert (turn.agent, turn.model, turn.turn) == (executor, model, Turn.DISPATCH)
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def test_a_root_task_does_not_go_back_to_whoever_gave_it() -> None:
@@ -113,4 +113,4 @@ def test_a_fresh_start_gives_it_back_to_whom_it_was_given() -> None:
     desk.start()
     attempt = desk.attempt("t.a")
     assert (attempt.executor, attempt.model, attempt.escalated) == ("bob", "", "")
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.allowance import BreakerRules, Escalation
 from mailboxd.core.approvals import ApprovalStatus, Decision, PermissionAsked, Resolve
 from mailboxd.core.effects import AnswerPermission, LookUp, RunTurn
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.inputs import Clarification, TurnEnded
+from mailboxd.core.model import BreakerRules, Escalation, Overrides, PlannedChild, Policy
 from mailboxd.core.outcomes import Aborted, Failed, Made, Question, Succeeded, Unknown
-from mailboxd.core.terms import Phase, Runtime, Turn
-from mailboxd.core.types import Overrides, PlannedChild, Policy
+from mailboxd.core.vocabulary import Phase, Runtime, Turn
 from mailboxd.errors import PlanError
-from mailboxd.store import log
+from mailboxd.store import event_log
 from tests.core.desk import DONE, Desk, child, plan, with_policy
 
 ACP = Policy(runtime=Runtime.ACP, harness="coder", max_attempts=4)
@@ -151,7 +150,7 @@ def test_what_a_turn_has_left_is_evidence_also_when_it_failed_or_came_too_late()
     made = (Made("diff", "+x", "1 files changed: a"),)
     for _ in range(2):
         at.hear("t", TurnEnded(Turn.WORK, attempt.id, "main", Aborted("stopped"), made=made, harness="coder"))
-    kept = [e.event.data["artifact"] for e in log.read(at.store.db) if e.event.kind is Kind.ARTIFACT_RECORDED]
+    kept = [e.event.data["artifact"] for e in event_log.read(at.store.db) if e.event.kind is Kind.ARTIFACT_RECORDED]
     assert [(one["kind"], one["summary"], one["attempt"]) for one in kept] == [
         ("diff", "1 files changed: a", attempt.id)
     ] * 2

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.picture import Occupied, Pending, Picture, Shut, Standing, Try
 from mailboxd.core.schedule import Room
-from mailboxd.core.terms import AttemptStatus, Phase, Waiting
-from mailboxd.core.why import cause_of
+from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
+from mailboxd.explain.model import Occupied, Pending, Picture, Shut, Standing, Try
+from mailboxd.explain.why import cause_of
 
 NOW, SOON, LATER = "2026-11-21T12:00:00.000Z", "2026-11-21T12:10:00.000Z", "2026-11-21T12:30:00.000Z"
 READY = Standing("tsk_t", "t", Phase.EXECUTION_READY, "Bob")

@@ -9,9 +9,9 @@ import pytest
 
 from mailboxd.core.inputs import Cancel, Remedy, Retry, Unblock
 from mailboxd.core.lifecycle import SETTLED, TRANSITIONS, Trigger, move
+from mailboxd.core.model import Spec, Task
 from mailboxd.core.outcomes import Failed, Failure, Permanence, Results, Unknown
-from mailboxd.core.terms import TERMINAL, Gate, Phase, Verdict
-from mailboxd.core.types import Spec, Task
+from mailboxd.core.vocabulary import TERMINAL, Gate, Phase, Verdict
 from mailboxd.errors import Refused
 from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
 

@@ -8,18 +8,10 @@ import pytest
 
 from mailboxd.core.effects import LookUp, RunCheck, RunTurn, Send, StopTurns
 from mailboxd.core.events import Role
-from mailboxd.core.inputs import (
-    Cancel,
-    CheckEnded,
-    Clarification,
-    Retry,
-    SpecWritten,
-    Steer,
-    TimePassed,
-)
+from mailboxd.core.inputs import Cancel, CheckEnded, Clarification, Retry, SpecWritten, Steer, TimePassed
+from mailboxd.core.model import Check, Policy, Spec
 from mailboxd.core.outcomes import Drafted, Failed, Outcome, Permanence, Unknown, Unreadable
-from mailboxd.core.terms import CheckVerdict, Gate, Join, Phase, Turn, Verdict, Weak
-from mailboxd.core.types import Check, Policy, Spec
+from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Turn, Verdict, Weak
 from mailboxd.errors import Refused
 from tests.core.desk import DONE, Desk, again, child, plan, refused, with_policy
 

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.inputs import Retry
+from mailboxd.core.model import Overrides, Policy, backoff, is_exhausted
 from mailboxd.core.outcomes import Failure, Results
-from mailboxd.core.retry import backoff, is_exhausted
 from mailboxd.core.schedule import Ready, interleaved, pick
-from mailboxd.core.terms import Join
-from mailboxd.core.types import Overrides, Policy
+from mailboxd.core.vocabulary import Join
 from tests.core.desk import Desk, child, plan, with_policy
 
 agents = st.sampled_from(["a", "b", "c", "d"])

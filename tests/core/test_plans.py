@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.dag import MOST_STEPS, admit, delegation_path, step
 from mailboxd.core.effects import Compose, RunTurn, Send
 from mailboxd.core.inputs import Cancel, ChildEdited, Edited, Remedy, Retry, Unblock
+from mailboxd.core.model import Origin, Overrides, Plan, PlannedChild, Spec
 from mailboxd.core.outcomes import Failed, Failure, Planned, Results
-from mailboxd.core.terms import Join, Mode, Phase, Synthesis, Turn
-from mailboxd.core.types import Origin, Overrides, Plan, PlannedChild, Spec
-from mailboxd.core.view import Level, Limits
+from mailboxd.core.plans import MOST_STEPS, admit, delegation_path, step
+from mailboxd.core.task_view import Level, Limits
+from mailboxd.core.vocabulary import Join, Mode, Phase, Synthesis, Turn
 from mailboxd.errors import PlanError
 from tests.core.desk import DONE, PUBLISH, Desk, child, plan, refused, with_policy
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mailboxd.core.inputs import Retry
+from mailboxd.core.model import Overrides
 from mailboxd.core.outcomes import Failure
-from mailboxd.core.terms import Join, Phase
-from mailboxd.core.types import Overrides
+from mailboxd.core.vocabulary import Join, Phase
 from mailboxd.errors import Refused
 from tests.core.desk import DONE, Desk, child, plan, with_policy
 from tests.core.test_plans import failed_tree

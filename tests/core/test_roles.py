@@ -5,20 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mailboxd.core.events import Role
-from mailboxd.core.inputs import (
-    Cancel,
-    Edited,
-    Input,
-    NewTask,
-    Remedy,
-    Retry,
-    Start,
-    Steer,
-    TimePassed,
-    Unblock,
-)
+from mailboxd.core.inputs import Cancel, Edited, Input, NewTask, Remedy, Retry, Start, Steer, TimePassed, Unblock
+from mailboxd.core.model import Policy, Spec
 from mailboxd.core.roles import Verb, may, require
-from mailboxd.core.types import Policy, Spec
 from mailboxd.errors import Refused
 from tests.core.desk import Desk, refused
 

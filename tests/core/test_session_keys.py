@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.session import message_key, ordinal_of, session_key
+from mailboxd.core.session_keys import message_key, ordinal_of, session_key
 
 ids = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,20}", fullmatch=True)
 

@@ -7,10 +7,9 @@ import pytest
 from mailboxd.core.attempts import CUT
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.inputs import Clarification, Edited, Remedy, TurnEnded, Unblock
+from mailboxd.core.model import Plan, Usage
 from mailboxd.core.outcomes import Failed, Planned, Question, Results, Silence, Succeeded, Unknown
-from mailboxd.core.terms import AttemptStatus, Phase, Turn
-from mailboxd.core.types import Plan
-from mailboxd.core.usage import Usage
+from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn
 from tests.core.desk import DONE, Desk, child, with_policy
 
 

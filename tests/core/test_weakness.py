@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mailboxd.core.terms import Weak
-from mailboxd.core.types import Check, Spec
-from mailboxd.core.weakness import FILLERS, VAGUE, fields, is_vague, weaknesses
+from mailboxd.core.model import Check, Spec
+from mailboxd.core.specs import FILLERS, VAGUE, fields, is_vague, weaknesses
+from mailboxd.core.vocabulary import Weak
 
 STRICT = (Weak.DRAFT, Weak.ASK)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mailboxd.agents.acp.hello import Hello
-from mailboxd.agents.discovery import Allowed, Messaging, Peer
+from mailboxd.agents.acp.conversation import Hello
+from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.doctor.facts import (
     Agents,
     Daemon,
@@ -28,7 +28,7 @@ from mailboxd.doctor.facts import (
 )
 from mailboxd.integration.plugin import PluginState
 from mailboxd.integration.skill import SkillState
-from mailboxd.store.examine import Examination
+from mailboxd.store.integrity import Examination
 
 ROOT = "/home/ann/alpha"
 PATHS = (

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp.hello import Hello
-from mailboxd.agents.discovery import Allowed, Messaging, Peer
-from mailboxd.doctor import table
+from mailboxd.agents.acp.conversation import Hello
+from mailboxd.agents.openclaw import Allowed, Messaging, Peer
+from mailboxd.doctor import examination
 from mailboxd.doctor.facts import (
     Daemon,
     ExecPolicy,
     Facts,
     Failure,
+    Finding,
     Inotify,
     Leftovers,
     PluginAnswer,
@@ -25,10 +26,9 @@ from mailboxd.doctor.facts import (
     Tools,
     Transport,
 )
-from mailboxd.doctor.finding import Finding
 from mailboxd.integration.plugin import PluginState
 from mailboxd.integration.skill import SkillState
-from mailboxd.store.examine import Examination
+from mailboxd.store.integrity import Examination
 from tests.doctor.facts import (
     AGENTS,
     ALPHA,
@@ -48,7 +48,7 @@ from tests.doctor.facts import (
 
 
 def bad(facts: Facts) -> list[Finding]:
-    return [finding for _, finding in table.judge(facts) if finding.level != "ok"]
+    return [finding for _, finding in examination.judge(facts) if finding.level != "ok"]
 
 
 def test_nothing_is_said_against_what_is_well() -> None:
@@ -56,7 +56,7 @@ def test_nothing_is_said_against_what_is_well() -> None:
 
 
 def test_each_group_says_what_is_well_too() -> None:
-    assert {group for group, _ in table.judge(HEALTHY)} == {group.name for group in table.GROUPS}
+    assert {group for group, _ in examination.judge(HEALTHY)} == {group.name for group in examination.GROUPS}
 
 
 def test_outside_a_workspace_only_the_machine_and_openclaw_are_judged() -> None:
@@ -65,11 +65,11 @@ def test_outside_a_workspace_only_the_machine_and_openclaw_are_judged() -> None:
         skill=None, exec_policy=None, harnesses=None,
     )  # fmt: skip
     assert [(finding.id, finding.level) for finding in bad(facts)] == [("workspace", "note")]
-    assert {group for group, _ in table.judge(facts)} == {"machine", "openclaw", "workspace"}
+    assert {group for group, _ in examination.judge(facts)} == {"machine", "openclaw", "workspace"}
 
 
 def test_facts_that_are_missing_are_passed_over() -> None:
-    findings = list(table.judge(Facts(settings=SETTINGS, python=(3, 12, 1))))
+    findings = list(examination.judge(Facts(settings=SETTINGS, python=(3, 12, 1))))
     assert {finding.id for _, finding in findings} == {"python", "config", "workspace"}
 
 
@@ -235,7 +235,7 @@ def test_a_node_that_is_too_old_is_told_once_though_openclaw_says_nothing_then()
 
 def test_every_check_has_a_broken_example() -> None:
     spoken = {row[1] for row in BROKEN} | {"inotify"}
-    assert {finding.id for _, finding in table.judge(HEALTHY)} <= spoken
+    assert {finding.id for _, finding in examination.judge(HEALTHY)} <= spoken
 
 
 def test_ids_of_agents_match_whatever_their_case() -> None:
@@ -246,7 +246,7 @@ def test_ids_of_agents_match_whatever_their_case() -> None:
 def test_many_agents_are_not_all_listed() -> None:
     many = (ALPHA, *(Peer(f"a{n:02}", "", f"/w/{n}", False) for n in range(20)))
     facts = but(peers=many, agents=replace(AGENTS, allowed=Allowed(anyone=True, agents=frozenset({"*"}))))
-    (peers,) = [finding for _, finding in table.judge(facts) if finding.id == "peers"]
+    (peers,) = [finding for _, finding in examination.judge(facts) if finding.id == "peers"]
     assert peers.text.endswith("a07 and 12 more")
 
 

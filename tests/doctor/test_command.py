@@ -19,8 +19,8 @@ from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.clock import SystemClock
 from mailboxd.doctor import canary, examination
 from mailboxd.doctor.facts import PluginAnswer
-from mailboxd.doctor.probes.openclaw import transport
-from mailboxd.workspace.layout import Workspace
+from mailboxd.doctor.openclaw import probe_transport
+from mailboxd.mailbox.layout import Workspace
 from tests.e2e.support import MAILBOXD, Agent, Company, environment
 
 pytestmark = pytest.mark.slow
@@ -129,7 +129,7 @@ def test_inside_an_agents_turn_it_says_so_and_the_daemon_refuses_to_start(alpha:
 
 def test_a_workspace_that_is_not_paired(alpha: Agent, tmp_path: Path) -> None:
     """The probe itself; a stand-in has no gateway, so the command does not ask."""
-    found = transport(OpenClaw(("openclaw",)), tmp_path / "none.json", SystemClock())
+    found = probe_transport(OpenClaw(("openclaw",)), tmp_path / "none.json", SystemClock())
     assert "mailboxd gateway pair" in found.problem or "mailboxd[gateway]" in found.problem
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from mailboxd.doctor.checks.keys import keys as judged
 from mailboxd.doctor.facts import Keys
-from mailboxd.doctor.probes.keys import keys
-from mailboxd.keys.ed25519 import PrivateKey
-from mailboxd.keys.ring import Ring
+from mailboxd.doctor.keys import keys as judged
+from mailboxd.doctor.keys import probe_keys
+from mailboxd.keys.keyring import PrivateKey, Ring
 from tests.doctor.facts import but
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -47,11 +46,11 @@ def test_each_thing_that_can_be_wrong(said: dict[str, Any], slug: str, level: st
 def test_what_lies_there(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
     root = tmp_path / "ws"
-    assert keys(root, (), environ) == Keys(str(Ring.of(root, environ).folder), owner=os.geteuid())
+    assert probe_keys(root, (), environ) == Keys(str(Ring.of(root, environ).folder), owner=os.geteuid())
     ring = Ring.of(root, environ)
     ring.create(ring.own_file)
     ring.trust("Beta", PrivateKey.new().public, NOW)
-    seen = keys(root, ("human", "Gamma"), environ)
+    seen = probe_keys(root, ("human", "Gamma"), environ)
     assert (seen.own, seen.operator, seen.trusted, seen.required) == (True, False, ("beta",), ("gamma", "operator"))
     assert seen.problems == ()
 
@@ -63,6 +62,6 @@ def test_a_private_key_that_others_can_read_and_a_damaged_list(tmp_path: Path) -
     (ring.folder / ring.own_file).chmod(0o640)
     (ring.folder / ring.trusted_file).write_text("{")
     (ring.folder / ring.trusted_file).chmod(0o600)
-    key, trusted = keys(tmp_path / "ws", (), environ).problems
+    key, trusted = probe_keys(tmp_path / "ws", (), environ).problems
     assert "they can read or change it" in key
     assert "is damaged" in trusted

@@ -14,13 +14,12 @@ import pytest
 
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.clock import SystemClock
-from mailboxd.doctor import examination
-from mailboxd.doctor.probes import machine
-from mailboxd.doctor.probes import workspace as looking
-from mailboxd.doctor.probes.openclaw import Questions, readiness, wanted
+from mailboxd.doctor import examination, machine
+from mailboxd.doctor import workspace as looking
+from mailboxd.doctor.openclaw import Questions, readiness, wanted
 from mailboxd.errors import UnavailableError
-from mailboxd.workspace import lock
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox import lock
+from mailboxd.mailbox.layout import Workspace
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -49,12 +48,12 @@ def test_inotify_counts_what_this_process_takes(tmp_path: Path) -> None:
     from watchdog.events import FileSystemEventHandler
     from watchdog.observers.inotify import InotifyObserver
 
-    before = machine.inotify()
+    before = machine.probe_inotify()
     observer = InotifyObserver()
     observer.schedule(FileSystemEventHandler(), str(tmp_path))
     observer.start()
     try:
-        after = machine.inotify()
+        after = machine.probe_inotify()
         mine = [
             link for link in Path("/proc/self/fd").iterdir() if link.is_symlink() and "inotify" in os.readlink(link)
         ]
@@ -69,7 +68,7 @@ def test_inotify_counts_what_this_process_takes(tmp_path: Path) -> None:
 
 def test_the_kernel_is_asked_for_its_clock_and_its_limits() -> None:
     assert machine.synchronised() in (True, False, None)
-    assert machine.open_files() > 0
+    assert machine.probe_open_files() > 0
 
 
 # ---------------------------------------------------------------- the workspace
@@ -99,8 +98,8 @@ def test_a_workspace_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
     (ws.inbox / "b.md").touch()
     (ws.inbox / ".b.tmp").touch()
     before = sorted((str(path), path.lstat().st_mtime_ns) for path in ws.root.rglob("*"))
-    place, filesystem = looking.place(ws), looking.filesystem(ws, SystemClock().now())
-    left = looking.leftovers(ws, SystemClock().now())
+    place, filesystem = looking.place(ws), looking.probe_filesystem(ws, SystemClock().now())
+    left = looking.probe_leftovers(ws, SystemClock().now())
     assert sorted((str(path), path.lstat().st_mtime_ns) for path in ws.root.rglob("*")) == before
     kinds = {one.path: one.kind for one in place.directories}
     assert kinds["."] == kinds["mailbox/inbox"] == "directory"
@@ -113,9 +112,9 @@ def test_a_workspace_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
 def test_a_daemon_is_found_by_its_lock(tmp_path: Path) -> None:
     ws = Workspace(tmp_path / "alpha")
     Workspace.create(ws.root)
-    assert looking.daemon(ws).pid is None
+    assert looking.probe_daemon(ws).pid is None
     with lock.acquire(ws, SystemClock().now()):
-        assert looking.daemon(ws).pid == os.getpid()
+        assert looking.probe_daemon(ws).pid == os.getpid()
 
 
 # ---------------------------------------------------------------- OpenClaw
@@ -217,7 +216,7 @@ def test_a_probe_that_fails_leaves_a_reason_and_the_others_go_on(
     def fails() -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr(machine, "inotify", fails)
+    monkeypatch.setattr(machine, "probe_inotify", fails)
     facts, told = gather(tmp_path, "no-such-program-here")
     assert facts.inotify is None
     assert facts.open_files > 0

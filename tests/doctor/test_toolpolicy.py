@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.doctor.toolpolicy import Obstacle, file_boundary, obstacles
+from mailboxd.doctor.agent import Obstacle, file_boundary, obstacles
 
 OWN = "agents.entries.alpha.tools"
 ALL = ("read", "write", "edit")

@@ -11,14 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.terms import Phase
-from mailboxd.drawing.folding import ALIKE, Folded, Kid, fold
-from mailboxd.drawing.graph import Edge, Graph, Lead, Node
-from mailboxd.drawing.layered import place
-from mailboxd.drawing.looks import LOOKS, counted
-from mailboxd.drawing.marks import document
-from mailboxd.drawing.svg import graph_svg
-from mailboxd.drawing.text import dot, mermaid
+from mailboxd.core.vocabulary import Phase
+from mailboxd.drawing.graph import ALIKE, Edge, Folded, Graph, Kid, Lead, Node, fold
+from mailboxd.drawing.mermaid_dot import dot, mermaid
+from mailboxd.drawing.phase_style import LOOKS, counted
+from mailboxd.drawing.svg import document, graph_svg, place
 
 EVIL = "\"]; <script>alert(1)</script> & 'x' --> \x1b[31m \u202e \ud800 \\\" %%{init}%%"
 

@@ -90,15 +90,15 @@ def main() -> None:
     for name in (*_SYNCS, "write"):
         setattr(os, name, counts.counting(name))
     from mailboxd.cli import main as program
-    from mailboxd.workspace import syncing
+    from mailboxd.mailbox import files
 
-    sync_file_system = syncing.sync_file_system
+    sync_file_system = files.sync_file_system
 
     def counted_sync(fd: int) -> None:
         counts.add("syncfs")
         sync_file_system(fd)
 
-    syncing.sync_file_system = counted_sync
+    files.sync_file_system = counted_sync
     sys.argv = ["mailboxd", *sys.argv[2:]]
     sys.addaudithook(counts.heard)
     program()

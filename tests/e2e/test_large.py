@@ -9,12 +9,12 @@ import pytest
 
 from mailboxd.core.effects import Compose, RunTurn
 from mailboxd.core.inputs import NewTask, TurnEnded
+from mailboxd.core.model import Plan, PlannedChild, Policy, Spec
 from mailboxd.core.outcomes import Results, Succeeded
-from mailboxd.core.terms import Synthesis, Turn
-from mailboxd.core.types import Plan, PlannedChild, Policy, Spec
-from mailboxd.engine import Engine
+from mailboxd.core.vocabulary import Synthesis, Turn
+from mailboxd.engine.engine import Engine
 from mailboxd.settings import Settings
-from mailboxd.store import log
+from mailboxd.store import event_log
 from mailboxd.store.store import Store
 from tests.e2e.conftest import Found
 from tests.e2e.support import eventually, message, task
@@ -79,7 +79,7 @@ def test_ten_thousand_nodes_are_worked_through_in_order() -> None:
     assert done == LAYERS * WIDTH + 1
     phases = dict(store.db.execute("SELECT phase, count(*) FROM tasks GROUP BY phase"))
     assert phases == {"completed": LAYERS * WIDTH + 1}
-    assert log.verify_chain(store.db) is None
+    assert event_log.verify_chain(store.db) is None
     assert _starts_follow_their_needs(store.db)
     store.close()
 

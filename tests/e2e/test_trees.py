@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.dag import step
+from mailboxd.core.plans import step
 from tests.e2e.conftest import Found
 from tests.e2e.support import eventually, task
 

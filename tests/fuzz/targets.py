@@ -12,22 +12,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.discovery import parse_agents, parse_config_file, parse_messaging, parse_rules, parse_version
-from mailboxd.agents.ledger import ReplySource, read_ledger, read_reply
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.openclaw import parse_agents, parse_config_file, parse_messaging, parse_rules, parse_version
+from mailboxd.agents.openclaw_runs import ReplySource, read_ledger, read_reply
 from mailboxd.agents.outcome import classify
 from mailboxd.config import default_text, load
 from mailboxd.core.outcomes import Answer, Outcome, Results, Succeeded
 from mailboxd.errors import ConfigError, MessageError
-from mailboxd.messages.actions import read_actions, render_actions
-from mailboxd.messages.answer import read_answer, read_draft
-from mailboxd.messages.checks import parse_checks, render_checks
-from mailboxd.messages.codec import parse, render
-from mailboxd.messages.plan import parse_dag, render_dag
-from mailboxd.messages.signature import canonical, with_signature
-from mailboxd.messages.spec import render_spec
-from mailboxd.messages.taskfile import parse_task_file, render_task_file
-from mailboxd.messages.templates import Templates
+from mailboxd.protocol.answer import read_answer, read_draft
+from mailboxd.protocol.codec import parse, render
+from mailboxd.protocol.envelope import canonical, with_signature
+from mailboxd.protocol.plan import parse_dag, render_dag
+from mailboxd.protocol.prompts import Templates
+from mailboxd.protocol.spec import parse_checks, read_actions, render_actions, render_checks, render_spec
+from mailboxd.protocol.taskmd import parse_task_file, render_task_file
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).with_name("corpus")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mailboxd.core.actions import Action, ActionKind, ActionRules
-from mailboxd.gates import effects
-from mailboxd.gates.ends import End, Setting
-from mailboxd.gates.place import Place
-from mailboxd.gates.preview import Shown, preview
-from mailboxd.workspace.layout import Workspace
+from mailboxd.actions import perform as effects
+from mailboxd.actions.gate import Place
+from mailboxd.actions.preview import Shown, preview
+from mailboxd.actions.result import End, Setting
+from mailboxd.core.approvals import Action, ActionKind, ActionRules
+from mailboxd.mailbox.layout import Workspace
 
 APPROVAL = "apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF"
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from mailboxd.actions import channel, command
+from mailboxd.actions.command import Ran
+from mailboxd.actions.result import REPORT, Impossible
 from mailboxd.agents.process import Child, spawn
 from mailboxd.core.approvals import Performed
-from mailboxd.gates import commands, messages
-from mailboxd.gates.commands import Ran
-from mailboxd.gates.ends import REPORT, Impossible
 from tests.e2e.support import eventually
 from tests.gates.place import Stand, action
 
@@ -108,7 +108,7 @@ def test_after_its_time_it_is_asked_to_end_and_what_it_did_is_unknown(at: Stand)
 
 
 def test_what_does_not_listen_is_killed_with_its_whole_group(at: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "GRACE", 0.5)
+    monkeypatch.setattr(command, "GRACE", 0.5)
     pid = at.outside / "pid"
     end = at.do(sh(f"trap '' TERM; (trap '' TERM; echo $BASHPID; sleep 60) & echo $! > {pid}; sleep 60", timeout=1))
     assert end.state is UNKNOWN
@@ -184,7 +184,7 @@ def test_it_is_stopped_also_by_a_signal_that_comes_while_it_begins(at: Stand, mo
         begun.append(spawn(*words))
         raise Stop  # nobody holds it yet
 
-    monkeypatch.setattr(commands, "spawn", interrupted)
+    monkeypatch.setattr(command, "spawn", interrupted)
     with pytest.raises(Stop):
         at.do(sh("exec sleep 60"))
     assert begun[0].reap() is not None, "it runs on"
@@ -272,9 +272,9 @@ def test_a_text_that_openclaw_would_not_send_as_it_stands_is_refused(at: Stand, 
 
 @pytest.mark.parametrize("text", ["the media: are fine", "a [[link]]", "C:\\temp", "100%"])
 def test_an_ordinary_text_is_sayable(text: str) -> None:
-    assert messages.unsayable(text) is None
+    assert channel.unsayable(text) is None
 
 
 def test_a_message_whose_program_was_stopped_may_have_been_sent() -> None:
-    end = messages.judged(Ran(0, "it did not end within 3 s", b'{"messageId": "1"}', b""))
+    end = channel.judged(Ran(0, "it did not end within 3 s", b'{"messageId": "1"}', b""))
     assert end.state is UNKNOWN

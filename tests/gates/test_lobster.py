@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mailboxd.gates import lobster
-from mailboxd.gates.lobster import Envelope
+from mailboxd.actions import gate
+from mailboxd.actions.gate import Envelope
 
 APPROVAL = "apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF"
 EFFECT = ("/opt/py thon/bin/python", "-P", "-m", "mailboxd.cli", "effect", "run", APPROVAL, "--workspace", "/w/it's")
 
 
 def test_the_workflow_asks_before_the_runner_runs() -> None:
-    raw = lobster.workflow(APPROVAL, Path("/w/it's/preview.txt"), EFFECT)
+    raw = gate.workflow(APPROVAL, Path("/w/it's/preview.txt"), EFFECT)
     assert raw is not None
     made = yaml.safe_load(raw)
     preview, confirm, effect = made["steps"]
@@ -30,13 +30,13 @@ def test_the_workflow_asks_before_the_runner_runs() -> None:
 
 
 def test_the_same_approval_has_the_same_workflow() -> None:
-    assert lobster.workflow(APPROVAL, Path("/p"), EFFECT) == lobster.workflow(APPROVAL, Path("/p"), EFFECT)
-    assert lobster.workflow(APPROVAL, Path("/p"), EFFECT) != lobster.workflow(APPROVAL, Path("/q"), EFFECT)
+    assert gate.workflow(APPROVAL, Path("/p"), EFFECT) == gate.workflow(APPROVAL, Path("/p"), EFFECT)
+    assert gate.workflow(APPROVAL, Path("/p"), EFFECT) != gate.workflow(APPROVAL, Path("/q"), EFFECT)
 
 
 @pytest.mark.parametrize("path", ["/w/${HOME}/p", "/w/a\nb/p", "/w/\x1b/p"])
 def test_a_path_that_lobster_would_change_has_no_workflow(path: str) -> None:
-    assert lobster.workflow(APPROVAL, Path(path), EFFECT) is None
+    assert gate.workflow(APPROVAL, Path(path), EFFECT) is None
 
 
 def test_a_template_of_the_workspace_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,23 +44,23 @@ def test_a_template_of_the_workspace_is_not_used(tmp_path: Path, monkeypatch: py
     templates.mkdir(parents=True)
     (templates / "approval-recovery.lobster.yaml").write_text("evil")
     monkeypatch.chdir(tmp_path)
-    raw = lobster.workflow(APPROVAL, Path("/p"), EFFECT)
+    raw = gate.workflow(APPROVAL, Path("/p"), EFFECT)
     assert raw is not None
     assert b"evil" not in raw
 
 
 def test_the_words_hold_no_token() -> None:
-    assert lobster.run_words(("lobster",), Path("/g/w.yaml")) == (
+    assert gate.run_words(("lobster",), Path("/g/w.yaml")) == (
         "lobster", "run", "--mode", "tool", "--file", "/g/w.yaml"
     )  # fmt: skip
-    yes = lobster.resume_words(("node", "lobster.js"), "728f3400", approve=True)
+    yes = gate.resume_words(("node", "lobster.js"), "728f3400", approve=True)
     assert yes == ("node", "lobster.js", "resume", "--id", "728f3400", "--approve", "yes")
-    assert lobster.resume_words(("lobster",), "728f3400", approve=False)[-1] == "no"
+    assert gate.resume_words(("lobster",), "728f3400", approve=False)[-1] == "no"
 
 
 def test_its_environment_is_small() -> None:
     environ = {"PATH": "/bin", "HOME": "/h", "KEY": "secret", "OPENCLAW_TOKEN": "secret", "TZ": ""}
-    assert lobster.environment(environ, Path("/g/state")) == {
+    assert gate.environment(environ, Path("/g/state")) == {
         "PATH": "/bin", "HOME": "/h", "LOBSTER_STATE_DIR": "/g/state"
     }  # fmt: skip
 
@@ -93,4 +93,4 @@ def envelope(**changes: object) -> bytes:
     ],
 )
 def test_its_answers(raw: bytes, found: Envelope) -> None:
-    assert lobster.read(raw) == found
+    assert gate.read(raw) == found

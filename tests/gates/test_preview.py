@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.actions import Action
+from mailboxd.actions.content_digest import content_sha256, is_verify_as_approved
+from mailboxd.actions.gate import LARGEST, standing_gates
+from mailboxd.actions.preview import MOST
+from mailboxd.actions.result import Impossible
+from mailboxd.core.approvals import Action
 from mailboxd.errors import Refused, WorldError
-from mailboxd.gates.binding import content_sha256, is_verify_as_approved
-from mailboxd.gates.ends import Impossible
-from mailboxd.gates.place import LARGEST, standing_gates
-from mailboxd.gates.preview import MOST
 from tests.gates.place import APPROVAL, Stand, action
 
 

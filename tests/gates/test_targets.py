@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.actions.file import sha256
+from mailboxd.actions.result import Impossible, NotNow
 from mailboxd.core.approvals import Performed
 from mailboxd.errors import WorldError
-from mailboxd.gates.ends import Impossible, NotNow
-from mailboxd.gates.targets import sha256
 from tests.gates.place import Stand, action
 
 DONE, FAILED = Performed.DONE, Performed.FAILED

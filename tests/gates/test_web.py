@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
+from mailboxd.actions.result import Impossible
 from mailboxd.core.approvals import Performed
-from mailboxd.gates.ends import Impossible
 from tests.gates.place import Stand, action
 
 DONE, FAILED, UNKNOWN = Performed.DONE, Performed.FAILED, Performed.UNKNOWN

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import classify
 from mailboxd.cli.program import program
@@ -31,9 +31,9 @@ from mailboxd.integration.plugin import (
     source,
     uninstall_steps,
 )
-from mailboxd.messages import codec
-from mailboxd.messages.models import AckMessage, TaskMessage
-from mailboxd.messages.sections import Section
+from mailboxd.protocol import codec
+from mailboxd.protocol.markdown import Section
+from mailboxd.protocol.messages import AckMessage, TaskMessage
 from tests.agents.recorded import printed, recorded
 
 OPENCLAW = OpenClaw(("openclaw",))

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from mailboxd.cli.program import COMMANDS, program
-from mailboxd.core.terms import Phase
+from mailboxd.core.vocabulary import Phase
 from tests.cli.asking import TELL, ask
 from tests.cli.stage import Stage, make
 

@@ -13,11 +13,11 @@ from mailboxd.core.outcomes import Failure, Planned, Question, Results, Reviewed
 from mailboxd.core.roles import may
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.integration.skill import Standing, content, install, look, skill_state, uninstall
-from mailboxd.mcp.caller import Caller
 from mailboxd.mcp.registration import entry_name
+from mailboxd.mcp.tokens import Caller
 from mailboxd.mcp.tools import TOOLS
-from mailboxd.messages.answer import read_answer
-from mailboxd.messages.taskfile import parse_task_file
+from mailboxd.protocol.answer import read_answer
+from mailboxd.protocol.taskmd import parse_task_file
 from tests.cli.stage import Stage, make
 
 SOURCE = Path(__file__).parents[2] / "templates" / "openclaw-skill"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError, Refused, UnavailableError, WorldError
-from mailboxd.keys.ed25519 import PrivateKey
-from mailboxd.keys.ring import Ring
+from mailboxd.keys.keyring import PrivateKey, Ring
 
 NOW = "2026-11-21T12:00:00.000Z"
 

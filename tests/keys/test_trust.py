@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError, MessageError, Refused, WorldError
-from mailboxd.keys.ed25519 import PrivateKey
-from mailboxd.keys.ring import Ring
+from mailboxd.keys.keyring import PrivateKey, Ring
 from mailboxd.keys.trust import Proof, Trust, require_operator, signed, signer
-from mailboxd.messages.codec import parse
-from mailboxd.messages.envelope import MAX_FILE
+from mailboxd.protocol.codec import parse
+from mailboxd.protocol.envelope import MAX_FILE
 
 NOW = "2026-11-21T12:00:00.000Z"
 WRITER, OTHER = PrivateKey.new(), PrivateKey.new()

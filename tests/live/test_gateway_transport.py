@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.dispatcher import Dispatcher
+from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.transport import GatewayTransport, pairing_file
-from mailboxd.agents.ledger import LedgerStatus, read_ledger
 from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.openclaw_runs import LedgerStatus, read_ledger
 from mailboxd.agents.outcome import classify
+from mailboxd.agents.process import Dispatcher
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN
 from tests.e2e.support import eventually, task

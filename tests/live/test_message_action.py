@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.actions import ActionRules
-from mailboxd.core.approvals import Performed
-from mailboxd.gates import effects
-from mailboxd.gates.ends import End, Setting
-from mailboxd.gates.place import Place
-from mailboxd.workspace.layout import Workspace
+from mailboxd.actions import perform
+from mailboxd.actions.gate import Place
+from mailboxd.actions.result import End, Setting
+from mailboxd.core.approvals import ActionRules, Performed
+from mailboxd.mailbox.layout import Workspace
 from tests.gates.place import APPROVAL, action
 from tests.live.gateway import Gateway
 
@@ -88,7 +87,7 @@ def test_a_message_is_sent_as_it_was_shown_or_is_said_not_to_be(telegram: Telegr
 
     def send(text: str) -> End:
         place.make()
-        return effects.perform(action("message", channel="telegram", target="42", text=text), "k", "", place, setting)
+        return perform.perform(action("message", channel="telegram", target="42", text=text), "k", "", place, setting)
 
     assert send("hello").state is Performed.FAILED, "nobody is there: nothing was sent"
     try:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.outcome import classify
 from mailboxd.core.outcomes import Acknowledged, Failed, Succeeded
-from mailboxd.messages.answer import read_answer
+from mailboxd.protocol.answer import read_answer
 from tests.e2e.support import MAILBOXD, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.gateway import Gateway, run_of

@@ -12,15 +12,16 @@ import anyio
 import mcp_types as types
 from mcp import Client
 
-from mailboxd import config, entrance
-from mailboxd.core.bytool import OpenCircuit
-from mailboxd.core.terms import Gate
-from mailboxd.core.types import Overrides, PlannedChild, Policy
+from mailboxd import config
+from mailboxd.core.inputs import OpenCircuit
+from mailboxd.core.model import Overrides, PlannedChild, Policy
+from mailboxd.core.vocabulary import Gate
+from mailboxd.engine import open
 from mailboxd.errors import MessageError
-from mailboxd.inbox.intake import Intake
-from mailboxd.inbox.receipts import File
-from mailboxd.mcp.caller import parse
-from mailboxd.mcp.serving import Desk, server
+from mailboxd.intake.archive import File
+from mailboxd.intake.interpret import Intake
+from mailboxd.mcp.server import Desk, server
+from mailboxd.mcp.tokens import parse
 from tests.cli.stage import Stage, task_of
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class Stand:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         settings = config.load(stage.ws.config)
-        self.desk = Desk(stage.ws.root, stage.ws.state, lambda: entrance.engine(stage.ws, settings))
+        self.desk = Desk(stage.ws.root, stage.ws.state, lambda: open.engine(stage.ws, settings))
 
     # ------------------------------------------------------------ how it comes to be
 

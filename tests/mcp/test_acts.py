@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.terms import Gate
-from mailboxd.engine import Engine
-from mailboxd.store import log
+from mailboxd.core.vocabulary import Gate
+from mailboxd.engine.engine import Engine
+from mailboxd.store import event_log
 from mailboxd.store.store import Store
 from tests.mcp.stand import EXECUTOR, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Stand
 
@@ -309,7 +309,7 @@ def test_everything_by_tool_is_in_the_log_and_the_log_replays(stand: Stand, tmp_
     stand.call(ORCHESTRATOR, "task_open_circuit", task="u", reason="stuck")
     assert stand.stage.run("history", "--verify").exit_code == 0
     store = Store.open(stand.stage.ws.database, stand.stage.clock.now())
-    kinds = {recorded.event.kind.value for recorded in log.read(store.db)}
+    kinds = {recorded.event.kind.value for recorded in event_log.read(store.db)}
     store.close()
     assert {"attempt.checkpoint", "artifact.recorded", "review.appended", "circuit.opened"} <= kinds
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from mailboxd.mcp import tokens
-from mailboxd.mcp.caller import parse
+from mailboxd.mcp.tokens import parse
 from tests.cli.stage import Stage, make
 from tests.mcp import configurator
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.mcp import tokens
-from mailboxd.mcp.caller import parse
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mcp.tokens import parse
 from tests.cli.stage import make
 from tests.e2e.support import MAILBOXD, environment, eventually
 from tests.mcp import configurator

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.terms import Gate
-from mailboxd.host import person
+from mailboxd.core.vocabulary import Gate
+from mailboxd.host import process
 from tests.cli.asking import TELL, ask
 from tests.e2e.support import message, reply
 from tests.mcp.stand import EXECUTOR, LOBSTER, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Stand
@@ -111,7 +111,7 @@ def test_a_cell_by_a_typed_tool(stand: Stand, who: str, verb: str, allowed: bool
         if verb in EFFECT:
             role, _, name = who.partition(":")
             if (role, verb) == ("operator", "resolve_approval"):
-                name = person.name()  # who decides is whom the operating system says, not what a client is called
+                name = process.name()  # who decides is whom the operating system says, not what a client is called
             assert {"role": role, "actor": name} in [{"role": row["role"], "actor": row["actor"]} for row in recorded]
         else:
             assert recorded == []

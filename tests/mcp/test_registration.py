@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from mailboxd.errors import ConfigError
-from mailboxd.mcp.caller import parse
 from mailboxd.mcp.registration import Change, Current, close_gaps, entry_name, install, uninstall, without_tokens
-from mailboxd.mcp.tokens import Grant, fingerprint, holder
+from mailboxd.mcp.tokens import Grant, fingerprint, holder, parse
 from tests.mcp.configurator import apply
 
 URL = "http://127.0.0.1:8765/mcp"

@@ -8,7 +8,7 @@ import pytest
 
 from mailboxd.core.effects import Prepare
 from mailboxd.errors import Refused
-from mailboxd.host import person
+from mailboxd.host import process
 from tests.cli.asking import PUBLISH, TELL, ask, asked
 from tests.cli.stage import task_of
 from tests.e2e.support import message, reply
@@ -84,7 +84,7 @@ def test_a_decision_by_tool_is_a_persons_and_in_the_persons_name(stand: Stand, w
     answer = stand.call(OPERATOR, "task_resolve_approval", approval_id=waiting[-6:], decision="approved", note="seen")
     assert (answer["approval"], answer["decision"], answer["phase"]) == (waiting, "approved", "ready_to_resume")
     [row] = stand.rows("SELECT role, actor FROM events WHERE seq > ? AND kind = 'approval.resolved'", before)
-    assert row == {"role": "operator", "actor": person.name()}
+    assert row == {"role": "operator", "actor": process.name()}
     again = stand.call(LOBSTER, "task_resolve_approval", approval_id=waiting, decision="rejected")
     assert again["error"]["rule"] == "already-decided"
 

@@ -9,8 +9,8 @@ import pytest
 
 from mailboxd.core.events import Role
 from mailboxd.core.roles import MATRIX
-from mailboxd.mcp.caller import Caller, parse
-from mailboxd.mcp.serving import INSTRUCTIONS, descriptions
+from mailboxd.mcp.server import INSTRUCTIONS, descriptions
+from mailboxd.mcp.tokens import Caller, parse
 from mailboxd.mcp.tools import TOOLS
 from tests.mcp.stand import EVERYBODY, EXECUTOR, Stand
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from mailboxd.core.terms import Gate, Join, Runtime, Synthesis
-from mailboxd.core.types import Overrides, PlannedChild
-from mailboxd.messages.plan import Dag, DagNode
-from mailboxd.messages.yaml_text import flow
+from mailboxd.core.model import Overrides, PlannedChild
+from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis
+from mailboxd.protocol.plan import Dag, DagNode
+from mailboxd.protocol.strict_yaml import flow
 
 KEYS = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,8}", fullmatch=True) | st.sampled_from(
     ["1e3", "007", "no", "null", "2026-01-01", "0x1F", "a.b", "self"]

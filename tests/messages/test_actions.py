@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailboxd.core.actions import Action, ActionKind, ActionRules, digest, in_words, may_not_perform
+from mailboxd.core.approvals import Action, ActionKind, ActionRules, digest, in_words, may_not_perform
 from mailboxd.errors import MessageError
-from mailboxd.messages.actions import MANUAL_ID, MOST, read_action, read_actions, render_actions
+from mailboxd.protocol.spec import MANUAL_ID, MOST_ACTIONS, read_action, read_actions, render_actions
 from tests.messages.plan_strategies import KEYS, storable
 
 COMMAND = Action("publish", ActionKind.COMMAND, argv=("make", "publish"))
@@ -115,7 +115,11 @@ def item(fields: str) -> str:
         ("- {id: a, id: b, kind: manual, action: x}", "duplicate-key", "twice"),
         ("- id: &x a\n  kind: manual\n  action: *x", "alias", "anchor"),
         ("```yaml\n- id: a\n  kind: manual\n", "bad-yaml", "not YAML"),
-        ("\n".join(f"- {{id: a{n}, kind: manual, action: x}}" for n in range(MOST + 1)), "field-range", "more than"),
+        (
+            "\n".join(f"- {{id: a{n}, kind: manual, action: x}}" for n in range(MOST_ACTIONS + 1)),
+            "field-range",
+            "more than",
+        ),
         ("x" * 262_145, "field-range", "too long"),
     ],
 )

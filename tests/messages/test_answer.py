@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailboxd.core.actions import Action, ActionKind
+from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.core.model import Finding, Plan, PlannedChild
 from mailboxd.core.outcomes import (
     Acknowledged,
     Answer,
@@ -19,10 +20,9 @@ from mailboxd.core.outcomes import (
     Silence,
     Unreadable,
 )
-from mailboxd.core.terms import Verdict
-from mailboxd.core.types import Finding, Plan, PlannedChild
-from mailboxd.messages import codec
-from mailboxd.messages.answer import answer_of, read_answer
+from mailboxd.core.vocabulary import Verdict
+from mailboxd.protocol import codec
+from mailboxd.protocol.answer import answer_of, read_answer
 
 PLAN = Plan((PlannedChild("a", ("scout",), "d"),))
 BARE = "subtasks:\n  a: {agent: scout, description: d}\n"

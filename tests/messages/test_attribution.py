@@ -9,18 +9,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mailboxd.core.terms import Gate
+from mailboxd.core.model import Spec
 from mailboxd.core.text import attributed
-from mailboxd.core.types import Spec
-from mailboxd.messages.context import Upstream, carry
-from mailboxd.messages.prompts import (
+from mailboxd.core.vocabulary import Gate
+from mailboxd.protocol.markdown import clean, unescape
+from mailboxd.protocol.prompts import (
     AnswerPrompt,
     DispatchBody,
     DraftPrompt,
     Peer,
     ReviewPrompt,
     SynthesisPrompt,
+    Templates,
+    Upstream,
     WorkPrompt,
+    carry,
     render_answer,
     render_dispatch_body,
     render_draft,
@@ -28,9 +31,6 @@ from mailboxd.messages.prompts import (
     render_synthesis,
     render_work,
 )
-from mailboxd.messages.sections import unescape
-from mailboxd.messages.templates import Templates
-from mailboxd.messages.text import clean
 
 PACKAGED = Templates(None)
 SPEC = Spec("Goal", "Do it", "Because", "A list")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.types import Check
+from mailboxd.core.model import Check
 from mailboxd.errors import MessageError
-from mailboxd.messages.checks import claimed, parse_checks, render_checks
-from mailboxd.messages.plan import Dag, DagNode, parse_dag, render_dag
+from mailboxd.protocol.plan import Dag, DagNode, parse_dag, render_dag
+from mailboxd.protocol.spec import claimed, parse_checks, render_checks
 
 ALL = """\
 - id: tests

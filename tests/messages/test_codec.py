@@ -8,15 +8,16 @@ import time
 import pytest
 from pydantic import ValidationError
 
-from mailboxd.core.actions import Action, ActionKind
+from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.core.model import Finding, Overrides, Spec
 from mailboxd.core.outcomes import Results
-from mailboxd.core.terms import Gate, Join, Synthesis, Verdict, Weak, is_id
-from mailboxd.core.types import Finding, Overrides, Spec
-from mailboxd.core.weakness import fields, weaknesses
+from mailboxd.core.specs import fields, weaknesses
+from mailboxd.core.vocabulary import Gate, Join, Synthesis, Verdict, Weak, is_id
 from mailboxd.errors import MessageError
-from mailboxd.messages.answer import read_answer
-from mailboxd.messages.codec import Parsed, parse, render, render_with
-from mailboxd.messages.models import (
+from mailboxd.protocol.answer import read_answer
+from mailboxd.protocol.codec import Parsed, parse, render, render_with
+from mailboxd.protocol.markdown import Section
+from mailboxd.protocol.messages import (
     MESSAGE_TYPES,
     ApprovalMessage,
     PlanMessage,
@@ -25,7 +26,6 @@ from mailboxd.messages.models import (
     ReviewMessage,
     TaskMessage,
 )
-from mailboxd.messages.sections import Section
 
 
 def file(header: str, body: str = "") -> bytes:

@@ -13,16 +13,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mailboxd.core.terms import Gate, Join, Synthesis, Verdict, is_id
+from mailboxd.core.model import Finding
 from mailboxd.core.times import to_text
-from mailboxd.core.types import Finding
+from mailboxd.core.vocabulary import Gate, Join, Synthesis, Verdict, is_id
 from mailboxd.errors import MessageError
-from mailboxd.messages.codec import parse, render, render_with
-from mailboxd.messages.headers import MAX_BUDGET, RANGES
-from mailboxd.messages.message import Message
-from mailboxd.messages.models import MESSAGE_TYPES, ReplyMessage, TaskMessage
-from mailboxd.messages.sections import Section, split_body, trim
-from mailboxd.messages.text import one_line
+from mailboxd.protocol.codec import parse, render, render_with
+from mailboxd.protocol.headers import MAX_BUDGET, RANGES
+from mailboxd.protocol.markdown import Section, one_line, split_body, trim
+from mailboxd.protocol.messages import MESSAGE_TYPES, Message, ReplyMessage, TaskMessage
 
 ids = st.from_regex(re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}"), fullmatch=True).filter(is_id)
 storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)

@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.messages.context import Carried, Upstream, carry, concatenate
+from mailboxd.protocol.prompts import Carried, Upstream, carry, concatenate
 
 
 def whole_of(source: Upstream) -> str:

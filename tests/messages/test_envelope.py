@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
-from mailboxd.messages.envelope import MAX_FILE, MAX_HEADER, EnvelopeHandler, join, split
+from mailboxd.protocol.envelope import MAX_FILE, MAX_HEADER, EnvelopeHandler, join, split
 
 
 def refusal(raw: bytes) -> MessageError:

@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailboxd.core.terms import Gate, Join, Runtime, Synthesis
-from mailboxd.core.types import Overrides, PlannedChild
+from mailboxd.core.model import Overrides, PlannedChild
+from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis
 from mailboxd.errors import MessageError
-from mailboxd.messages.plan import Dag, DagNode, parse_dag, parse_plan, render_dag
-from mailboxd.messages.yaml_text import block, flow, scalar
+from mailboxd.protocol.plan import Dag, DagNode, parse_dag, parse_plan, render_dag
+from mailboxd.protocol.strict_yaml import block, flow, scalar
 from tests.messages.plan_strategies import children, dags, lines_of_text, storable
 
 FULL = """\

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
-from mailboxd.messages.codec import parse, render
-from mailboxd.messages.models import TaskMessage
-from mailboxd.messages.sections import Section
-from mailboxd.messages.signature import canonical, with_signature
+from mailboxd.protocol.codec import parse, render
+from mailboxd.protocol.envelope import canonical, with_signature
+from mailboxd.protocol.markdown import Section
+from mailboxd.protocol.messages import TaskMessage
 
 SIGNATURE = f"ed25519:{'0' * 32}:{'A' * 86}"
 MESSAGE = b"---\ntype: task\ntask_id: 007\nfrom: analyst\nx: [1, {a: no}]\n---\n\n# Task: Go\n\n  indented\n\nEnd.\n"

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from mailboxd.core.actions import Action, ActionKind
+from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.core.model import Check, Spec
 from mailboxd.core.outcomes import Drafted, Unreadable
 from mailboxd.core.specs import DERIVED_CRITERION
-from mailboxd.core.types import Check, Spec
 from mailboxd.errors import MessageError
-from mailboxd.messages.answer import read_draft
-from mailboxd.messages.spec import render_spec, rewritten, shown_sections
+from mailboxd.protocol.answer import read_draft
+from mailboxd.protocol.spec import render_spec, rewritten, shown_sections
 
 FULL = Spec(
     "A haiku",

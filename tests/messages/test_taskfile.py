@@ -8,15 +8,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mailboxd.core.terms import Mode, Synthesis, Weak
-from mailboxd.core.types import Overrides, PlannedChild
-from mailboxd.core.weakness import weaknesses
+from mailboxd.core.model import Overrides, PlannedChild
+from mailboxd.core.specs import weaknesses
+from mailboxd.core.vocabulary import Mode, Synthesis, Weak
 from mailboxd.errors import ConfigError, MessageError
-from mailboxd.messages.headings import entries, escape, outline, unescape
-from mailboxd.messages.plan import DagNode
-from mailboxd.messages.taskedit import TaskEdit, compare
-from mailboxd.messages.taskfile import STATUSES, TaskFile, parse_task_file, render_task_file
-from mailboxd.messages.templates import Templates
+from mailboxd.protocol.headings import entries, escape, outline, unescape
+from mailboxd.protocol.plan import DagNode
+from mailboxd.protocol.prompts import Templates
+from mailboxd.protocol.taskmd import STATUSES, TaskEdit, TaskFile, compare, parse_task_file, render_task_file
 from tests.messages.plan_strategies import KEYS, extras, lines_of_text, nodes, overrides
 
 PACKAGED = Templates(None)

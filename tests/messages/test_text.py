@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from mailboxd.messages.text import clean, one_line
+from mailboxd.protocol.markdown import clean, one_line
 
 GONE = [range(0x00, 0x20), range(0x7F, 0xA0), [0x200B, 0x200E, 0x200F], range(0x202A, 0x202F), range(0x2060, 0x206A),
         [0xFEFF, 0xFFFE, 0xFFFF], range(0xD800, 0xE000)]  # fmt: skip

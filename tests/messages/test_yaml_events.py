@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
-from mailboxd.messages import yaml_events
-from mailboxd.messages.yaml_events import load
+from mailboxd.protocol import strict_yaml
+from mailboxd.protocol.strict_yaml import load
 
 
 @pytest.fixture(params=["C parser", "Python parser"])
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both parsers PyYAML may come with; the wheels have the C one."""
     loader = yaml.CBaseLoader if request.param == "C parser" else yaml.BaseLoader
-    monkeypatch.setattr(yaml_events, "_LOADER", loader)
+    monkeypatch.setattr(strict_yaml, "_LOADER", loader)
 
 
 def refusal(call: Callable[[], Any]) -> MessageError:
@@ -172,7 +172,7 @@ def test_hostile_yaml_costs_less_than_50_ms_and_8_mb(name: str) -> None:
 def test_the_input_that_kills_the_c_composer_does_not_kill_us() -> None:
     """In a child process: if this regresses it is the child that dies of SIGSEGV."""
     program = (
-        "from mailboxd.messages.yaml_events import load\n"
+        "from mailboxd.protocol.strict_yaml import load\n"
         "from mailboxd.errors import MessageError\n"
         "for text in ('[' * 30_000, '{' * 60_000, '[?' * 30_000, '- ' * 30_000, '? [\\n' * 20_000):\n"
         "    try:\n"
@@ -225,15 +225,15 @@ _ALMOST_SIMPLE = st.lists(_ROWS.map("".join), max_size=5).map("".join)
 @given(_ALMOST_SIMPLE, st.booleans(), st.integers(1, 9))
 def test_what_is_read_without_a_parser_is_what_the_parser_reads(text: str, cut: bool, first_line: int) -> None:
     text = text.rstrip("\n") if cut else text
-    simple = yaml_events._simple(text.replace("\r\n", "\n"), first_line)
+    simple = strict_yaml._simple(text.replace("\r\n", "\n"), first_line)
     if simple is not None:
         assert simple == parsed(text, first_line)
 
 
-def parsed(text: str, first_line: int = 1) -> yaml_events.Loaded:
+def parsed(text: str, first_line: int = 1) -> strict_yaml.Loaded:
     """What the parser reads: a comment makes no text simple, and no other one of it."""
     loaded = load(f"{text.removesuffix(chr(10))}\n#", path="a.md", first_line=first_line)
-    assert yaml_events._simple(f"{text}\n#", first_line) is None
+    assert strict_yaml._simple(f"{text}\n#", first_line) is None
     return loaded
 
 
@@ -241,10 +241,10 @@ def parsed(text: str, first_line: int = 1) -> yaml_events.Loaded:
 def test_the_headers_of_every_day_are_read_without_a_parser() -> None:
     text = 'type: reply\ntask_id: q3.r\nfrom: beta\ncompleted_at: "2026-11-21T00:00:00.000Z"\nattempt: "2"\nx: a b\n'
 
-    assert yaml_events._simple(text, 2) == parsed(text, 2)
-    assert yaml_events._simple(text.rstrip(), 2) is not None
+    assert strict_yaml._simple(text, 2) == parsed(text, 2)
+    assert strict_yaml._simple(text.rstrip(), 2) is not None
     for other in ("a: b\na: c\n", "a: null\n", "a:\n", "a: b \n", "a: b\n\nc: d\n", "a: [b]\n", "a: b\n" * 65, "", "a"):
-        assert yaml_events._simple(other, 1) is None
+        assert strict_yaml._simple(other, 1) is None
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -254,7 +254,7 @@ def test_what_the_c_parser_accepts_the_python_parser_reads_as_the_same(text: str
     read = []
     for loader in (yaml.CBaseLoader, yaml.BaseLoader):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(yaml_events, "_LOADER", loader)
+            patched.setattr(strict_yaml, "_LOADER", loader)
             with suppress(MessageError):
                 read.append(parsed(text))
     assert len(read) < 2 or read[0] == read[1]

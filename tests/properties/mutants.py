@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from mailboxd.core.events import Role
+from mailboxd.core.model import Overrides
 from mailboxd.core.outcomes import Failed
-from mailboxd.core.terms import Phase, Quorum
-from mailboxd.core.types import Overrides
+from mailboxd.core.vocabulary import Phase, Quorum
 from mailboxd.errors import WorldError
 from tests.core import (
     test_approvals,
@@ -227,8 +227,8 @@ MUTANTS = (
     ),
     Mutant(
         "rework is counted as a failure",
-        "draft.move(trigger, reason, rework=task.rework + 1,",
-        "draft.move(trigger, reason, failures=task.failures + 1, rework=task.rework + 1,",
+        "trigger, reason, rework=task.rework + 1, findings=findings,",
+        "trigger, reason, failures=task.failures + 1, rework=task.rework + 1, findings=findings,",
     ),
     Mutant(
         "no pause after a failure",

@@ -16,15 +16,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 
 ROOT = Path(__file__).resolve().parents[2] / "mailboxd"
-SHELL = (
-    "engine", "effects/dispatches", "effects/posting", "effects/recovery", "effects/relay", "effects/starting",
-    "inbox/archiving", "inbox/intake",
-)  # fmt: skip
-PLACES = (
-    *(ROOT / f"{name}.py" for name in SHELL),
-    *sorted((ROOT / "core").glob("*.py")),
-    *sorted((ROOT / "store").glob("*.py")),
-)
+PACKAGES = ("core", "store", "engine", "intake", "effects")
+PLACES = tuple(place for package in PACKAGES for place in sorted((ROOT / package).glob("*.py")))
 
 
 @dataclass(frozen=True, slots=True)

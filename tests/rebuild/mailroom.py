@@ -10,31 +10,29 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
-from mailboxd.agents.dispatcher import Dispatcher
+from mailboxd.agents.process import Dispatcher
 from mailboxd.clock import ManualClock
 from mailboxd.core.effects import Bounce, Compose, RunTurn, Send
 from mailboxd.core.inputs import TurnEnded
+from mailboxd.core.model import Plan, PlannedChild, Policy, Task
 from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Failure, Planned, Results, Succeeded
-from mailboxd.core.terms import Turn
 from mailboxd.core.times import to_epoch
-from mailboxd.core.types import Plan, PlannedChild, Policy, Task
-from mailboxd.effects.calls import Calls
-from mailboxd.effects.outgoing import Outgoing
-from mailboxd.effects.posting import Posting
-from mailboxd.effects.prompting import Prompting
-from mailboxd.engine import Engine
+from mailboxd.core.vocabulary import Turn
+from mailboxd.effects.delivery import Posting
+from mailboxd.effects.message_builder import Outgoing, Prompting
+from mailboxd.effects.process_table import Calls
+from mailboxd.engine.engine import Engine
 from mailboxd.ids import Ids
-from mailboxd.inbox.archiving import Archiving
-from mailboxd.inbox.arrivals import Arrivals
-from mailboxd.inbox.custody import Custody
-from mailboxd.inbox.intake import Intake
-from mailboxd.messages.templates import Templates
+from mailboxd.intake.archive import Archiving, Custody
+from mailboxd.intake.arrivals import Arrivals
+from mailboxd.intake.interpret import Intake
+from mailboxd.mailbox.inbox import Inbox
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.task_files import TaskFiles
+from mailboxd.protocol.prompts import Templates
 from mailboxd.settings import Settings
 from mailboxd.store.store import Order, Store
-from mailboxd.taskfiles.taskmd import TaskMarkdown
-from mailboxd.workspace.inbox import Inbox
-from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.taskfiles import TaskFiles
+from mailboxd.taskmd.sync import TaskMarkdown
 from tests.e2e.support import message, reply, task
 
 SETTINGS = Settings(agent="alpha", policy=Policy(backoff_base=0.01, backoff_max=0.02), slots=3)

@@ -12,8 +12,8 @@ from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Cancel, Clarification, Edited, Remedy, Retry, SpecWritten, TurnEnded, Unblock
 from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Permanence, Question, Reviewed, Succeeded
-from mailboxd.core.terms import Verdict, Weak
-from mailboxd.rebuild import making
+from mailboxd.core.vocabulary import Verdict, Weak
+from mailboxd.rebuild import make
 from tests.e2e.support import message, reply, task
 from tests.rebuild.compare import differences, read
 from tests.rebuild.mailroom import SETTINGS, Mailroom
@@ -141,7 +141,7 @@ def test_work_that_is_given_again_is_given_when_it_was(tmp_path: Path, happens: 
     room.look()
     room.settle()
     room.close()
-    account = making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    account = make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert differences(room.ws.database, tmp_path / "one.db") == []
     assert account.differences == []
 
@@ -261,7 +261,7 @@ def test_work_that_has_ended_is_not_waited_for(tmp_path: Path, happens: Callable
     happens(room)
     room.settle()
     room.close()
-    account = making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    account = make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     now, then = read(tmp_path / "one.db")["tasks"]["t",], read(room.ws.database)["tasks"]["t",]
     assert (now["phase"], now["result"], now["completed_at"]) == (then["phase"], then["result"], then["completed_at"])
     assert account.differences == []
@@ -344,7 +344,7 @@ def test_what_was_sent_to_a_peer_again_had_been_retried(
         room.done("Together.")
     room.settle()
     room.close()
-    account = making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    account = make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     now, then = (read(path)["tasks"] for path in (tmp_path / "one.db", room.ws.database))
     for name in now:
         assert [now[name][key] for key in ("phase", "attempt", "result")] == [
@@ -378,7 +378,7 @@ def test_what_was_sent_had_a_spec_and_passed_its_review(tmp_path: Path, weak: We
     attempt = _given(room)
     room.settle()
     room.close()
-    making.make(room.ws, settings, NOW, tmp_path / "one.db")
+    make.make(room.ws, settings, NOW, tmp_path / "one.db")
     now, then = (read(path) for path in (tmp_path / "one.db", room.ws.database))
     assert now["tasks"]["t.x",]["phase"] == then["tasks"]["t.x",]["phase"] == "executing"
     assert now["attempts"]["t.x", 1]["id"] == attempt
@@ -401,7 +401,7 @@ def test_a_question_about_a_spec_is_none_of_the_work(tmp_path: Path) -> None:
     room.done("Done.")
     room.settle()
     room.close()
-    account = making.make(room.ws, settings, NOW, tmp_path / "one.db")
+    account = make.make(room.ws, settings, NOW, tmp_path / "one.db")
     (attempt,) = read(tmp_path / "one.db")["attempts"].values()
     assert (attempt["question"], attempt["question_turns"]) == ("", 0)
     assert read(tmp_path / "one.db")["tasks"]["t",]["phase"] == "completed"
@@ -422,7 +422,7 @@ def test_what_a_person_wrote_into_a_task_md_is_kept(tmp_path: Path, notes: str, 
         room.done("Done.")
     room.settle()
     room.close()
-    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert read(tmp_path / "one.db")["tasks"]["t",]["sections"] == '[["Mine","Mind the gap."]]'
     assert read(tmp_path / "one.db")["tasks"]["t",]["notes"] == notes
 
@@ -437,7 +437,7 @@ def test_a_section_that_is_called_like_one_of_the_spec_and_is_none_is_kept_too(t
         room.engine.hear(found.id, Edited(sections=(("Checks", "Look at it twice."),)))
     room.settle()
     room.close()
-    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert read(tmp_path / "one.db")["tasks"]["t",]["sections"] == '[["Checks","Look at it twice."]]'
 
 
@@ -451,7 +451,7 @@ def test_what_came_with_its_task_while_no_daemon_ran_is_about_that_task(tmp_path
     room.look()
     room.settle()
     room.close()
-    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     now, then = (read(path)["messages"] for path in (tmp_path / "one.db", room.ws.database))
     for path, row in then.items():
         assert (now[path]["verdict"], now[path]["task"]) == (row["verdict"], row["task"]), path

@@ -16,13 +16,12 @@ import pytest
 
 from mailboxd.core.events import Kind, Role
 from mailboxd.errors import StoreError, WorldError
-from mailboxd.rebuild import making, reading, writing
-from mailboxd.rebuild.hands import Hand
-from mailboxd.rebuild.reading import READER, Batch
-from mailboxd.store.db import connect
-from mailboxd.store.fresh import FreshStore
-from mailboxd.store.scribe import Scribe, Told
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.rebuild import files, make
+from mailboxd.rebuild.files import READER, Batch
+from mailboxd.rebuild.workers import Hand
+from mailboxd.store.database import connect
+from mailboxd.store.rebuild_store import FreshStore, Scribe, Told
 from tests.rebuild.mailroom import SETTINGS, Mailroom
 from tests.rebuild.test_histories import NOW, play
 
@@ -32,11 +31,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """However few files there are, and however few processors."""
-    for module in (reading, writing):
+    for module in (files, make):
         monkeypatch.setattr(module, "ENOUGH", 1)
         monkeypatch.setattr(module, "processors", lambda: 3)
-    monkeypatch.setattr(reading, "_BATCH", 4)
-    monkeypatch.setattr(writing, "_OFTEN", 7)
+    monkeypatch.setattr(files, "_BATCH", 4)
+    monkeypatch.setattr(make, "_OFTEN", 7)
     return monkeypatch
 
 
@@ -46,9 +45,9 @@ def room(tmp_path: Path) -> Mailroom:
 
 
 def test_shared_out_it_is_the_same(room: Mailroom, tmp_path: Path, shared: pytest.MonkeyPatch) -> None:
-    many = making.make(room.ws, SETTINGS, NOW, tmp_path / "many.db")
+    many = make.make(room.ws, SETTINGS, NOW, tmp_path / "many.db")
     shared.undo()
-    alone = making.make(room.ws, SETTINGS, NOW, tmp_path / "alone.db")
+    alone = make.make(room.ws, SETTINGS, NOW, tmp_path / "alone.db")
     assert many.counts == alone.counts
     assert many.fingerprint == alone.fingerprint
     assert many.differences == alone.differences == []
@@ -59,9 +58,9 @@ def test_problems_are_named_in_the_same_order(room: Mailroom, tmp_path: Path, sh
     for number in range(9):
         (day / f"odd{number}.md").write_text("---\ntype: nonsense\n---\n")
         (room.ws.outbox / f"odd{number}.md").write_text("---\ntype: nonsense\n---\n")
-    many = making.make(room.ws, SETTINGS, NOW, tmp_path / "many.db")
+    many = make.make(room.ws, SETTINGS, NOW, tmp_path / "many.db")
     shared.undo()
-    alone = making.make(room.ws, SETTINGS, NOW, tmp_path / "alone.db")
+    alone = make.make(room.ws, SETTINGS, NOW, tmp_path / "alone.db")
     assert len(many.problems) == 18
     assert many.problems == alone.problems
     assert many.fingerprint == alone.fingerprint
@@ -71,9 +70,9 @@ def test_problems_are_named_in_the_same_order(room: Mailroom, tmp_path: Path, sh
 def test_one_that_ends_before_it_is_done_is_an_error(
     room: Mailroom, tmp_path: Path, shared: pytest.MonkeyPatch, which: str
 ) -> None:
-    shared.setattr(reading if which == "READER" else writing, which, "antigravity.nowhere")
+    shared.setattr(files if which == "READER" else make, which, "antigravity.nowhere")
     with pytest.raises(WorldError, match=r"ended with status 1 before it was done"):
-        making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+        make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert not list(tmp_path.glob("one.db*"))
 
 
@@ -87,22 +86,22 @@ def test_what_a_reader_cannot_read_is_its_error(room: Mailroom) -> None:
 def test_a_table_that_is_not_what_the_events_add_up_to_is_seen(
     room: Mailroom, tmp_path: Path, shared: pytest.MonkeyPatch
 ) -> None:
-    complete = writing.Writing.complete
+    complete = make.Writing.complete
 
-    def meddled(made: writing.Writing) -> None:
+    def meddled(made: make.Writing) -> None:
         made._store.db.execute("UPDATE tasks SET title = 'another one' WHERE local_id = 't1'")
         complete(made)
 
-    shared.setattr(writing.Writing, "complete", meddled)
+    shared.setattr(make.Writing, "complete", meddled)
     with pytest.raises(WorldError, match="does not hold: tasks: 2 rows differ"):
-        making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+        make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert not list(tmp_path.glob("one.db*"))
 
 
 def test_large_messages_are_handed_on_at_once(tmp_path: Path) -> None:
     """Not 250 of them together: a message may have a megabyte, and each was held twice."""
     store = FreshStore.empty(NOW)
-    with closing(store.db), writing.writing(store, tmp_path / "one.db", NOW, 1) as made:
+    with closing(store.db), make.writing(store, tmp_path / "one.db", NOW, 1) as made:
         for number, size in enumerate((10, 5 << 20)):
             store.keep_body(str(number), bytes(size))
             made.step()
@@ -112,7 +111,7 @@ def test_large_messages_are_handed_on_at_once(tmp_path: Path) -> None:
 def test_the_scribe_sees_an_event_that_is_missing(tmp_path: Path) -> None:
     at = "2026-11-21T00:00:00.000Z"
     event = (2, at, Kind.ALARM, None, Role.ORCHESTRATOR, "mailboxd", {"at": at, "what": "clock", "why": "a test"})
-    with Hand("writes the database", writing.SCRIBE, str(tmp_path / "one.db"), at) as hand:
+    with Hand("writes the database", make.SCRIBE, str(tmp_path / "one.db"), at) as hand:
         hand.tell(Told([event], []))
         hand.tell(None)
         hand.tell({})
@@ -122,7 +121,7 @@ def test_the_scribe_sees_an_event_that_is_missing(tmp_path: Path) -> None:
 
 def test_what_the_scribe_cannot_write_is_its_error(tmp_path: Path) -> None:
     with (
-        Hand("writes the database", writing.SCRIBE, str(tmp_path / "nowhere" / "one.db"), NOW) as hand,
+        Hand("writes the database", make.SCRIBE, str(tmp_path / "nowhere" / "one.db"), NOW) as hand,
         pytest.raises(WorldError, match="the database cannot be opened"),
     ):
         hand.hear()
@@ -136,7 +135,7 @@ def test_a_scribe_that_has_no_room_says_so(tmp_path: Path, monkeypatch: pytest.M
     def limited(*_: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(f"mailboxd.store.log.{step}", limited)
+    monkeypatch.setattr(f"mailboxd.store.event_log.{step}", limited)
     with pytest.raises(StoreError, match=r"one\.db: the database could not be read or written: .* full"):
         Scribe(path, NOW).write(Told([], []))
 
@@ -147,9 +146,9 @@ def test_a_disk_that_damages_the_new_database_is_the_worlds_error(
 ) -> None:
     if not shares:
         shared.undo()
-    complete = writing.Writing.complete
+    complete = make.Writing.complete
 
-    def damaged(made: writing.Writing) -> None:
+    def damaged(made: make.Writing) -> None:
         complete(made)
         with closing(connect(made._path)) as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -158,16 +157,16 @@ def test_a_disk_that_damages_the_new_database_is_the_worlds_error(
             file.seek(4096 * (page - 1))
             file.write(b"\xff" * 4096)
 
-    shared.setattr(writing.Writing, "complete", damaged)
-    shared.setattr(writing, "require_sound", lambda *_: None)
+    shared.setattr(make.Writing, "complete", damaged)
+    shared.setattr(make, "require_sound", lambda *_: None)
     with pytest.raises(WorldError, match="malformed"):
-        making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+        make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert not list(tmp_path.glob("one.db*"))
 
 
 def test_a_bug_in_a_hand_is_a_bug_of_ours_and_not_the_worlds(tmp_path: Path) -> None:
     """To run it again does not help; and what is to be reported is in the report, not somewhere before it."""
-    with Hand("writes the database", writing.SCRIBE, str(tmp_path / "one.db"), NOW) as hand:
+    with Hand("writes the database", make.SCRIBE, str(tmp_path / "one.db"), NOW) as hand:
         hand.tell("this is nothing that can be written")
         with pytest.raises(RuntimeError, match=r"a process that writes the database: Traceback(?s:.*)AttributeError"):
             hand.hear()
@@ -180,14 +179,14 @@ def test_a_long_last_word_is_heard_by_one_who_is_still_telling(tmp_path: Path) -
     said = {"at": at, "changes": {"x" * 200_000: 1}}
     bad = Told([(1, at, Kind.TASK_AMENDED, "t", Role.ORCHESTRATOR, "mailboxd", said)], [])
     with (
-        Hand("writes the database", writing.SCRIBE, str(tmp_path / "one.db"), NOW) as hand,
+        Hand("writes the database", make.SCRIBE, str(tmp_path / "one.db"), NOW) as hand,
         pytest.raises(RuntimeError, match="changes unknown columns"),
     ):
         list(map(hand.tell, [bad, Told([], [("a", bytes(8 << 20))])]))
 
 
 def test_a_rebuild_that_dies_within_a_word_leaves_no_complaint(tmp_path: Path) -> None:
-    argv = [sys.executable, "-P", "-m", writing.SCRIBE, str(tmp_path / "one.db"), NOW]
+    argv = [sys.executable, "-P", "-m", make.SCRIBE, str(tmp_path / "one.db"), NOW]
     word = pickle.dumps(Told([], [("a", bytes(100))]), pickle.HIGHEST_PROTOCOL)
     for left in range(0, len(word), 20):
         ended = subprocess.run(argv, input=word[:left], capture_output=True, check=False)
@@ -197,7 +196,7 @@ def test_a_rebuild_that_dies_within_a_word_leaves_no_complaint(tmp_path: Path) -
 def test_when_the_rebuild_is_killed_its_hands_go(tmp_path: Path) -> None:
     Workspace.create(tmp_path / "ws")
     program = (
-        "import sys; from mailboxd.rebuild.hands import Hand\n"
+        "import sys; from mailboxd.rebuild.workers import Hand\n"
         f"with Hand('reads files', '{READER}', {str(tmp_path / 'ws')!r}) as hand:\n"
         "    print(hand._child.pid, flush=True); sys.stdin.read()\n"
     )

@@ -14,15 +14,14 @@ import pytest
 
 from mailboxd.core.events import Kind
 from mailboxd.errors import UnavailableError
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.progress import Progress
-from mailboxd.rebuild import finish, making
-from mailboxd.rebuild.desk import ReplayStore
-from mailboxd.rebuild.mail import Mail
-from mailboxd.rebuild.sources import Came
-from mailboxd.rebuild.writing import Writing
-from mailboxd.store import log
-from mailboxd.store.db import connect
-from mailboxd.workspace.layout import Workspace
+from mailboxd.rebuild import finish, make
+from mailboxd.rebuild.files import Came
+from mailboxd.rebuild.make import Writing
+from mailboxd.rebuild.replay import Mail, ReplayStore
+from mailboxd.store import event_log
+from mailboxd.store.database import connect
 from tests.e2e.support import message, task
 from tests.rebuild.compare import differences, read
 from tests.rebuild.mailroom import SETTINGS, Mailroom
@@ -50,7 +49,7 @@ SEEDS = [
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_history_rebuilt_from_its_files_is_the_same(tmp_path: Path, seed: int) -> None:
     room = play(tmp_path / "ws", seed)
-    account = making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    account = make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert account.problems == []
     assert differences(room.ws.database, tmp_path / "one.db") == []
     assert account.differences == []
@@ -60,12 +59,12 @@ def test_a_history_rebuilt_from_its_files_is_the_same(tmp_path: Path, seed: int)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_twice_the_same(tmp_path: Path, seed: int) -> None:
     room = play(tmp_path / "ws", seed)
-    one = making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    one = make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     room.ws.database.unlink()
-    two = making.make(room.ws, SETTINGS, "2027-01-01T00:00:00.000Z", tmp_path / "two.db")
+    two = make.make(room.ws, SETTINGS, "2027-01-01T00:00:00.000Z", tmp_path / "two.db")
     assert one.fingerprint == two.fingerprint
     shutil.copytree(room.ws.root, tmp_path / "copy", copy_function=shutil.copy2)
-    three = making.make(Workspace(tmp_path / "copy"), SETTINGS, NOW, tmp_path / "three.db")
+    three = make.make(Workspace(tmp_path / "copy"), SETTINGS, NOW, tmp_path / "three.db")
     assert three.fingerprint == one.fingerprint
 
 
@@ -76,10 +75,10 @@ def test_where_a_message_lies_is_said_with_it(tmp_path: Path) -> None:
     room.put(b"---\ntype: nothing-known\n---\n")
     room.look()
     room.close()
-    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert differences(room.ws.database, tmp_path / "one.db") == []
     with closing(connect(tmp_path / "one.db", read_only=True)) as db:
-        said = [recorded.event for recorded in log.read(db)]
+        said = [recorded.event for recorded in event_log.read(db)]
     lies = {event.kind: event.data["message"]["path"] for event in said if "message" in event.data}
     assert set(lies) == {Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED}
     assert all((room.ws.mailbox / path).is_file() for path in lies.values())
@@ -97,7 +96,7 @@ def test_no_attempt_is_made_up_for_work_that_was_cancelled_before_anybody_began_
     room.settle()
     room.close()
 
-    account = making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    account = make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     rebuilt = read(tmp_path / "one.db")
     assert account.differences == []
     assert rebuilt["tasks"]["t8",]["phase"] == "cancelled"
@@ -119,7 +118,7 @@ def test_a_database_has_its_name_when_it_is_proven(tmp_path: Path, monkeypatch: 
     prove = Writing.prove
     monkeypatch.setattr(Writing, "prove", watched)
     (tmp_path / ".one.db.rebuilding").write_bytes(b"left by one that was killed")
-    making.make(room.ws, SETTINGS, NOW, into)
+    make.make(room.ws, SETTINGS, NOW, into)
     assert ".one.db.rebuilding" in seen
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.db", "ws"]
 
@@ -135,7 +134,7 @@ def test_a_name_that_is_taken_meanwhile_is_left_as_it_is(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(Writing, "prove", taken)
     with pytest.raises(UnavailableError, match="there is such a file already"):
-        making.make(room.ws, SETTINGS, NOW, into)
+        make.make(room.ws, SETTINGS, NOW, into)
     assert into.read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.db", "ws"]
 
@@ -151,7 +150,7 @@ def test_what_was_replayed_is_not_held(tmp_path: Path, monkeypatch: pytest.Monke
         receive(mail, one)
 
     monkeypatch.setattr(Mail, "receive", watched)
-    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert len(came) > 5
 
 
@@ -164,14 +163,14 @@ def test_no_session_is_worked_out_for_open_work_where_no_call_is_left(
     room.look()
     room.close()
     monkeypatch.setattr(finish, "session_key", lambda *_: pytest.fail("a session was worked out"))
-    assert making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db").counts["open"] == 1
+    assert make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db").counts["open"] == 1
 
 
 def test_what_was_sent_counts_as_sent_where_no_task_md_shows_it(tmp_path: Path) -> None:
     room = play(tmp_path / "ws", 3)
     for path in room.ws.tasks.glob("*/task.md"):
         path.unlink()
-    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     sent = {name for (name,) in read(tmp_path / "one.db")["messages"] if str(name).startswith("outbox/")}
     attempts = {row["id"] for row in read(tmp_path / "one.db")["attempts"].values()}
     given = [path for path in room.ws.outbox.iterdir() if ".task." in path.name]
@@ -212,6 +211,6 @@ def test_no_table_is_gone_through_for_each_message(tmp_path: Path, monkeypatch: 
     room = play(tmp_path / "ws", seed)
     monkeypatch.setattr(ReplayStore, "empty", staticmethod(watched))
     monkeypatch.setattr(ReplayStore, "beside", explained)
-    making.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
+    make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert asked
     assert gone_through == []

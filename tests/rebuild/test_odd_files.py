@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.rebuild import bounds, making, sources
-from mailboxd.rebuild.making import Account
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.rebuild import files, make
+from mailboxd.rebuild.make import Account
 from mailboxd.rebuild.timeline import timeline
-from mailboxd.workspace.layout import Workspace
 from tests.e2e.support import task
 from tests.rebuild.compare import read
 from tests.rebuild.mailroom import SETTINGS, Mailroom
@@ -42,7 +42,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rebuilt(ws: Workspace) -> Account:
-    account = making.make(ws, SETTINGS, NOW, ws.root.parent / "one.db")
+    account = make.make(ws, SETTINGS, NOW, ws.root.parent / "one.db")
     assert ("t",) in read(Path(account.database))["tasks"]
     return account
 
@@ -108,7 +108,7 @@ def test_a_reason_that_says_nothing_usable_is_named(room: Mailroom, raw: bytes) 
 def test_a_moment_that_cannot_be_is_named_with_its_file(played: Path, tmp_path: Path, name: str, odd: str) -> None:
     ws = _copied(played, tmp_path)
     file = _change_one(ws, name, lambda _: odd)
-    account = making.make(ws, SETTINGS, NOW, tmp_path / "one.db")
+    account = make.make(ws, SETTINGS, NOW, tmp_path / "one.db")
     ((path, problem),) = account.problems
     assert path == str(file.relative_to(ws.root))
     assert "time" in problem
@@ -119,7 +119,7 @@ def test_a_moment_that_cannot_be_is_named_with_its_file(played: Path, tmp_path: 
 def test_moments_as_clawflow_writes_them_are_moments(played: Path, tmp_path: Path, name: str) -> None:
     ws = _copied(played, tmp_path)
     _change_one(ws, name, lambda said: re.sub(r"\.\d+Z", "Z", said))
-    assert making.make(ws, SETTINGS, NOW, tmp_path / "one.db").problems == []
+    assert make.make(ws, SETTINGS, NOW, tmp_path / "one.db").problems == []
 
 
 def _copied(played: Path, folder: Path) -> Workspace:
@@ -159,9 +159,9 @@ def test_a_message_in_outbox_that_does_not_say_when_it_was_made_is_named(room: M
 
 
 def test_a_moment_of_a_file_that_no_text_can_say_is_the_nearest_that_can() -> None:
-    assert bounds.of_file(2**40) == "8999-12-31T23:59:59.999Z"
-    assert bounds.of_file(-5.0) == bounds.EARLIEST
-    assert bounds.of_file(1772352000.5) == "2026-03-01T08:00:00.500Z"
+    assert files.of_file(2**40) == "8999-12-31T23:59:59.999Z"
+    assert files.of_file(-5.0) == files.EARLIEST
+    assert files.of_file(1772352000.5) == "2026-03-01T08:00:00.500Z"
 
 
 def test_a_copy_of_a_message_that_was_sent_is_named(played: Path, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_copy_of_a_message_that_was_sent_is_named(played: Path, tmp_path: Path
     first, *_ = sorted(ws.outbox.glob("*.task.*.md"))
     copy = first.with_name(f"{first.stem}.copy.md")
     shutil.copy2(first, copy)
-    account = making.make(ws, SETTINGS, NOW, tmp_path / "one.db")
+    account = make.make(ws, SETTINGS, NOW, tmp_path / "one.db")
     said = f"it has the id of another one ({first.name.split('.')[0]}): it is a copy"
     assert account.problems == [(f"mailbox/outbox/{copy.name}", said)]
 
@@ -188,9 +188,7 @@ def test_a_message_that_changes_while_it_is_read_is_named(
 ) -> None:
     """It is read a second time where not all of them fit into memory."""
     drop(room.ws, f"archive/{DAY}/odd.md".encode(), task("odd").encode())
-    monkeypatch.setattr(sources.Sources, "keep", lambda *_: None)
-    monkeypatch.setattr(
-        making, "timeline", lambda found: (change(room.ws.archive / DAY / "odd.md"), timeline(found))[1]
-    )
+    monkeypatch.setattr(files.Sources, "keep", lambda *_: None)
+    monkeypatch.setattr(make, "timeline", lambda found: (change(room.ws.archive / DAY / "odd.md"), timeline(found))[1])
     (difference,) = rebuilt(room.ws).differences
     assert difference.startswith(f"mailbox/archive/{DAY}/odd.md: it has changed while it was read: ")

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.systemctl import UserManager as Asked
-from mailboxd.agents.systemctl import escaped, unit_of
 from mailboxd.errors import ConfigError
-from mailboxd.setup import units
-from mailboxd.setup.units import Unit
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.setup import service_unit
+from mailboxd.setup.service_unit import Unit, escaped, unit_of
+from mailboxd.setup.service_unit import UserManager as Asked
 from tests.e2e.conftest import Found
 from tests.e2e.support import BIN, MAILBOXD, Agent, task
 from tests.setup.usermanager import UserManager
@@ -42,7 +41,7 @@ def test_the_drop_in_names_this_installation_and_no_secret(tmp_path: Path) -> No
     secrets = {"OPENCLAW_GATEWAY_TOKEN": "t0p-secret", "OPENAI_API_KEY": "sk-secret"}
     unit = Unit(Workspace(tmp_path), {**environ, **secrets})
     text = unit.belongs()[unit.drop_in].decode()
-    assert f'ExecStart="{units.command()[0]}" "-P" "-m" "mailboxd.cli" "run"' in text
+    assert f'ExecStart="{service_unit.command()[0]}" "-P" "-m" "mailboxd.cli" "run"' in text
     assert f'Environment="PATH={BIN}:/opt/100%%/bin:/usr/bin"' in text
     assert 'Environment="OPENCLAW_STATE_DIR=/srv/claw"' in text
     assert 'ReadWritePaths="-/srv/claw"' in text

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from mailboxd.setup import home, leftovers
-from mailboxd.setup.record import Record
+from mailboxd.setup import parts
+from mailboxd.setup import workspace as home
+from mailboxd.setup.plan import Record
 from tests.e2e.support import MAILBOXD, PATIENCE, Company, environment
 from tests.setup.usermanager import UserManager
 
@@ -221,9 +222,9 @@ BROUGHT = {"entries": {"openai": {"config": {"personality": "friendly"}}}}
         ([], BROUGHT, {"entries": {"mailboxd": {}, "openai": {"config": {}}}}, "plugins.entries.mailboxd"),
         ([], None, {"entries": {"mailboxd": {}}}, "plugins.entries.mailboxd"),
         (["plugins"], {"slots": {}, "entries": {}}, {"slots": {}, "entries": {"mailboxd": {}}}, "plugins.entries"),
-        (list(leftovers.PATHS), {"entries": {}}, {"entries": {"mailboxd": {}}}, ""),
+        (list(parts.PATHS), {"entries": {}}, {"entries": {"mailboxd": {}}}, ""),
         ([], {"entries": {}}, None, ""),
     ],
 )
 def test_only_what_an_installation_made_is_taken_out(there: list[str], others: Any, now: Any, removed: str) -> None:
-    assert leftovers.outermost(now, {"there": there, "others": others}) == removed
+    assert parts.outermost(now, {"there": there, "others": others}) == removed

@@ -10,17 +10,17 @@ import pytest
 from mailboxd.clock import ManualClock
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask, SpecWritten, Steer
+from mailboxd.core.model import Policy, Spec
 from mailboxd.core.times import to_epoch
-from mailboxd.core.types import Policy, Spec
-from mailboxd.engine import Engine
-from mailboxd.inbox.intake import Intake
-from mailboxd.messages.spec import rewritten
-from mailboxd.messages.templates import Templates
+from mailboxd.engine.engine import Engine
+from mailboxd.intake.interpret import Intake
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.task_files import TaskFiles
+from mailboxd.protocol.prompts import Templates
+from mailboxd.protocol.spec import rewritten
 from mailboxd.settings import Settings
 from mailboxd.store.store import Store
-from mailboxd.taskfiles.taskmd import TaskMarkdown
-from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.taskfiles import TaskFiles
+from mailboxd.taskmd.sync import TaskMarkdown
 
 STEERED = "New instructions from operator:\n> Count the commas."
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import process
-from mailboxd.agents.callfiles import Exit, cut_output, output_size, read_exit, remove
-from mailboxd.agents.liveness import boot_id
-from mailboxd.agents.process import State
-from mailboxd.effects.calls import Call, Calls, Caps, NewCall
+from mailboxd.agents.call_dir import Exit, cut_output, output_size, read_exit, remove
+from mailboxd.agents.process import State, boot_id
+from mailboxd.effects.process_table import Call, Calls, Caps, NewCall
 from mailboxd.errors import WorldError
 from tests.e2e.support import eventually
 
@@ -144,7 +143,7 @@ def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
     for name in (".stays", ".goes", "needed"):
         (calls.turns / name).mkdir()
     monkeypatch.setattr(
-        "mailboxd.effects.calls.remove", lambda place: None if place.name == ".stays" else remove(place)
+        "mailboxd.effects.process_table.remove", lambda place: None if place.name == ".stays" else remove(place)
     )
     with pytest.raises(WorldError, match=r"/\.stays"):
         calls.left_over(lambda _id: False)

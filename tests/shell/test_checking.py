@@ -12,21 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import config, entrance
-from mailboxd.core.actions import Action, ActionKind
-from mailboxd.core.approvals import Decision, Performed, Resolve
+from mailboxd import config
+from mailboxd.actions.content_digest import keep_verify
+from mailboxd.actions.gate import Place
+from mailboxd.core.approvals import Action, ActionKind, Decision, Performed, Resolve
 from mailboxd.core.effects import RunCheck, Verify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask
-from mailboxd.core.terms import CheckVerdict
-from mailboxd.core.types import Check, Policy, Spec
-from mailboxd.effects.calls import Calls
-from mailboxd.effects.checking import Checking
-from mailboxd.effects.performing import Performing
-from mailboxd.effects.preparing import Preparing
+from mailboxd.core.model import Check, Policy, Spec
+from mailboxd.core.vocabulary import CheckVerdict
+from mailboxd.effects.action_performer import Performing, Preparing
+from mailboxd.effects.check_runner import Checking
+from mailboxd.effects.process_table import Calls
+from mailboxd.engine import open
 from mailboxd.errors import WorldError
-from mailboxd.gates.binding import keep_verify
-from mailboxd.gates.place import Place
 from tests.cli.asking import ask, perform
 from tests.cli.stage import make
 
@@ -102,7 +101,7 @@ def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(t
         (order,) = (each for each in engine.store.pending(stage.clock.now(), 9) if isinstance(each.effect, Verify))
         assert isinstance(order.effect, Verify)
         calls = Calls(stage.ws.turns, selector, {}, 1 << 20, 1.0)
-        preparing = Preparing(engine, calls, entrance.setting(stage.ws, settings, os.environ), (), reports)
+        preparing = Preparing(engine, calls, open.setting(stage.ws, settings, os.environ), (), reports)
         with descriptors(free), suppress(WorldError):
             Performing(preparing).begin(order, order.effect)
         assert reports == []

@@ -10,9 +10,9 @@ from time import monotonic
 import pytest
 
 from mailboxd.clock import ManualClock
-from mailboxd.daemon.looks import Looks
-from mailboxd.host.wake import Wake, Woken, poke
-from mailboxd.workspace.taskfiles import Look
+from mailboxd.daemon.loop import Looks
+from mailboxd.host.wakeup import Wake, Woken, poke
+from mailboxd.mailbox.task_files import Look
 
 
 class Door:

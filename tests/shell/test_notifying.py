@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import config, entrance
+from mailboxd import config
 from mailboxd.core.effects import Notify
 from mailboxd.core.times import plus
-from mailboxd.effects.calls import Calls, Caps
-from mailboxd.effects.notifying import PAUSES, SECONDS, Notifying, Ways
-from mailboxd.engine import Engine
+from mailboxd.effects.notifier import PAUSES, SECONDS, Notifying, Ways
+from mailboxd.effects.process_table import Calls, Caps
+from mailboxd.engine import open
+from mailboxd.engine.engine import Engine
 from mailboxd.store.store import Order
 from tests.cli.asking import PUBLISH, TELL, ask
 from tests.cli.stage import Stage, make
@@ -38,7 +39,7 @@ class Bell:
 
     @contextmanager
     def opened(self) -> Iterator[Engine]:
-        with entrance.engine(self.stage.ws, config.load(self.stage.ws.config)) as engine:
+        with open.engine(self.stage.ws, config.load(self.stage.ws.config)) as engine:
             engine.clock = self.stage.clock
             yield engine
 

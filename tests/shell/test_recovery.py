@@ -14,8 +14,8 @@ import pytest
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.core.effects import LookUp
 from mailboxd.core.outcomes import Outcome, Unknown
-from mailboxd.effects.calls import Calls
-from mailboxd.effects.recovery import Recovery
+from mailboxd.effects.process_table import Calls
+from mailboxd.effects.turns import Recovery
 from tests.agents.recorded import recorded
 from tests.core.desk import Desk
 from tests.e2e.support import eventually

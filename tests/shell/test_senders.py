@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.inbox.senders import Timetable
+from mailboxd.intake.arrivals import Timetable
 
 pytestmark = pytest.mark.slow
 

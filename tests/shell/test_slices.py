@@ -9,16 +9,16 @@ import pytest
 
 from mailboxd.clock import ManualClock
 from mailboxd.core.inputs import NewTask
-from mailboxd.core.types import Policy, Spec
-from mailboxd.engine import Engine
+from mailboxd.core.model import Policy, Spec
+from mailboxd.engine.engine import Engine
 from mailboxd.errors import WorldError
-from mailboxd.inbox.intake import Intake
-from mailboxd.messages.templates import Templates
+from mailboxd.intake.interpret import Intake
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.task_files import TaskFiles
+from mailboxd.protocol.prompts import Templates
 from mailboxd.settings import Settings
 from mailboxd.store.store import Store
-from mailboxd.taskfiles.taskmd import TaskMarkdown
-from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.taskfiles import TaskFiles
+from mailboxd.taskmd.sync import TaskMarkdown
 
 EACH = 0.02
 """Seconds that a file takes."""

@@ -18,12 +18,11 @@ from time import monotonic
 import pytest
 from watchdog.utils import BaseThread
 
-from mailboxd.host.wake import Wake, Woken
-from mailboxd.workspace.ears import TasksEar
-from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.mail import archive, deliver, reject
-from mailboxd.workspace.taskfiles import TaskFiles
-from mailboxd.workspace.watcher import Watcher
+from mailboxd.host.wakeup import Wake, Woken
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import archive, deliver, reject
+from mailboxd.mailbox.task_files import TaskFiles
+from mailboxd.mailbox.watcher import TasksEar, Watcher
 
 PATIENCE = 10.0
 """Seconds until a test gives up on an event; it comes within a millisecond."""
@@ -369,8 +368,8 @@ def test_a_poke_that_fails_does_not_end_the_watching(ws: Workspace) -> None:
 LIMITED = """
 import os, resource, selectors, sys
 from pathlib import Path
-from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.watcher import Watcher
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.watcher import Watcher
 watcher = Watcher(Workspace(Path(sys.argv[1])), selectors.DefaultSelector(), lambda: None)
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mailboxd.core.actions import digest
 from mailboxd.core.approvals import (
     ActionEnded,
     ActionImpossible,
@@ -21,6 +20,7 @@ from mailboxd.core.approvals import (
     PermissionAsked,
     RequestUndo,
     Resolve,
+    digest,
 )
 from mailboxd.core.effects import Perform, Prepare, Verify
 from mailboxd.core.events import Role

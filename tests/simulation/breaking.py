@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from mailboxd.workspace import files
+from mailboxd.mailbox import files
 from tests.simulation.world import Crash
 
 _CALLS = ("fsync", "rename", "link", "unlink", "mkdir", "ftruncate")

@@ -21,9 +21,9 @@ from mailboxd.core.inputs import (
     TurnEnded,
     Unblock,
 )
+from mailboxd.core.model import Origin, PlannedChild, Spec, Task
 from mailboxd.core.outcomes import Results
-from mailboxd.core.terms import Turn, Waiting
-from mailboxd.core.types import Origin, PlannedChild, Spec, Task
+from mailboxd.core.vocabulary import Turn, Waiting
 from mailboxd.errors import Refused
 from tests.simulation.acting import act, decide
 from tests.simulation.script import PEERS

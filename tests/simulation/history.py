@@ -7,20 +7,12 @@ from random import Random
 
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Verify
 from mailboxd.core.events import Role
-from mailboxd.core.inputs import (
-    CheckEnded,
-    Clarification,
-    Remedy,
-    Reply,
-    SpecWritten,
-    TurnEnded,
-    Unblock,
-)
+from mailboxd.core.inputs import CheckEnded, Clarification, Remedy, Reply, SpecWritten, TurnEnded, Unblock
 from mailboxd.core.outcomes import Results, Reviewed, Succeeded
-from mailboxd.core.terms import CheckVerdict, Turn, Verdict, Waiting
-from mailboxd.effects import judging
-from mailboxd.engine import Engine
-from mailboxd.store import log
+from mailboxd.core.vocabulary import CheckVerdict, Turn, Verdict, Waiting
+from mailboxd.effects import turns
+from mailboxd.engine.engine import Engine
+from mailboxd.store import event_log
 from mailboxd.store.store import Order
 from tests.simulation.acting import carry_out, settled
 from tests.simulation.happenings import step
@@ -48,7 +40,7 @@ def run(seed: int, steps: int = STEPS) -> set[tuple[str, str]]:
             looked_at(onlooker(world))
         settle_down(world, book)
         resting(world.store)
-        log.check(world.store.db)
+        event_log.check(world.store.db)
     except Exception as problem:
         steps_shown = "\n  ".join(world.journal[-12:])
         raise Broken(
@@ -96,9 +88,9 @@ def _perform(world: World, order: Order) -> int:
     match order.effect:
         case RunTurn(turn=Turn.REVIEW) as effect:
             approved = Reviewed(Verdict.APPROVED, "fine")
-            ended = judging.ended(order, effect, said, approved)
+            ended = turns.ended(order, effect, said, approved)
         case RunTurn() | LookUp() as effect:
-            ended = judging.ended(order, effect, said, Results("fine", "yes"))
+            ended = turns.ended(order, effect, said, Results("fine", "yes"))
         case Compose(attempt_id):
             ended = TurnEnded(Turn.SYNTHESIS, attempt_id, OWN, said, Results("composed"))
         case Prepare() | Perform() | Verify():

@@ -16,20 +16,20 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
-from mailboxd import entrance
-from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.call_dir import Exit
 from mailboxd.clock import ManualClock
 from mailboxd.config import Config
 from mailboxd.daemon import assemble
+from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.loop import Daemon
-from mailboxd.daemon.pulse import Health
-from mailboxd.engine import Engine
+from mailboxd.engine import open
+from mailboxd.engine.engine import Engine
 from mailboxd.errors import WorldError
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.ids import Ids
+from mailboxd.mailbox.layout import Workspace
 from mailboxd.settings import Pace
 from mailboxd.store.store import Store
-from mailboxd.workspace.layout import Workspace
 from tests.simulation.breaking import Fuse, Tapped, wired
 from tests.simulation.laws import Book
 from tests.simulation.processes import Processes, Table
@@ -147,7 +147,7 @@ class House:
         bits = Random(self.random.random())
         core = Engine(
             self.store,
-            entrance.settings(config),
+            open.settings(config),
             self.clock,
             Ids(bits.getrandbits),
             Random(self.random.random()),

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mailboxd.core.settle import settle
-from mailboxd.engine import Engine
-from mailboxd.store import log
+from mailboxd.core.fixpoint import settle
+from mailboxd.engine.engine import Engine
+from mailboxd.store import event_log
 from mailboxd.store.store import Store
 from tests.simulation.consents import Consents
 from tests.simulation.script import OWN
@@ -350,7 +350,7 @@ def standing(store: Store) -> None:
 
 def remembering(store: Store) -> None:
     """What a store remembers between transactions is what its tables say, unless somebody else has written since."""
-    if log.tip(store.db) == store._tip:
+    if event_log.tip(store.db) == store._tip:
         tables = Store(store.db)
         for task in store._recent.tasks.values():
             assert tables.task(task.id) == task

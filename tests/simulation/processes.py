@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd.agents.callfiles import CALL, OUTPUT_CAP, Exit, world
+from mailboxd.agents.call_dir import CALL, OUTPUT_CAP, Exit, world
 from mailboxd.agents.process import Child, State
-from mailboxd.effects.calls import Call, Calls, Caps, NewCall
+from mailboxd.effects.process_table import Call, Calls, Caps, NewCall
 
 
 @dataclass(slots=True)

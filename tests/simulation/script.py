@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from mailboxd.clock import ManualClock
-from mailboxd.core.actions import Action, ActionKind
+from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.inputs import NewTask, Progress
+from mailboxd.core.model import Check, Origin, Overrides, Plan, PlannedChild, Policy, Spec, Usage
 from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
@@ -25,10 +26,8 @@ from mailboxd.core.outcomes import (
     Unknown,
     Unreadable,
 )
-from mailboxd.core.terms import SELF, Gate, Join, Quorum, Synthesis, Turn, Verdict, Weak
 from mailboxd.core.times import plus
-from mailboxd.core.types import Check, Origin, Overrides, Plan, PlannedChild, Policy, Spec
-from mailboxd.core.usage import Usage
+from mailboxd.core.vocabulary import SELF, Gate, Join, Quorum, Synthesis, Turn, Verdict, Weak
 
 OWN = "main"
 PEERS = ("ada", "bob", "eve")

@@ -15,6 +15,7 @@ import pytest
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Cancel, Clarification, Retry, Steer
+from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
@@ -26,9 +27,8 @@ from mailboxd.core.outcomes import (
     Results,
     Succeeded,
 )
-from mailboxd.core.types import Attempt, Task
-from mailboxd.effects import judging
-from mailboxd.store import log
+from mailboxd.effects import turns
+from mailboxd.store import event_log
 from tests.e2e.support import message, task
 from tests.rebuild.mailroom import SETTINGS, Mailroom
 
@@ -54,7 +54,7 @@ class Pair:
         room.give_out(found, turn)
         outcome: Outcome
         outcome, answer = (said, None) if isinstance(said, Failed | Aborted) else (Succeeded("said"), said)
-        ended = judging.ended(order, turn, outcome, answer)
+        ended = turns.ended(order, turn, outcome, answer)
         room.reports.append(partial(room._take, order, ended))
         self.look(room)
 
@@ -115,7 +115,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     pair.gives()
     yield pair
     for room in (pair.alpha, pair.beta):
-        log.check(room.engine.store.db)
+        event_log.check(room.engine.store.db)
         room.close()
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from mailboxd.core.effects import Send
 from mailboxd.core.inputs import Cancel
+from mailboxd.engine.engine import Pacing
 from mailboxd.errors import WorldError
-from mailboxd.host.reserve import Reserve
-from mailboxd.pacing import Pacing
+from mailboxd.host.process import Reserve
+from mailboxd.mailbox import maildir
+from mailboxd.mailbox.maildir import deliver
 from mailboxd.settings import Pace
-from mailboxd.workspace import outbox
-from mailboxd.workspace.mail import deliver
 from tests.simulation.test_power import TASK, founded
 
 
@@ -56,7 +56,7 @@ def test_mail_that_there_was_no_memory_to_take_is_not_judged(tmp_path: Path, mon
         assert house.daemon is not None
         house.daemon._looks.everywhere()
         with monkeypatch.context() as patched:
-            patched.setattr("mailboxd.inbox.intake.Intake.receive", refuse)
+            patched.setattr("mailboxd.intake.interpret.Intake.receive", refuse)
             with pytest.raises(MemoryError):
                 house.daemon.round()
         house.die()
@@ -131,7 +131,7 @@ def test_messages_that_have_no_file_yet_are_kept_once_however_often_their_calls_
     with founded(tmp_path / "ada") as house:
         house.work()
         house.ws.turns.rename(tmp_path / "away")
-        monkeypatch.setattr(outbox, "put", refuse)
+        monkeypatch.setattr(maildir, "put", refuse)
         house.drop("job.md", TASK, 1)
         for _ in range(5):
             house.work()
@@ -173,7 +173,7 @@ def test_messages_that_wait_hold_up_no_other_work_and_are_not_written_again_mean
         return deliver(folder, name, raw, below=below)
 
     monkeypatch.setattr("mailboxd.effects.relay.BATCH", 2)
-    monkeypatch.setattr("mailboxd.effects.posting.deliver", noted)
+    monkeypatch.setattr("mailboxd.effects.delivery.deliver", noted)
     monkeypatch.setattr(Pacing, "is_shut", lambda _pacing, agent: agent == "dora")
     with founded(tmp_path / "ada") as house:
         house.drop("job.md", TASK, 1)

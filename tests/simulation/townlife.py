@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mailboxd.core.inputs import Cancel, Clarification, Remedy, Retry, Steer, Unblock
 from mailboxd.errors import Refused
-from mailboxd.store import log
+from mailboxd.store import event_log
 from tests.simulation import laws, townlaws
 from tests.simulation.house import House
 from tests.simulation.town import Town
@@ -274,7 +274,7 @@ def _time_passes(town: Town) -> bool:
 def _at_rest(town: Town) -> None:
     for house in town.houses.values():
         laws.resting(house.store)
-        log.check(house.store.db)
+        event_log.check(house.store.db)
     townlaws.resting(town)
 
 

@@ -12,17 +12,16 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from mailboxd.clock import ManualClock
-from mailboxd.core import mending, reviews
-from mailboxd.core.allowance import BreakerRules, Escalation
+from mailboxd.core import reviews, spec_drafting
 from mailboxd.core.checks import CheckRules
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Send, Verify
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import CheckEnded, Input, TurnEnded
+from mailboxd.core.model import Attempt, BreakerRules, Escalation, Task
 from mailboxd.core.outcomes import Answer, Failed, Results, Succeeded, Unknown
-from mailboxd.core.terms import CheckVerdict, Phase, Turn, Waiting
-from mailboxd.core.types import Attempt, Task
-from mailboxd.effects import judging
-from mailboxd.engine import Engine
+from mailboxd.core.vocabulary import CheckVerdict, Phase, Turn, Waiting
+from mailboxd.effects import turns
+from mailboxd.engine.engine import Engine
 from mailboxd.errors import PlanError, Refused
 from mailboxd.ids import Ids
 from mailboxd.settings import Settings
@@ -125,7 +124,7 @@ class World:
             at_gate = effect.gate is not None and task.phase.value == effect.gate.value
             return at_gate and effect.attempt_id == reviews.fence(task, attempt)
         if effect.turn is Turn.DRAFT:
-            return task.phase is Phase.SPEC_DRAFT and effect.attempt_id == mending.fence(task.mending.drafts)
+            return task.phase is Phase.SPEC_DRAFT and effect.attempt_id == spec_drafting.fence(task.mending.drafts)
         if effect.turn is Turn.ANSWER and (attempt is None or attempt.question != effect.note):
             return False
         return attempt is not None and attempt.id == effect.attempt_id and attempt.status.value == "running"
@@ -142,7 +141,7 @@ class World:
         assert isinstance(effect, RunTurn)
         may_plan = self.store.db.execute("SELECT count(*) FROM tasks").fetchone()[0] < MOST_TASKS
         outcome, answer = self.script.outcome(effect.turn, may_plan=may_plan)
-        ended = judging.ended(order, effect, outcome, answer)
+        ended = turns.ended(order, effect, outcome, answer)
         self.journal[-1:] = [f"land {ended} -> {order.task}"[:300]]
         self.engine.hear(order.task, ended)
         self.store.finish(order.id)
@@ -160,7 +159,7 @@ class World:
                     outcome, answer = Succeeded("found"), self.script.answer(effect.turn, may_plan=False)
                 elif tells != "unknown":
                     outcome = Failed("it had failed") if tells == "failed" else Failed("refused", started=False)
-                ended = judging.ended(order, effect, outcome, answer)
+                ended = turns.ended(order, effect, outcome, answer)
                 live = self.store.attempt(order.task, self.task(order.task).attempt)
                 awaited = live is not None and (live.id, live.waiting_for) == (effect.attempt_id, Waiting.LOOKUP)
                 self._report(order, ended)

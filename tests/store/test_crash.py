@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.inputs import NewTask, TurnEnded
+from mailboxd.core.model import Spec
 from mailboxd.core.outcomes import Failed, Results, Succeeded, Unknown
-from mailboxd.core.types import Spec
 from mailboxd.errors import WorldError
 from mailboxd.ids import Ids
-from mailboxd.store import log
-from mailboxd.store.log import REPLAYED
+from mailboxd.store import event_log
+from mailboxd.store.event_log import REPLAYED
 from mailboxd.store.store import Store
 from tests.core.desk import Desk, child, plan
 from tests.simulation.laws import standing
@@ -95,7 +95,7 @@ def test_a_kill_before_any_statement_of_a_batch_leaves_it_whole_or_undone(tmp_pa
         store = Store.open(database, NOW)
         assert (picture(store) == undone) is killed
         if not killed:
-            log.check(store.db)
+            event_log.check(store.db)
             standing(store)
             break
         store.close()
@@ -129,7 +129,7 @@ def test_a_failure_in_the_middle_of_any_statement_undoes_the_batch_and_it_can_be
     desk.store.db.set_progress_handler(None, 0)
     assert failures > 20
     standing(desk.store)
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 def cut_off(desk: Desk, task: str, ended: TurnEnded) -> None:

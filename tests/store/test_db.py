@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
-from mailboxd.store import db as database
-from mailboxd.store.db import connect, migrate, migrations, transaction
+from mailboxd.store import database
+from mailboxd.store.database import connect, migrate, migrations, transaction
 from mailboxd.store.store import Store
 
 NOW = "2026-01-01T00:00:00.000Z"

@@ -11,8 +11,8 @@ import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import WorldError
-from mailboxd.store import examine as examining
-from mailboxd.store.examine import examine
+from mailboxd.store import integrity as examining
+from mailboxd.store.integrity import examine
 from mailboxd.store.store import Store
 
 NOW = "2026-01-01T00:00:00.000Z"

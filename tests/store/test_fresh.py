@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.store.fresh import FreshStore
+from mailboxd.store.rebuild_store import FreshStore
 
 AT = "2026-11-21T00:00:00.000Z"
 

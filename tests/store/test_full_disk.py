@@ -9,11 +9,11 @@ import pytest
 from mailboxd.clock import ManualClock
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import NewTask
-from mailboxd.core.types import Policy, Spec
-from mailboxd.engine import Engine
+from mailboxd.core.model import Policy, Spec
+from mailboxd.engine.engine import Engine
 from mailboxd.errors import StoreError
 from mailboxd.settings import Settings
-from mailboxd.store import log
+from mailboxd.store import event_log
 from mailboxd.store.store import Store
 
 
@@ -39,10 +39,10 @@ def test_a_disk_that_is_full_inside_a_part_ends_the_whole_batch_and_breaks_no_ch
     with pytest.raises(StoreError):
         fill(engine)
     store.db.execute(f"PRAGMA max_page_count = {pages + 4000}")
-    log.check(store.db)
+    event_log.check(store.db)
     with engine.batch():
         engine.record(Event(Kind.ALARM, None, {"what": "goes on", "why": "y"}))
-    log.check(store.db)
+    event_log.check(store.db)
 
 
 def test_an_event_outside_of_a_transaction_is_refused() -> None:

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.changing import changed
 from mailboxd.core.events import Event, Kind
+from mailboxd.core.fast_replace import changed
 from mailboxd.core.inputs import NewTask
+from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, move
+from mailboxd.core.model import Spec
 from mailboxd.core.outcomes import Failure
-from mailboxd.core.terms import Phase
-from mailboxd.core.types import Spec
-from mailboxd.core.wire import to_json
+from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import WorldError
-from mailboxd.store import log
-from mailboxd.store.log import GENESIS, REPLAYED
+from mailboxd.store import event_log
+from mailboxd.store.event_log import GENESIS, REPLAYED
 from mailboxd.store.store import Store
 from tests.core.desk import Desk, child, plan, with_policy
 from tests.simulation.happenings import step
@@ -68,14 +68,14 @@ def tampered(desk: Desk, *statements: str) -> None:
 
 @pytest.mark.parametrize("column", ["at", "kind", "task", "role", "actor", "data", "hash"])
 def test_a_changed_event_is_found(desk: Desk, column: str) -> None:
-    assert log.verify_chain(desk.store.db) is None
+    assert event_log.verify_chain(desk.store.db) is None
     tampered(desk, f"UPDATE events SET {column} = 'x' WHERE seq = 5")
-    assert log.verify_chain(desk.store.db) == "event 5 is not what was recorded"
+    assert event_log.verify_chain(desk.store.db) == "event 5 is not what was recorded"
 
 
 def test_a_removed_event_is_found(desk: Desk) -> None:
     tampered(desk, "DELETE FROM events WHERE seq = 7")
-    assert log.verify_chain(desk.store.db) == "event 7 is missing"
+    assert event_log.verify_chain(desk.store.db) == "event 7 is missing"
 
 
 def test_events_in_another_order_are_found(desk: Desk) -> None:
@@ -85,22 +85,22 @@ def test_events_in_another_order_are_found(desk: Desk) -> None:
         "UPDATE events SET seq = 3 WHERE seq = 4",
         "UPDATE events SET seq = 4 WHERE seq = -1",
     )
-    assert log.verify_chain(desk.store.db) == "event 3 is not what was recorded"
+    assert event_log.verify_chain(desk.store.db) == "event 3 is not what was recorded"
 
 
 def test_an_event_that_was_chained_again_by_hand_does_not_fit_the_tables(desk: Desk) -> None:
     row = desk.store.db.execute("SELECT * FROM events ORDER BY seq DESC LIMIT 1").fetchone()
     tampered(desk, f"DELETE FROM events WHERE seq = {row[0]}")
-    assert log.verify_chain(desk.store.db) is None
+    assert event_log.verify_chain(desk.store.db) is None
     with pytest.raises(WorldError, match="the audit trail does not hold"):
-        log.check(desk.store.db)
+        event_log.check(desk.store.db)
 
 
 def test_the_first_event_is_chained_to_nothing_and_each_to_the_one_before(desk: Desk) -> None:
     rows = desk.store.db.execute("SELECT seq, at, kind, task, role, actor, data, hash FROM events ORDER BY seq")
     before = GENESIS
     for row in rows:
-        assert log.chain(before, row[:7]) == row[7]
+        assert event_log.chain(before, row[:7]) == row[7]
         before = row[7]
 
 
@@ -109,8 +109,8 @@ def test_replaying_the_events_gives_the_tables(seed: int) -> None:
     world = World.begin(seed)
     for _ in range(80):
         step(world)
-    assert log.differences(world.store.db) == []
-    log.check(world.store.db)
+    assert event_log.differences(world.store.db) == []
+    event_log.check(world.store.db)
     world.store.close()
 
 
@@ -128,17 +128,17 @@ def test_replaying_the_events_gives_the_tables(seed: int) -> None:
 )
 def test_a_table_that_was_changed_behind_the_log_is_found(desk: Desk, table: str, statement: str) -> None:
     desk.store.db.execute(statement)
-    (found,) = log.differences(desk.store.db)
+    (found,) = event_log.differences(desk.store.db)
     assert found.startswith(f"{table}: ")
     assert table in REPLAYED
 
 
 def test_reading_is_in_order_and_can_go_on_from_where_it_was(desk: Desk) -> None:
-    everything = [recorded.seq for recorded in log.read(desk.store.db)]
+    everything = [recorded.seq for recorded in event_log.read(desk.store.db)]
     assert everything == list(range(1, desk.store.last_event() + 1))
-    assert [recorded.seq for recorded in log.read(desk.store.db, after=5)] == everything[5:]
+    assert [recorded.seq for recorded in event_log.read(desk.store.db, after=5)] == everything[5:]
     task = desk.task("t.a").id
-    assert {recorded.event.task for recorded in log.read(desk.store.db, task)} == {task}
+    assert {recorded.event.task for recorded in event_log.read(desk.store.db, task)} == {task}
 
 
 def test_phases_that_are_passed_at_once_are_one_change_of_the_row(desk: Desk) -> None:
@@ -152,7 +152,7 @@ def test_phases_that_are_passed_at_once_are_one_change_of_the_row(desk: Desk) ->
     assert kinds == [("task.created",), ("task.transitioned",), ("task.transitioned",)]
     changes = [sql for sql in written if sql.startswith(("INSERT INTO tasks", "UPDATE tasks"))]
     assert len(changes) == 1
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -161,14 +161,14 @@ def test_what_is_written_at_once_is_what_is_written_one_by_one(seed: int) -> Non
     world, chance = World.begin(seed), Random(seed)
     for _ in range(80):
         step(world)
-    events = [recorded.event for recorded in log.read(world.store.db)]
+    events = [recorded.event for recorded in event_log.read(world.store.db)]
     with closing(Store.open(None, "")) as again, again.transaction():
         while events:
             size = chance.randint(1, 12)
             again.append(events[:size], "")
             del events[:size]
-        assert log.tip(again.db) == log.tip(world.store.db)
-        assert log.differing(world.store.db, again.db) == []
+        assert event_log.tip(again.db) == event_log.tip(world.store.db)
+        assert event_log.differing(world.store.db, again.db) == []
     world.store.close()
 
 
@@ -177,7 +177,7 @@ def test_a_child_that_ends_at_once_has_ended_for_its_parent(desk: Desk) -> None:
     created = Event(Kind.TASK_CREATED, child.id, {"at": child.created_at, "needs": [], "task": to_json(child)})
     with desk.store.transaction():
         desk.store.append([created, move(child, Trigger.CANCELLED, child.created_at, "at once")[0]], "")
-    log.check(desk.store.db)
+    event_log.check(desk.store.db)
 
 
 _SPACED = "UPDATE tasks SET spec = replace(spec, '\":', '\" : ')"
@@ -186,7 +186,7 @@ _SPACED = "UPDATE tasks SET spec = replace(spec, '\":', '\" : ')"
 def test_structures_are_compared_by_what_they_say(desk: Desk) -> None:
     """An earlier version wrote them with spaces."""
     desk.store.db.execute(_SPACED)
-    assert log.differences(desk.store.db) == []
+    assert event_log.differences(desk.store.db) == []
 
 
 @pytest.mark.parametrize(
@@ -200,13 +200,13 @@ def test_structures_are_compared_by_what_they_say(desk: Desk) -> None:
 def test_what_they_say_is_compared(desk: Desk, statement: str) -> None:
     desk.store.db.execute(_SPACED)
     assert desk.store.db.execute(statement).rowcount > 0
-    (said,) = log.differences(desk.store.db)
+    (said,) = event_log.differences(desk.store.db)
     assert said.startswith("tasks: ")
 
 
 def test_text_that_looks_like_a_structure_is_compared_to_the_letter(desk: Desk) -> None:
     desk.store.db.execute("UPDATE tasks SET title = '{\"a\":1}' WHERE local_id = 't.a'")
-    (said,) = log.differences(desk.store.db)
+    (said,) = event_log.differences(desk.store.db)
     assert said.startswith("tasks: ")
 
 
@@ -214,4 +214,4 @@ def test_text_that_looks_like_a_structure_is_compared_to_the_letter(desk: Desk) 
 def test_the_hash_is_over_json_as_it_is_documented(row: list[object]) -> None:
     """docs/audit.md says how to compute it again, with any program."""
     documented = json.dumps(["before", *row], ensure_ascii=False, separators=(",", ":")).encode()
-    assert log.chain("before", row) == hashlib.sha256(documented).hexdigest()
+    assert event_log.chain("before", row) == hashlib.sha256(documented).hexdigest()

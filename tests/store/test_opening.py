@@ -13,9 +13,8 @@ import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import BusyError, DamagedError, NoRoomError, OutdatedError, StoreError, WorldError
-from mailboxd.store import db as database
-from mailboxd.store import log, opening
-from mailboxd.store.db import migrations, store_error
+from mailboxd.store import database, event_log, opening
+from mailboxd.store.database import migrations, store_error
 from mailboxd.store.opening import mark_of, open_workspace
 from mailboxd.store.store import Store
 
@@ -125,12 +124,12 @@ def test_an_older_database_is_copied_before_it_is_migrated(path: Path, monkeypat
         monkeypatch.setattr(module, "migrations", lambda: steps)
     store = open_workspace(path, NOW)
     assert store.db.execute("SELECT count(*) FROM more").fetchone()[0] == 0
-    assert log.verify_chain(store.db) is None
+    assert event_log.verify_chain(store.db) is None
     store.close()
     monkeypatch.undo()
     old = Store.open(copy, NOW)
-    assert log.tip(old.db).seq == 100
-    log.check(old.db)
+    assert event_log.tip(old.db).seq == 100
+    event_log.check(old.db)
     old.close()
 
 
@@ -154,8 +153,8 @@ def test_what_an_open_database_holds_is_saved_when_its_file_is_deleted(path: Pat
         raise AssertionError("nothing is written into a file that has no name")
     store.close()
     again = open_workspace(path, NOW, thorough=True)
-    assert log.tip(again.db).seq == 101
-    log.check(again.db)
+    assert event_log.tip(again.db).seq == 101
+    event_log.check(again.db)
     again.close()
 
 
@@ -188,7 +187,7 @@ def test_what_was_put_in_the_place_of_an_open_database_is_left_there(path: Path)
     store.close()
     assert path.read_bytes() == b"something else"
     with closing(sqlite3.connect(path.with_name("mailboxd.db.rescued"))) as db:
-        assert log.tip(db).seq == 100
+        assert event_log.tip(db).seq == 100
 
 
 @pytest.mark.parametrize(

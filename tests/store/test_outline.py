@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.terms import Phase
+from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.graph import Edge, Graph, Lead, Node
 from mailboxd.drawing.svg import graph_svg
-from mailboxd.store.outline import MANY, MOST, outline
-from mailboxd.store.report import opened
+from mailboxd.store.reports import opened
+from mailboxd.store.timeline import MANY, MOST, outline
 from tests.cli.stage import Stage, child, make
 from tests.store.crowd import multiply
 

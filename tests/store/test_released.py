@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.store import log
-from mailboxd.store.db import connect, migrate, migrations
+from mailboxd.store import event_log
+from mailboxd.store.database import connect, migrate, migrations
 from mailboxd.store.opening import open_workspace
 from mailboxd.store.store import Store
 from tests.store.freezing import FOLDER, TABLES
@@ -54,7 +54,7 @@ def test_it_is_migrated_and_its_events_replay_to_its_tables(path: Path) -> None:
         assert store.db.execute("PRAGMA user_version").fetchone()[0] == len(migrations())
         after = {row[0]: row[1] for row in store.db.execute("SELECT seq, hash FROM events")}
         assert after == before, "a migration has touched the log"
-        log.check(store.db)
+        event_log.check(store.db)
 
 
 def test_what_it_becomes_is_what_a_new_database_is(path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import OutdatedError
+from mailboxd.store.integrity import Seal
 from mailboxd.store.opening import open_workspace
-from mailboxd.store.seal import Seal
 from mailboxd.store.store import Store
 
 NOW = "2026-01-01T00:00:00.000Z"

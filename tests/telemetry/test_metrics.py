@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mailboxd.telemetry import exposition
-from mailboxd.telemetry.tally import NAMES, OTHER, Tally
+from mailboxd.telemetry import metrics
+from mailboxd.telemetry.metrics import NAMES, OTHER, Tally
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, task
 
@@ -160,8 +160,8 @@ def test_labels_stay_few_however_many_agents_a_plan_names() -> None:
 
 
 def test_the_dashboard_asks_for_nothing_that_is_not_there() -> None:
-    known = {told.name for told in exposition.METRICS} | {
-        f"{exposition.DURATIONS}{ending}" for ending in ("_bucket", "_sum", "_count")
+    known = {told.name for told in metrics.METRICS} | {
+        f"{metrics.DURATIONS}{ending}" for ending in ("_bucket", "_sum", "_count")
     }
     board = json.loads((ROOT / "grafana" / "mailboxd.json").read_text(encoding="utf-8"))
     queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
@@ -169,7 +169,7 @@ def test_the_dashboard_asks_for_nothing_that_is_not_there() -> None:
     assert len(queries) >= 12
     assert asked_for <= known, asked_for - known
     assert {"mailboxd_up", "mailboxd_health", "mailboxd_tasks", "mailboxd_queue_age_seconds"} <= asked_for
-    labels = {label for told in exposition.METRICS for label in told.labels} | {"agent", "turn", "le"}
+    labels = {label for told in metrics.METRICS for label in told.labels} | {"agent", "turn", "le"}
     used = {label for query in queries for label in re.findall(r"([a-z_]+)(?:=~|!=|=)\"", query)}
     assert used <= labels, used - labels
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
@@ -177,7 +177,7 @@ def test_the_dashboard_asks_for_nothing_that_is_not_there() -> None:
 
 def test_every_metric_is_documented() -> None:
     page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
-    names = [told.name for told in exposition.METRICS] + [exposition.DURATIONS]
+    names = [told.name for told in metrics.METRICS] + [metrics.DURATIONS]
     assert [name for name in names if f"`{name}`" not in page] == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core import tracing
+from mailboxd import ids
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, task
 from tests.telemetry.receiver import Received, Receiver
@@ -158,6 +158,6 @@ def exported(agent: Agent, *words: str) -> list[dict[str, Any]]:
             for scope in resource["scopeSpans"]:
                 spans += scope["spans"]
     for span in spans:
-        assert tracing.parse(f"00-{span['traceId']}-{span['spanId']}-01") is not None
+        assert ids.parse(f"00-{span['traceId']}-{span['spanId']}-01") is not None
         span["attributes"] = {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
     return spans

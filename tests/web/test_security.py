@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.types import PlannedChild
+from mailboxd.core.model import PlannedChild
 from tests.cli.stage import Stage, child
 from tests.e2e.support import MAILBOXD, environment, eventually
 from tests.web.serve import Browser, served

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
-from mailboxd.workspace.files import (
+from mailboxd.mailbox.files import (
     directory,
     hidden_name,
     is_being_written,

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
-from mailboxd.workspace.inbox import Inbox, Scan
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox.inbox import Inbox, Scan
+from mailboxd.mailbox.layout import Workspace
 
 NOW = 1_800_000_000.0
 NOBODY = 65534

@@ -15,12 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mailboxd.errors import WorldError
-from mailboxd.workspace.files import ObstructedError, Stamp
-from mailboxd.workspace.filing import Judged
-from mailboxd.workspace.inbox import Inbox
-from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.mail import archive, archive_many, deliver, deliver_many, reject, reject_many
-from mailboxd.workspace.names import is_showable
+from mailboxd.mailbox.files import ObstructedError, Stamp
+from mailboxd.mailbox.inbox import Inbox
+from mailboxd.mailbox.layout import Workspace, is_showable
+from mailboxd.mailbox.maildir import Judged, archive, archive_many, deliver, deliver_many, reject, reject_many
 
 DAY = "2026-11-21"
 REASON = {"rule": "empty", "problem": "it is empty"}
@@ -239,8 +237,8 @@ def test_the_same_name_and_bytes_twice_in_a_group_are_two_files(ws: Workspace, l
 
 def test_each_touched_directory_is_synced_once(ws: Workspace) -> None:
     program = (
-        "import sys; from pathlib import Path; from mailboxd.workspace.layout import Workspace;"
-        "from mailboxd.workspace.filing import Judged; from mailboxd.workspace.mail import archive_many;"
+        "import sys; from pathlib import Path; from mailboxd.mailbox.layout import Workspace;"
+        "from mailboxd.mailbox.maildir import Judged; from mailboxd.mailbox.maildir import archive_many;"
         "ws = Workspace(Path(sys.argv[1]));"
         f"archive_many(ws, [(Judged(f'{{n}}.md', None, b'text'), '{DAY}') for n in range(30)], lambda path: False)"
     )
@@ -450,7 +448,7 @@ from pathlib import Path
 subprocess.run(["mount", "-t", "tmpfs", "none", sys.argv[1] + "/mailbox/inbox"], check=True)
 sys.path.insert(0, sys.argv[2])
 from tests.workspace import test_mail, test_mail_crash
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox.layout import Workspace
 test_mail.on_a_file_system_of_its_own(Workspace(Path(sys.argv[1])))
 test_mail_crash.on_a_file_system_of_its_own(Workspace(Path(sys.argv[1])))
 """

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.workspace.files import ObstructedError, Stamp
-from mailboxd.workspace.filing import Judged
-from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.mail import archive, archive_many, deliver, reject
+from mailboxd.mailbox.files import ObstructedError, Stamp
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import Judged, archive, archive_many, deliver, reject
 from tests.workspace.killing import every_point, killed_at
 
 DAY = "2026-11-21"

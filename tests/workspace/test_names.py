@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.workspace.names import (
+from mailboxd.mailbox.layout import (
     LONGEST,
     clash_name,
     first_free,

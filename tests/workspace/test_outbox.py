@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
-from mailboxd.workspace import outbox, syncing
-from mailboxd.workspace.layout import Workspace
+from mailboxd.mailbox import files, maildir
+from mailboxd.mailbox.layout import Workspace
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def ws(tmp_path: Path) -> Workspace:
 
 def test_a_file_is_put_once_and_found_again(ws: Workspace) -> None:
     for _ in range(2):
-        outbox.put(ws, [("a.md", b"text")])
+        maildir.put(ws, [("a.md", b"text")])
     file = ws.outbox / "a.md"
     assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"text", 0o600)
     assert os.listdir(ws.outbox) == ["a.md"]
@@ -29,7 +29,7 @@ def test_a_file_is_put_once_and_found_again(ws: Workspace) -> None:
 def test_a_file_of_somebody_else_is_left_as_it_is(ws: Workspace) -> None:
     (ws.outbox / "a.md").write_bytes(b"mine")
     with pytest.raises(WorldError, match=r"another file of that name lies there"):
-        outbox.put(ws, [("a.md", b"text")])
+        maildir.put(ws, [("a.md", b"text")])
     assert (ws.outbox / "a.md").read_bytes() == b"mine"
 
 
@@ -37,29 +37,29 @@ def test_a_file_of_somebody_else_is_left_as_it_is(ws: Workspace) -> None:
 def test_what_a_power_cut_left_is_made_whole(ws: Workspace, left: bytes | None) -> None:
     if left is not None:
         (ws.outbox / "a.md").write_bytes(left)
-    outbox.restore(ws, "a.md", b"text")
+    maildir.restore(ws, "a.md", b"text")
     assert (ws.outbox / "a.md").read_bytes() == b"text"
 
 
 def test_a_link_in_its_place_is_replaced_and_not_followed(ws: Workspace, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"secret")
     (ws.outbox / "a.md").symlink_to(tmp_path / "secret")
-    outbox.restore(ws, "a.md", b"text")
+    maildir.restore(ws, "a.md", b"text")
     assert ((tmp_path / "secret").read_bytes(), (ws.outbox / "a.md").read_bytes()) == (b"secret", b"text")
 
 
 def test_few_are_synced_one_by_one_with_their_directory_and_many_at_once(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not syncing.sync_reports_errors():
+    if not files.sync_reports_errors():
         pytest.skip("this kernel's syncfs proves nothing")
     names = [f"{number}.md" for number in range(20)]
     for name in names:
-        outbox.put(ws, [(name, b"text")])
+        maildir.put(ws, [(name, b"text")])
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    outbox.sync(ws, names[:3])
+    maildir.sync(ws, names[:3])
     assert len(synced) == 4
-    outbox.sync(ws, names)
-    outbox.sync(ws, [])
+    maildir.sync(ws, names)
+    maildir.sync(ws, [])
     assert len(synced) == 4

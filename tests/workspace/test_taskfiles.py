@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
-from mailboxd.workspace import settled, syncing, taskfiles
-from mailboxd.workspace.files import ObstructedError, Stamp, look, open_regular
-from mailboxd.workspace.layout import Workspace
-from mailboxd.workspace.taskfiles import TaskFiles
+from mailboxd.mailbox import files as syncing
+from mailboxd.mailbox import inbox, task_files
+from mailboxd.mailbox.files import ObstructedError, Stamp, look, open_regular
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.task_files import TaskFiles
 from tests.workspace.killing import every_point
 
 NOW = 1_800_000_000.0
@@ -319,7 +320,7 @@ def test_each_file_is_visited_once_however_many_have_changed(ws: Workspace, monk
         visited.append(name)
         return look(fd, name)
 
-    monkeypatch.setattr(taskfiles, "look", counting)
+    monkeypatch.setattr(task_files, "look", counting)
 
     while files.look(NOW, limit=4).truncated:
         pass
@@ -356,7 +357,7 @@ def test_what_was_read_before_a_look_failed_is_reported_by_the_next(
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return open_regular(fd, name)
 
-    monkeypatch.setattr(settled, "open_regular", failing)
+    monkeypatch.setattr(inbox, "open_regular", failing)
     with pytest.raises(WorldError, match="Too many open files"):
         files.look(NOW)
     assert changes(files) == {"t1": b"one", "t2": b"two"}

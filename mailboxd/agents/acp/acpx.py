@@ -14,15 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mailboxd.agents.acp import ending
-from mailboxd.agents.acp.ending import Ended
-from mailboxd.agents.acp.harness import Harness
-from mailboxd.agents.acp.hearing import Hearing
-from mailboxd.agents.acp.order import Order
-from mailboxd.agents.acp.parking import wish
-from mailboxd.agents.acp.stopping import Stop
-from mailboxd.agents.acp.wire import Journal, TooLarge, Wire
-from mailboxd.agents.jsonout import at, brief, text_at
+from mailboxd.agents.acp import session_updates
+from mailboxd.agents.acp.conversation import Stop
+from mailboxd.agents.acp.harness import Harness, Journal, TooLarge, Wire
+from mailboxd.agents.acp.permissions import wish
+from mailboxd.agents.acp.session_updates import Ended, Hearing
+from mailboxd.agents.acp.turn_files import Order
+from mailboxd.agents.json_output import at, brief, text_at
 
 _KINDS = {
     "read": ("read", "search"),
@@ -70,18 +68,18 @@ async def turn(acpx: Harness, order: Order, frames: Frames, stop: Stop, journal:
 def _judged(frames: Frames, stop: Stop, run_id: str, late: bool) -> Ended:
     reason = at(frames.answer, "result", "stopReason")
     if stop.received is not None and reason != "end_turn":
-        return ending.stopped(stop.received, run_id, confirmed=reason == "cancelled" or not frames.prompted)
+        return session_updates.stopped(stop.received, run_id, confirmed=reason == "cancelled" or not frames.prompted)
     if late and reason == "cancelled":
-        return ending.timed_out(frames.heard, run_id)
+        return session_updates.timed_out(frames.heard, run_id)
     if reason is not None:
-        return ending.result(reason, frames.heard, run_id, at(frames.answer, "result", "usage"))
+        return session_updates.result(reason, frames.heard, run_id, at(frames.answer, "result", "usage"))
     if frames.answer is not None:
         code = at(frames.answer, "error", "code")
         error = brief(text_at(frames.answer, "error", "message"))
-        return ending.failed(code if isinstance(code, int) else 0, error, frames.heard, run_id)
+        return session_updates.failed(code if isinstance(code, int) else 0, error, frames.heard, run_id)
     if not frames.prompted:
-        return ending.not_begun(frames.problem or "acpx ended before it had sent the prompt")
-    return ending.lost(frames.problem or "acpx ended without an answer", run_id)
+        return session_updates.not_begun(frames.problem or "acpx ended before it had sent the prompt")
+    return session_updates.lost(frames.problem or "acpx ended without an answer", run_id)
 
 
 class Frames:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from mailboxd.agents.acp import notes
-from mailboxd.agents.inside import marked
-from mailboxd.agents.liveness import identity
+from mailboxd.agents.acp import turn_files
+from mailboxd.agents.nesting_guard import marked
+from mailboxd.agents.process import identity, survivors
 
 _LIMIT = 8 * 1024 * 1024
 """Bytes that are read ahead."""
@@ -47,7 +49,7 @@ class Harness:
             env=marked(os.environ if environment is None else environment),
             start_new_session=True,
         )
-        notes.write(folder, notes.HARNESS, identity(popen.pid))
+        turn_files.write(folder, turn_files.HARNESS, identity(popen.pid))
         return cls(popen)
 
     async def reader(self) -> asyncio.StreamReader:
@@ -101,3 +103,105 @@ class Harness:
     def _on_end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         self.ended.set()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Frames over the pipes of a harness, one JSON object a line, and the journal of them.
+#
+# A transport for the SDK's connection. It takes what the protocol does not know: a line that is no JSON object is
+# journaled and passed over, an update of an unknown kind or an unknown stop reason arrives as it was said.
+
+LARGEST = 64 * 1024 * 1024
+"""Bytes of one frame; a larger one ends the connection."""
+_JOURNAL = 8 * 1024 * 1024
+_JOURNALED = 65_536
+"""Bytes of one frame that the journal keeps."""
+
+
+class TooLarge(Exception):
+    """A frame is longer than `LARGEST`."""
+
+
+class Journal:
+    """Every line in both directions (`<` in, `>` out), until the file is full."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self._left = _JOURNAL
+
+    def note(self, direction: bytes, line: bytes) -> None:
+        if self._left <= 0:
+            return
+        kept = line[:_JOURNALED] + (b"... (%d bytes)" % len(line) if len(line) > _JOURNALED else b"")
+        self._left -= len(kept) + 3
+        self._file.write(direction + b" " + kept.rstrip(b"\n") + b"\n")
+        if self._left <= 0:
+            self._file.write(b"! the journal is full\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Wire:
+    """What the SDK calls a transport; without a writer, one that is only read."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter | None, journal: Journal) -> None:
+        self._reader, self._writer, self._journal = reader, writer, journal
+
+    async def send(self, message: dict[str, Any]) -> None:
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        self._journal.note(b">", line)
+        if self._writer is None:
+            raise ConnectionError("there is nobody to tell")
+        self._writer.write(line)
+        await self._writer.drain()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next frame that is one; None at the end of the stream. Raises TooLarge."""
+        while line := await self._line():
+            self._journal.note(b"<", line)
+            try:
+                message = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(message, dict):
+                return message
+        return None
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    async def _line(self) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            try:
+                parts.append(await self._reader.readuntil(b"\n"))
+            except asyncio.IncompleteReadError as end:
+                parts.append(end.partial)
+            except asyncio.LimitOverrunError as long:
+                parts.append(await self._reader.readexactly(long.consumed))
+                size += long.consumed
+                if size > LARGEST:
+                    raise TooLarge(f"a frame of more than {LARGEST} bytes") from None
+                continue
+            return b"".join(parts)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a program that was killed has left behind: its harness may still be at work, and must not be.
+
+
+def sweep(folder: Path) -> int:
+    """Kill what is left of the harness of a call whose program has ended; how many processes that were.
+
+    A note that names somebody else's session can cost nobody but processes of our own user: whoever can write it can
+    kill those himself.
+    """
+    left = survivors(turn_files.read_note(folder, turn_files.HARNESS) or {})
+    for pid in left:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return len(left)

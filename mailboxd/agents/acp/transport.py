@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from mailboxd.agents.acp import notes, order
-from mailboxd.agents.acp.order import Order
-from mailboxd.agents.callfiles import Exit
-from mailboxd.agents.jsonout import text_at
+from mailboxd.agents.acp import turn_files
+from mailboxd.agents.acp.turn_files import Order
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.json_output import text_at
 from mailboxd.agents.outcome import classify
+from mailboxd.core.json_codec import to_json
 from mailboxd.core.outcomes import Failed, Made, Outcome, Succeeded, Unknown
-from mailboxd.core.wire import to_json
 from mailboxd.errors import ConfigError
 
 _ENVIRONMENT = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -62,14 +62,14 @@ You are the harness {harness}. This turn is task_id {wanted.task_id}, attempt_id
 
 def program(folder: Path, wanted: Order) -> tuple[str, ...]:
     """The program of a turn, whose order is put into the call's directory. Raises OSError."""
-    notes.write(folder, order.NAME, to_json(wanted))
+    turn_files.write(folder, turn_files.NAME, to_json(wanted))
     # -P: the directory that we run in is the agent's, and must not be a place to import from.
-    return (sys.executable, "-P", "-m", "mailboxd.agents.acp", "--order", str(folder / order.NAME))
+    return (sys.executable, "-P", "-m", "mailboxd.agents.acp", "--order", str(folder / turn_files.NAME))
 
 
 def made(folder: Path) -> tuple[Made, ...]:
     """What a turn has left in the directory of its harness, and what it was refused."""
-    found = notes.read(folder, notes.CHANGES) or {}
+    found = turn_files.read_note(folder, turn_files.CHANGES) or {}
     files, refused = _lines(found.get("files")), _lines(found.get("refused"))
     left = []
     if files:
@@ -99,7 +99,7 @@ _NOT_FINISHED = "NOT FINISHED"
 
 def session(folder: Path) -> str | None:
     """The session of a call that can be loaded again; None if there is none."""
-    found = notes.read(folder, notes.SESSION) or {}
+    found = turn_files.read_note(folder, turn_files.SESSION) or {}
     return text_at(found, "session") or None if found.get("loads") is True else None
 
 

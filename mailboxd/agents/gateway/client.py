@@ -2,17 +2,372 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import select
+import socket
 import sys
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from mailboxd.agents.gateway import frames
-from mailboxd.agents.gateway.address import Address
-from mailboxd.agents.gateway.connection import Closed, Connection, NotConnected
-from mailboxd.agents.gateway.frames import Introduction, Problem, Response
-from mailboxd.agents.gateway.pairing import Pairing
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import (
+    AcceptConnection,
+    CloseConnection,
+    Event,
+    Ping,
+    RejectConnection,
+    RejectData,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import ProtocolError
+
+from mailboxd.agents.gateway import pairing
+from mailboxd.agents.gateway.pairing import Address, Device, Pairing, checked
+from mailboxd.agents.json_output import at, text_at
 from mailboxd.clock import Clock
+from mailboxd.errors import ConfigError, UnavailableError
+
+if TYPE_CHECKING:
+    import ssl
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One WebSocket in one thread: frames of text go out and come in until a deadline, a signal or the end.
+#
+# Blocking, with a socket timeout below everything, so that no peer can hold us for ever. A descriptor that becomes
+# readable (`signal.set_wakeup_fd`) ends a wait early.
+
+_STALLED = 30.0
+"""Seconds after which a transfer that does not move is given up."""
+_CHUNK = 262_144
+_LARGEST = 128 * 1024 * 1024
+"""Bytes of one frame that are taken: a result echoes its prompt, of which the gateway takes 25 MiB."""
+_LARGEST_REASON = 2_048
+_ABNORMAL = 1006
+_NOT_WEBSOCKET = "it does not speak WebSocket"
+_TOO_LARGE = 1009
+
+
+class NotConnected(Exception):
+    """No WebSocket came about: nothing was asked of the gateway."""
+
+
+class Closed(Exception):
+    """The connection has ended; `code` and `reason` as WebSocket has them, 1006 where nothing was said."""
+
+    def __init__(self, code: int, reason: str = "") -> None:
+        self.code = code
+        self.reason = reason
+        super().__init__(f"closed with {code}: {reason}")
+
+
+class Connection:
+    """An open WebSocket. Raises NotConnected, later Closed."""
+
+    def __init__(self, address: Address, clock: Clock, patience: float, wakeup: int | None = None) -> None:
+        self._clock = clock
+        self._wakeup = wakeup
+        self._frames: deque[str] = deque()
+        self._parts: list[str] = []
+        self._size = 0
+        self._refusal = b""
+        self._status = 0
+        self._open = False
+        self._end: Closed | None = None
+        self._ws = WSConnection(ConnectionType.CLIENT)
+        try:
+            self._socket = _socket(address, patience)
+        except OSError as error:
+            raise NotConnected(_reason(error)) from error
+        try:
+            self._socket.sendall(self._ws.send(Request(host=_host(address), target=address.target)))
+            until = clock.monotonic() + patience
+            while not self._open:
+                if self._end is not None:
+                    raise self._end
+                if not self._wait(until):
+                    raise NotConnected(f"no answer within {patience:g} s")
+        except BaseException as error:
+            self._socket.close()
+            if isinstance(error, OSError | Closed):
+                raise NotConnected(str(error)) from error
+            raise
+
+    def send(self, text: str) -> None:
+        """Raises Closed."""
+        self._transmit(TextMessage(text))
+
+    def receive(self, until: float) -> str | None:
+        """The next frame; None once it is `until` on the monotonic clock, or when the wake-up came. Raises Closed."""
+        while not self._frames:  # what came before the end is still handed out: an error precedes its close
+            if self._end is not None:
+                raise self._end
+            if not self._wait(until):
+                return None
+        return self._frames.popleft()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        """Say goodbye without waiting for an answer."""
+        try:
+            self._socket.sendall(self._ws.send(CloseConnection(code=1000)))
+        except (OSError, ProtocolError):
+            pass  # it has ended already
+        finally:
+            self._socket.close()
+
+    def _wait(self, until: float) -> bool:
+        """Take what has come; False if nothing did before `until` or the wake-up."""
+        pending = getattr(self._socket, "pending", None)  # TLS keeps what select cannot see
+        if pending is None or not pending():
+            watched: list[socket.socket | int] = [self._socket]
+            if self._wakeup is not None:
+                watched.append(self._wakeup)
+            ready, _, _ = select.select(watched, [], [], max(0.0, until - self._clock.monotonic()))
+            if self._wakeup in ready and self._wakeup is not None:
+                os.read(self._wakeup, 64)
+                return False
+            if not ready:
+                return False
+        try:
+            self._ws.receive_data(self._socket.recv(_CHUNK) or None)
+            for event in self._ws.events():
+                self._handle(event)
+        except OSError as error:
+            self._end = Closed(_ABNORMAL, _reason(error))
+        except ProtocolError:
+            self._end = Closed(_ABNORMAL, _NOT_WEBSOCKET)
+        except Closed as end:
+            self._end = end
+        return True
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case TextMessage():
+                self._collect(event)
+            case Ping():
+                self._transmit(event.response())
+            case AcceptConnection():
+                self._open = True
+            case RejectConnection(status_code=status, has_body=more):
+                self._status = status
+                if not more:
+                    self._refuse()
+            case RejectData(data=data, body_finished=finished):
+                self._refusal += bytes(data)
+                if finished or len(self._refusal) > _LARGEST_REASON:
+                    self._refuse()
+            case CloseConnection(code=code, reason=reason):
+                self._end = Closed(int(code), reason or "")
+            case _:
+                pass  # what we have no use for
+
+    def _collect(self, event: TextMessage) -> None:
+        self._parts.append(event.data)
+        self._size += len(event.data)
+        if self._size > _LARGEST:
+            raise Closed(_TOO_LARGE, "a frame is too large")
+        if event.message_finished:
+            self._frames.append("".join(self._parts))
+            self._parts.clear()
+            self._size = 0
+
+    def _refuse(self) -> None:
+        said = " ".join(self._refusal[:_LARGEST_REASON].decode("utf-8", "replace").split())
+        raise NotConnected(f"HTTP {self._status}" + (f": {said}" if said else ""))
+
+    def _transmit(self, event: Event) -> None:
+        try:
+            self._socket.sendall(self._ws.send(event))
+        except OSError as error:
+            raise Closed(_ABNORMAL, _reason(error)) from error
+        except ProtocolError:
+            # wsproto's text holds the frame, and that may hold a token: neither it nor its traceback goes further.
+            raise (self._end or Closed(_ABNORMAL)) from None
+
+
+def _socket(address: Address, patience: float) -> socket.socket | ssl.SSLSocket:
+    connection = socket.create_connection((address.host, address.port), timeout=patience)
+    try:
+        connection.settimeout(_STALLED)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not address.secure:
+            return connection
+        import ssl  # 2 MB that a gateway on this machine does not need
+
+        return ssl.create_default_context().wrap_socket(connection, server_hostname=address.host)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _host(address: Address) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{host}:{address.port}"
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The frames of OpenClaw's gateway protocol, version 4, as far as a turn needs them. Pure.
+#
+# OpenClaw's docs/gateway/protocol/ says it all: a request `{type: req, id, method, params}` is answered by
+# `{type: res, id, ok, payload | error}`; `agent` is answered twice, first "accepted" and then with the run's end.
+
+PROTOCOL = 4
+SCOPES = ("operator.write",)
+"""The least that runs and aborts a turn; it includes reading. `operator.admin` could configure OpenClaw as well."""
+
+_CLIENT = "cli"
+_VERSION = "1"
+"""Of this client: to ask for mailboxd's own costs as much as the rest of the start."""
+_ROLE = "operator"
+_CAPABILITIES = ("session-scoped-events",)
+"""Asks the gateway to spare us the events of sessions that we have not subscribed to, which is all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What the gateway wants to see signed."""
+
+    nonce: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """Who connects. `token`: the device's own, the gateway's shared one when pairing, or empty."""
+
+    device_id: str
+    public_key: str
+    name: str
+    platform: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the gateway refused a request."""
+
+    code: str
+    message: str
+    detail: str
+    """`details.code`, like PAIRING_REQUIRED; empty if there is none."""
+    request_id: str
+    """Of the pairing that waits for approval; empty if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer to a request of ours."""
+
+    id: str
+    payload: dict[str, Any]
+    problem: Problem | None
+    """None: it was done."""
+
+
+def challenge_in(text: str) -> Challenge | None:
+    """The challenge that a gateway begins with, if this frame is it."""
+    frame = _object(text)
+    payload = frame.get("payload")
+    if frame.get("event") != "connect.challenge" or not isinstance(payload, dict):
+        return None
+    nonce, at = payload.get("nonce"), payload.get("ts")
+    return Challenge(nonce, at) if isinstance(nonce, str) and nonce and type(at) is int and at >= 0 else None
+
+
+def signed_text(who: Introduction, challenge: Challenge) -> str:
+    """What the device signs: version 3 of the payload, with the platform and an empty device family at its end."""
+    scopes = ",".join(SCOPES)
+    who_and_what = (who.device_id, _CLIENT, _CLIENT, _ROLE, scopes, str(challenge.at), who.token, challenge.nonce)
+    return "|".join(("v3", *who_and_what, who.platform.lower(), ""))
+
+
+def connect(who: Introduction, challenge: Challenge, sign: Callable[[str], str]) -> str:
+    """The first request."""
+    client = {
+        "id": _CLIENT,
+        "mode": _CLIENT,
+        "displayName": who.name,
+        "version": _VERSION,
+        "platform": who.platform,
+    }
+    device = {
+        "id": who.device_id,
+        "publicKey": who.public_key,
+        "signature": sign(signed_text(who, challenge)),
+        "signedAt": challenge.at,
+        "nonce": challenge.nonce,
+    }
+    params: dict[str, Any] = {
+        "minProtocol": PROTOCOL,
+        "maxProtocol": PROTOCOL,
+        "client": client,
+        "role": _ROLE,
+        "scopes": list(SCOPES),
+        "caps": list(_CAPABILITIES),
+        "device": device,
+    }
+    if who.token:
+        params["auth"] = {"token": who.token}
+    return request("connect", "connect", params)
+
+
+def request(request_id: str, method: str, params: Mapping[str, object]) -> str:
+    """Not escaped beyond what JSON wants, so that a message is not sent at several times its size."""
+    return json.dumps({"type": "req", "id": request_id, "method": method, "params": params}, ensure_ascii=False)
+
+
+def response_in(text: str) -> Response | None:
+    """The response in a frame; None for events and for what we do not understand."""
+    frame = _object(text)
+    request_id, ok = frame.get("id"), frame.get("ok")
+    if frame.get("type") != "res" or not isinstance(request_id, str) or not isinstance(ok, bool):
+        return None
+    payload = frame.get("payload")
+    return Response(request_id, payload if isinstance(payload, dict) else {}, None if ok else _problem(frame))
+
+
+def _problem(frame: Mapping[str, Any]) -> Problem:
+    error = frame.get("error")
+    error = error if isinstance(error, dict) else {}
+    details = error.get("details")
+    details = details if isinstance(details, dict) else {}
+    return Problem(
+        _text(error, "code"),
+        _text(error, "message") or "the gateway gave no reason",
+        _text(details, "code"),
+        _text(details, "requestId"),
+    )
+
+
+def _text(value: Mapping[str, Any], key: str) -> str:
+    found = value.get(key)
+    return found if isinstance(found, str) else ""
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        frame = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return frame if isinstance(frame, dict) else {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A connection that has introduced itself to the gateway, and asks it things.
 
 HANDSHAKE_SECONDS = 15.0
 """How long a gateway may take to answer a connection: a busy one has been seen to need a few."""
@@ -54,7 +409,7 @@ class Client:
         """A request that has not been sent yet: its id and its frame."""
         self._asked += 1
         request_id = str(self._asked)
-        return request_id, frames.request(request_id, method, params)
+        return request_id, request(request_id, method, params)
 
     def send(self, frame: str) -> None:
         """Raises Closed: the gateway may or may not have it."""
@@ -63,7 +418,7 @@ class Client:
     def receive(self, until: float) -> Response | None:
         """The next response; None once it is `until` on the monotonic clock, or when woken. Raises Closed."""
         while (text := self._connection.receive(until)) is not None:
-            response = frames.response_in(text)
+            response = response_in(text)
             if response is not None:
                 return response
         return None
@@ -80,13 +435,13 @@ class Client:
     def _introduce(self, pairing: Pairing, token: str, until: float) -> dict[str, Any]:
         challenge = None
         while challenge is None:
-            challenge = frames.challenge_in(self._in_time(until))
+            challenge = challenge_in(self._in_time(until))
         device = pairing.device
         who = Introduction(device.id, device.public_key, pairing.name, sys.platform, token)
-        self._connection.send(frames.connect(who, challenge, device.sign))
+        self._connection.send(connect(who, challenge, device.sign))
         response = None
         while response is None:
-            response = frames.response_in(self._in_time(until))
+            response = response_in(self._in_time(until))
         if response.problem is not None:
             raise NotAdmitted(response.problem)
         return response.payload
@@ -96,3 +451,74 @@ class Client:
         if text is None:
             raise NotConnected(f"no answer to the handshake within {HANDSHAKE_SECONDS:g} s")
         return text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Becoming, and being, a device of the gateway: what `mailboxd gateway` does.
+
+_PAIRING_REQUIRED = "PAIRING_REQUIRED"
+_REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the gateway lets this device do."""
+
+    pairing: Pairing
+    version: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A person has to approve the device: `openclaw devices approve <request>`, on the gateway's host."""
+
+    pairing: Pairing
+    request: str
+
+
+def enrol(path: Path, url: str, agent: str, secret: str, clock: Clock) -> Standing | Waiting:
+    """Make this workspace a device of the gateway at `url`, or ask for it; `secret` is the gateway's own token.
+
+    A gateway approves devices on its own machine by itself, unless it is configured not to. The key stays the same
+    when this is repeated, so that a request which waits for approval remains the same one. Raises ConfigError when the
+    gateway refuses, UnavailableError when it is not there, WorldError.
+    """
+    address = checked(url)
+    before = pairing.read(path)
+    device = before.device if before is not None else Device.new()
+    kept = before.token if before is not None and before.url == url else None
+    asking = Pairing(url, f"mailboxd {agent} {device.id[:8]}", device, kept)
+    if before is None:  # a pairing that works stays until there is another one
+        pairing.write(path, asking)
+    try:
+        with Client(address, asking, secret or kept or "", clock) as client:
+            token = text_at(client.hello, "auth", "deviceToken")
+    except NotAdmitted as error:
+        if error.problem.detail == _PAIRING_REQUIRED and _REQUEST.fullmatch(error.problem.request_id):
+            return Waiting(asking, error.problem.request_id)
+        hint = "give the gateway's token with --token-file FILE or in OPENCLAW_GATEWAY_TOKEN"
+        raise ConfigError(f"{url}: {error.problem.message}; {hint}") from error
+    except NotConnected as error:
+        raise UnavailableError(f"there is no gateway at {url}: {error}") from error
+    if not token:
+        raise ConfigError(f"{url}: the gateway took the device but gave it no token: pairing does not work there")
+    paired = replace(asking, token=token)
+    pairing.write(path, paired)
+    return standing(paired, clock)
+
+
+def standing(paired: Pairing, clock: Clock) -> Standing:
+    """Connect as a turn does. Raises ConfigError when the gateway refuses, UnavailableError when it is not there."""
+    try:
+        with Client(checked(paired.url), paired, paired.token or "", clock) as client:
+            return Standing(paired, text_at(client.hello, "server", "version"), _scopes(client.hello))
+    except NotAdmitted as error:
+        raise ConfigError(f"{paired.url}: {error.problem.message}; pair again with `mailboxd gateway pair`") from error
+    except NotConnected as error:
+        raise UnavailableError(f"there is no gateway at {paired.url}: {error}") from error
+
+
+def _scopes(hello: dict[str, Any]) -> tuple[str, ...]:
+    found = at(hello, "auth", "scopes")
+    return tuple(scope for scope in found if isinstance(scope, str)) if isinstance(found, list) else ()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.errors import ConfigError
-from mailboxd.host.extras import to_add
+from mailboxd.host.pip_extras import to_add
 
 EXTRA = ("cryptography", "wsproto")
 """What `pip install 'mailboxd[gateway]'` brings."""

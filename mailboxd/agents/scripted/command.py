@@ -7,10 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from mailboxd.agents.scripted import NAME, NOTICE, shapes
-from mailboxd.agents.scripted.ledger import Ledger, Run, runs
+from mailboxd.agents.scripted import NAME, NOTICE, play
 from mailboxd.agents.scripted.play import Turn
-from mailboxd.agents.scripted.script import Script, ScriptError, number
+from mailboxd.agents.scripted.script import Ledger, Run, Script, ScriptError, number, runs
 
 _VERSION = "2026.9.6"
 _MESSAGE_CAP = 4_194_304
@@ -50,27 +49,27 @@ def _run(path: str, arguments: list[str]) -> tuple[str, int]:
         script = Script(Path(path))
         if arguments[:1] == ["agent"]:
             return _agent(script, arguments[1:])
-        return shapes.dump(_ask(script, arguments)), 0
+        return play.dump(_ask(script, arguments)), 0
     except (ScriptError, OSError) as problem:
-        return shapes.dump(shapes.cli_error(f"{NAME}: {problem}")), 1
+        return play.dump(play.cli_error(f"{NAME}: {problem}")), 1
     except Refused as problem:
-        return shapes.dump(shapes.cli_error(str(problem))), 1
+        return play.dump(play.cli_error(str(problem))), 1
 
 
 def _ask(script: Script, arguments: list[str]) -> object:
     match arguments:
         case ["agents", "list"]:
-            return shapes.agents_list(script.agents)
+            return play.agents_list(script.agents)
         case ["config", "file"]:
             return {"path": str(script.path)}
         case ["config", "get", "agents"]:
-            return shapes.agents_config(script.agents)
+            return play.agents_config(script.agents)
         case ["config", "get", "gateway"] if isinstance(script.gateway, dict):
             return {"mode": "local", "port": int(number(script.gateway, "port", "gateway"))}
         case ["config", "get", name]:
             raise Refused(f"Config path is valid but unset: {name}. The runtime default applies.")
         case ["tasks", "show", token]:
-            return shapes.task_row(_row(script, token))
+            return play.task_row(_row(script, token))
         case ["gateway", "call", method, "--params", parameters]:
             return _call(script, method, parameters)
     raise Refused(f"{NAME}: no such command here: {' '.join(arguments)[:200]}")
@@ -91,9 +90,9 @@ def _call(script: Script, method: str, parameters: str) -> object:
         raise Refused(f"Invalid --params for {method}") from None
     known = runs(Ledger(script.ledger).entries())
     if method == "agent.wait":
-        return shapes.waited(next((found for found in known if found.id == name), None), str(name))
+        return play.waited(next((found for found in known if found.id == name), None), str(name))
     if method == "chat.history":
-        return shapes.history(name, [found for found in known if found.begin["session_key"] == name])
+        return play.history(name, [found for found in known if found.begin["session_key"] == name])
     raise Refused(f"unknown method: {method}")
 
 

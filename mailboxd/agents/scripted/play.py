@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import select
 import uuid
@@ -11,11 +12,224 @@ from typing import Any
 
 import yaml
 
-from mailboxd.agents.scripted import Stopped, shapes
-from mailboxd.agents.scripted.delivery import deliver, envelope, reply_later
-from mailboxd.agents.scripted.ledger import Entry, Ledger
-from mailboxd.agents.scripted.message import Message
-from mailboxd.agents.scripted.script import Agent, Script, ScriptError, number
+from mailboxd.agents.scripted import Stopped
+from mailboxd.agents.scripted.script import Agent, Entry, Ledger, Message, Run, Script, ScriptError, number
+from mailboxd.clock import SystemClock
+from mailboxd.core.times import to_epoch
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files that a scripted agent drops into mailboxes, at once or later from a process of its own.
+
+_ECHOED = ("attempt", "attempt_id", "reply_token")
+
+
+def envelope(message: Message, sender: str, headers: dict[str, str], body: str) -> str:
+    """A protocol message of `sender` that answers `message`, echoing what a mailboxd peer echoes."""
+    lines = {"task_id": message.task_id, "subtask_id": message.subtask_id, "from": sender, **headers}
+    lines |= {name: message.headers.get(name, "") for name in _ECHOED}
+    lines["in_reply_to"] = message.headers.get("message_id", "")
+    front = "".join(f"{name}: {_quoted(text)}\n" for name, text in lines.items() if text)
+    return f"---\n{front}---\n\n{body}".rstrip("\n") + "\n"
+
+
+def deliver(inbox: Path, name: str, text: str) -> None:
+    """Put a file into `inbox` under `name`, whole or not at all."""
+    inbox.mkdir(parents=True, exist_ok=True)
+    temporary = inbox / f".{name}.tmp"
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(inbox / name)
+
+
+def reply_later(script: Script, agent: Agent, message: Message, late: dict[str, Any]) -> None:
+    """Have a process of its own drop the reply into the asker's inbox `after` seconds; returns at once.
+
+    `reply_to` is an agent of the script or a directory; by default the message's sender. Raises ScriptError.
+    """
+    inbox = _inbox(script, str(late.get("reply_to") or message.headers.get("from", "")))
+    after = number(late, "after", "late_reply")
+    error = late.get("fail")
+    text = message.fill(str(late.get("reply", "Done.") if error is None else error))
+    body = f"## Results\n\n{text}\n" if error is None else f"## Error\n\n{text}\n"
+    status = "done" if error is None else "failed"
+    if os.fork() > 0:
+        return
+    # The child must hold nothing of the call: not its output, not its lock, not its process group.
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(null, descriptor)
+        os.closerange(3, 4096)
+        select.select([], [], [], after)
+        now = SystemClock().now()
+        headers = {"type": "reply", "status": status, "completed_at": now, "message_id": f"msg_{uuid.uuid4().hex}"}
+        name = f"{message.local_id or 'message'}-reply-{uuid.uuid4().hex[:8]}.md"
+        deliver(inbox, name, envelope(message, agent.id, headers, body))
+        Ledger(script.ledger).append(
+            "late", agent=agent.id, local_id=message.local_id, status=status, file=str(inbox / name)
+        )
+    finally:
+        os._exit(0)
+
+
+def _inbox(script: Script, target: str) -> Path:
+    agent = script.agent(target)
+    if agent is not None:
+        return agent.inbox
+    if not target:
+        raise ScriptError("late_reply: no `reply_to`, and the message names no sender")
+    return script.base / target
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The JSON that OpenClaw 2026.9.6 prints, as far as anybody reads it.
+
+_TIMED_OUT = (
+    "Request timed out before a response was generated. Please try again, or increase `agents.defaults.timeoutSeconds` "
+    "in your config."
+)
+_UNREACHABLE = (
+    "Gateway not reachable at ws://127.0.0.1:18789 (ECONNREFUSED).\n"
+    "Start it with `openclaw gateway run` or check `openclaw gateway status`."
+)
+_LOST = (
+    "gateway closed (1006 abnormal closure (no close frame)): no close reason\n\nThe request was already sent to the "
+    "gateway, so the operation may have been applied even though no response arrived; its outcome is unknown."
+)
+_FAILURES = {
+    "not_started": f"{_UNREACHABLE}\n{{error}}",
+    "locked_out": "Agent database execution admission is closed",
+    "permanent": "⚠️ scripted/stand-in request failed ({error}, HTTP 400).",
+    "transient": "⚠️ scripted/stand-in request failed ({error}, HTTP 503). This is usually temporary.",
+    "rate_limit": "⚠️ API rate limit reached. Please try again later. ({error})",
+}
+_LANE = 512
+"""A stand-in costs little: how many run at once is left to who calls."""
+FAILURE_KINDS = tuple(_FAILURES)
+
+
+def dump(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def success(
+    run_id: str, key: str, prompt: str, text: str, cost: float | None = None, *, by_model: bool = True
+) -> dict[str, Any]:
+    """The envelope of a turn that answered `text`. Tokens are a quarter of the characters, at a made-up price.
+
+    `cost` in dollars replaces the price. Without `by_model` a plugin of the gateway answered, and no tokens were used.
+    """
+    usage = {"input": len(prompt) // 4, "output": len(text) // 4, "cacheRead": 0, "cacheWrite": 0}
+    cost = round((usage["input"] + 4 * usage["output"]) / 1_000_000, 6) if cost is None else cost
+    meta = _meta(run_id, key) | {"finalAssistantVisibleText": text, "stopReason": "stop"}
+    if by_model:
+        meta["agentMeta"] |= {"usage": {**usage, "total": usage["input"] + usage["output"], "cost": {"total": cost}}}
+        meta["agentMeta"] |= {"costUsd": cost, "assistantTurns": 1}
+    result = {"payloads": [{"text": text, "mediaUrl": None}], "meta": meta}
+    return {"runId": run_id, "status": "ok", "summary": "completed", "result": result}
+
+
+def timed_out(run_id: str, key: str) -> dict[str, Any]:
+    error = {"kind": "incomplete_turn", "message": _TIMED_OUT, "fallbackSafe": False}
+    result = {
+        "payloads": [{"text": _TIMED_OUT, "isError": True, "mediaUrl": None}],
+        "meta": _meta(run_id, key) | {"error": error},
+    }
+    return {"runId": run_id, "status": "timeout", "summary": "aborted", "result": result}
+
+
+def failure_json(kind: str, error: str, run_id: str) -> dict[str, Any]:
+    """The error envelope of a `fail` rule; without a run id if the call was never accepted."""
+    message = _FAILURES[kind].replace("{error}", error)
+    return cli_error(message) if kind == "not_started" else cli_error(message, run_id)
+
+
+def lost(run_id: str) -> dict[str, Any]:
+    """The envelope of a call whose gateway went away before it could answer."""
+    return cli_error(_LOST, run_id)
+
+
+def cli_error(message: str, run_id: str | None = None) -> dict[str, Any]:
+    accepted = {} if run_id is None else {"runId": run_id, "origin": "gateway"}
+    return {"ok": False, **accepted, "error": {"type": "cli_error", "message": message}}
+
+
+def task_row(run: Run) -> dict[str, Any]:
+    """The row of `tasks show`."""
+    key, begun = run.begin["session_key"], _milliseconds(run.begin["at"])
+    row = {"taskId": run.id, "runtime": "cli", "sourceId": run.id, "ownerKey": key, "childSessionKey": key}
+    row |= {
+        "agentId": run.begin["agent"],
+        "runId": run.id,
+        "status": run.status,
+        "createdAt": begun,
+        "startedAt": begun,
+    }
+    if run.end is None:
+        return row
+    row |= {"endedAt": _milliseconds(run.end["at"]), "lastEventAt": _milliseconds(run.end["at"])}
+    row |= {"toolUseCount": run.end["writes"]} if run.end.get("writes") else {}
+    row |= {"error": run.end["error"]} if run.end.get("error") else {}
+    return row | {"terminalSummary": run.end.get("error") or "completed"}
+
+
+def waited(run: Run | None, run_id: str) -> dict[str, Any]:
+    """The answer of `agent.wait`."""
+    if run is None or run.reply is None:
+        return {"runId": run_id, "status": "timeout"}
+    reply = {"disposition": "visible", "text": run.reply[:4096]}
+    return {"runId": run_id, "status": "ok", "stopReason": "stop", "terminalReply": reply}
+
+
+def history(key: str, of_session: list[Run]) -> dict[str, Any]:
+    """The answer of `chat.history`."""
+    messages: list[dict[str, Any]] = []
+    for run in of_session:
+        messages.append({"role": "user", "content": f"sha256:{run.begin['message_sha256']}"})
+        if run.reply is not None:
+            content = [{"type": "text", "text": run.reply}]
+            messages.append(
+                {"role": "assistant", "content": content, "stopReason": "stop", "__openclaw": {"runId": run.id}}
+            )
+    return {"sessionKey": key, "messages": messages, "hasMore": False, "totalMessages": len(messages)}
+
+
+def agents_list(agents: list[Agent]) -> list[dict[str, Any]]:
+    return [
+        {"id": agent.id, "workspace": str(agent.workspace or ""), "bindings": 0, "isDefault": agent.is_default}
+        | ({"name": agent.name} if agent.name else {})
+        for agent in agents
+    ]
+
+
+def agents_config(agents: list[Agent]) -> dict[str, Any]:
+    entries: dict[str, Any] = {}
+    for agent in agents:
+        entries[agent.id] = {} if agent.workspace is None else {"workspace": str(agent.workspace)}
+        entries[agent.id]["subagents"] = {"allowAgents": ["*"] if agent.allow is None else agent.allow}
+    return {"ownership": "explicit", "defaults": {"maxConcurrent": _LANE}, "entries": entries}
+
+
+def _meta(run_id: str, key: str) -> dict[str, Any]:
+    session = str(uuid.uuid5(uuid.NAMESPACE_URL, key))
+    agent: dict[str, Any] = {"sessionId": session, "sessionFile": key, "provider": "scripted", "model": "stand-in"}
+    agent |= {"terminalReceipt": {"runId": run_id, "sessionId": session, "successfulToolNames": []}}
+    return {"durationMs": 0, "aborted": False, "agentMeta": agent}
+
+
+def _milliseconds(at: str) -> int:
+    return round(to_epoch(at) * 1000)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One turn of a scripted agent: wait, write, answer, as its rule says, and a line in the ledger for each end.
 
 
 class Ended:
@@ -98,7 +312,7 @@ class Turn:
         wait = number(self.rule, "delay", "rule") + number(self.rule, "hang", "rule")
         _pause(min(wait, self.timeout))
         if wait >= self.timeout:
-            return Ended(shapes.dump(shapes.timed_out(self.run_id, self.key)), 1, "timed_out", error="timed out")
+            return Ended(dump(timed_out(self.run_id, self.key)), 1, "timed_out", error="timed out")
         if "fail" in self.rule:
             return self._failed(self.rule["fail"])
         for path, text in (self.rule.get("writes") or {}).items():
@@ -109,19 +323,19 @@ class Turn:
 
     def _answered(self, text: str, *, by_model: bool = True) -> Ended:
         if self.rule.get("lose_reply") == "true":
-            return Ended(shapes.dump(shapes.lost(self.run_id)), 1, "succeeded", reply=text)
+            return Ended(dump(lost(self.run_id)), 1, "succeeded", reply=text)
         cost = number(self.rule, "cost", "rule") if "cost" in self.rule else None
-        answer = shapes.success(self.run_id, self.key, self.message.text, text, cost, by_model=by_model)
-        return Ended(shapes.dump(answer), 0, "succeeded", reply=text)
+        answer = success(self.run_id, self.key, self.message.text, text, cost, by_model=by_model)
+        return Ended(dump(answer), 0, "succeeded", reply=text)
 
     def _failed(self, failure: object) -> Ended:
         fields: dict[str, Any] = failure if isinstance(failure, dict) else {"error": failure}
         kind, error = str(fields.get("kind", "transient")), str(fields.get("error", "scripted failure"))
-        if kind not in shapes.FAILURE_KINDS:
-            raise ScriptError(f"fail.kind: {kind} is none of {', '.join(shapes.FAILURE_KINDS)}")
+        if kind not in FAILURE_KINDS:
+            raise ScriptError(f"fail.kind: {kind} is none of {', '.join(FAILURE_KINDS)}")
         rc = int(number({"rc": 1, **fields}, "rc", "fail"))
-        answer = shapes.failure(kind, error, self.run_id)
-        return Ended(shapes.dump(answer), rc, "failed", error=answer["error"]["message"])
+        answer = failure_json(kind, error, self.run_id)
+        return Ended(dump(answer), rc, "failed", error=answer["error"]["message"])
 
     def _reply(self) -> str:
         rule = self.rule

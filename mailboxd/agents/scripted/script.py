@@ -2,16 +2,174 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from mailboxd.agents.scripted.ledger import Entry
-from mailboxd.agents.scripted.message import Message
+from mailboxd.clock import SystemClock
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a stand-in agent understands of a message: who asks for what. Read leniently, it decides nothing here.
+
+_HEADER_LINE = re.compile(r"\[mailboxd\] (\S[^·\n]*?) turn · task (\S+) · attempt (\d+)")
+_FRONT_MATTER = re.compile(r"---\r?\n(.*?\r?\n)---[ \t]*\r?(?:\n|\Z)", re.DOTALL)
+_KEY = re.compile(r"([A-Za-z_]\w*):[ \t]*(.*)")
+_TASK = re.compile(r"^# Task: *(.+)$", re.MULTILINE)
+_TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
+_SECTION = re.compile(r"^## +(.+?) *\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+
+
+class Message:
+    """A message as its receiver sees it: our fixed first line, or the front matter of a protocol message, or both."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        first = _HEADER_LINE.match(text)
+        rest = text[first.end() :].lstrip() if first else text
+        front = _FRONT_MATTER.match(rest)
+        self.headers = dict(_headers(front[1])) if front else {}
+        self.envelope = rest if self.headers.get("type") else ""
+        """The protocol message in it, from its front matter on; empty if there is none."""
+        task, subtask = self.headers.get("task_id", ""), self.headers.get("subtask_id", "")
+        self.local_id = first[2] if first else f"{task}.{subtask}" if subtask else task
+        self.kind = first[1] if first else self.headers.get("type", "")
+        self.attempt = first[3] if first else self.headers.get("attempt", "")
+        self.task_id = task or self.local_id
+        self.subtask_id = subtask
+
+    def values(self) -> dict[str, str]:
+        """What a reply may refer to as `{name}`: headers, sections (`{expected_output}`), and these few."""
+        sections = {_slug(found[1]): found[2].strip() for found in _SECTION.finditer(self.text)}
+        title = _TASK.search(self.text) or _TITLE.search(self.text)
+        known = {"task_id": self.task_id, "subtask_id": self.subtask_id, "local_id": self.local_id}
+        known |= {"kind": self.kind, "attempt": self.attempt, "title": title[1].strip() if title else ""}
+        return {**sections, **self.headers, **known}
+
+    def fill(self, text: str) -> str:
+        """`text` with its known `{names}` replaced; other braces stay as they are, and nothing is replaced twice."""
+        values = self.values()
+        return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def _headers(block: str) -> list[tuple[str, str]]:
+    found = [_KEY.match(line) for line in block.splitlines()]
+    return [(key[1], key[2].strip().strip("'\"")) for key in found if key]
+
+
+def _slug(heading: str) -> str:
+    return re.sub(r"\W+", "_", heading.strip().lower())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What was executed, for a witness that trusts nobody: one JSON line per call begun, ended, or replied to later.
+#
+# Lines are appended whole, under a lock, and are safe from then on from a kill of any process (not from a power cut).
+
+Entry = dict[str, Any]
+
+
+class Ledger:
+    """The file at `path`; a missing one is an empty ledger."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def entries(self) -> list[Entry]:
+        """All lines in order. One that a kill cut short is left out."""
+        try:
+            raw = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        return [entry for line in raw.splitlines() if (entry := _entry(line)) is not None]
+
+    def begin(self, entry: Callable[[], Entry]) -> Entry:
+        """Append what `entry` returns, while nobody else can begin: it may count earlier entries."""
+        with self._locked() as descriptor:
+            line = {"event": "begin", "at": SystemClock().now(), "pid": os.getpid(), **_started(os.getpid()), **entry()}
+            _append(descriptor, line)
+        return line
+
+    def append(self, event: str, **fields: object) -> None:
+        """Append one line."""
+        with self._locked() as descriptor:
+            _append(descriptor, {"event": event, "at": SystemClock().now(), **fields})
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+class Run:
+    """The lines of one accepted call."""
+
+    def __init__(self, begin: Entry, end: Entry | None) -> None:
+        self.begin = begin
+        self.end = end
+
+    @property
+    def id(self) -> str:
+        return str(self.begin["run_id"])
+
+    @property
+    def status(self) -> str:
+        """`running` while its process lives, `lost` if that died without a word, else what was recorded."""
+        if self.end is not None:
+            return str(self.end["status"])
+        pid = self.begin["pid"]
+        return "running" if _started(pid) == {"pid_start": self.begin.get("pid_start")} else "lost"
+
+    @property
+    def reply(self) -> str | None:
+        text = None if self.end is None else self.end.get("reply")
+        return text if isinstance(text, str) else None
+
+
+def runs(entries: list[Entry]) -> list[Run]:
+    """The accepted calls, in the order in which they began."""
+    ends = {entry.get("run_id"): entry for entry in entries if entry["event"] == "end"}
+    begun = [entry for entry in entries if entry["event"] == "begin" and entry["accepted"]]
+    return [Run(entry, ends.get(entry["run_id"])) for entry in begun]
+
+
+def _append(descriptor: int, entry: Entry) -> None:
+    line = json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    size = os.fstat(descriptor).st_size
+    # After a line that a kill cut short, begin on a new one.
+    torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+    os.write(descriptor, b"\n" + line if torn else line)
+
+
+def _entry(line: bytes) -> Entry | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and "event" in entry else None
+
+
+def _started(pid: int) -> Entry:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return {"pid_start": int(text.rpartition(")")[2].split()[19])}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The script: which agents there are and what each of them does. Format: docs/scripted-agent.md.
 
 _TOP_KEYS = frozenset({"agents", "ledger", "gateway"})
 _AGENT_KEYS = frozenset({"workspace", "mailbox", "allow", "name", "default", "rules"})

@@ -1,13 +1,235 @@
-"""`mailboxd approvals [ID]`: what waits for a person."""
+"""What waits for a person: shown so that nothing of it can pretend to be ours, and decided in the person's name.
+
+A word about several requests is one transaction: either all of it counts or nothing.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from mailboxd.cli.deciding import approval_argument, print_list, print_one
-from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import say, to_json
-from mailboxd.errors import EXIT_UNAVAILABLE
+from mailboxd.cli.operator_actions import OPERATOR, order_by_hand, require_person
+from mailboxd.cli.session import Session, Words, verb
+from mailboxd.cli.text import fit, folded, pad, plain, say, to_json
+from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, MailboxdError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from mailboxd.core.approvals import Approval
+    from mailboxd.core.events import Event
+    from mailboxd.engine.engine import Engine
+
+
+EXITS = {
+    EXIT_NO: "it is not yours to decide, it is decided, it has expired, or it is not what --digest says",
+    EXIT_UNAVAILABLE: "no workspace, or no such approval",
+    EXIT_CONFIG: "the configuration is wrong",
+}
+_MOST_COMPLETIONS = 100
+_LINE = 300
+_HOUR, _DAY = 3_600, 86_400
+
+
+def approval_argument(*, required: bool = True, many: bool = False) -> Callable[[Any], Any]:
+    """The argument ID: the short id of an approval, or more of the end of its id."""
+    name, shown, count = ("ids", "ID...", -1) if many else ("id", "ID", 1)
+    shown = shown if required else f"[{shown}]"
+    return click.argument(name, metavar=shown, required=required, nargs=count, shell_complete=_complete)
+
+
+def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Short ids of what waits."""
+    from click.shell_completion import CompletionItem
+
+    from mailboxd.store import task_report
+
+    with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
+        found = task_report.ending(report, incomplete, _MOST_COMPLETIONS)
+        return [CompletionItem(short_id, help=plain(what)) for short_id, what in found]
+    return []
+
+
+# ---------------------------------------------------------------- deciding
+
+
+def decide(session: Session, names: Sequence[str], decision: str, note: str = "", digest: str = "") -> None:
+    """Decide about the approvals with these names, and say what was decided about what.
+
+    Raises Refused, and then nothing is recorded; UnavailableError, ConfigError, WorldError.
+    """
+    from mailboxd.core.approvals import Decision
+    from mailboxd.engine import operator_commands
+
+    if decision != "approved" and not note.strip():
+        import click
+
+        raise click.UsageError("--note is empty: say why")
+    if not session.as_json and is_terminal():
+        _show_first(session, names)
+    decided: list[dict[str, Any]] = []
+
+    def act(engine: Engine, user: str) -> Sequence[Event]:
+        events: list[Event] = []
+        for done in operator_commands.decide(engine, names, Decision(decision), note, user, digest=digest):
+            row = done.row
+            if not done.events:
+                say(f"{row.short_id} is {row.status} already, by {row.resolved_by} at {row.resolved_at}", err=True)
+            events += done.events
+            decided.append(_short(row, done.task) | {"decision": decision, "by": user})
+        return events
+
+    order_by_hand(session, act, approvals=decided)
+
+
+def _short(row: Approval, task: str) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "short_id": row.short_id,
+        "task": task,
+        "requested_action": row.requested_action,
+        "digest": row.digest,
+    }
+
+
+def take_back(session: Session, name: str) -> None:
+    """Ask for a performed action to be taken back. Raises as `decide`."""
+    from mailboxd.core.approvals import RequestUndo
+    from mailboxd.core.events import Role
+    from mailboxd.engine import operator_commands
+
+    def act(engine: Engine, user: str) -> Sequence[Event]:
+        (row,) = operator_commands.requested(engine, [name])
+        events = engine.hear(row.task, RequestUndo(row.id), Role.OPERATOR, user)
+        asked.extend(events)
+        return events
+
+    asked: list[Event] = []
+    order_by_hand(session, act)
+    if not session.as_json:
+        told = "what takes it back is a request of its own: see `mailboxd approvals`"
+        say(told if asked else "it was taken back already: nothing is left to undo")
+
+
+def is_terminal() -> bool:
+    """Whether a person reads what is said."""
+    return sys.stdout.isatty()
+
+
+def _show_first(session: Session, names: Sequence[str]) -> None:
+    from mailboxd.store import task_report
+
+    with session.report() as report:
+        found = [task_report.one(report, task_report.find(report, name)) for name in names]
+    for row in found:
+        print_one(row, session.clock.now())
+        say()
+
+
+# ---------------------------------------------------------------- for people
+
+
+def print_list(rows: Sequence[dict[str, Any]], now: str) -> None:
+    """What waits, each with what exactly, the risk, by whom and how long."""
+    for row in rows:
+        kind = row["side_effect_kind"] if row["purpose"] == "action" else row["purpose"]
+        say(f"{row['short_id']}  {pad(kind, 10)}  {fit(_what(row), _LINE)}")
+        _below(f"task {row['task']}, asked by {row['requested_by']}, {standing(row, now)}")
+        if row["risk"]:
+            _below(f"risk: {row['risk']}")
+        if row["status"] != "pending" and (row["summary"] or row["note"]):
+            _below(row["summary"] or row["note"])
+
+
+def _what(row: dict[str, Any]) -> str:
+    back = f"take back {row['origin'][-6:].lower()}: " if row["purpose"] == "undo" else ""
+    return back + str(row["requested_action"])
+
+
+def _below(text: str) -> None:
+    say(f"{'':20}{fit(text, _LINE)}")
+
+
+def standing(row: dict[str, Any], now: str) -> str:
+    """How it stands, in words."""
+    if row["status"] == "pending":
+        return _expiry(row["expires_at"], now)
+    by = f" by {row['resolved_by']}" if row["resolved_by"] else ""
+    return f"{'void' if row['void'] else row['status']}{by}" + (f", {row['state']}" if row["state"] else "")
+
+
+def _expiry(at: str, now: str) -> str:
+    from mailboxd.core.times import to_epoch
+
+    seconds = int(to_epoch(at) - to_epoch(now))
+    if seconds <= 0:
+        return "has expired"
+    if seconds < _HOUR:
+        return f"expires in {seconds // 60} min {seconds % 60} s"
+    if seconds < 2 * _DAY:
+        return f"expires in {seconds // _HOUR} h {seconds % _HOUR // 60} min"
+    return f"expires in {seconds // _DAY} days"
+
+
+def print_one(row: dict[str, Any], now: str) -> None:
+    """Everything that a person needs who decides about it."""
+    say(f"{row['short_id']}: {fit(_what(row), _LINE)}")
+    attempt = f", attempt {row['attempt']}" if row["attempt"] else ""
+    for name, text in (
+        ("id", row["id"]),
+        ("task", row["task"] + attempt),
+        ("kind", f"{row['side_effect_kind']} ({row['purpose']})"),
+        ("status", f"{standing(row, now)}" + (f" ({row['expires_at']})" if row["status"] == "pending" else "")),
+        ("risk", row["risk"] or "none is named"),
+        ("asked by", f"{row['requested_by']}, {row['at']}"),
+        ("gate", row["gate"]),
+        ("key", row["idempotency_key"]),
+        ("digest", row["digest"]),
+        ("decided", f"{row['resolved_by']}, {row['resolved_at']}" if row["resolved_by"] else ""),
+        ("note", row["note"]),
+        ("begun", row["started_at"]),
+        ("ended", f"{row['finished_at']}: {row['state']}: {row['summary']}" if row["finished_at"] else ""),
+        ("evidence", row["artifact"]),
+        ("taken back", ", ".join(f"{undo['short_id']} ({undo['status']})" for undo in row["taken_back"])),
+    ):
+        if text:
+            say(f"  {pad(name, 12)} {fit(text, _LINE)}")
+    _texts(row)
+
+
+def _texts(row: dict[str, Any]) -> None:
+    for label, text in (
+        ("What would happen" if row["status"] == "pending" else "What was asked", row["preview"]),
+        ("As it was declared", _declared(row["action"])),
+        ("History", "\n".join(f"{event['at']}  {event['text']}" for event in row["history"])),
+    ):
+        if text.strip():
+            say(f"\n{label}\n{folded(text.strip(chr(10)), '  ')}")
+    if row["status"] == "pending":
+        seen = f" --digest {row['digest'][:12]}" if row["digest"] else ""
+        say(f"\nmailboxd approve {row['short_id']}{seen}")
+        for word in ("reject", "request-changes"):
+            say(f'mailboxd {word} {row["short_id"]} --note "..."')
+    elif row["action"].get("undo") and row["started_at"]:
+        say(f"\nmailboxd undo {row['short_id']}")
+
+
+def _declared(action: dict[str, Any]) -> str:
+    from mailboxd.core.approvals import Action
+    from mailboxd.core.json_codec import from_json
+    from mailboxd.protocol.spec import action_lines
+
+    return action_lines((from_json(Action, action),))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd approvals [ID]`: what waits for a person.
 
 
 @verb(
@@ -20,24 +242,146 @@ from mailboxd.errors import EXIT_UNAVAILABLE
 @approval_argument(required=False)
 @click.option("--all", "everything", is_flag=True, help="Also what is decided, expired, or was voided.")
 @click.option("--task", metavar="TASK", help="Of this task and all below it.")
-def command(session: Session, id: str | None, everything: bool, task: str | None) -> None:
+def approvals_command(session: Session, id: str | None, everything: bool, task: str | None) -> None:
     """List what waits for you, or show all of one request: what exactly would happen, its digest, its history.
 
     ID is the short id of an approval (the last six characters), or more of the end of its id.
     """
-    from mailboxd.store import requests
+    from mailboxd.store import task_report
 
     if id is not None and (everything or task is not None):
         raise click.UsageError("an ID is one request: give it without --all and --task")
     with session.report() as report:
         if id is not None:
-            row = requests.one(report, requests.find(report, id))
+            row = task_report.one(report, task_report.find(report, id))
             say(to_json(row)) if session.as_json else print_one(row, session.clock.now())
             return
-        rows = requests.listed(report, everything=everything, task_id=report.find(task) if task is not None else None)
+        rows = task_report.listed(
+            report, everything=everything, task_id=report.find(task) if task is not None else None
+        )
     if session.as_json:
         say(to_json(rows))
     elif not rows:
         say("nothing was ever asked" if everything else "nothing waits for you")
     else:
         print_list(rows, session.clock.now())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd approve ID...`: a person lets it happen.
+
+
+def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
+    """An empty one is refused as well: in a script it is a variable that is not set."""
+    if value is None:
+        return ""
+    if re.fullmatch(r"[0-9a-fA-F]{8,64}", value, re.ASCII) is None:
+        raise click.BadParameter("write 8 to 64 hexadecimal digits, as `mailboxd approvals ID` shows them")
+    return str(value)
+
+
+@verb(
+    "approve",
+    "approve 3f9k2q",
+    "approve 3f9k2q --digest 9c1185a5c5e9",
+    'approve 3f9k2q 8d0wzx --note "seen on staging"',
+    exits=EXITS,
+)
+@approval_argument(many=True)
+@click.option("--note", type=Words(), default="", help="Recorded with the decision.")
+@click.option(
+    "--digest",
+    metavar="PREFIX",
+    default=None,
+    callback=_prefix,
+    help="Only if its digest begins so: what you have seen.",
+)
+def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: str) -> None:
+    """Approve what was requested: it happens, once. On a terminal it is shown first.
+
+    Several are approved together or not at all. Your name at the operating system is recorded.
+    """
+    if digest and len(ids) > 1:
+        raise click.UsageError("--digest is of one request: approve them one by one")
+    decide(session, ids, "approved", note, digest)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd reject ID`: a person does not let it happen.
+
+
+@verb("reject", 'reject 3f9k2q --note "not before the audit"', exits=EXITS)
+@approval_argument(many=True)
+@click.option("--note", type=Words(), required=True, help="Why; it is the reason with which the task fails.")
+def reject_command(session: Session, ids: tuple[str, ...], note: str) -> None:
+    """Reject what was requested: it never happens, and its task fails. A harness that asks goes on without."""
+    decide(session, ids, "rejected", note)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd request-changes ID`: a person wants something else.
+
+
+@verb("request-changes", 'request-changes 3f9k2q --note "to the staging site first"', exits=EXITS)
+@approval_argument(many=True)
+@click.option("--note", type=Words(), required=True, help="What has to change; the next attempt reads it.")
+def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -> None:
+    """Send the work back: another attempt is made with your note, and asks again."""
+    decide(session, ids, "request_changes", note)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd undo ID`: a performed action shall be taken back.
+
+
+@verb(
+    "undo",
+    "undo 3f9k2q",
+    exits={
+        EXIT_NO: "it declares no way back, was not performed, or is being taken back",
+        EXIT_UNAVAILABLE: "no workspace, or no such approval",
+        EXIT_CONFIG: "the configuration is wrong",
+    },
+)
+@approval_argument()
+def undo_command(session: Session, id: str) -> None:
+    """Ask for an action to be taken back, with the command that it declared for that.
+
+    The daemon prepares it, and then it waits for an approval like any other action.
+    """
+    take_back(session, id)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd effect run APPROVAL`: what the daemon, or Lobster, starts to perform an approved action. Not for people.
+
+
+@click.group("effect", hidden=True)
+def effect_command() -> None:
+    """Side effects."""
+
+
+@verb("run", "effect run apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF", exits={EXIT_NO: "it may not run, or was begun before"})
+@click.argument("approval")
+def run(session: Session, approval: str) -> None:
+    """Perform an approved action, once. The daemon calls this; calling it by hand is as safe, and of no use."""
+    from mailboxd import config
+    from mailboxd.actions.command import taken_over
+    from mailboxd.effects import action_runner
+    from mailboxd.engine import open
+    from mailboxd.host import wakeup
+
+    require_person(OPERATOR)
+    ws = session.workspace()
+    settings = config.load(ws.config)
+    with open.engine(ws, settings) as engine:
+        setting = open.setting(ws, settings, taken_over(os.environ))
+        row = action_runner.run(engine, approval, setting, session.pause)
+    wakeup.poke(ws.state)
+    if session.as_json:
+        say(to_json({"approval": row.id, "state": row.state, "summary": row.summary}))
+    else:
+        say(plain(f"{row.short_id} {row.state or row.status}: {row.summary or row.note}"))
+
+
+effect_command.add_command(run)

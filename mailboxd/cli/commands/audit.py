@@ -9,19 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.bars import bars
+from mailboxd.cli.live import bars
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import plain, say, to_json
-from mailboxd.errors import EXIT_NO
+from mailboxd.core.times import plus
+from mailboxd.errors import EXIT_NO, Refused
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import read_message
+from mailboxd.store import audit_queries
+from mailboxd.store.reports import opened
+from mailboxd.store.search import Index, Wanted, matching
 
 if TYPE_CHECKING:
-    from mailboxd.audit.finding import Account
+    from mailboxd.audit.verify import Account
+
 
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
 
 @click.group("audit")
-def command() -> None:
+def audit_command() -> None:
     """Prove that nothing was lost or changed; find and hand over what happened."""
 
 
@@ -53,14 +60,14 @@ def verify(session: Session, archive: Path | None, head: str | None) -> int | No
 
 
 def _of_export(path: Path) -> Account:
-    from mailboxd.audit.reading import verify_export
+    from mailboxd.audit.export import verify_export
 
     return verify_export(path)
 
 
 def _of_workspace(session: Session, head: str | None) -> Account:
     from mailboxd.audit.verify import Audit
-    from mailboxd.heads import checker
+    from mailboxd.log_checkpoints import checker
 
     noted = None
     if head is not None:
@@ -90,10 +97,10 @@ def head(session: Session) -> None:
 
     Whoever cuts the log, or writes it anew, cannot make it fit this line again: `audit verify --head`.
     """
-    from mailboxd.store import log
+    from mailboxd.store import event_log
 
     with session.report() as report:
-        tip = log.tip(report.db)
+        tip = event_log.tip(report.db)
     if session.as_json:
         say(to_json({"seq": tip.seq, "hash": tip.hash, "at": session.clock.now()}))
     else:
@@ -121,9 +128,8 @@ def search(session: Session, query: tuple[str, ...], **said: Any) -> int | None:
     All words must occur; "words in quotes" stand together, and word* is a beginning. The index is a file of its own,
     .mailboxd/search.db, brought up to date by each search; deleting it loses nothing.
     """
-    from mailboxd.audit.searching import search as find
 
-    found = find(session.workspace(), " ".join(query), **said)
+    found = search_index(session.workspace(), " ".join(query), **said)
     if session.as_json:
         say(to_json(found))
     for hit in [] if session.as_json else found:
@@ -176,4 +182,59 @@ def export(session: Session, task: str | None, form: str, output: Path | None) -
 
 
 for _verb in (verify, search, export, head):
-    command.add_command(_verb)
+    audit_command.add_command(_verb)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd audit search`: what is asked for, in the index that the search itself brings up to date.
+
+FILE = "search.db"
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,3})\d*)?Z", re.ASCII)
+
+
+def search_index(
+    ws: Workspace,
+    query: str,
+    *,
+    agent: str | None = None,
+    task: str | None = None,
+    status: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    kind: str | None = None,
+    limit: int = 20,
+) -> list[dict[str, Any]]:
+    """What matches, the best first. Raises Refused for a query or a time that is none, UnavailableError, WorldError."""
+    matching(query)
+    tasks: tuple[str, ...] = ()
+    if task is not None:
+        with opened(ws.database) as report:
+            tasks = tuple(task_id for task_id, _ in audit_queries.below(report.db, report.find(task)))
+    wanted = Wanted(
+        query,
+        agent or "",
+        tasks,
+        status or "",
+        "" if since is None else moment(since),
+        "" if until is None else moment(until, past=True),
+        kind or "",
+        limit,
+    )
+    with Index(ws.state / FILE, ws.database, lambda path: read_message(ws, path)) as index:
+        index.catch_up()
+        return index.find(wanted)
+
+
+def moment(text: str, *, past: bool = False) -> str:
+    """A time as events have it. A day alone is its beginning, or with `past` its end. Raises Refused."""
+    try:
+        if _DAY.fullmatch(text):
+            return plus(f"{text}T00:00:00.000Z", 86_400.0 if past else 0.0)
+        found = _MOMENT.fullmatch(text)
+        if found is not None:
+            return plus(f"{found[1]}.{(found[2] or '0').ljust(3, '0')}Z", 0.0)
+    except ValueError:
+        pass
+    hint = "Write 2026-11-21 or 2026-11-21T08:00:00Z; times are UTC."
+    raise Refused("bad-time", f"{ascii(text)[:60]} is no time", hint)

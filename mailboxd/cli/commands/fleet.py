@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mailboxd import health
 from mailboxd.cli.commands import send as sending
-from mailboxd.cli.params import Id
-from mailboxd.cli.session import Session, agent_of, verb
-from mailboxd.cli.text import columns, plain, say, to_json
+from mailboxd.cli.session import Id, Session, agent_of, verb
+from mailboxd.cli.text import columns, fit, lasted, pad, plain, say, to_json, width
+from mailboxd.core.times import to_epoch
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, MailboxdError, UnavailableError
+from mailboxd.health import Grade
+from mailboxd.mailbox import lock
+from mailboxd.mailbox.files import directory, world_errors
+from mailboxd.mailbox.layout import Workspace, is_temporary
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from mailboxd.cli.fleet import Row
+    from mailboxd.clock import Clock
+
 
 INTERVAL = 1.0
 """Seconds between two looks of `watch`: each reads every workspace, 40 of them in about 0.1 s."""
@@ -29,7 +35,7 @@ _workspaces = click.argument("workspaces", nargs=-1, type=click.Path(file_okay=F
 
 
 @click.group("fleet")
-def command() -> None:
+def fleet_command() -> None:
     """Look at every workspace on this machine, and send to an agent by its name.
 
     The workspaces are those that `mailboxd init` and `mailboxd run` were called for by this user; or those you name.
@@ -51,18 +57,17 @@ def status(session: Session, workspaces: Sequence[Path]) -> int | None:
     for a person, or work lies there and no daemon runs. Amber alone is no such case. Of the blocked tasks that one is
     named which changed last the longest ago.
     """
-    from mailboxd.cli import fleet
 
-    found = fleet.rows(_roots(session, workspaces), session.clock)
+    found = rows(_roots(session, workspaces), session.clock)
     if session.as_json:
         say(to_json(found))
     elif found:
-        for line in fleet.lines(found, columns()):
+        for line in lines(found, columns()):
             say(line)
-        say(fleet.summary(found))
+        say(summary(found))
     else:
         say("no workspaces are known; `mailboxd init` or `mailboxd run` in one makes it known", err=True)
-    return EXIT_NO if fleet.needs_somebody(found) else None
+    return EXIT_NO if needs_somebody(found) else None
 
 
 @verb("watch", "fleet watch", "fleet watch --json", "fleet watch ~/agents/*", exits=_CONFIG)
@@ -72,14 +77,14 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
 
     On a terminal a table; elsewhere, and with --json, a line for each workspace, and again whenever it has changed.
     """
-    from mailboxd.cli import fleet, live
+    from mailboxd.cli import live
 
     def picture(room: int, height: int) -> list[str]:
-        found = fleet.rows(_roots(session, workspaces), session.clock)
-        table = list(fleet.lines(found, room))
+        found = rows(_roots(session, workspaces), session.clock)
+        table = list(lines(found, room))
         left_out = len(table) - (height - 2)
         shown = table if left_out <= 0 else [*table[: height - 3], f"… {left_out + 1} more"]
-        return [*shown, fleet.summary(found), "q ends"]
+        return [*shown, summary(found), "q ends"]
 
     if live.is_watched() and not session.as_json:
         live.show(picture, lambda: False, INTERVAL)
@@ -87,7 +92,7 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
     told: dict[str, Row] = {}
     try:
         while True:
-            for row in fleet.rows(_roots(session, workspaces), session.clock):
+            for row in rows(_roots(session, workspaces), session.clock):
                 _tell(session, row, told)
             session.pause(INTERVAL)
     except KeyboardInterrupt:
@@ -96,7 +101,6 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
 
 def _tell(session: Session, row: Row, told: dict[str, Row]) -> None:
     """A row that is not as it was told last. What only grows older is no change."""
-    from mailboxd.cli import fleet
 
     lasting = {name: value for name, value in row.items() if name not in ("latest", "attention", "troubles")}
     if told.get(row["workspace"]) == lasting:
@@ -105,16 +109,16 @@ def _tell(session: Session, row: Row, told: dict[str, Row]) -> None:
     if session.as_json:
         say(to_json({"at": session.clock.now(), **row}, indent=None))
         return
-    (_, line) = fleet.lines([row], 1 << 16)
+    (_, line) = lines([row], 1 << 16)
     say(f"{session.clock.now()}  {line}")
 
 
 def _roots(session: Session, named: Sequence[Path]) -> list[Path]:
-    from mailboxd import registry
+    from mailboxd import user_state
 
     if not named and session.path is not None:
         named = [session.path]
-    return [path.resolve() for path in named] or registry.noted(os.environ)
+    return [path.resolve() for path in named] or user_state.noted(os.environ)
 
 
 # ---------------------------------------------------------------- send
@@ -143,7 +147,7 @@ def send(session: Session, agent: str, **said: Any) -> int | None:
 
 
 _named_by_agent = {"to", "session_workspace", "session_json"}
-send.params[1:1] = [param for param in sending.command.params if param.name not in _named_by_agent]
+send.params[1:1] = [param for param in sending.send_command.params if param.name not in _named_by_agent]
 
 
 def _workspace_of(agent: str) -> Path:
@@ -162,10 +166,10 @@ def _workspace_of(agent: str) -> Path:
 
 def _agents() -> list[tuple[str, Path]]:
     """Every agent whose workspace is there, with the workspace."""
-    from mailboxd import registry
+    from mailboxd import user_state
 
     found = []
-    for ws in registry.workspaces(os.environ):
+    for ws in user_state.workspaces(os.environ):
         try:
             name = agent_of(ws)
         except MailboxdError:
@@ -176,4 +180,149 @@ def _agents() -> list[tuple[str, Path]]:
 
 
 for _verb in (status, watch, send):
-    command.add_command(_verb)
+    fleet_command.add_command(_verb)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# All workspaces of a user at one glance: how each stands, and which of them somebody has to look at.
+#
+# Each is only read, beside its daemon, in a few milliseconds; one that cannot be read is a row that says so.
+
+Row = dict[str, Any]
+
+_LOOKS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red"}
+_SHORT = (
+    ("circuit", ("circuit_open",)),
+    ("approval", ("awaiting_approval",)),
+    ("running", ("executing", "ready_to_resume")),
+    ("review", ("spec_review", "spec_gate", "quality_gate")),
+    ("draft", ("spec_draft",)),
+    ("ready", ("execution_ready",)),
+)
+"""Phases as they are counted on a line, those first that say most."""
+_NARROWEST = 60
+
+
+# ---------------------------------------------------------------- reading
+
+
+def rows(workspaces: Iterable[Path], clock: Clock) -> list[Row]:
+    """How each workspace stands, those first that need somebody. Raises nothing about a single one."""
+    return sorted((row_of(root, clock) for root in workspaces), key=_urgency)
+
+
+def row_of(root: Path, clock: Clock) -> Row:
+    """One workspace: `agent`, `workspace`, `state` (ok, gone, unreadable), how it stands, and `attention`.
+
+    `attention` says in a few words each what somebody has to do something about; empty = nothing.
+    """
+    ws = Workspace(root)
+    row: Row = {"agent": None, "workspace": str(root), "state": "ok", "why": ""}
+    try:
+        if not ws.state.is_dir():
+            return row | {"state": "gone", "why": "there is no workspace any more", "attention": ["it is gone"]}
+        row["agent"] = agent_of(ws)
+        row |= _standing(ws, clock)
+    except (MailboxdError, OSError) as error:
+        why = str(error).partition("\n")[0]
+        return row | {"state": "unreadable", "why": why, "attention": ["it cannot be read"]}
+    return row | {"attention": attention(row, clock.now())}
+
+
+def _standing(ws: Workspace, clock: Clock) -> Row:
+    from mailboxd.store.reports import brief, opened
+
+    pid = lock.holder(ws)
+    grade, troubles = health.read(ws, pid, clock.now(), clock.monotonic())
+    with opened(ws.database) as report:
+        found = brief(report)
+    with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox") as fd:
+        waiting = sum(1 for entry in os.scandir(fd) if not is_temporary(entry.name))
+    worst = sorted(troubles, key=lambda trouble: trouble.grade is not Grade.RED)
+    return {
+        "daemon": {"running": pid is not None, "pid": pid or None},
+        "health": str(grade),
+        "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst],
+        "inbox": waiting,
+        **found,
+    }
+
+
+# ---------------------------------------------------------------- judging
+
+
+def attention(row: Row, now: str) -> list[str]:
+    """What of a workspace that could be read somebody has to do something about."""
+    said = []
+    if row["health"] == Grade.RED:
+        said.append(row["troubles"][0] if row["troubles"] else "its health is red")
+    if row["approvals"]:
+        said.append(_many(row["approvals"], "approval"))
+    if row["blocked"]:
+        stuck = row["stuck"]
+        since = lasted(to_epoch(now) - to_epoch(stuck["since"]))
+        said.append(f"{row['blocked']} blocked: {stuck['task']} for {since}: {stuck['why']}")
+    work = sum(row["open"].values())
+    if not row["daemon"]["running"] and row["health"] != Grade.RED and (work or row["inbox"]):
+        waits = [_many(work, "open task")] if work else []
+        waits += [f"{row['inbox']} in the inbox"] if row["inbox"] else []
+        said.append(f"no daemon, and {', '.join(waits)}")
+    return said
+
+
+def needs_somebody(found: Iterable[Row]) -> bool:
+    return any(row["attention"] for row in found)
+
+
+def _urgency(row: Row) -> tuple[int, str, str, str]:
+    """Red, gone or unreadable first; then what waits for somebody, the longest first; then amber; then by name."""
+    if row["state"] != "ok" or row["health"] == Grade.RED:
+        grade = 0
+    elif row["attention"]:
+        grade = 1
+    else:
+        grade = 2 if row["health"] == Grade.AMBER else 3
+    stuck = row.get("stuck")
+    return grade, stuck["since"] if stuck else "~", row["agent"] or "~", row["workspace"]
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+# ---------------------------------------------------------------- for people
+
+
+def lines(found: Sequence[Row], room: int) -> Iterator[str]:
+    """A table: one line for each workspace, at most `room` columns (60 or more) wide."""
+    room = max(room, _NARROWEST)
+    cells = [("AGENT", "HEALTH", "DAEMON", "OPEN", "NEEDS SOMEBODY"), *(_cells(row, room) for row in found)]
+    widths = [max(width(row[column]) for row in cells) for column in range(4)]
+    left = room - sum(widths) - 2 * len(widths)
+    for number, row in enumerate(cells):
+        shown = [pad(cell, size) for cell, size in zip(row, widths, strict=False)]
+        colour = _LOOKS.get(row[1]) if number else None
+        if colour:
+            shown[1] = click.style(shown[1], fg=colour)
+        yield "  ".join([*shown, fit(row[4], max(left, 8))]).rstrip()
+
+
+def _cells(row: Row, room: int) -> tuple[str, str, str, str, str]:
+    name = fit(row["agent"] or Path(row["workspace"]).name, room // 5)
+    if row["state"] != "ok":
+        return name, row["state"], "", "", plain(f"{row['workspace']}: {row['why']}")
+    runs = "up" if row["daemon"]["running"] else "down"
+    amber = row["troubles"] if row["health"] == Grade.AMBER else []
+    return name, row["health"], runs, fit(_open(row["open"]), room // 4), "; ".join([*row["attention"], *amber])
+
+
+def _open(counts: dict[str, int]) -> str:
+    """`2 running, 1 ready`; empty when nothing is open."""
+    short = ((word, sum(counts.get(phase, 0) for phase in phases)) for word, phases in _SHORT)
+    return ", ".join(f"{count} {word}" for word, count in short if count)
+
+
+def summary(found: Sequence[Row]) -> str:
+    """The line below the table."""
+    urgent = sum(1 for row in found if row["attention"])
+    return f"{_many(len(found), 'workspace')}, {urgent} need{'s' * (urgent == 1)} somebody"

@@ -14,7 +14,7 @@ from mailboxd.cli.text import plain, say, to_json
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, MailboxdError, UnavailableError
 
 if TYPE_CHECKING:
-    from mailboxd.agents.gateway.enrolment import Standing
+    from mailboxd.agents.gateway.client import Standing
     from mailboxd.config import Config
 
 _LARGEST_SECRET = 4_096
@@ -25,7 +25,7 @@ _UNSET = "Config path is valid but unset"
 
 
 @click.group("gateway")
-def command() -> None:
+def gateway_command() -> None:
     """Pair this workspace with OpenClaw's gateway, for `openclaw.transport: gateway`.
 
     Turns then go over a WebSocket instead of one `openclaw agent` process each.
@@ -52,11 +52,11 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
     kept. A gateway on this machine approves the device by itself unless it is configured not to.
     """
     from mailboxd.agents.gateway.transport import require_extra
-    from mailboxd.cli.acting import require_person
+    from mailboxd.cli.operator_actions import require_person
 
     require_person("operator")
     require_extra()
-    from mailboxd.agents.gateway.enrolment import Waiting, enrol
+    from mailboxd.agents.gateway.client import Waiting, enrol
 
     path, config = _pairing_file(session), _config(session)
     found = enrol(path, url or _configured_url(config), config.agent, _secret(token_file), session.clock)
@@ -88,7 +88,7 @@ def _status(session: Session) -> int | None:
 
     require_extra()
     from mailboxd.agents.gateway import pairing
-    from mailboxd.agents.gateway.enrolment import standing
+    from mailboxd.agents.gateway.client import standing
 
     path, config = _pairing_file(session), _config(session)
     paired = pairing.read(path)
@@ -116,7 +116,7 @@ def _status(session: Session) -> int | None:
 def _unpair(session: Session) -> None:
     """Have OpenClaw remove the device (`openclaw devices remove`), then delete its key and token here."""
     from mailboxd.agents.gateway.transport import require_extra
-    from mailboxd.cli.acting import require_person
+    from mailboxd.cli.operator_actions import require_person
 
     require_person("operator")
     require_extra()
@@ -138,7 +138,7 @@ def _unpair(session: Session) -> None:
 
 
 for _command in (_pair, _status, _unpair):
-    command.add_command(_command)
+    gateway_command.add_command(_command)
 
 
 def _pairing_file(session: Session) -> Path:
@@ -154,7 +154,7 @@ def _config(session: Session) -> Config:
 
 
 def _configured_url(config: Config) -> str:
-    from mailboxd.agents.gateway.address import from_config
+    from mailboxd.agents.gateway.pairing import from_config
 
     section, problem = _ask(config, "config", "get", "gateway")
     if problem and not problem.startswith(_UNSET):
@@ -164,9 +164,9 @@ def _configured_url(config: Config) -> str:
 
 def _ask(config: Config, *words: str) -> tuple[Any, str]:
     """What OpenClaw answers, and its error; empty if there was none."""
-    from mailboxd.agents.ask import ask
-    from mailboxd.agents.jsonout import brief, cli_error, parse
+    from mailboxd.agents.json_output import brief, cli_error, parse
     from mailboxd.agents.openclaw import child_environment
+    from mailboxd.agents.run_query import ask
 
     environment = child_environment(os.environ, config.openclaw.environment)
     exit_ = ask((*config.openclaw.command, *words, "--json"), environment, _SECONDS)
@@ -178,7 +178,7 @@ def _ask(config: Config, *words: str) -> tuple[Any, str]:
 def _secret(token_file: str | None) -> str:
     """The gateway's token or password; empty for a gateway that wants none. It is never an argument."""
     if token_file is not None:
-        from mailboxd.cli.acting import read_text
+        from mailboxd.cli.operator_actions import read_text
 
         return read_text(token_file, _LARGEST_SECRET).strip()
     for name in _SECRETS:

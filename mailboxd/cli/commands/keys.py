@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.params import Id
-from mailboxd.cli.session import Session, verb
+from mailboxd.cli.session import Id, Session, verb
 from mailboxd.cli.text import plain, say, to_json
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
 
 if TYPE_CHECKING:
-    from mailboxd.keys.ed25519 import PrivateKey, PublicKey
-    from mailboxd.keys.ring import Ring
+    from mailboxd.keys.keyring import PrivateKey, PublicKey, Ring
 
 _LARGEST_KEY = 4_096
 _NOWHERE = Path("/")
@@ -24,7 +22,7 @@ _EXITS = {EXIT_CONFIG: "the extra is not installed, or a file of keys cannot be 
 
 
 @click.group("keys")
-def command() -> None:
+def keys_command() -> None:
     """Keys of this workspace's agent and of the operator, and whose keys are trusted here.
 
     A daemon whose agent has a key signs what it sends. Keys lie in the user's state directory, never in a workspace.
@@ -113,7 +111,7 @@ def _untrust(session: Session, name: str) -> None:
 def _sign(session: Session, file: Path, stdout: bool) -> None:
     """Sign a message file with the key of its sender: the operator's, or that of this workspace's agent."""
     from mailboxd.keys.trust import signed
-    from mailboxd.messages.codec import parse
+    from mailboxd.protocol.codec import parse
 
     raw = _read(file)
     key = _key_of(session, parse(raw, file.name).message.from_)
@@ -135,7 +133,7 @@ def _sign(session: Session, file: Path, stdout: bool) -> None:
 def _verify(session: Session, file: Path) -> int | None:
     """Whether a message file would count as signed by its sender in this workspace."""
     from mailboxd.keys.trust import UNSIGNED, YES, Trust
-    from mailboxd.messages.codec import parse
+    from mailboxd.protocol.codec import parse
 
     ring = _ring(session)
     raw = _read(file)
@@ -149,13 +147,12 @@ def _verify(session: Session, file: Path) -> int | None:
 
 
 for _command in (_create, _list, _trust, _untrust, _sign, _verify):
-    command.add_command(_command)
+    keys_command.add_command(_command)
 
 
 def _ring(session: Session, *, as_person: bool = False) -> Ring:
-    from mailboxd.cli.acting import OPERATOR, require_person
-    from mailboxd.keys.ed25519 import require_extra
-    from mailboxd.keys.ring import Ring
+    from mailboxd.cli.operator_actions import OPERATOR, require_person
+    from mailboxd.keys.keyring import Ring, require_extra
 
     if as_person:
         require_person(OPERATOR)
@@ -165,9 +162,8 @@ def _ring(session: Session, *, as_person: bool = False) -> Ring:
 
 def _operators_ring(session: Session) -> Ring:
     """The operator's key belongs to no workspace, and works where there is none."""
-    from mailboxd.cli.acting import OPERATOR, require_person
-    from mailboxd.keys.ed25519 import require_extra
-    from mailboxd.keys.ring import Ring
+    from mailboxd.cli.operator_actions import OPERATOR, require_person
+    from mailboxd.keys.keyring import Ring, require_extra
 
     require_person(OPERATOR)
     require_extra()
@@ -192,8 +188,8 @@ def _row(name: str, kind: str, key: PublicKey, trusted: bool) -> dict[str, Any]:
 
 def _public(said: str) -> PublicKey:
     """The key itself, or the first line of a file that holds it."""
-    from mailboxd.cli.acting import read_text
-    from mailboxd.keys.ed25519 import PublicKey
+    from mailboxd.cli.operator_actions import read_text
+    from mailboxd.keys.keyring import PublicKey
 
     text = said if said.startswith("ed25519:") else read_text(said, _LARGEST_KEY).strip().partition("\n")[0]
     try:
@@ -203,7 +199,7 @@ def _public(said: str) -> PublicKey:
 
 
 def _key_of(session: Session, sender: str) -> PrivateKey:
-    from mailboxd.core.terms import OPERATORS, same_agent
+    from mailboxd.core.vocabulary import OPERATORS, same_agent
 
     if sender.lower() in OPERATORS:
         ring = _operators_ring(session)
@@ -220,15 +216,15 @@ def _key_of(session: Session, sender: str) -> PrivateKey:
 
 
 def _read(file: Path) -> bytes:
-    from mailboxd.messages.envelope import MAX_FILE
-    from mailboxd.workspace.files import world_errors
+    from mailboxd.mailbox.files import world_errors
+    from mailboxd.protocol.envelope import MAX_FILE
 
     with world_errors(f"read {file}"), file.open("rb") as opened:
         return opened.read(MAX_FILE + 1)
 
 
 def _replace(file: Path, raw: bytes) -> None:
-    from mailboxd.workspace.files import directory, replace, world_errors
+    from mailboxd.mailbox.files import directory, replace, world_errors
 
     with world_errors(f"write {file}"), directory(file.resolve().parent) as folder:
         replace(folder, file.resolve().name, raw, lambda: True)

@@ -17,8 +17,7 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_
 
 if TYPE_CHECKING:
     from mailboxd.config import Config
-    from mailboxd.mcp.openclaw_config import OpenClawConfig
-    from mailboxd.mcp.registration import Change
+    from mailboxd.mcp.registration import Change, OpenClawConfig
 
 _WRONG = {EXIT_CONFIG: "the configuration, or OpenClaw's, does not allow it"}
 _ASKS = {**_WRONG, EXIT_UNAVAILABLE: "there is no workspace here, or OpenClaw does not answer"}
@@ -26,7 +25,7 @@ _dry = click.option("--dry-run", is_flag=True, help="Only show what would change
 
 
 @click.group("mcp")
-def command() -> None:
+def mcp_command() -> None:
     """Typed tools for agents (MCP): serve them, and register them in OpenClaw.
 
     Needs the extra: pip install 'mailboxd[mcp]'.
@@ -56,22 +55,25 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
         raise click.UsageError("say who speaks, with --as ROLE:NAME, or --http")
     _require_extra()
     _require_operators_shell()
-    from mailboxd import config, entrance, log
-    from mailboxd.mcp import caller, door, enrolling, serving
+    from mailboxd import config, log
+    from mailboxd.engine import open
+    from mailboxd.mcp import http, server
+    from mailboxd.mcp import registration as enrolling
+    from mailboxd.mcp import tokens as caller
 
     ws = session.workspace()
     settings = config.load(ws.config)
     log.configure(settings.log.level, settings.log.format, sys.stderr)
     for library in ("mcp", "uvicorn"):  # their doings are no news
         logging.getLogger(library).setLevel(logging.WARNING)
-    desk = serving.Desk(ws.root, ws.state, lambda: entrance.engine(ws, settings))
+    desk = server.Desk(ws.root, ws.state, lambda: open.engine(ws, settings))
     if who is not None:
         import anyio
 
-        anyio.run(serving.stdio, desk, caller.parse(who))
+        anyio.run(server.stdio, desk, caller.parse(who))
     else:
         port = enrolling.require_port(ws, settings)
-        door.serve(ws, desk, port, _openclaw(settings), session.clock, until_eof=until_eof)
+        http.serve(ws, desk, port, _openclaw(settings), session.clock, until_eof=until_eof)
 
 
 @verb("install", "mcp install", "mcp install --as quality_reviewer:critic --dry-run", exits=_ASKS)
@@ -87,7 +89,9 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
     tools by whatever serves them.
     """
     from mailboxd import config
-    from mailboxd.mcp import caller, enrolling, registration
+    from mailboxd.mcp import registration
+    from mailboxd.mcp import registration as enrolling
+    from mailboxd.mcp import tokens as caller
 
     _require_operators_shell()
     ws = session.workspace()
@@ -103,7 +107,7 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
 def uninstall(session: Session, dry_run: bool) -> None:
     """Take back what `install` added to OpenClaw's configuration, and nothing else; its tokens are void."""
     from mailboxd import config
-    from mailboxd.mcp import enrolling
+    from mailboxd.mcp import registration as enrolling
 
     _require_operators_shell()
     ws = session.workspace()
@@ -116,7 +120,8 @@ def uninstall(session: Session, dry_run: bool) -> None:
 @click.option("--revoke", is_flag=True, help="Make it void instead.")
 def token(session: Session, who: str, revoke: bool) -> None:
     """Print a new bearer token for another MCP client of this machine. It is shown once; the one before is void."""
-    from mailboxd.mcp import caller, tokens
+    from mailboxd.mcp import tokens
+    from mailboxd.mcp import tokens as caller
 
     _require_operators_shell()
     ws = session.workspace()
@@ -147,10 +152,16 @@ def status(session: Session) -> int:
     port, held = settings.mcp.port, tokens.load(ws)
     registered = [grant.caller for grant in held if grant.entry]
     missing = registration.install(
-        _openclaw(settings).read(), held, registered, settings.agent, registration.url(port), tokens.new_token, ""
-    ).done  # fmt: skip
+        _openclaw(settings).read(),
+        held,
+        registered,
+        settings.agent,
+        registration.server_url(port),
+        tokens.new_token,
+        "",
+    ).done
     facts: dict[str, Any] = {
-        "url": registration.url(port) if port else None,
+        "url": registration.server_url(port) if port else None,
         "listening": bool(port) and _listens(port),
         "tokens": [{"caller": str(one.caller), "entry": one.entry or None, "made_at": one.made_at} for one in held],
         "missing": missing,
@@ -160,7 +171,7 @@ def status(session: Session) -> int:
 
 
 for _verb in (serve, install, status, token, uninstall):
-    command.add_command(_verb)
+    mcp_command.add_command(_verb)
 
 
 # ------------------------------------------------------------------ inside
@@ -189,7 +200,7 @@ def _account(session: Session, change: Change, *, dry_run: bool) -> None:
 
 def _openclaw(settings: Config) -> OpenClawConfig:
     from mailboxd.agents.openclaw import OpenClaw, child_environment
-    from mailboxd.mcp.openclaw_config import OpenClawConfig
+    from mailboxd.mcp.registration import OpenClawConfig
 
     environment = child_environment(os.environ, settings.openclaw.environment)
     return OpenClawConfig(OpenClaw(settings.openclaw.command), environment)
@@ -203,14 +214,14 @@ def _listens(port: int) -> bool:
 
 def _require_extra() -> None:
     if find_spec("mcp") is None:
-        from mailboxd.host.extras import to_add
+        from mailboxd.host.pip_extras import to_add
 
         raise ConfigError(f"the extra is missing: {to_add('mcp')}")
 
 
 def _require_operators_shell() -> None:
     """An agent speaks over the connection that it was given: it may not open another one in a role of its choice."""
-    from mailboxd.agents.inside import inside_agent
+    from mailboxd.agents.nesting_guard import inside_agent
 
     if inside_agent(os.environ):
         raise Refused(

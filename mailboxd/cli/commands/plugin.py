@@ -21,7 +21,7 @@ _dry = click.option("--dry-run", is_flag=True, help="Only show the commands of O
 
 
 @click.group("plugin")
-def command() -> None:
+def plugin_command() -> None:
     """The plugin in OpenClaw's gateway, which puts messages into mailboxes without a call of the model.
 
     One for all agents of an OpenClaw. It works without a workspace; in one, `openclaw.command` of its configuration
@@ -37,7 +37,7 @@ def _install(session: Session, dry_run: bool) -> None:
     What is done already is not done again. A running gateway loads it without a restart; an OpenClaw that has no
     `plugins reload` yet is asked to restart it as soon as it has no work.
     """
-    from mailboxd.cli.acting import require_person
+    from mailboxd.cli.operator_actions import require_person
     from mailboxd.integration.plugin import have_taken, install, install_steps, plugin_state
 
     require_person("operator")
@@ -65,7 +65,7 @@ def _uninstall(session: Session, dry_run: bool) -> None:
 
     OpenClaw keeps `plugins.entries.mailboxd.enabled: false`, by which it remembers that it was removed.
     """
-    from mailboxd.cli.acting import require_person
+    from mailboxd.cli.operator_actions import require_person
     from mailboxd.integration.plugin import NOT_INSTALLED, perform, plugin_state, uninstall_steps
 
     require_person("operator")
@@ -102,7 +102,7 @@ def _status(session: Session) -> int | None:
 
 
 for _command in (_install, _status, _uninstall):
-    command.add_command(_command)
+    plugin_command.add_command(_command)
 
 
 def _account(session: Session, state: PluginState, steps: list[Step], *, dry_run: bool) -> None:

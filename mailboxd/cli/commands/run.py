@@ -31,7 +31,7 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED
     is_flag=True,
     help="Serve a workspace on NFS, SMB, 9p, FUSE ..., by polling. Only where no other machine ever uses it.",
 )
-def command(
+def run_command(
     session: Session, until_idle: bool, log_format: str | None, log_level: str | None, allow_network_fs: bool
 ) -> None:
     """Serve the workspace: take what arrives, schedule, call agents, answer.
@@ -46,10 +46,10 @@ def command(
     import sys
 
     from mailboxd import config, log
-    from mailboxd.daemon import serving
+    from mailboxd.daemon import supervise
 
     ws = session.workspace()
     settings = config.load(ws.config)
     form = log_format or ("json" if session.as_json else settings.log.format)
     log.configure(log_level or settings.log.level, form, sys.stderr)
-    serving.serve(ws, settings, until_idle=until_idle, allow_network=allow_network_fs)
+    supervise.serve(ws, settings, until_idle=until_idle, allow_network=allow_network_fs)

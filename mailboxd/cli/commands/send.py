@@ -2,21 +2,176 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.acting import read_text, require_person
-from mailboxd.cli.params import Header, Words
-from mailboxd.cli.sending import Draft, Wait, checked_plan, compose, receiver, signed_by, slug
-from mailboxd.cli.session import Session, verb
+from mailboxd.cli.live import POLL_INTERVAL
+from mailboxd.cli.operator_actions import read_text, require_person
+from mailboxd.cli.session import Header, Session, Words, shared_options, verb
 from mailboxd.cli.text import plain, say, to_json
-from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN
+from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN, MessageError, UnavailableError
+from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
-    from mailboxd.workspace.layout import Workspace
+    from mailboxd.cli.session import Session
+    from mailboxd.mailbox.layout import Workspace
+    from mailboxd.store.reports import Report
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A task message from the operator's words, and waiting for what becomes of it.
+
+_NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
+_LONGEST_SLUG = 40
+_TOLD = ("task.transitioned", "question.asked", "circuit.opened")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What the operator wants to be done, in words."""
+
+    title: str
+    instructions: str
+    context: str = ""
+    expected_output: str = ""
+    dag: str = ""
+
+
+def slug(title: str, unique: str) -> str:
+    """A task id of a title: its plain words, and a few characters that make it the only one."""
+    words = _NOT_IN_SLUG.sub("-", title.lower()).strip("-")[:_LONGEST_SLUG].strip("-")
+    return f"{words or 'task'}-{unique}"
+
+
+def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
+    """The bytes of a `type: task` message. Raises MessageError when it cannot be one."""
+    from pydantic import ValidationError
+
+    from mailboxd.protocol import codec
+    from mailboxd.protocol.markdown import Section
+    from mailboxd.protocol.messages import TaskMessage
+
+    said = (
+        ("Context", draft.context),
+        ("Instructions", draft.instructions),
+        ("Expected Output", draft.expected_output),
+        ("DAG", draft.dag),
+    )
+    sections = tuple(Section(heading, text) for heading, text in said if text.strip())
+    try:
+        return codec.render(TaskMessage.model_validate({**headers, "title": draft.title, "sections": sections}))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = str(first["loc"][0]) if first["loc"] else None
+        raise MessageError("field-range", first["msg"], field=field) from error
+
+
+def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
+    """The message, signed if a person sends it who has a key. Raises ConfigError if that key cannot be used."""
+    from mailboxd.core.vocabulary import OPERATORS
+    from mailboxd.keys.keyring import Ring
+
+    ring = Ring.of(ws.root, os.environ)
+    key = ring.private(ring.operator_file) if sender.lower() in OPERATORS else None
+    if key is None:
+        return raw
+    from mailboxd.keys.keyring import require_extra
+    from mailboxd.keys.trust import signed
+
+    require_extra()
+    return signed(raw, key)
+
+
+def checked_plan(text: str, path: str, config_file: Path) -> str:
+    """The plan in `text` as it stands in a `## DAG` section, once it is certain that it could be carried out.
+
+    Raises MessageError, PlanError; ConfigError when the receiver's limits cannot be read.
+    """
+    from mailboxd import config
+    from mailboxd.core import plans
+    from mailboxd.core.task_view import Limits
+    from mailboxd.protocol.plan import parse_dag, render_dag
+
+    read = parse_dag(text, path=path)
+    limits = config.limits(config.load(config_file)) if config_file.exists() else Limits()
+    plans.admit(read.plan, limits, 0)
+    return f"```yaml\n{render_dag(read)}```"
+
+
+def receiver(path: Path) -> Workspace:
+    """The workspace at `path`, which needs no mailboxd: a mailbox is enough. Raises UnavailableError."""
+    ws = Workspace(path.resolve())
+    if not ws.inbox.is_dir():
+        raise UnavailableError(f"{path}: there is no mailbox/inbox; `mailboxd init {path} --agent <id>` makes one")
+    return ws
+
+
+# ---------------------------------------------------------------- waiting
+
+
+@dataclass(slots=True)
+class Wait:
+    """Waiting for one message's task to end. `limit` is in seconds; None: for ever."""
+
+    session: Session
+    ws: Workspace
+    message_id: str
+    limit: float | None = None
+    name: str = ""
+    """The local id of the task, once the message is judged: it need not be the id that was sent."""
+
+    def result(self) -> dict[str, Any] | None:
+        """The ended task as `show` has it; None when the time is over. Progress goes to standard error.
+
+        Raises MessageError when the message was rejected.
+        """
+        from mailboxd.store.reports import opened
+        from mailboxd.store.task_report import details
+
+        deadline = None if self.limit is None else self.session.clock.monotonic() + self.limit
+        told = 0
+        while True:
+            if self.ws.database.exists():
+                with opened(self.ws.database) as report:
+                    task = self._task(report)
+                    if task is not None:
+                        self.name = report.local_id(task)
+                        told = self._tell(report, task, told)
+                        found = details(report, task)
+                        if found["completed_at"] and found["phase"] in ("completed", "failed", "cancelled"):
+                            return found
+            if deadline is not None and self.session.clock.monotonic() >= deadline:
+                return None
+            self.session.pause(POLL_INTERVAL)
+
+    def _task(self, report: Report) -> str | None:
+        judged = report.received(self.message_id)
+        if judged is None:
+            return None
+        if judged["verdict"] == "rejected":
+            reason = judged["reason"] or {}
+            raise MessageError(
+                reason.get("rule", "unreadable"), reason.get("problem", "it was rejected"), reason.get("hint", "")
+            )
+        return str(judged["task"])
+
+    def _tell(self, report: Report, task: str, after: int) -> int:
+        for event in report.events(task, tree=True, after=after):
+            after = event["seq"]
+            if event["kind"] in _TOLD and not self.session.as_json:
+                say(f"{event['at']}  {plain(event['text'])}", err=True)
+        return after
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd send`: a task for an agent, as a message in its inbox.
 
 _MOST_TEXT = 1 << 20
 _MOST_PLAN = 4 << 20
@@ -56,7 +211,7 @@ EXITS = {
 @click.option("--idempotent", is_flag=True, default=None, help="It may be repeated after an unknown outcome.")
 @click.option("--wait", is_flag=True, help="Wait until the task has ended, and print its result.")
 @click.option("--wait-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this.")
-def command(session: Session, **said: Any) -> int | None:
+def send_command(session: Session, **said: Any) -> int | None:
     """Give an agent a task: INSTRUCTIONS are the words of it (- reads them from standard input).
 
     Writes a message into the inbox of the workspace, or of the one that --to names, whole or not at all.
@@ -106,17 +261,17 @@ def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
 
 
 def _deliver(ws: Workspace, task_id: str, raw: bytes) -> str:
-    from mailboxd.host import wake
-    from mailboxd.workspace.mail import deliver
+    from mailboxd.host import wakeup
+    from mailboxd.mailbox.maildir import deliver
 
     # as a file name the id must be neither hidden nor one of those that editors use for themselves
     name = deliver(ws.inbox, f"task-{task_id}.md", raw, below=ws.root, renamed=True)
-    wake.poke(ws.state)
+    wakeup.poke(ws.state)
     return name
 
 
 def _wait(wait: Wait, file: str, *, elsewhere: bool) -> int | None:
-    from mailboxd.workspace import lock
+    from mailboxd.mailbox import lock
 
     session = wait.session
     if not session.as_json:
@@ -142,3 +297,146 @@ def _still(wait: Wait, file: str, elsewhere: bool) -> str:
         return f"nobody has taken {file} yet; it stays there"
     where = f"-w {shlex.quote(str(wait.ws.root))} " if elsewhere else ""
     return f"{wait.name} has not ended; it goes on, and `mailboxd {where}why {wait.name}` says how"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd message`: the files of the protocol, written for an agent or a script that does not want to.
+
+_OUTPUT = click.option(
+    "-o", "--output", metavar="FILE", help="Write this file, which must not exist; default: standard output."
+)
+_TASK_ID = click.option("--task-id", type=Header("task_id", "ID"), required=True, help="The task.")
+_SENDER = click.option("--from", "sender", type=Header("from", "ID"), required=True, help="Who sends it.")
+_EXITS = {EXIT_BAD_MESSAGE: "this cannot be a message"}
+
+
+@click.group("message")
+def message_command() -> None:
+    """Write a dispatch, a reply or a task.md as the protocol has it, to standard output or a file."""
+
+
+@verb(
+    "dispatch",
+    'message dispatch --task-id q3 --subtask-id extract --from analyst --title "Extract" --instructions "..."',
+    exits=_EXITS,
+)
+@_TASK_ID
+@click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The child of it that is given away.")
+@_SENDER
+@click.option("--title", type=Words(), required=True, help="One line.")
+@click.option("--context", type=Words(), default="", help="What has to be known.")
+@click.option("--instructions", type=Words(), default="", help="What is to be done.")
+@click.option("--expected-output", type=Words(), default="", help="What the result must be.")
+@_OUTPUT
+def dispatch(session: Session, output: str | None, **said: Any) -> None:
+    """Write a message that gives work to an agent."""
+    draft = Draft(said["title"], said["instructions"], said["context"], said["expected_output"])
+    identity = {"task_id": said["task_id"], "subtask_id": said["subtask_id"], "from": said["sender"]}
+    _write(session, output, compose(draft, {**identity, "sent_at": session.clock.now()}))
+
+
+@verb(
+    "reply",
+    'message reply --task-id q3 --subtask-id extract --from scout --status done --results "12 figures"',
+    'message reply --task-id q3 --subtask-id extract --from scout --status failed --error "no access"',
+    exits=_EXITS,
+)
+@_TASK_ID
+@click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The child of it that was given to us.")
+@_SENDER
+@click.option("--status", type=click.Choice(["done", "failed"]), required=True, help="What became of it.")
+@click.option("--results", type=Words(), default="", help="What was found; with --status done.")
+@click.option("--error", type=Words(), default="", help="What went wrong; with --status failed.")
+@click.option("--partial", type=Words(), default="", help="What was found before it went wrong.")
+@_OUTPUT
+def reply(session: Session, output: str | None, **said: Any) -> None:
+    """Write a message that says what became of work."""
+    from mailboxd.protocol import codec
+    from mailboxd.protocol.markdown import Section
+    from mailboxd.protocol.messages import ReplyMessage
+
+    done = said["status"] == "done"
+    if done is not bool(said["results"]) or done is bool(said["error"] or said["partial"]):
+        raise click.UsageError("--status done goes with --results, --status failed with --error and --partial")
+    texts = (("Results", said["results"]), ("Error", said["error"]), ("Partial Results", said["partial"]))
+    message = ReplyMessage(
+        task_id=said["task_id"],
+        subtask_id=said["subtask_id"],
+        from_=said["sender"],
+        status=said["status"],
+        completed_at=session.clock.now(),
+        sections=tuple(Section(heading, text) for heading, text in texts if text.strip()),
+    )
+    _write(session, output, codec.render(message))
+
+
+@verb(
+    "task",
+    'message task --task-id q3 --from operator --title "Q3 report" --instructions "..." -o tasks/q3/task.md',
+    exits=_EXITS,
+)
+@_TASK_ID
+@_SENDER
+@click.option("--title", type=Words(), required=True, help="One line.")
+@click.option(
+    "--mode",
+    type=click.Choice(["direct", "coordinating"]),
+    default="direct",
+    show_default=True,
+    help="Worked on in one piece, or made of children.",
+)
+@click.option("--status", help="Default: pending, or planning for a coordinating task.")
+@click.option("--context", type=Words(), default="", help="What has to be known.")
+@click.option("--instructions", type=Words(), default="", help="What is to be done.")
+@click.option("--expected-output", type=Words(), default="", help="What the result must be.")
+@click.option("--results", type=Words(), default="", help="What was found.")
+@_OUTPUT
+def task(session: Session, output: str | None, **said: Any) -> None:
+    """Write a task.md, which starts a task when it appears below tasks/."""
+    from mailboxd.core.vocabulary import Mode
+    from mailboxd.protocol.prompts import Templates
+    from mailboxd.protocol.taskmd import STATUSES, TaskFile, render_task_file
+
+    mode = Mode(said["mode"])
+    status = said["status"] or STATUSES[mode][0]
+    if status not in STATUSES[mode]:
+        raise click.UsageError(f"{status!r} is no status of a {mode} task: {', '.join(STATUSES[mode])}")
+    extra = (("Context", said["context"]), ("Expected Output", said["expected_output"]))
+    now = session.clock.now()
+    file = TaskFile(
+        task_id=said["task_id"],
+        title=said["title"],
+        mode=mode,
+        status=status,
+        sender=said["sender"],
+        created_at=now,
+        updated_at=now,
+        instructions=said["instructions"],
+        results=said["results"] if mode is Mode.DIRECT else "",
+        synthesised=said["results"] if mode is Mode.COORDINATING else "",
+        extra_sections=tuple((heading, text) for heading, text in extra if text.strip()),
+    )
+    _write(session, output, render_task_file(file, Templates(None)))
+
+
+def _write(session: Session, output: str | None, raw: bytes) -> None:
+    """To a file, which appears whole or not at all, or to standard output."""
+    if output is None:
+        say(to_json({"text": raw.decode()}) if session.as_json else raw.decode(), newline=session.as_json)
+        return
+    from mailboxd.mailbox.files import directory, publish, world_errors
+
+    path = Path(output)
+    with world_errors(f"write {output}"), directory(path.parent) as fd:
+        try:
+            publish(fd, path.name, raw)
+        except FileExistsError:
+            raise click.UsageError(f"{output}: there is such a file already; it is left as it is") from None
+        os.fsync(fd)
+    if session.as_json:
+        say(to_json({"file": output}))
+
+
+for _made in (dispatch, reply, task):
+    message_command.add_command(_made)
+message_command.params += shared_options()

@@ -13,7 +13,7 @@ from mailboxd.cli.text import plain, say, to_json
 from mailboxd.errors import EXIT_NO, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
-    from mailboxd.setup.units import ServiceState, Unit
+    from mailboxd.setup.service_unit import ServiceState, Unit
 
 _EXITS = {
     EXIT_NO: "this is a shell inside an agent's turn, or another daemon holds the workspace",
@@ -22,7 +22,7 @@ _EXITS = {
 
 
 @click.group("service")
-def command() -> None:
+def service_command() -> None:
     """The daemon as a service of yours, under `systemctl --user`: started at login, again after a failure.
 
     One service for each workspace. Where there is no systemd, as in most containers, it says so, and what to do
@@ -53,7 +53,7 @@ def _uninstall(session: Session) -> None:
 @verb("start", "service start", exits=_EXITS)
 def _start(session: Session) -> None:
     """Start it, and wait until the daemon is ready."""
-    from mailboxd.setup.units import require_manager
+    from mailboxd.setup.service_unit import require_manager
 
     unit = _ordered(session)
     require_manager(unit)
@@ -65,7 +65,7 @@ def _start(session: Session) -> None:
 @verb("stop", "service stop", exits=_EXITS)
 def _stop(session: Session) -> None:
     """Stop it, and wait for the end of what runs (`shutdown.drain_seconds`)."""
-    from mailboxd.setup.units import require_manager
+    from mailboxd.setup.service_unit import require_manager
 
     unit = _ordered(session)
     require_manager(unit)
@@ -92,7 +92,7 @@ def _status(session: Session) -> int | None:
 @click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, help="How many.")
 def _logs(session: Session, follow: bool, lines: int) -> int:
     """What the daemon wrote to the journal. The events of its tasks are in `mailboxd logs`."""
-    from mailboxd.setup.units import require_manager
+    from mailboxd.setup.service_unit import require_manager
 
     unit = _unit(session)
     require_manager(unit)
@@ -100,27 +100,27 @@ def _logs(session: Session, follow: bool, lines: int) -> int:
 
 
 for _command in (_install, _status, _logs, _uninstall, _start, _stop):
-    command.add_command(_command)
+    service_command.add_command(_command)
 
 
 # ------------------------------------------------------------------ inside
 
 
 def _unit(session: Session) -> Unit:
-    from mailboxd.setup.units import Unit
+    from mailboxd.setup.service_unit import Unit
 
     return Unit(session.workspace(), os.environ)
 
 
 def _ordered(session: Session) -> Unit:
-    from mailboxd.cli.acting import require_person
+    from mailboxd.cli.operator_actions import require_person
 
     require_person("operator")
     return _unit(session)
 
 
 def _account(session: Session, unit: Unit, done: list[str]) -> None:
-    from mailboxd.setup.units import lingers
+    from mailboxd.setup.service_unit import lingers
 
     state = unit.state()
     if session.as_json:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.params import Id
-from mailboxd.cli.session import Session, verb
+from mailboxd.cli.session import Id, Session, verb
 from mailboxd.cli.text import columns, fit, plain, say, to_json
 from mailboxd.errors import EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
     from mailboxd.setup.parts import Look, Part, Setting
-    from mailboxd.setup.plan import Plan, Result
-    from mailboxd.setup.record import Record
+    from mailboxd.setup.plan import Plan, Record, Result
 
 _SKIPPABLE = ("plugin", "skill", "tools", "service")
 _MARKS = {"done": "✓", "due": "○", "left_out": "–"}
@@ -39,7 +37,7 @@ _CLEAR_LINE = "\r\x1b[K"
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--no-canary", is_flag=True, help="No real turn at the end: the model is not called.")
 @click.option("--undo", is_flag=True, help="Take back what setup did; mail, tasks and databases stay.")
-def command(
+def setup_command(
     session: Session, agents: tuple[str, ...], skip: tuple[str, ...], yes: bool, dry_run: bool, no_canary: bool,
     undo: bool,
 ) -> int:  # fmt: skip
@@ -56,9 +54,9 @@ def command(
     and run it again. At the end `mailboxd doctor` looks at each agent, with one real turn of it (--no-canary: without).
     --undo takes back what setup itself did, and nothing that was there before.
     """
-    from mailboxd.cli.acting import require_person
+    from mailboxd.cli.operator_actions import require_person
     from mailboxd.setup import plan as planning
-    from mailboxd.setup.record import Record
+    from mailboxd.setup.plan import Record
 
     require_person("operator")
     found, version = planning.setting(os.environ, session.clock)
@@ -136,10 +134,10 @@ def _unapplied(session: Session, plan: Plan, *, dry_run: bool) -> int:
 
 def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[str, Any]], bool]:
     """What the doctor says of each agent, and whether none of it is an error."""
-    from mailboxd.cli import findings
     from mailboxd.cli.commands import doctor
+    from mailboxd.cli.commands import doctor as findings
     from mailboxd.doctor import examination
-    from mailboxd.workspace.layout import Workspace
+    from mailboxd.mailbox.layout import Workspace
 
     checked, healthy = [], True
     for agent, root in plan.homes.items():

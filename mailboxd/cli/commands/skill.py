@@ -16,7 +16,7 @@ _dry = click.option("--dry-run", is_flag=True, help="Only say what would be done
 
 
 @click.group("skill")
-def command() -> None:
+def skill_command() -> None:
     """The skill from which the agent learns how to answer, plan and delegate: `skills/mailboxd/` in its workspace."""
 
 
@@ -25,7 +25,7 @@ def command() -> None:
 @click.option("--force", is_flag=True, help="Replace what a person has changed, too.")
 def _install(session: Session, dry_run: bool, force: bool) -> None:
     """Write what is missing or of an older mailboxd. OpenClaw finds it by itself, for the next session of the agent."""
-    from mailboxd.cli.acting import require_person
+    from mailboxd.cli.operator_actions import require_person
     from mailboxd.integration.skill import install, skill_state
 
     require_person("operator")
@@ -60,7 +60,7 @@ def _status(session: Session) -> int | None:
 @click.option("--force", is_flag=True, help="Remove what a person has changed, too.")
 def _uninstall(session: Session, dry_run: bool, force: bool) -> None:
     """Remove the files of the skill. What a person has changed, or added, stays."""
-    from mailboxd.cli.acting import require_person
+    from mailboxd.cli.operator_actions import require_person
     from mailboxd.integration.skill import uninstall
 
     require_person("operator")
@@ -75,4 +75,4 @@ def _uninstall(session: Session, dry_run: bool, force: bool) -> None:
 
 
 for _command in (_install, _status, _uninstall):
-    command.add_command(_command)
+    skill_command.add_command(_command)

@@ -6,21 +6,24 @@ import os
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from mailboxd import health
-from mailboxd.cli.session import Session, agent_of, verb
-from mailboxd.cli.text import columns, fit, pad, phase, plain, say, to_json
-from mailboxd.core import why
+from mailboxd.cli.session import Id, Session, agent_of, verb
+from mailboxd.cli.text import PHASES, columns, fit, pad, phase, plain, say, table, to_json
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
+from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
-from mailboxd.workspace import lock
-from mailboxd.workspace.files import directory, world_errors
-from mailboxd.workspace.names import is_temporary
+from mailboxd.mailbox import lock
+from mailboxd.mailbox.files import directory, world_errors
+from mailboxd.mailbox.layout import is_temporary
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
-    from mailboxd.core.picture import Picture
-    from mailboxd.store.report import Report
-    from mailboxd.workspace.layout import Workspace
+    from mailboxd.explain.model import Picture
+    from mailboxd.mailbox.layout import Workspace
+    from mailboxd.store.reports import Report
+
 
 _SHOWN = 10
 
@@ -28,7 +31,7 @@ _SHOWN = 10
 @verb(
     "status", "status", "status --json", "-w ~/agents/analyst status", exits={EXIT_NO: "health is red; it is said why"}
 )
-def command(session: Session) -> int:
+def status_command(session: Session) -> int:
     """Show how the daemon is, what is open, what is blocked and why, and what happens next.
 
     Health is green, amber (all is done, but later, or not for much longer), red (something stands still), or off (no
@@ -210,3 +213,30 @@ def _wrapped(name: str, text: str) -> None:
 
 def _entry(name: str, text: str) -> None:
     say(f"{name:<9}  {text}".rstrip())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd ls`: tasks as a table.
+
+
+@verb("ls", "ls", "ls --all --phase circuit_open", "ls --children --agent scout --json")
+@click.option("--all", "everything", is_flag=True, help="Also the tasks that ended long ago.")
+@click.option("--children", is_flag=True, help="Also the children of tasks.")
+@click.option("--phase", "wanted", type=click.Choice(list(PHASES)), help="Only tasks in this phase.")
+@click.option("--agent", type=Id(), help="Only tasks that this agent executes.")
+def ls_command(session: Session, everything: bool, children: bool, wanted: str | None, agent: str | None) -> None:
+    """List tasks: the open ones, and the 10 that ended last."""
+    with session.report() as report:
+        rows = report.tasks(everything=everything, children=children, phase=wanted, agent=agent)
+    if session.as_json:
+        say(to_json(rows))
+    elif rows:
+        for line in table(("TASK", "PHASE", "AGENT", "CHILDREN", "TITLE"), map(_cells, rows)):
+            say(line)
+    else:
+        say("no such tasks; `mailboxd send` gives one", err=True)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    children = f"{row['children_completed']}/{row['children_total']}" if row["children_total"] else ""
+    return row["local_id"], phase(row["phase"]), row["agent"], children, row["title"]

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd import health
-from mailboxd.cli import live, screen
-from mailboxd.cli.following import follow, print_event
+from mailboxd.cli import live, task_output
+from mailboxd.cli.live import follow, print_event
 from mailboxd.cli.session import Session, agent_of, task_argument, verb
 from mailboxd.errors import EXIT_NO
-from mailboxd.workspace import lock
+from mailboxd.mailbox import lock
 
 if TYPE_CHECKING:
-    from mailboxd.store.report import Report
-    from mailboxd.workspace.layout import Workspace
+    from mailboxd.mailbox.layout import Workspace
+    from mailboxd.store.reports import Report
 
 _ENDED = ("completed", "failed", "cancelled")
 _TREES = 6
@@ -35,7 +35,7 @@ _EVENTS = 200
 @click.option(
     "--since", type=click.IntRange(min=0), metavar="SEQ", help="As lines: from this event on. Default: all of TASK."
 )
-def command(session: Session, task: str | None, since: int | None) -> int | None:
+def watch_command(session: Session, task: str | None, since: int | None) -> int | None:
     """Show the open tasks, or TASK and all below it, with what happens, until you press q or Ctrl-C.
 
     On a terminal a picture that is drawn again twice a second; elsewhere, and with --json, one line per event: of TASK
@@ -80,8 +80,8 @@ class _Watching:
         now = self.session.clock.now()
         grade, _ = health.read(self.ws, pid, now, self.session.clock.monotonic())
         title = f"{agent_of(self.ws) or 'mailboxd'}  {self.ws.root}"
-        moment = screen.Moment(now, title, grade, pid is not None, self._phases, self._trees, self._events)
-        return screen.lines(moment, room, height)
+        moment = task_output.Moment(now, title, grade, pid is not None, self._phases, self._trees, self._events)
+        return task_output.screen_lines(moment, room, height)
 
     def _refresh(self) -> None:
         last = self.report.last_event()

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mailboxd.cli.acting import OPERATOR, require_person
+from mailboxd.cli.operator_actions import OPERATOR, require_person
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_TRY_AGAIN, ConfigError, UnavailableError
 
 if TYPE_CHECKING:
     from mailboxd.web.app import Site
-    from mailboxd.web.places import Places
     from mailboxd.web.sessions import Sessions
+    from mailboxd.web.workspaces import Places
 
 
 @verb(
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("--link", is_flag=True, help="Only print a new link, for a page that is served already.")
 @click.option("--revoke", is_flag=True, help="End all sessions and make all links void; serve nothing.")
 @click.option("--until-eof", is_flag=True, help="End when standard input does. The daemon uses it.")
-def command(
+def web_command(
     session: Session, workspaces: tuple[Path, ...], port: int | None, bind: str, link: bool, revoke: bool,
     until_eof: bool,
 ) -> None:  # fmt: skip
@@ -55,8 +55,9 @@ def command(
     require_person(OPERATOR)
     from mailboxd import log
     from mailboxd.host import loopback
-    from mailboxd.userstate import UserState
-    from mailboxd.web import door, places
+    from mailboxd.user_state import UserState
+    from mailboxd.web import server
+    from mailboxd.web import workspaces as places
     from mailboxd.web.sessions import Sessions
 
     sessions = Sessions(UserState.of(os.environ), session.clock)
@@ -78,21 +79,21 @@ def command(
     shown = places.Places([places.require(path) for path in workspaces], _own(session))
     with loopback.listen(wanted, "`web.port` or --port", bind) as listening:
         if not until_eof:
-            _tell(session, door.address(listening), sessions)
-        door.serve(_site(session, shown, sessions), listening, until_eof=until_eof)
+            _tell(session, server.address(listening), sessions)
+        server.serve(_site(session, shown, sessions), listening, until_eof=until_eof)
 
 
 # ---------------------------------------------------------------- inside
 
 
 def _site(session: Session, shown: Places, sessions: Sessions) -> Site:
-    from mailboxd import entrance
-    from mailboxd.web.acts import Acting
+    from mailboxd.engine import open
+    from mailboxd.web.actions import Acting
     from mailboxd.web.app import Site
-    from mailboxd.web.places import settings
-    from mailboxd.web.reading import Desk
+    from mailboxd.web.page_models import Desk
+    from mailboxd.web.workspaces import settings
 
-    acting = Acting(lambda place: entrance.engine(place.ws, settings(place)))
+    acting = Acting(lambda place: open.engine(place.ws, settings(place)))
     return Site(Desk(shown, session.clock), acting, sessions)
 
 
@@ -122,6 +123,6 @@ def _port(session: Session) -> int:
 
 def _require_extra() -> None:
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        from mailboxd.host.extras import to_add
+        from mailboxd.host.pip_extras import to_add
 
         raise ConfigError(f"the extra is missing: {to_add('web')}")

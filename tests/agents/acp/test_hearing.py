@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.agents.acp.hearing import Hearing
+from mailboxd.agents.acp.session_updates import Hearing
 
 
 def hearing() -> Hearing:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp import notes, remains
-from mailboxd.agents.callfiles import read_exit
+from mailboxd.agents.acp import harness, turn_files
+from mailboxd.agents.call_dir import read_exit
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.process import Child, spawn
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
@@ -40,7 +40,7 @@ class Stage:
     def start(self, *behaviour: str, **more: Any) -> Child:
         order = {"cwd": str(self.work), "state": self.state, "task_id": "t", "attempt_id": "a", "timeout": 20}
         order |= {"argv": [sys.executable, ODD, *behaviour], "capabilities": ["read", "edit"], "grace": 4.0} | more
-        notes.write(self.folder, "order.json", order)
+        turn_files.write(self.folder, "order.json", order)
         env = {**os.environ, "ODD_LOG": str(self.log)}
         argv = (sys.executable, "-P", "-m", "mailboxd.agents.acp", "--order", str(self.folder / "order.json"))
         self.child = spawn(self.folder, argv, env)
@@ -177,15 +177,15 @@ def test_a_killed_program_leaves_a_harness_that_is_found_and_ended(stage: Stage)
     child.kill()
     assert stage.end() == Unknown("killed by signal 9, no output")
     assert len(stage.processes()) == 2  # neither the pipe nor a group has ended it: it is in a session of its own
-    assert remains.sweep(stage.folder) == 2
+    assert harness.sweep(stage.folder) == 2
     eventually(lambda: not stage.processes())
-    assert remains.sweep(stage.folder) == 0
+    assert harness.sweep(stage.folder) == 0
 
 
 def test_a_note_about_somebody_else_ends_nobody(stage: Stage) -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
-        notes.write(stage.folder, notes.HARNESS, {"pid": other.pid, "start_time": 1, "boot_id": "x"})
-        assert remains.sweep(stage.folder) == 0
+        turn_files.write(stage.folder, turn_files.HARNESS, {"pid": other.pid, "start_time": 1, "boot_id": "x"})
+        assert harness.sweep(stage.folder) == 0
         assert other.poll() is None
         other.kill()
 
@@ -193,22 +193,22 @@ def test_a_note_about_somebody_else_ends_nobody(stage: Stage) -> None:
 def test_a_file_is_changed_within_its_rights_and_the_diff_is_kept(stage: Stage) -> None:
     stage.start("writes=a.txt")
     assert isinstance(stage.end(), Succeeded)
-    changed = notes.read(stage.folder, notes.CHANGES)
+    changed = turn_files.read_note(stage.folder, turn_files.CHANGES)
     assert changed is not None
     assert changed["files"] == ["a.txt"]
     assert changed["diff"].endswith("+++ b/a.txt\n@@ -0,0 +1 @@\n+a new line\n")
 
 
 def answer(stage: Stage, number: int, decision: str) -> dict[str, Any]:
-    question = eventually(lambda: notes.read(stage.folder, notes.question(number)))
+    question = eventually(lambda: turn_files.read_note(stage.folder, turn_files.question(number)))
     assert question is not None
-    notes.write(stage.folder, notes.answer(number), {"decision": decision})
+    turn_files.write(stage.folder, turn_files.answer(number), {"decision": decision})
     return question
 
 
 def test_two_questions_at_once_wait_for_their_own_answers_while_the_clock_stands(stage: Stage) -> None:
     stage.start("asks-twice", timeout=2)
-    eventually(lambda: sorted(notes.questions(stage.folder)) == [1, 2])
+    eventually(lambda: sorted(turn_files.questions(stage.folder)) == [1, 2])
     with pytest.raises(AssertionError):
         eventually(lambda: stage.child is not None and stage.child.reap(), 4)  # longer than its time
     first = answer(stage, 1, "approved")
@@ -218,14 +218,14 @@ def test_two_questions_at_once_wait_for_their_own_answers_while_the_clock_stands
     assert first["why"] == "it needs execute, and was given read, edit"
     made = first["wish"].split()[-1]
     assert [path.name for path in stage.work.iterdir()] == [made]
-    refused = notes.read(stage.folder, notes.CHANGES)
+    refused = turn_files.read_note(stage.folder, turn_files.CHANGES)
     assert refused is not None
     assert refused["refused"] == [f"{second['wish']} (rejected)"]
 
 
 def test_a_parked_question_is_answered_cancelled_when_the_turn_is(stage: Stage) -> None:
     child = stage.start("runs=x")
-    eventually(lambda: list(notes.questions(stage.folder)))
+    eventually(lambda: list(turn_files.questions(stage.folder)))
     child.terminate()
     stage.end(8)
     assert stage.said("answer") == ["cancelled"]

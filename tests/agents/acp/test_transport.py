@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp import notes, transport
-from mailboxd.agents.callfiles import Exit
+from mailboxd.agents.acp import transport, turn_files
+from mailboxd.agents.call_dir import Exit
 from mailboxd.core.outcomes import Failed, Made, Succeeded, Unknown
 from mailboxd.errors import ConfigError
 
@@ -45,7 +45,7 @@ def test_it_works_in_a_directory_of_the_workspace_or_nowhere(tmp_path: Path) -> 
 )  # fmt: skip
 def test_what_a_turn_has_left_is_read_with_distrust(tmp_path: Path, left: Any, made: tuple[Made, ...]) -> None:
     if left is not None:
-        notes.write(tmp_path, notes.CHANGES, left)
+        turn_files.write(tmp_path, turn_files.CHANGES, left)
     assert transport.made(tmp_path) == made
 
 
@@ -60,7 +60,7 @@ def test_what_a_turn_has_left_is_read_with_distrust(tmp_path: Path, left: Any, m
     ],
 )
 def test_the_session_that_can_be_asked(tmp_path: Path, note: Any, session: str | None) -> None:
-    (tmp_path / notes.SESSION).write_text(json.dumps(note))
+    (tmp_path / turn_files.SESSION).write_text(json.dumps(note))
     assert transport.session(tmp_path) == session
 
 
@@ -83,26 +83,26 @@ def test_what_it_says_of_a_lost_turn() -> None:
         )
 
 
-@pytest.mark.parametrize("wrong", [b"", b"{", b"[1]", b"5", b'{"a": ' * 100_000, b"x" * (notes.CAP + 1)])
+@pytest.mark.parametrize("wrong", [b"", b"{", b"[1]", b"5", b'{"a": ' * 100_000, b"x" * (turn_files.CAP + 1)])
 def test_a_note_that_is_none_is_none(tmp_path: Path, wrong: bytes) -> None:
     (tmp_path / "n.json").write_bytes(wrong)
-    assert notes.read(tmp_path, "n.json") is None
+    assert turn_files.read_note(tmp_path, "n.json") is None
 
 
 def test_a_note_is_no_link(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("{}")
     (tmp_path / "n.json").symlink_to("real")
-    assert notes.read(tmp_path, "n.json") is None
-    notes.write(tmp_path, "n.json", {"a": 1})
+    assert turn_files.read_note(tmp_path, "n.json") is None
+    turn_files.write(tmp_path, "n.json", {"a": 1})
     assert (tmp_path / "real").read_text() == "{}"
-    assert notes.read(tmp_path, "n.json") == {"a": 1}
+    assert turn_files.read_note(tmp_path, "n.json") == {"a": 1}
 
 
 def test_questions_are_found_by_their_names_alone(tmp_path: Path) -> None:
     for name in ("permission-1.json", "permission-12.json", "permission-1.answer.json", "permission-0.json", "x.json"):
         (tmp_path / name).touch()
-    assert sorted(notes.questions(tmp_path)) == [1, 12]
-    assert list(notes.questions(tmp_path / "permission-1.json")) == [], "a harness may put anything in its place"
+    assert sorted(turn_files.questions(tmp_path)) == [1, 12]
+    assert list(turn_files.questions(tmp_path / "permission-1.json")) == [], "a harness may put anything in its place"
 
 
 def test_without_the_library_the_daemon_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,95 @@
+"""Reading a program's JSON output with distrust: one object, nothing before or after it, nothing that JSON lacks."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from mailboxd.agents.call_dir import Exit
+
+_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+_ERROR_LENGTH = 2000
+
+
+def parse(exit_: Exit) -> Any:
+    """The one JSON value that stdout consists of; None if it is anything else (`null` included). Never raises."""
+    if exit_.truncated:
+        return None
+    try:
+        return _DECODER.decode(exit_.stdout.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def parse_object(exit_: Exit) -> dict[str, Any] | None:
+    """Like `parse`, but only an object will do."""
+    value = parse(exit_)
+    return value if isinstance(value, dict) else None
+
+
+def cli_error(exit_: Exit) -> str | None:
+    """The message of OpenClaw's error envelope (`ok` is false, rc 1), else None."""
+    value = parse_object(exit_)
+    if exit_.rc != 1 or value is None or value.get("ok") is not False:
+        return None
+    message = at(value, "error", "message")
+    return message if isinstance(message, str) else None
+
+
+def at(value: object, *path: str) -> Any:
+    """The value under nested keys, None where the path leaves the objects."""
+    for key in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def text_at(value: object, *path: str) -> str:
+    """The text under nested keys, without what cannot be stored (NUL, lone surrogates); empty if it is no text."""
+    found = at(value, *path)
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", found) if isinstance(found, str) else ""
+
+
+def reference_at(value: object, *path: str) -> str | None:
+    """A run or session id under nested keys; None unless it is safe as an argument of a command."""
+    found = at(value, *path)
+    return found if isinstance(found, str) and _REFERENCE.fullmatch(found) else None
+
+
+def count_at(value: object, *path: str) -> int | None:
+    """A count under nested keys: a whole number from 0 to 10^15, else None."""
+    found = at(value, *path)
+    return found if type(found) is int and 0 <= found <= 10**15 else None
+
+
+def amount_at(value: object, *path: str) -> float | None:
+    """An amount of money under nested keys: finite, from 0 to 10^9, else None."""
+    found = at(value, *path)
+    if type(found) not in (int, float) or not math.isfinite(found) or not 0 <= found <= 10**9:
+        return None
+    return float(found)
+
+
+def brief(text: str) -> str:
+    """Foreign text for an error line: at most 2,000 characters, control characters escaped."""
+    shown = _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text.strip())
+    return shown if len(shown) <= _ERROR_LENGTH else shown[: _ERROR_LENGTH - 1] + "…"
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("duplicate key")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)  # `loads` would make one for each answer

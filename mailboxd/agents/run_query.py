@@ -1,0 +1,49 @@
+"""One question to a program, asked by a command of ours at the terminal and waited for. The daemon never waits so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from mailboxd.agents.call_dir import STDERR_CAP, Exit
+from mailboxd.agents.process import NotStarted
+
+_GRACE = 5.0
+
+
+def ask(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> Exit:
+    """Run `argv` with exactly `env`, for at most `timeout` seconds (then SIGTERM, after 5 s SIGKILL to its group).
+
+    The child is a process group of its own and is stopped when the caller is interrupted. Raises NotStarted.
+    """
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            start_new_session=True,
+        )
+    except OSError as problem:
+        raise NotStarted(argv[0], problem) from problem
+    try:
+        stdout, stderr = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        stdout, stderr = _stop(child)
+    except BaseException:
+        _stop(child)
+        raise
+    return Exit(child.returncode, stdout, stderr[:STDERR_CAP])
+
+
+def _stop(child: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            return child.communicate(timeout=_GRACE)
+    return b"", b""

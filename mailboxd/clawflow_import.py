@@ -1,0 +1,94 @@
+"""`mailboxd import`: a clawflow workspace that was run by hand, or by something else, is taken over as it is.
+
+Nothing in it is moved or changed: archived messages are recorded where they lie, so that they count as known, and each
+task.md becomes a task at the point where it says it is (`takeover`). What lies in the inbox is left to the daemon.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.times import to_epoch
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import MessageError
+from mailboxd.intake.archive import File, receipt, storable_name
+from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
+from mailboxd.mailbox.layout import Workspace, is_temporary
+from mailboxd.progress import Progress, silent, stepwise
+from mailboxd.protocol.codec import parse
+from mailboxd.taskmd.sync import TaskMarkdown
+
+_LARGEST = 16 << 20
+_DEEPEST = 4
+
+
+@dataclass(slots=True)
+class Account:
+    """What was taken over. Each problem is a path relative to the workspace, and what is wrong with it."""
+
+    messages: int = 0
+    tasks: list[str] = field(default_factory=list)
+    known: int = 0
+    problems: list[tuple[str, str]] = field(default_factory=list)
+
+
+def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progress: Progress = silent) -> Account:
+    """Record what the workspace holds; inside a batch. Running it again takes only what is new. Raises WorldError."""
+    account = Account()
+    with world_errors(f"read {ws.archive}"):
+        for path in stepwise(_files(ws, PurePosixPath("archive"), _DEEPEST), "messages", 0, progress):
+            _message(engine, ws, path, account)
+    found = list(taskmd.files.directories())
+    for local_id in stepwise(found, "tasks", len(found), progress):
+        if engine.store.by_local_id(local_id) is not None:
+            account.known += 1
+            continue
+        look = taskmd.look(to_epoch(engine.now), [local_id])
+        if engine.store.by_local_id(local_id) is not None:
+            account.tasks.append(local_id)
+        elif look.changed or look.unusable:
+            why = "it was not taken; what is wrong stands in `mailboxd history`, its text was kept beside it"
+            account.problems.append((f"tasks/{local_id}/task.md", why))
+    return account
+
+
+def _files(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[PurePosixPath]:
+    """Every regular file below a directory of mailbox/, by name; no link is followed."""
+    with directory(ws.mailbox, *below.parts) as fd, os.scandir(fd) as entries:
+        found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    for name, is_directory in found:
+        if is_directory and depth:
+            yield from _files(ws, below / name, depth - 1)
+        elif not is_directory and not is_temporary(name):
+            yield below / name
+
+
+def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Account) -> None:
+    shown, _ = storable_name(str(path))
+    if engine.store.is_filed(shown):
+        account.known += 1
+        return
+    with directory(ws.mailbox, *path.parent.parts) as fd:
+        file = open_regular(fd, path.name)
+        if file is None:
+            account.problems.append((f"mailbox/{shown}", "it is no regular file"))
+            return
+        try:
+            raw = read_up_to(file, _LARGEST + 1)
+        finally:
+            os.close(file)
+    try:
+        parsed = parse(raw, shown)
+    except MessageError as error:
+        account.problems.append((f"mailbox/{shown}", error.problem))
+        return
+    message, (name, stamp) = parsed.message, storable_name(path.name)
+    row = receipt(engine, File(name, raw, parsed.sha256, len(raw), stamp), "imported", message)
+    engine.store.keep_body(row["id"], raw)
+    engine.record(Event(Kind.MESSAGE_RECEIVED, None, {"at": engine.now, "message": row}, actor=message.from_))
+    engine.record(Event(Kind.MESSAGE_FILED, None, {"at": engine.now, "id": row["id"], "path": shown}))
+    account.messages += 1

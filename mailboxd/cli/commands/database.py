@@ -1,0 +1,133 @@
+"""`mailboxd backup`: a copy of the database, beside a daemon that goes on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from mailboxd.cli.live import bars
+from mailboxd.cli.operator_actions import OPERATOR, require_person
+from mailboxd.cli.session import Session, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO
+
+
+@verb("backup", "backup /backup/analyst-2026-11-21.db", "backup ../now.db --json")
+@click.argument("file", type=click.Path(path_type=Path))
+def backup_command(session: Session, file: Path) -> None:
+    """Copy the database to a new FILE, as it is at one moment. A daemon may run meanwhile; the copy is checked.
+
+    Copy mailbox/ and tasks/ after it: files that are newer than the copy are then there, and none is missing that it
+    names. To restore: stop the daemon, put the copy in the place of .mailboxd/mailboxd.db, delete mailboxd.db-wal and
+    mailboxd.db-shm beside it, and run `mailboxd audit verify`.
+    """
+    from mailboxd.store.backup import back_up
+
+    with bars() as progress:
+        events = back_up(session.workspace().database, file, progress)
+    say(to_json({"file": str(file), "events": events}) if session.as_json else f"{file}: {events} events, checked")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd rebuild`: the database again, from the files alone.
+
+
+@verb(
+    "rebuild",
+    "rebuild --into /tmp/again.db",
+    "rebuild --replace",
+    exits={
+        EXIT_NO: "it was made, and some of it is not as its file says; it is said which",
+        EXIT_LOCKED: "a daemon is running here: stop it first",
+        EXIT_CONFIG: "the configuration is wrong",
+    },
+)
+@click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="Make this new file, and change nothing.")
+@click.option("--replace", is_flag=True, help="Put it in the place of the database, which is kept beside it.")
+def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
+    """Make the database again from archive/, rejected/, outbox/ and tasks/ alone.
+
+    The messages are replayed in their order through the same engine; what only a task.md knows is taken from there.
+    Nothing is called or sent: what lies in outbox/ counts as sent, and turns that were under way are looked up by the
+    next daemon. The same files make the same database. docs/audit.md names what is not in the files.
+    """
+    if (into is None) is not replace:
+        raise click.UsageError("say where to: --into FILE, or --replace for the workspace's own database")
+    from mailboxd import config
+    from mailboxd.engine import open
+    from mailboxd.keys.keyring import Ring
+    from mailboxd.keys.trust import Trust
+    from mailboxd.rebuild import make
+
+    require_person(OPERATOR)
+    ws = session.workspace()
+    with bars() as progress:
+        loaded = config.load(ws.config)
+        trust = Trust.of(Ring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
+        account = make.make(ws, open.settings(loaded), session.clock.now(), into, progress, trust)
+    if session.as_json:
+        problems = [{"path": path, "problem": problem} for path, problem in account.problems]
+        facts = {"database": account.database, "kept": account.kept or None, "fingerprint": account.fingerprint}
+        missing = {"not_in_the_files": make.NOT_IN_THE_FILES}
+        said = facts | account.counts | {"differences": account.differences, "problems": problems} | missing
+        say(to_json(said))
+    else:
+        counts = ", ".join(f"{count} {name}" for name, count in account.counts.items())
+        say(f"{account.database}: {counts}; fingerprint {account.fingerprint}")
+        for table, what in make.NOT_IN_THE_FILES.items():
+            say(f"not in the files: {table}: {what}")
+        for path, problem in account.problems:
+            say(plain(f"{path}: {problem}"), err=True)
+        for difference in account.differences:
+            say(plain(difference), err=True)
+        if account.kept:
+            say(f"the one before is kept as {account.kept}")
+    return EXIT_NO if account.problems or account.differences else 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd accept-older`: go on from a database that is older than the mailbox.
+
+
+@verb(
+    "accept-older",
+    "accept-older",
+    "accept-older --json",
+    exits={
+        EXIT_NO: "the database is not older: nothing was done",
+        EXIT_LOCKED: "a daemon is running here: stop it first",
+        EXIT_CONFIG: "the configuration is wrong, or the log of events was changed",
+    },
+)
+def accept_older_command(session: Session) -> None:
+    """Go on from a database that is older than archive/ and outbox/, as after a restored backup.
+
+    The daemon refuses to serve such a database. By this order you accept it: every open task waits for you, because it
+    may have been done after the copy was made. What came later is recorded from archive/ and outbox/: work that was
+    answered is not done again if it is sent again, and work that was not becomes a task that waits, too. Nothing is
+    run or sent. `mailboxd rebuild --replace` is the other way: it makes a database that knows all that is in the files.
+    """
+    from mailboxd import config, stale_database
+    from mailboxd.engine import open
+    from mailboxd.intake.interpret import Intake
+    from mailboxd.keys.keyring import Ring
+    from mailboxd.keys.trust import Trust
+    from mailboxd.mailbox import lock
+
+    require_person(OPERATOR)
+    ws = session.workspace()
+    loaded = config.load(ws.config)
+    with lock.acquire(ws, session.clock.now()), open.engine(ws, loaded, accept_older=True) as core:
+        trust = Trust.of(Ring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
+        intake = Intake(core, accept_plain=loaded.inbox.accept_plain_files, trust=trust)
+        account = stale_database.accept(core, intake, ws)
+    if session.as_json:
+        say(to_json({"why": account.why, "messages": account.messages, "waiting": account.waiting}))
+        return
+    say(plain(f"accepted: {account.why}"))
+    say(f"{account.messages} messages that came later are on record; {len(account.waiting)} tasks wait for you")
+    for local_id in account.waiting:
+        say(plain(f"  {local_id}: `mailboxd why {local_id}`, then `mailboxd unblock {local_id} --retry` or `cancel`"))
+    say("next: `mailboxd run`, or start its service again")

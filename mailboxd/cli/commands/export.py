@@ -1,0 +1,172 @@
+"""`mailboxd metrics`: how the workspace stands, for Prometheus."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mailboxd.cli.session import Session, agent_of, task_argument, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_CONFIG, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, ConfigError
+
+if TYPE_CHECKING:
+    from mailboxd.store.reports import Report
+
+
+@verb(
+    "metrics", "metrics", "metrics --output /var/lib/node_exporter/mailboxd.prom", "metrics --serve",
+    exits={EXIT_CONFIG: "the configuration is wrong, or the extra is missing", EXIT_TRY_AGAIN: "the port is taken"},
+)  # fmt: skip
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Write FILE, whole or not at all, for the textfile collector of node_exporter.",
+)  # fmt: skip
+@click.option(
+    "--serve", is_flag=True, help="At `metrics.port` on 127.0.0.1, and send traces to `metrics.otlp_endpoint`."
+)
+@click.option("--until-eof", is_flag=True, help="With --serve: end when standard input does. The daemon uses it.")
+def metrics_command(session: Session, output: Path | None, serve: bool, until_eof: bool) -> None:
+    """Print the metrics of the workspace in the text format of Prometheus.
+
+    Reads the database and works while the daemon is down. With `metrics.port` in the configuration the daemon serves
+    them at http://127.0.0.1:PORT/metrics by itself, to whoever brings the bearer token that lies in
+    .mailboxd/metrics.token. Needs the extra: pip install 'mailboxd[metrics]'.
+    """
+    if (serve and output is not None) or (until_eof and not serve):
+        raise click.UsageError("--serve and --output exclude each other, and --until-eof belongs to --serve")
+    if find_spec("prometheus_client") is None:
+        from mailboxd.host.pip_extras import to_add
+
+        raise ConfigError(f"the extra is missing: {to_add('metrics')}")
+    if serve:
+        _serve(session, until_eof=until_eof)
+        return
+    from mailboxd.telemetry import metrics
+    from mailboxd.telemetry.metrics import Tally
+
+    ws = session.workspace()
+    text = metrics.text(metrics.take(ws, agent_of(ws) or "", Tally(), session.clock))
+    if output is not None:
+        _write(output, text)
+    if session.as_json:
+        say(to_json({"metrics": text.decode(), "output": str(output) if output else None}))
+    elif output is None:
+        say(text.decode(), newline=False)
+
+
+def _serve(session: Session, *, until_eof: bool) -> None:
+    from mailboxd import config, log
+    from mailboxd.telemetry import server
+
+    ws = session.workspace()
+    settings = config.load(ws.config)
+    log.configure(settings.log.level, settings.log.format, sys.stderr)
+    logging.getLogger("urllib3").setLevel(logging.CRITICAL)
+    port, endpoint = settings.metrics.port, settings.metrics.otlp_endpoint
+    if not port and not endpoint:
+        raise ConfigError(f"{ws.config}: set `metrics.port` to a free port of this machine, or `metrics.otlp_endpoint`")
+    server.serve(ws, settings.agent, session.clock, port=port, endpoint=endpoint, until_eof=until_eof)
+
+
+def _write(path: Path, text: bytes) -> None:
+    """Whoever reads the file sees all of it or the one before. Raises WorldError."""
+    from mailboxd.mailbox.files import directory, replace, world_errors
+
+    with world_errors(f"write {path}"), directory(path.resolve().parent) as folder:
+        replace(folder, path.name, text, lambda: True)
+        (path.resolve().parent / path.name).chmod(0o644)  # node_exporter is another user; no name of a task is in it
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd traces`: what happened, as OpenTelemetry's spans.
+
+
+@click.group("traces")
+def traces_command() -> None:
+    """Traces: one for each piece of work, through every child and peer. Needs the extra: 'mailboxd[metrics]'."""
+
+
+@verb(
+    "export", "traces export --otlp http://127.0.0.1:4318/v1/traces", "traces export q3 --file q3.jsonl",
+    exits={EXIT_UNAVAILABLE: "there is no workspace, no such task, or nobody takes the spans",
+           EXIT_CONFIG: "the extra is missing, or the address is none"},
+)  # fmt: skip
+@task_argument(required=False)
+@click.option("--otlp", metavar="URL", help="Send them there, by OTLP over HTTP.")
+@click.option(
+    "--file", "path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Write them there as OTLP in JSON, a line for each batch; - is standard output.",
+)  # fmt: skip
+def _export(session: Session, task: str | None, otlp: str | None, path: Path | None) -> None:
+    """Make the spans of TASK and all below it (default: of all tasks) from the events, and hand them over.
+
+    Their ids follow from what they are about: doing it again gives the same spans. `metrics.otlp_endpoint` in the
+    configuration has the daemon do it by itself, as spans end. What a receiver wants as credentials goes into the
+    environment, OTEL_EXPORTER_OTLP_HEADERS.
+    """
+    if (otlp is None) == (path is None):
+        raise click.UsageError("say where they go: --otlp URL or --file FILE")
+    if find_spec("opentelemetry") is None:
+        from mailboxd.host.pip_extras import to_add
+
+        raise ConfigError(f"the extra is missing: {to_add('metrics')}")
+    from mailboxd.telemetry import traces, traces as form  # noqa: I001, RUF100
+
+    ws = session.workspace()
+    agent = agent_of(ws) or ""
+    target = None if otlp is None else form.Endpoint(_address(otlp), agent)
+    logging.getLogger("urllib3").setLevel(logging.CRITICAL)
+    lines, count = [], 0
+    with session.report() as report:
+        tree = None if task is None else _tree(report, task)
+        for _, spans in traces.batches(report, 0, lambda name: tree is None or name in tree):
+            count += len(spans)
+            if spans and target is not None:
+                target.send(spans)
+            elif spans:
+                lines.append(form.line(spans, agent))
+    if path is not None:
+        _append(path, b"".join(lines))
+    if session.as_json and str(path) != "-":
+        say(to_json({"spans": count}))
+    elif str(path) != "-":
+        say(plain(f"{count} spans: {otlp or path}"))
+
+
+traces_command.add_command(_export)
+
+
+def _tree(report: Report, name: str) -> set[str]:
+    found: set[str] = set()
+    nodes = [report.tree(report.find(name))]
+    while nodes:
+        node = nodes.pop()
+        found.add(node["id"])
+        nodes += node["children"]
+    return found
+
+
+def _address(text: str) -> str:
+    from pydantic import ValidationError
+
+    from mailboxd.config.model import MetricsSection
+
+    try:
+        return MetricsSection(otlp_endpoint=text).otlp_endpoint
+    except ValidationError as error:
+        raise ConfigError(f"--otlp: {error.errors()[0]['ctx']['error']}") from None
+
+
+def _append(path: Path, raw: bytes) -> None:
+    from mailboxd.mailbox.files import directory, replace, world_errors
+
+    if str(path) == "-":
+        say(raw.decode(), newline=False)
+        return
+    with world_errors(f"write {path}"), directory(path.resolve().parent) as folder:
+        replace(folder, path.name, raw, lambda: True)

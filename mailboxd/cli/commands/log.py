@@ -1,0 +1,105 @@
+"""`mailboxd history [TASK]`: what happened, one sentence per event."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mailboxd.cli.live import follow, print_event
+from mailboxd.cli.session import Session, task_argument, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_NO, WorldError
+
+if TYPE_CHECKING:
+    from mailboxd.store.reports import Report
+
+
+@verb(
+    "history",
+    "history",
+    "history q3-report --tree",
+    "history --since 1200 --json",
+    "history q3-report --follow",
+    "history --verify",
+    exits={EXIT_NO: "--verify: the chain or the replay does not hold"},
+)
+@task_argument(required=False)
+@click.option("--tree", is_flag=True, help="Also the events of all tasks below TASK.")
+@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this number.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what happens from now; Ctrl-C ends it.")
+@click.option("--verify", is_flag=True, help="Check the hash chain, and that the events add up to the tables.")
+def history_command(
+    session: Session, task: str | None, tree: bool, since: int, following: bool, verify: bool
+) -> int | None:
+    """Tell what happened, to one task or in the whole workspace.
+
+    With --json a list; with --follow and --json one object per line.
+    """
+    with session.report() as report:
+        if verify:
+            return _verify(session, report)
+        wanted = None if task is None else report.find(task)
+        if following:
+            follow(session, report, print_event, after=since, task=wanted, tree=tree)
+        elif session.as_json:
+            _print_list(report.events(wanted, tree=tree, after=since))
+        else:
+            for event in report.events(wanted, tree=tree, after=since):
+                print_event(event)
+    return None
+
+
+def _print_list(events: Any) -> None:
+    """A JSON array, written as it is read: a history may be larger than what fits in memory."""
+    opening = "["
+    for event in events:
+        say(f"{opening}{to_json(event, indent=None)}", newline=False)
+        opening = ",\n "
+    say("[]" if opening == "[" else "]")
+
+
+def _verify(session: Session, report: Report) -> int | None:
+    from mailboxd.store import event_log
+
+    problem = None
+    with report.snapshot():
+        count = report.last_event()
+        try:
+            event_log.check(report.db)
+        except WorldError as error:
+            problem = str(error)
+    if session.as_json:
+        say(to_json({"holds": problem is None, "events": count, "problem": problem}))
+    elif problem is None:
+        say(f"{count} events: the chain holds, and they add up to the tables")
+    else:
+        say(plain(problem), err=True)
+    return None if problem is None else EXIT_NO
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd logs`: the latest events as lines of a log.
+
+
+@verb("logs", "logs", "logs -f", "logs -n 100 --json")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what happens from now; Ctrl-C ends it.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="How many to begin with."
+)
+def logs_command(session: Session, following: bool, lines: int) -> None:
+    """Show the latest events of all tasks; with --json one object per line.
+
+    This reads the database, so it works wherever the daemon's own log goes.
+    """
+    with session.report() as report:
+        after = max(report.last_event() - lines, 0)
+        if following:
+            follow(session, report, _print, after=after)
+            return
+        for event in report.events(after=after):
+            say(to_json(event, indent=None)) if session.as_json else _print(event)
+
+
+def _print(event: dict[str, Any]) -> None:
+    say(f"{event['at']} {event['kind']}: {plain(event['text'])}")

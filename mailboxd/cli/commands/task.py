@@ -1,0 +1,320 @@
+"""`mailboxd show TASK`: everything that is on record about a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mailboxd.cli import task_output
+from mailboxd.cli.session import Session, task_argument, verb
+from mailboxd.cli.text import columns, fit, folded, pad, phase, plain, say, table, to_json
+from mailboxd.core.text import money
+from mailboxd.core.times import to_epoch
+from mailboxd.explain.why import explain
+from mailboxd.mailbox import lock
+
+if TYPE_CHECKING:
+    from mailboxd.explain.model import Cause
+    from mailboxd.explain.why import Explanation
+
+
+@verb("show", "show q3-report", "show q3-report.extract --json", "show tsk_01JD")
+@task_argument()
+def show_command(session: Session, task: str) -> None:
+    """Show a task: its spec, attempts, children, results, reviews and messages.
+
+    TASK is a local id, an id (tsk_...), or a unique beginning of one.
+    """
+    from mailboxd.store.task_report import details
+
+    with session.report() as report:
+        found = details(report, report.find(task))
+    say(to_json(found)) if session.as_json else _print_task(found)
+
+
+def _print_task(found: dict[str, Any]) -> None:
+    say(f"{found['local_id']}: {fit(found['title'], 200)}")
+    _entry("phase", f"{phase(found['phase'])}  ({found['status']}): {fit(found['reason'], 500)}")
+    _entry("agent", f"{found['agent']}, {found['mode']}, given by {found['from']}")
+    _entry("id", found["id"] + (f", child of {found['parent']}" if found["parent"] else ""))
+    _entry("times", f"created {found['created_at']}, updated {found['updated_at']}")
+    for name, label in (("not_before", "pauses until"), ("due", "due"), ("completed_at", "ended"), ("held", "held")):
+        if found[name]:
+            _entry(label, found[name])
+    if found["policy"]["deadline"]:
+        _entry("deadline", found["policy"]["deadline"])
+    if found["spent"]["turns"] or found["spent"]["tokens"]:
+        _entry("spent", _spent(found["spent"]))
+    if found["escalated"]["why"]:
+        _entry("escalated", fit(found["escalated"]["why"], 500))
+    if found["dependencies"]:
+        _entry("needs", ", ".join(f"{need['local_id']} ({need['phase']})" for need in found["dependencies"]))
+    _texts(found)
+    _tables(found)
+
+
+def _texts(found: dict[str, Any]) -> None:
+    spec = found["spec"]
+    for label, text in (
+        ("Instructions", spec["instructions"]),
+        ("Context", spec["context"]),
+        ("Expected output", spec["expected_output"]),
+        ("To be mended", found["findings"]),
+        ("Results", found["results"]),
+        ("Error", found["error"]),
+        ("Notes", found["notes"]),
+    ):
+        if text.strip():
+            say(f"\n{label}\n{folded(text.strip(), '  ')}")
+
+
+def _tables(found: dict[str, Any]) -> None:
+    attempts = [
+        (str(a["ordinal"]), _who(a), _status(a), a["started_at"], _took(a), a["error_summary"])
+        for a in found["attempts"]
+    ]
+    _table("Attempts", ("NO", "AGENT", "STATUS", "STARTED", "TOOK", "SAYS"), attempts)
+    by_agent = [a for a in found["attempts"] if a["run_id"] and not a["worker_ref"]]
+    known = [(str(a["ordinal"]), a["run_id"], a["session_key"]) for a in by_agent]
+    _table("In OpenClaw", ("NO", "RUN", "SESSION"), known)
+    children = [
+        (c["key"], phase(c["phase"]), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"])
+        for c in found["children"]
+    ]
+    _table("Children", ("KEY", "PHASE", "AGENT", "NEEDS", "SAYS"), children)
+    reviews = [(r["gate"], r["reviewer"], r["verdict"], r["summary"]) for r in found["reviews"]]
+    _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "SAYS"), reviews)
+    asked = [
+        (a["short_id"], a["purpose"], a["status"], a["state"], a["requested_action"], a["summary"] or a["note"])
+        for a in found["approvals"]
+    ]
+    _table("Approvals", ("ID", "FOR", "STATUS", "STATE", "WHAT", "SAYS"), asked)
+    messages = [
+        (m["direction"], m["type"] or "", _peer(m), m["verdict"], m["path"] or m["name"]) for m in found["messages"]
+    ]
+    _table("Messages", ("", "TYPE", "WITH", "VERDICT", "FILE"), messages)
+
+
+def _status(attempt: dict[str, Any]) -> str:
+    return f"{attempt['status']}, waits: {attempt['waiting_for']}" if attempt["waiting_for"] else str(attempt["status"])
+
+
+def _who(attempt: dict[str, Any]) -> str:
+    tool = attempt["worker_ref"] or attempt["model"]
+    return f"{attempt['executor']} with {tool}" if tool else str(attempt["executor"])
+
+
+def _took(attempt: dict[str, Any]) -> str:
+    cost = attempt["usage"]["cost_usd"]
+    took = [f"{attempt['seconds']:.1f} s"] if attempt["seconds"] is not None else []
+    return ", ".join([*took, *([money(cost)] if cost else [])])
+
+
+def _spent(spent: dict[str, Any]) -> str:
+    """What it and all below it cost; the turns are its own."""
+    of_usd = f" of {money(spent['budget_usd'])}" if spent["budget_usd"] is not None else ""
+    of_tokens = f" of {spent['budget_tokens']}" if spent["budget_tokens"] is not None else ""
+    return f"{money(spent['usd'])}{of_usd}, {spent['tokens']}{of_tokens} tokens; {spent['turns']} turns of its own"
+
+
+def _peer(message: dict[str, Any]) -> str:
+    return (message["from"] if message["direction"] == "in" else message["to"]) or ""
+
+
+def _table(label: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    if rows:
+        say(f"\n{label}")
+        for line in table(head, rows, 2):
+            say(line)
+
+
+def _entry(name: str, text: str) -> None:
+    say(f"  {pad(name, 12)} {text}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd tree TASK`: a task and everything below it, to any depth.
+
+
+@verb("tree", "tree q3-report", "tree q3-report --json")
+@task_argument()
+def tree_command(session: Session, task: str) -> None:
+    """Show a task as a tree: each child with its phase, its agent, and what it waits for.
+
+    A task with children shows how many of them are completed, one that is executing shows since when.
+    `mailboxd watch TASK` shows it live.
+    """
+    with session.report() as report:
+        found = report.tree(report.find(task))
+    if session.as_json:
+        say(to_json(found))
+        return
+    for line in task_output.tree_lines(found, session.clock.now(), columns()):
+        say(line)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd graph TASK`: a task and what is below it as a drawing.
+
+_MOST_NODES = 2_000
+
+
+@verb(
+    "graph",
+    "graph q3-report",
+    "graph q3-report --format svg > q3.svg",
+    "graph q3-report --format dot | dot -Tpdf > q3.pdf",
+    "graph q3-report --format html > q3.html",
+)
+@task_argument()
+@click.option(
+    "--format", "form", type=click.Choice(["mermaid", "dot", "svg", "html"]), default="mermaid", show_default=True,
+    help="mermaid is for Markdown, dot for Graphviz; svg and html need nothing else.",
+)  # fmt: skip
+@click.option(
+    "--most",
+    type=click.IntRange(10, _MOST_NODES),
+    default=200,
+    show_default=True,
+    help="At most so many nodes are drawn.",
+)
+def graph_command(session: Session, task: str, form: str, most: int) -> None:
+    """Draw TASK and what is below it: who needs whose result, and in which phase each is.
+
+    Of a large tree what is under way is drawn first; tasks that are alike stand as one, with their number. With --json
+    the nodes and edges of the drawing.
+    """
+    from mailboxd.drawing import mermaid_dot
+    from mailboxd.drawing.svg import document, graph_svg
+    from mailboxd.store.timeline import outline
+
+    with session.report() as report:
+        task_id = report.find(task)
+        graph, name = outline(report, task_id, most=most), report.local_id(task_id)
+    if session.as_json:
+        from dataclasses import asdict
+
+        say(to_json(asdict(graph)))
+    elif form in ("mermaid", "dot"):
+        say((mermaid_dot.mermaid if form == "mermaid" else mermaid_dot.dot)(graph), newline=False)
+    else:
+        drawn = graph_svg(graph, f"Tasks of {name}")
+        say(drawn if form == "svg" else document(name, drawn), newline=form == "svg")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd timeline TASK`: when each attempt of a tree was at work.
+
+
+@verb(
+    "timeline",
+    "timeline q3-report",
+    "timeline q3-report --format svg > q3.svg",
+    "timeline q3-report --json",
+)
+@task_argument()
+@click.option(
+    "--format", "form", type=click.Choice(["text", "svg", "html"]), default="text", show_default=True,
+    help="svg and html need nothing else.",
+)  # fmt: skip
+def timeline_command(session: Session, task: str, form: str) -> None:
+    """Show when TASK and each task below it was open, and when its attempts were at work, on a line of time."""
+    from mailboxd.store.timeline import course
+
+    with session.report() as report:
+        found = course(report, report.find(task))
+    now = session.clock.now()
+    if session.as_json:
+        say(to_json(found))
+    elif form == "text":
+        for line in task_output.gantt_lines(found, now, columns()):
+            say(line)
+    else:
+        from mailboxd.drawing.svg import document
+
+        drawn = _svg(found, now)
+        say(drawn if form == "svg" else document(found["task"], drawn), newline=form == "svg")
+
+
+def _svg(found: dict[str, Any], now: str) -> str:
+    from mailboxd.drawing.gantt import Bar, gantt_svg
+
+    bars = [
+        Bar(
+            row["task"],
+            to_epoch(attempt["started_at"]),
+            to_epoch(attempt["finished_at"]) if attempt["finished_at"] else None,
+            attempt["status"],
+            f"attempt {attempt['ordinal']} by {attempt['agent']}"
+            + (f": {attempt['error']}" if attempt["error"] else ""),
+        )
+        for row in found["rows"]
+        for attempt in row["attempts"]
+    ]
+    return gantt_svg(bars, to_epoch(found["ended"] or now), f"Attempts of {found['task']}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd why TASK`: what a task waits for, down to the root cause.
+
+_DEEPEST = 8
+_MOST_CAUSES = 40
+
+
+@verb("why", "why q3-report", "why q3-report.extract --json")
+@task_argument()
+def why_command(session: Session, task: str) -> None:
+    """Explain what a task waits for, the last sign of life, and what happens next and when.
+
+    The first line is the task's own; indented below it stands what it waits for, as deep as the reason lies.
+    """
+    pid = lock.holder(session.workspace())
+    with session.report() as report, report.snapshot():
+        task_id = report.find(task)
+        picture = report.picture([task_id], session.clock.now(), pid)
+        notices = report.notices(task_id)
+    told, standing = explain(picture, task_id), picture.tasks[task_id]
+    if not session.as_json:
+        _print_why(told, standing.local_id, standing.phase, pid is not None or standing.phase.is_terminal)
+        for notice in notices:
+            say(f"look at this: {notice['at']}  {plain(notice['text'])}")
+        return
+    found = {
+        "task": standing.local_id,
+        "phase": standing.phase,
+        "daemon": {"running": pid is not None, "pid": pid or None},
+        "because": [asdict(cause) for cause in told.causes],
+        "notices": notices,
+        "last_sign": asdict(told.sign) if told.sign else None,
+        "next": _coming(told.next),
+    }
+    say(to_json(found))
+
+
+def _coming(cause: Cause | None) -> dict[str, Any] | None:
+    return None if cause is None else {"at": cause.at, "task": cause.task, "what": cause.then}
+
+
+def _print_why(told: Explanation, task: str, word: str, running: bool) -> None:
+    say(f"{task}  {phase(word)}")
+    shown = [cause for cause in told.causes if cause.depth < _DEEPEST or cause.kind not in ("dependency", "more")]
+    for cause in shown[:_MOST_CAUSES]:
+        indent = "  " * (min(cause.depth, _DEEPEST) + 1)
+        say(f"{indent}{plain(f'{cause.task}: {cause.text}')}")
+        if cause.then:
+            say(f"{indent}  {f'at {cause.at}' if cause.at else 'next'}: {cause.then}")
+        if cause.hint:
+            say(f"{indent}  -> {plain(cause.hint)}")
+    if len(told.causes) > len(shown[:_MOST_CAUSES]):
+        say(f"  ({len(told.causes) - len(shown[:_MOST_CAUSES])} more between and after these: --json shows all)")
+    if told.sign is not None:
+        say(f"last sign of life: {told.sign.at}  {plain(told.sign.text)}")
+    coming = _coming(told.next)
+    if coming is None:
+        say("next: nothing happens by itself")
+    else:
+        once = "" if running else "once a daemon runs: "
+        say(f"next: {once}{coming['task']}: {coming['what']}" + (f" ({coming['at']})" if coming["at"] else ""))

@@ -1,0 +1,149 @@
+"""`mailboxd init`: make a workspace."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mailboxd.cli.live import bars
+from mailboxd.cli.operator_actions import OPERATOR, require_person
+from mailboxd.cli.session import Id, Session, verb
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO
+
+if TYPE_CHECKING:
+    from mailboxd.config import Config
+
+
+@verb(
+    "init",
+    "init --agent analyst",
+    "init ~/.openclaw/workspace-analyst --agent analyst",
+    exits={EXIT_CONFIG: "the workspace is another agent's, or its configuration is wrong"},
+)
+@click.argument("directory", metavar="[WORKSPACE]", required=False, type=click.Path(file_okay=False, path_type=Path))
+@click.option("--agent", type=Id(), required=True, help="The OpenClaw id of the agent whose mailbox this is.")
+def init_command(session: Session, directory: Path | None, agent: str) -> None:
+    """Make the directories, the configuration and the database in WORKSPACE (default: here).
+
+    Directories are made for their owner only (0700); what is there already stays as it is. Running it again is safe.
+    """
+    from mailboxd.mailbox.layout import Workspace
+    from mailboxd.setup.workspace import make
+
+    ws = Workspace((directory or session.path or Path.cwd()).resolve())
+    made = make(ws.root, agent, session.clock.now(), os.environ)
+    if session.as_json:
+        say(to_json({"workspace": str(ws.root), "agent": agent, "made": made}))
+        return
+    say(plain(f"{ws.root}: the workspace of agent {agent}"))
+    say("made " + ", ".join(made) if made else "all of it was there already")
+    say(f"next: look at {plain(str(ws.config))}, then `mailboxd run`, and drop a file into mailbox/inbox/")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd import`: take over a clawflow workspace as it is.
+
+
+@verb(
+    "import",
+    "import",
+    "import --workspace ~/.openclaw/workspace-analyst --json",
+    exits={
+        EXIT_NO: "some of it could not be taken over; it is said which",
+        EXIT_LOCKED: "a daemon is running here: stop it first",
+        EXIT_CONFIG: "the configuration is wrong",
+    },
+)
+def import_command(session: Session) -> int:
+    """Take over a workspace in which clawflow was run without mailboxd: its archive, and its tasks in flight.
+
+    Run it once, after `mailboxd init` and before `mailboxd run`. Archived messages count as known from then on. Each
+    task goes on where its task.md says it is: what is done stays done, what was dispatched waits for its reply, what
+    was in progress here starts again. Nothing is moved; running it again takes only what is new.
+    """
+    from mailboxd import config
+    from mailboxd.daemon import assemble
+
+    require_person(OPERATOR)
+    ws = session.workspace()
+    with assemble.importer(ws, config.load(ws.config)) as take_over, bars() as progress:
+        account = take_over(progress)
+    if session.as_json:
+        problems = [{"path": path, "problem": problem} for path, problem in account.problems]
+        counts = {"messages": account.messages, "tasks": account.tasks, "known": account.known}
+        say(to_json(counts | {"problems": problems}))
+        return EXIT_NO if problems else 0
+    say(f"{account.messages} archived messages and {len(account.tasks)} tasks taken over; {account.known} known before")
+    for local_id in account.tasks:
+        say(plain(f"  {local_id}"))
+    for path, problem in account.problems:
+        say(plain(f"{path}: {problem}"), err=True)
+    say("next: `mailboxd status`, then `mailboxd run`")
+    return EXIT_NO if account.problems else 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd config [KEY]`: how the workspace is configured.
+
+
+@verb(
+    "config",
+    "config",
+    "config --all",
+    "config limits.turns",
+    "config --path",
+    exits={EXIT_CONFIG: "the configuration is wrong"},
+)
+@click.argument("key", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every key, also those that have their default.")
+@click.option("--path", is_flag=True, help="Where the configuration stands.")
+def config_command(session: Session, key: str | None, everything: bool, path: bool) -> None:
+    """Print what the configuration changes, or the value of KEY (a key, or a group such as `limits`).
+
+    The configuration is checked, and everything that is wrong with it is named.
+    """
+    from mailboxd import config
+
+    ws = session.workspace()
+    if path:
+        say(to_json({"path": str(ws.config)}) if session.as_json else plain(str(ws.config)))
+        return
+    settings = config.load(ws.config)
+    changed = {"agent": settings.agent, **config.differences(settings)}
+    found = _values(settings) if everything or key is not None else changed
+    if key is not None:
+        found = _below(found, key)
+    if session.as_json:
+        say(to_json(found))
+    elif key in found:
+        say(_shown(found[key]))
+    else:
+        for name, value in found.items():
+            say(f"{name}: {_shown(value)}")
+
+
+def _values(settings: Config) -> dict[str, Any]:
+    """Every key as `group.key`."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.model_dump(mode="json").items():
+        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _below(values: dict[str, Any], key: str) -> dict[str, Any]:
+    found = {name: value for name, value in values.items() if name == key or name.startswith(f"{key}.")}
+    if not found:
+        near = difflib.get_close_matches(key, values, 1)
+        raise click.UsageError(
+            f"there is no key {key!r}" + (f"; did you mean {near[0]}?" if near else "; `mailboxd config --all`")
+        )
+    return found
+
+
+def _shown(value: Any) -> str:
+    return plain(value) if isinstance(value, str) else to_json(value, indent=None)

@@ -1,0 +1,131 @@
+"""Orders of the operator: through the engine, in this process, in one transaction; then the daemon is woken.
+
+An agent that finds itself a shell in its turn is no operator: OpenClaw marks such shells, and orders from there are
+refused, as `run` is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mailboxd.cli.text import plain, say, to_json
+from mailboxd.core.vocabulary import OPERATORS
+from mailboxd.errors import Refused
+from mailboxd.host import process
+
+if TYPE_CHECKING:
+    from mailboxd.cli.session import Session
+    from mailboxd.core.events import Event
+    from mailboxd.core.model import Task
+    from mailboxd.engine.engine import Engine
+    from mailboxd.mailbox.layout import Workspace
+
+OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order that is being carried out: the engine, inside its batch, and the task that it is about."""
+
+    engine: Engine
+    task: Task
+    user: str
+
+
+def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event]]) -> None:
+    """Let `act` give an order about the task `name`, say what it led to, and wake the daemon.
+
+    Raises UnavailableError, ConfigError, WorldError; Refused by the state, and inside an agent's turn.
+    """
+    from mailboxd import config
+    from mailboxd.engine import open
+    from mailboxd.store.reports import Report
+
+    require_person(OPERATOR)
+    ws = session.workspace()
+    with open.engine(ws, config.load(ws.config), _waits) as engine, engine.batch():
+        task = engine.store.task(Report(engine.store.db).find(name))
+        if task is None:
+            raise AssertionError(f"{name} was found and is not there")
+        account = _account(engine, task, act(Order(engine, task, process.name())))
+    _tell(session, account, _wake(ws))
+
+
+def order_by_hand(session: Session, act: Callable[[Engine, str], Sequence[Event]], **facts: Any) -> None:
+    """As `carry_out`, for an order that is not about one task; `facts` are told in JSON, as `act` leaves them."""
+    from mailboxd import config
+    from mailboxd.engine import open
+
+    require_person(OPERATOR)
+    ws = session.workspace()
+    with open.engine(ws, config.load(ws.config), _waits) as engine, engine.batch():
+        happened = _happened(engine, act(engine, process.name()))
+    _tell(session, {**facts, "events": happened}, _wake(ws))
+
+
+def _waits(why: str) -> None:
+    say(why, err=True)
+
+
+def _wake(ws: Workspace) -> bool:
+    """Whether a daemon carries it out. One that starts, or stands still, does not listen, and looks all the same."""
+    from mailboxd.host import wakeup
+    from mailboxd.mailbox import lock
+
+    return wakeup.poke(ws.state) or lock.holder(ws) is not None
+
+
+def _tell(session: Session, account: dict[str, Any], heard: bool) -> None:
+    if session.as_json:
+        say(to_json(account | {"daemon": {"running": heard}}))
+        return
+    for happened in account["events"]:
+        say(plain(happened["text"]))
+    if not heard:
+        say("no daemon runs here: it is recorded, and `mailboxd run` carries it out", err=True)
+
+
+def _account(engine: Engine, task: Task, events: Sequence[Event]) -> dict[str, Any]:
+    """What an order led to, in the words of the history."""
+    after = engine.store.task(task.id) or task
+    return {"task": task.local_id, "phase": after.phase, "events": _happened(engine, events)}
+
+
+def _happened(engine: Engine, events: Sequence[Event]) -> list[dict[str, Any]]:
+    from mailboxd.explain.describe import describe
+
+    names = [engine.store.local_id(event.task) if event.task else "" for event in events]
+    texts = [describe(event, name) for event, name in zip(events, names, strict=True)]
+    return [{"kind": event.kind, "text": text} for event, text in zip(events, texts, strict=True)]
+
+
+def require_person(sender: str) -> None:
+    """Raise Refused when an agent's shell would act in a person's name."""
+    from mailboxd.agents.nesting_guard import inside_agent
+
+    if sender in OPERATORS and inside_agent(os.environ):
+        raise Refused(
+            "permission-denied",
+            "this is a shell inside an agent's turn, and an agent may not act as the operator",
+            "Run it from the operator's own shell.",
+        )
+
+
+def read_text(path: str, most: int) -> str:
+    """A text of the operator, from a file or (`-`) from standard input. Raises UsageError."""
+    import click
+
+    try:
+        with click.open_file(path, "rb") as file:
+            raw: bytes = file.read(most + 1)
+    except OSError as error:
+        raise click.UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(raw) > most:
+        raise click.UsageError(f"{path}: is larger than {most} bytes; name it as a file instead")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{path}: byte {error.start} is not UTF-8; save it as UTF-8") from error

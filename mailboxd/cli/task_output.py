@@ -1,0 +1,302 @@
+"""A tree of tasks as lines for people, for `tree` and `watch`: pure, from what `Report.tree` says.
+
+Each line fits into `room` columns, whatever agents called their work.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from mailboxd.cli.text import PHASES, fit, lasted, meter, pad, phase, plain, width
+from mailboxd.core.times import to_epoch
+
+Node = dict[str, Any]
+
+_SHORTEST_NAME = 12
+_SHORTEST_REST = 4
+_DEEPEST_BRANCH = 24
+_ORDER = ("circuit_open", "awaiting_approval", "failed", "executing", "ready_to_resume", "", "execution_ready")
+_LEAST = ("cancelled", "completed")
+
+
+def tree_lines(root: Node, now: str, room: int) -> Iterator[str]:
+    """Every task of the tree, each on its line. `now` is ISO-8601 UTC; `room` is in columns."""
+    for branch, node in _walk(root, "", "", {}):
+        yield _line(branch, node, now, room)
+
+
+def some_lines(root: Node, now: str, room: int, most: int) -> list[str]:
+    """At most `most` lines (1 or more): what somebody has to see first. What is left out is counted in its place."""
+    kept = _kept(root, most)
+    shown = []
+    for branch, node in _walk(root, "", "", kept):
+        left_out = node.get("left_out")
+        if left_out is None:
+            shown.append(_line(branch, node, now, room))
+        else:
+            shown.append(branch + fit(f"… {left_out}", max(room - width(branch), 1)))
+    return shown[:most]
+
+
+# ---------------------------------------------------------------- which, and in which order
+
+
+def _walk(node: Node, branch: str, below: str, kept: dict[str, int]) -> Iterator[tuple[str, Node]]:
+    """Tasks with what is drawn before them; with `kept` only those, and a line for the others below the same one."""
+    yield branch, node
+    children = node["children"]
+    if kept:
+        others = [child for child in children if child["id"] not in kept]
+        children = [child for child in children if child["id"] in kept]
+        if others:
+            children.append({"left_out": _counted(others), "children": []})
+    for number, child in enumerate(children, 1):
+        corner, side = ("└─ ", "   ") if number == len(children) else ("├─ ", "│  ")
+        yield from _walk(child, below + corner, below + side, kept)
+
+
+def _counted(others: list[Node]) -> str:
+    counts = Counter(node["phase"] for node in others)
+    return f"{len(others)} more: {', '.join(f'{count} {word}' for word, count in counts.most_common())}"
+
+
+def _kept(root: Node, most: int) -> dict[str, int]:
+    """The ids of the tasks to show, each with how many of its children are shown; empty = all.
+
+    A task is shown with all that are above it. It costs O(tasks × depth).
+    """
+    above: dict[str, Node | None] = {}
+    nodes = []
+    stack: list[tuple[Node, Node | None]] = [(root, None)]
+    while stack:
+        node, parent = stack.pop()
+        above[node["id"]] = parent
+        nodes.append(node)
+        stack += [(child, node) for child in reversed(node["children"])]
+    if len(nodes) <= most:
+        return {}
+    kept = {root["id"]: 0}
+    used = 2  # the root, and the line for what is left out below it
+    for node in sorted(nodes, key=_rank):
+        path = []
+        at: Node | None = node
+        while at is not None and at["id"] not in kept:
+            path.append(at)
+            at = above[at["id"]]
+        cost = len(path) + sum(1 for new in path if new["children"])
+        if path and used + cost <= most:
+            used += cost
+            for new in reversed(path):
+                kept[new["id"]] = 0
+                parent = above[new["id"]]
+                if parent is not None:
+                    kept[parent["id"]] += 1
+                    # the last of its children: there is nothing left out, and no line for it
+                    used -= kept[parent["id"]] == len(parent["children"])
+    return kept
+
+
+def _rank(node: Node) -> int:
+    word = node["phase"]
+    if word in _LEAST:
+        return len(_ORDER) + _LEAST.index(word)
+    return _ORDER.index(word) if word in _ORDER else _ORDER.index("")
+
+
+# ---------------------------------------------------------------- one line
+
+
+def _line(branch: str, node: Node, now: str, room: int) -> str:
+    if width(branch) > _DEEPEST_BRANCH:
+        branch = f"{'│  ' * (_DEEPEST_BRANCH // 3 - 2)}{len(branch) // 3:>2} └─ "
+    state = phase(node["phase"]) + _since(node, now)
+    name = node["key"] if branch else node["local_id"]
+    left = room - width(branch) - width(state) - 2
+    who = f" ({plain(node['agent'])})"
+    if left < _SHORTEST_NAME:
+        return fit(click.unstyle(f"{branch}{state}  {plain(name)}{who}"), room)
+    named = fit(name, max(left - width(who), _SHORTEST_NAME)) + who
+    start = f"{branch}{state}  {fit(named, left)}"
+    left = room - width(start) - 2
+    rest = " ".join(filter(None, [_progress(node), _needs(node["depends_on"]), _says(node, name)]))
+    return f"{start}  {fit(rest, left)}" if left >= _SHORTEST_REST and rest else start
+
+
+def _since(node: Node, now: str) -> str:
+    since = node.get("running_since")
+    return f" {lasted(to_epoch(now) - to_epoch(since))}" if since and node["phase"] == "executing" else ""
+
+
+def _progress(node: Node) -> str:
+    total, done = node["children_total"], node["children_completed"]
+    return f"{meter(done, total)} {done}/{total}" if total else ""
+
+
+def _needs(keys: list[str]) -> str:
+    return f"after {', '.join(keys)}:" if keys else ""
+
+
+def _says(node: Node, name: str) -> str:
+    """What came of it, else what went wrong, else what it is."""
+    if node["phase"] in ("failed", "circuit_open"):
+        return str(node["error"] or node["reason"])
+    return str(node["result_summary"] or (node["title"] if node["title"] != name else ""))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What `watch` shows at one moment: pure, from what the report says.
+
+_EVENTS = 8
+"""Lines for events on a screen of 24 rows; a third of a larger one."""
+_FIXED = 4
+_GRADES = {"green": "green", "amber": "yellow", "red": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """How a workspace stands. `trees` as `Report.tree` has them; `events` as `Report.events`, oldest first."""
+
+    now: str
+    title: str
+    grade: str
+    running: bool
+    phases: dict[str, int]
+    trees: Sequence[dict[str, Any]]
+    events: Sequence[dict[str, Any]]
+
+
+def screen_lines(moment: Moment, room: int, height: int) -> list[str]:
+    """The screen: `height` lines (8 or more) of at most `room` columns."""
+    events = [_event(event, room) for event in moment.events][-max(_EVENTS, height // 3) :]
+    events = events[-max(min(len(events), height - _FIXED - 2), 0) :]
+    left = height - _FIXED - len(events)
+    trees = _trees(moment, room, left) or [fit("nothing is open; `mailboxd send` gives a task", room)]
+    blank = [""] * (left - len(trees))
+    return [*_head(moment, room), *trees, *blank, _divider("events", room), *events, _foot(room)]
+
+
+def _head(moment: Moment, room: int) -> list[str]:
+    grade = click.style(moment.grade, fg=_GRADES.get(moment.grade))
+    runs = "" if moment.running else ", no daemon"
+    clock = f"{moment.now[11:19]}Z"
+    title = fit(moment.title, room - width(f"  {moment.grade}{runs}  {clock}"))
+    first = f"{title}  {grade}{runs}"
+    counted = ", ".join(f"{count} {word}" for word, count in moment.phases.items()) or "no tasks yet"
+    return [first + " " * max(room - width(first) - len(clock), 2) + clock, fit(counted, room)]
+
+
+def _trees(moment: Moment, room: int, most: int) -> list[str]:
+    """Each tree gets an equal part of the screen, and what those before it left over."""
+    shown: list[str] = []
+    for number, tree in enumerate(moment.trees):
+        left = most - len(shown)
+        others = len(moment.trees) - number
+        if left < 2 and others > 1:
+            return [*shown, f"… {others} more tasks"][:most]
+        shown += some_lines(tree, moment.now, room, max(left // others, 1))
+    return shown
+
+
+def _event(event: dict[str, Any], room: int) -> str:
+    return fit(f"{event['at'][11:19]}  {plain(event['text'])}", room)
+
+
+def _divider(word: str, room: int) -> str:
+    return f"── {word} ".ljust(room, "─")
+
+
+def _foot(room: int) -> str:
+    return fit("q ends", room)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Attempts on a line of time, as text: pure, from what `store.course` says.
+#
+# One row per task. Each kind of end has a character of its own, so that nothing depends on colours.
+
+MARKS = {"succeeded": "█", "running": "▒", "failed": "x", "unknown": "?", "aborted": "-"}
+"""How an attempt of each status is drawn; of several that fall on one column the latest in this order is seen."""
+_COLOURS = {"█": "green", "▒": "blue", "x": "red", "?": "yellow"}
+_WAITS = "·"
+_LEGEND = "█ succeeded  ▒ running  x failed  ? unknown  - aborted  · open, no attempt"
+_MOST_NAME = 30
+_LAST = 11
+"""Columns behind the bars: how long, how many attempts."""
+
+
+def gantt_lines(found: dict[str, Any], now: str, room: int) -> Iterator[str]:
+    """The chart, at most `room` columns wide (40 or more). `now` (ISO-8601 UTC) is where open bars end."""
+    began, ended = to_epoch(found["began"]), to_epoch(found["ended"] or now)
+    names = [f"{'  ' * min(row['depth'], 8)}{row['key'] if row['depth'] else row['task']}" for row in found["rows"]]
+    names = [fit_left(name, _MOST_NAME) for name in names]
+    size = min(max(map(width, names)), max(room // 3, 12))
+    chart = room - size - 5 - _LAST
+    span = max(ended - began, 0.001)
+    until = "now" if found["ended"] is None else _clock(found["ended"])
+    yield fit(f"{found['task']}: {found['began'][:10]} {_clock(found['began'])} to {until}, {lasted(span)}", room)
+    for name, row in zip(names, found["rows"], strict=True):
+        symbol, colour = PHASES[row["phase"]]
+        shown = click.style(symbol, fg=colour) if colour else symbol
+        cells = _cells(row, began, span, ended, chart)
+        yield f"{shown} {pad(fit_left(name, size), size)}  {_coloured(cells)} {_tail(row, now)}".rstrip()
+    yield fit(_LEGEND, room)
+
+
+def fit_left(name: str, room: int) -> str:
+    """`name` in at most `room` columns, with the indentation that it begins with."""
+    text = name.lstrip(" ")
+    indent = min(len(name) - len(text), max(room - min(width(text), 4), 0))
+    return " " * indent + fit(text, room - indent)
+
+
+def _cells(row: dict[str, Any], began: float, span: float, ended: float, size: int) -> str:
+    """The bar of one task: `size` characters from `began` to `ended`, in seconds since 1970."""
+
+    def column(at: float) -> int:
+        return min(max(int((at - began) / span * size), 0), size - 1)
+
+    cells = [" "] * size
+    for at in range(column(to_epoch(row["created_at"])), column(_end(row["completed_at"], ended)) + 1):
+        cells[at] = _WAITS
+    order = [_WAITS, *MARKS.values()]
+    for attempt in row["attempts"]:
+        mark = MARKS[attempt["status"]]
+        first, last = column(to_epoch(attempt["started_at"])), column(_end(attempt["finished_at"], ended))
+        for at in range(first, last + 1):
+            cells[at] = max(cells[at], mark, key=lambda one: order.index(one) if one in order else -1)
+    return "".join(cells)
+
+
+def _end(at: str | None, ended: float) -> float:
+    return ended if at is None else to_epoch(at)
+
+
+def _coloured(cells: str) -> str:
+    """Neighbours of one kind in their colour."""
+    shown, start = [], 0
+    for end in range(1, len(cells) + 1):
+        if end == len(cells) or cells[end] != cells[start]:
+            colour = _COLOURS.get(cells[start])
+            piece = cells[start:end]
+            shown.append(click.style(piece, fg=colour) if colour else piece)
+            start = end
+    return "".join(shown)
+
+
+def _tail(row: dict[str, Any], now: str) -> str:
+    """How long its attempts took in all, and how many there were if it is not one."""
+    attempts = row["attempts"]
+    if not attempts:
+        return ""
+    seconds = sum(to_epoch(a["finished_at"] or now) - to_epoch(a["started_at"]) for a in attempts)
+    count = f" ×{len(attempts)}" if len(attempts) > 1 else ""
+    return fit(f"{lasted(seconds)}{count}", _LAST)
+
+
+def _clock(at: str) -> str:
+    return at[11:19]

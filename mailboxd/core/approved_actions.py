@@ -1,0 +1,195 @@
+"""Approved actions: begun once, ended or not, and what follows for the next one.
+
+`ACTION_STARTED` is committed before anything happens, and a key that has begun never begins again: whoever comes
+second finds the row. What nobody saw the end of is UNKNOWN, and only its own `verify` or a person can say more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mailboxd.core.approvals import ActionEnded, ActionKind, Approval, ApprovalStatus, Performed, Purpose
+from mailboxd.core.decision_builder import Draft, late
+from mailboxd.core.effects import AnswerPermission, Perform, Prepare, Verify
+from mailboxd.core.events import Kind
+from mailboxd.core.inputs import TurnEnded
+from mailboxd.core.json_codec import to_json
+from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.task_view import Context
+from mailboxd.core.text import first_line
+from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import AttemptStatus, Phase
+from mailboxd.errors import Refused
+
+MOST_TRIES = 3
+"""How often it is tried to begin an action, when each time provably nothing began."""
+_PAUSE = 5.0
+"""Seconds before it is tried again."""
+
+
+def same_work(old: Approval, new: Approval) -> bool:
+    """The same action, done: what a file's target looked like when somebody was asked does not matter any more."""
+    same = old.action == new.action and old.content_sha256 == new.content_sha256
+    return same and old.idempotency_key == new.idempotency_key and old.state is Performed.DONE
+
+
+def started(draft: Draft, row: Approval, digest: str) -> None:
+    """The runner asks whether it may begin. Raises Refused when it may not, and nothing is recorded then."""
+    task = draft.task
+    if row.status is not ApprovalStatus.APPROVED or row.purpose is Purpose.PERMISSION:
+        raise Refused("not-approved", f"{row.short_id} is {row.status}: it is not approved")
+    if row.purpose is Purpose.ACTION and task.phase is not Phase.READY_TO_RESUME:
+        raise Refused("not-approved", f"{task.local_id} is {task.phase}: its actions do not run")
+    if digest != row.digest:
+        raise Refused("digest-mismatch", f"{row.short_id}: what would run is not what was approved")
+    if row.state is not Performed.NOT:
+        raise Refused("begun-already", f"{row.short_id} was begun before: it is {row.state}")
+    if not may_decide(row.resolved_by, draft.ctx):
+        _ask_again(draft, row)
+        return
+    others = [old for old in draft.view.same_key if old.id != row.id]
+    if any(old.state is Performed.STARTED for old in others):
+        raise Refused("key-busy", f"the idempotency key {row.idempotency_key} is at work for another task")
+    if done := next((old for old in others if same_work(old, row)), None):
+        _end(draft, row, Performed.DONE, f"done already, as {done.short_id}: nothing runs again")
+    elif others:
+        why = (
+            f"the idempotency key {row.idempotency_key} was used by {others[-1].short_id}, which is {others[-1].state}"
+        )
+        _end(draft, row, Performed.FAILED, f"nothing ran: {why}; declare another key to run it again")
+    else:
+        _change(draft, Kind.ACTION_STARTED, row, state=Performed.STARTED, started_at=draft.ctx.now)
+
+
+def may_decide(person: str, ctx: Context) -> bool:
+    """Whether the configuration, as it is now, lets this person decide about approvals."""
+    return not ctx.approvers or person in ctx.approvers
+
+
+def _ask_again(draft: Draft, row: Approval) -> None:
+    """An unused approval of somebody who is no approver any more is void, and the action waits for another one."""
+    why = f"{row.resolved_by}, who approved it, is not among approvals.approvers any more"
+    resolve(draft, row, ApprovalStatus.EXPIRED, "mailboxd", f"asked again: {why}", void=True)
+    if row.purpose is Purpose.UNDO:
+        draft.order(Prepare(draft.ctx.new_id("apr"), row.action, undoes=row.origin))
+    elif draft.task.phase is Phase.READY_TO_RESUME:
+        draft.move(Trigger.APPROVAL_VOID, f"{row.requested_action} needs another approval: {why}")
+
+
+def ended(draft: Draft, row: Approval, said: ActionEnded) -> None:
+    """What became of it, in whatever phase the task is by now. What is known is not made unknown again."""
+    settled = row.state in (Performed.DONE, Performed.FAILED) or (row.state is Performed.UNKNOWN and row.checked)
+    if settled or row.state is Performed.NOT:
+        late(draft, "mailboxd", row.attempt, f"the action {row.short_id} {said.state}: {first_line(said.summary)}")
+        return
+    asks = said.state is Performed.UNKNOWN and row.state is Performed.STARTED and bool(row.action.verify)
+    artifact = draft.artifact("other", said.report, f"the action {row.action.id}: {said.summary}", "mailboxd")
+    _end(draft, row, said.state, said.summary, artifact=artifact, checked=not asks)
+    if asks:
+        draft.order(Verify(row.id))
+
+
+def _end(draft: Draft, row: Approval, state: Performed, summary: str, **more: Any) -> None:
+    now = draft.ctx.now
+    _change(draft, Kind.ACTION_ENDED, row, state=state, finished_at=now, summary=summary, **more)
+
+
+def not_begun(draft: Draft, row: Approval, why: str, *, for_now: bool) -> None:
+    if for_now:
+        if row.state is Performed.STARTED:
+            _change(draft, Kind.ACTION_DELAYED, row, state=Performed.NOT, started_at="", summary=why)
+        return
+    if row.state is not Performed.NOT:
+        return
+    if row.tries + 1 >= MOST_TRIES:
+        _end(draft, row, Performed.FAILED, f"it could not be begun: {why}")
+        return
+    _change(draft, Kind.ACTION_DELAYED, row, tries=row.tries + 1, summary=why)
+    draft.order(Perform(row.id, plus(draft.ctx.now, _PAUSE * (row.tries + 1))))
+
+
+# ---------------------------------------------------------------- what follows by itself
+
+
+def rest(draft: Draft) -> None:
+    """Order what the planned actions call for where the task rests, or void what they no longer do."""
+    match draft.task.phase:
+        case Phase.AWAITING_APPROVAL:
+            _prepare_missing(draft)
+        case Phase.READY_TO_RESUME:
+            _perform_next(draft)
+        case Phase.EXECUTING:
+            attempt = draft.attempt
+            if attempt is None or attempt.status is not AttemptStatus.RUNNING:
+                void(draft, "its attempt has ended")
+        case phase:
+            void(draft, f"the task is {phase}")
+
+
+def _prepare_missing(draft: Draft) -> None:
+    have = {row.action.id for row in draft.view.live_approvals}
+    for action in draft.task.planned_actions:
+        if action.id not in have and f"prepare:{action.id}" not in draft.view.ordered_acts:
+            draft.order(Prepare(draft.ctx.new_id("apr"), action))
+
+
+def _perform_next(draft: Draft) -> None:
+    for row in draft.view.live_approvals:
+        if row.state is Performed.DONE:
+            continue
+        if row.state is Performed.NOT and not may_decide(row.resolved_by, draft.ctx):
+            _ask_again(draft, row)
+            rest(draft)
+            return
+        if row.state is Performed.NOT and row.action.kind is ActionKind.MANUAL:
+            _end(draft, row, Performed.DONE, f"done by hand, says {row.resolved_by}" + because(row))
+            continue
+        if row.state is Performed.NOT and f"perform:{row.id}" not in draft.view.ordered_acts:
+            draft.order(Perform(row.id))
+        return
+
+
+# ---------------------------------------------------------------- rows
+
+
+def void(draft: Draft, why: str) -> None:
+    """Nothing may come any more of what was asked or approved for this task, and has not begun."""
+    for row in draft.view.approvals:
+        waits = row.status is ApprovalStatus.PENDING or (
+            row.status is ApprovalStatus.APPROVED and row.state is Performed.NOT and row.purpose is Purpose.ACTION
+        )
+        if waits and row.purpose is not Purpose.UNDO:
+            resolve(draft, row, ApprovalStatus.EXPIRED, "mailboxd", f"void: {why}", void=True)
+
+
+def turn_over(draft: Draft, ended: TurnEnded) -> None:
+    """What a harness asked for in a turn that has ended is asked for no more."""
+    attempt = draft.attempt
+    if attempt is None or attempt.id != ended.attempt_id or not attempt.worker_ref:
+        return
+    for row in draft.view.approvals:
+        if row.purpose is Purpose.PERMISSION and row.status is ApprovalStatus.PENDING and row.attempt == attempt.id:
+            resolve(draft, row, ApprovalStatus.EXPIRED, "mailboxd", "void: its turn has ended", void=True)
+
+
+def because(row: Approval) -> str:
+    return f": {first_line(row.note)}" if row.note else ""
+
+
+def resolve(draft: Draft, row: Approval, status: ApprovalStatus, by: str, note: str, **more: Any) -> None:
+    now = draft.ctx.now
+    _change(
+        draft, Kind.APPROVAL_RESOLVED, row, status=status, resolved_by=by, resolved_at=now, note=note, **more
+    )  # fmt: skip
+    if row.purpose is Purpose.PERMISSION:
+        draft.order(AnswerPermission(row.id))
+
+
+def _change(draft: Draft, kind: Kind, row: Approval, **changes: Any) -> Approval:
+    plain = {name: to_json(value) for name, value in changes.items()}
+    draft.record(kind, approval=row.id, action=row.requested_action, changes=plain)
+    after = replace(row, **changes)
+    rows = tuple(after if old.id == row.id else old for old in draft.view.approvals)
+    draft.view = replace(draft.view, approvals=rows)
+    return after

@@ -1,0 +1,166 @@
+"""A decision in the making: the events and effects so far, and the task as they leave it.
+
+Local to one call of `decide`, so the functions that share it stay pure as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from mailboxd.core import lifecycle
+from mailboxd.core.effects import Effect
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.fast_replace import changed
+from mailboxd.core.json_codec import each_to_json, to_json
+from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.model import Attempt, Task
+from mailboxd.core.outcomes import Aborted, Failed, Failure, Results, Succeeded, Unknown
+from mailboxd.core.task_view import Context, Family, View
+from mailboxd.core.text import first_line
+from mailboxd.core.vocabulary import AttemptStatus, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What `decide` returns: record the events, then perform the effects. Empty = nothing happens."""
+
+    events: tuple[Event, ...] = ()
+    effects: tuple[tuple[str, Effect], ...] = ()
+    """Each with the id of the task it is for."""
+    left: View | None = None
+    """The task that was decided about, with its attempt, as the events leave them."""
+
+
+_OF_THE_GATE = {"reviews": (), "asked_reviewers": (), "check_runs": (), "ordered_checks": ()}
+"""What a view says of the gate where the task stands: no more, when it moves on."""
+
+
+@dataclass(slots=True)
+class Draft:
+    view: View
+    ctx: Context
+    role: Role = Role.ORCHESTRATOR
+    actor: str = "mailboxd"
+    events: list[Event] = field(default_factory=list)
+    effects: list[tuple[str, Effect]] = field(default_factory=list)
+
+    @property
+    def task(self) -> Task:
+        return self.view.task
+
+    @property
+    def attempt(self) -> Attempt | None:
+        return self.view.attempt
+
+    @property
+    def live(self) -> Attempt:
+        """The attempt that is running. Asking when there is none is a bug of ours."""
+        if self.attempt is None or self.attempt.status is not AttemptStatus.RUNNING:
+            raise AssertionError(f"{self.task.local_id}: no live attempt")
+        return self.attempt
+
+    @property
+    def family(self) -> Family:
+        """What admitting a plan needs. The engine loads it for every input that can bring one."""
+        if self.view.family is None:
+            raise AssertionError(f"{self.task.local_id}: the family was not loaded")
+        return self.view.family
+
+    def done(self) -> Decision:
+        return Decision(tuple(self.events), tuple(self.effects), self.view)
+
+    def order(self, effect: Effect) -> None:
+        self.effects.append((self.task.id, effect))
+
+    def record(self, kind: Kind, **data: Any) -> None:
+        """An event that is evidence only: it changes no field of the task."""
+        self.events.append(Event(kind, self.view.task.id, {"at": self.ctx.now, **data}, self.role, self.actor))
+
+    def move(self, trigger: Trigger, reason: str, **changes: Any) -> None:
+        task, now = self.view.task, self.ctx.now
+        event, task = lifecycle.move(task, trigger, now, reason, by=self.actor, role=self.role, **changes)
+        self.events.append(event)
+        self.view = changed(self.view, task=task, **_OF_THE_GATE)
+
+    def amend(self, note: str = "", **changes: Any) -> None:
+        task, now = self.view.task, self.ctx.now
+        event, task = lifecycle.amend(task, now, note, by=self.actor, role=self.role, **changes)
+        self.events.append(event)
+        self.view = changed(self.view, task=task)
+
+    def start_attempt(self, attempt: Attempt) -> None:
+        self.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))
+        self.view = changed(self.view, attempt=attempt)
+
+    def checkpoint(self, note: str, **changes: Any) -> None:
+        """The live attempt goes on, with other values."""
+        attempt = self.live
+        self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, changes=each_to_json(changes))
+        self.view = changed(self.view, attempt=changed(attempt, **changes))
+
+    def finish_attempt(self, status: AttemptStatus, error: str = "", **changes: Any) -> None:
+        attempt = self.live
+        changes = {
+            "status": status,
+            "waiting_for": Waiting.NOTHING,
+            "finished_at": self.ctx.now,
+            "error_summary": error,
+            **changes,
+        }
+        ends = each_to_json(changes)
+        self.record(Kind.ATTEMPT_FINISHED, attempt=attempt.id, ordinal=attempt.ordinal, changes=ends)
+        self.view = changed(self.view, attempt=changed(attempt, **changes))
+
+    def artifact(self, kind: str, body: str, summary: str, produced_by: str) -> str:
+        """Record a text as an artifact of the task; its body is kept under its id. Returns the id."""
+        artifact_id = self.ctx.new_id("art")
+        self.record(
+            Kind.ARTIFACT_RECORDED,
+            artifact={
+                "id": artifact_id,
+                "kind": kind,
+                "attempt": self.attempt.id if self.attempt else None,
+                "uri": f"mailboxd:{self.task.local_id}/{artifact_id}",
+                "sha256": hashlib.sha256(body.encode()).hexdigest(),
+                "summary": summary,
+                "produced_by": produced_by,
+                "body": body,
+            },
+        )
+        return artifact_id
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What comes too late: it is recorded, and changes nothing (design notes, "attempt is a fence").
+
+REST_SECONDS = 300.0
+"""For so long after a message was taken, a text without front matter under its name is the rest of it."""
+REST_SHOWN_SECONDS = 86_400.0
+"""How long health speaks of the rest of a message that came late."""
+
+
+def is_rest(*, plain: bool, in_place: bool, seconds: float) -> bool:
+    """Whether a file is the late rest of the message that was taken under the same name so many seconds before.
+
+    A shell's `>>` makes the name again once its file was taken. What has front matter, or was renamed in, is whole.
+    """
+    return plain and in_place and seconds < REST_SECONDS
+
+
+def late(draft: Draft, agent: str, attempt_id: str | None, said: str) -> None:
+    draft.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=said)
+
+
+def say(heard: object) -> str:
+    """A line for the log on what was heard too late."""
+    match heard:
+        case Succeeded(text) | Results(text):
+            return f"results: {first_line(text)}"
+        case Failed(error) | Aborted(error) | Failure(error):
+            return f"failed: {first_line(error)}"
+        case Unknown(error):
+            return f"unknown: {first_line(error)}"
+        case _:
+            return type(heard).__name__.lower()

@@ -1,0 +1,421 @@
+"""How tasks come into being: a root task of a message, children of a plan, copies of a broadcast."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+from itertools import groupby
+
+from mailboxd.core.budget import consented, planned_too_much
+from mailboxd.core.decision_builder import Decision, Draft
+from mailboxd.core.effects import Effect
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.fast_replace import changed
+from mailboxd.core.fixpoint import settle
+from mailboxd.core.inputs import NewTask
+from mailboxd.core.json_codec import to_json
+from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.model import Plan, PlannedChild, Policy, Spec, Task
+from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness
+from mailboxd.core.task_view import Context, Family, Level, Limits, View
+from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, child_local_id, distinct, is_id
+from mailboxd.errors import PlanError
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Admission of plans: what may become children, and what never could finish.
+#
+# The check runs over the *waits-for* graph, not over `depends_on` alone: a parent waits for its children, and a child
+# waits for everything its parent waits for. So a plan whose needs are acyclic but which could only deadlock
+# (`p` delegates `c`, `c` needs `x`, `x` needs `p`) is refused, with the path of the cycle.
+
+_SHOWN = 10
+MOST_STEPS = 64
+"""Of a delegation path: the latest are kept."""
+ALONE = Level({})
+
+
+def admit(
+    plan: Plan, limits: Limits, depth: int, existing: Level = ALONE, outer: Sequence[Level] = (), tree: int = 0
+) -> None:
+    """Raise PlanError unless the plan can be carried out below a task at `depth`.
+
+    `existing` are the children that the task has already, `outer` the levels above it, innermost first; `tree` is how
+    many tasks there are below its root.
+    """
+    _check_shape(plan.children, limits, depth)
+    known = next((child.key for child in plan.children if child.key in existing.nodes), None)
+    if known is not None:
+        raise PlanError("duplicate-subtask", f"the task has a child {known} already", "Give the new child another id.")
+    tasks = size(plan)
+    if len(existing.nodes) + tasks > limits.children:
+        raise PlanError(
+            "plan-too-large", f"more than {limits.children} children", "Raise limits.children, or plan in levels."
+        )
+    if tree + tasks > limits.tree:
+        problem = f"{tree + tasks} tasks would stand below one root, at most {limits.tree} are allowed"
+        raise PlanError("plan-too-large", problem, "Raise limits.tree, or plan less.")
+    edges = sum(len(child.depends_on) for child in walk(plan.children))
+    if edges > limits.edges:
+        raise PlanError("plan-too-large", f"{edges} dependencies, at most {limits.edges} are allowed")
+    _check_acyclic(_waits_for(plan, existing, outer))
+
+
+def size(plan: Plan) -> int:
+    """How many tasks a plan becomes."""
+    return sum(1 + (len(child.agents) if len(child.agents) > 1 else 0) for child in walk(plan.children))
+
+
+def step(agent: str, goal: str) -> str:
+    """An agent and what it is to achieve, as they stand in a delegation path: case and white space do not count."""
+    said = " ".join(goal.casefold().split())
+    return f"{agent.lower()}:{hashlib.sha256(said.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def delegation_path(above: Sequence[Task]) -> tuple[str, ...]:
+    """The steps from the first agent, wherever its daemon is, down to the last of these tasks (the root first)."""
+    before = above[0].origin.delegation_path if above else ()
+    return (*before, *(step(task.executor, task.spec.goal) for task in above))[-MOST_STEPS:]
+
+
+def delegators(path: Sequence[str]) -> frozenset[str]:
+    """The agents of the path that have given work to another one, so that it could come back to them."""
+    names = [one.partition(":")[0] for one in path]
+    while len(names) > 1 and names[-2] == names[-1]:
+        names.pop()
+    return frozenset(names[:-1])
+
+
+def require_no_return(path: Sequence[str], agent: str, goal: str) -> None:
+    """Raise PlanError if the agent had this goal before, further up, and has given it to another one since."""
+    if agent.lower() not in delegators(path) or (again := step(agent, goal)) not in path:
+        return
+    passed = [name for name, _ in groupby(one.partition(":")[0] for one in path[path.index(again) :])]
+    if len(passed) > 1:
+        raise PlanError(
+            "delegation-loop",
+            f"the work would come back to {agent} with the same goal: {' -> '.join([*passed, agent.lower()])}",
+            "Do it, give it to an agent that is not above, or give away a smaller part, with a goal of its own.",
+        )
+
+
+def walk(children: Sequence[PlannedChild]) -> Iterator[PlannedChild]:
+    """Every node of a plan, parents before their children."""
+    stack = list(reversed(children))
+    while stack:
+        child = stack.pop()
+        yield child
+        if child.children:
+            stack.extend(reversed(child.children))
+
+
+def _check_shape(children: Sequence[PlannedChild], limits: Limits, depth: int) -> None:
+    if not children:
+        raise PlanError("empty-plan", "the plan has no children", "Answer with a result instead of an empty plan.")
+    if depth + 1 > limits.depth:
+        raise PlanError(
+            "too-deep",
+            f"the plan would stand at depth {depth + 1}, at most {limits.depth} is allowed",
+            "See limits.depth.",
+        )
+    seen: set[str] = set()
+    for child in children:
+        if not is_id(child.key):
+            raise PlanError("bad-id", f"{child.key[:80]!r} cannot be the id of a child")
+        if child.key in seen:
+            raise PlanError("duplicate-subtask", f"the child {child.key} stands twice in the plan")
+        seen.add(child.key)
+        _check_agents(child)
+        if child.children:
+            _check_shape(child.children, limits, depth + 1)
+
+
+def _check_agents(child: PlannedChild) -> None:
+    if not child.agents:
+        raise PlanError("missing-field", f"{child.key}: no agent is named", "Write `agent: <id>` or `agent: self`.")
+    for agent in child.agents:
+        if not is_id(agent):
+            raise PlanError("bad-id", f"{child.key}: {agent[:80]!r} cannot be an agent's id")
+    if len(set(child.agents)) != len(child.agents):
+        raise PlanError("duplicate-subtask", f"{child.key}: an agent is named twice in the broadcast")
+    if len(child.agents) > 1 and child.children:
+        raise PlanError("bad-plan", f"{child.key}: a broadcast cannot carry a plan of its own")
+
+
+_Path = tuple[str, ...]
+
+
+def _waits_for(plan: Plan, existing: Level, outer: Sequence[Level]) -> dict[_Path, set[_Path]]:
+    """Edges from a task to what must be completed before it can be.
+
+    What a coordinating task needs is needed by everything below it, but that takes no edges: nothing outside can name
+    what is inside, so a way back into it leads through the task itself, and closes a cycle there.
+    """
+    graph: dict[_Path, set[_Path]] = {}
+    scopes: list[tuple[_Path, set[str]]] = []
+    here: _Path = ()
+    for level in reversed(outer):
+        scopes.append((here, set(level.nodes)))
+        for key, needs in level.nodes.items():
+            _add(graph, (*here, key), needs, scopes)
+        here = (*here, level.node)
+    scopes.append((here, set(existing.nodes) | {child.key for child in plan.children}))
+    for key, needs in existing.nodes.items():
+        _add(graph, (*here, key), needs, scopes)
+    _add_children(graph, plan.children, here, scopes)
+    return graph
+
+
+def _add_children(
+    graph: dict[_Path, set[_Path]],
+    children: Sequence[PlannedChild],
+    here: _Path,
+    scopes: list[tuple[_Path, set[str]]],
+) -> None:
+    for child in children:
+        path = (*here, child.key)
+        _add(graph, path, child.depends_on, scopes)
+        if child.children:
+            _add_children(graph, child.children, path, [*scopes, (path, {below.key for below in child.children})])
+
+
+def _add(
+    graph: dict[_Path, set[_Path]],
+    path: _Path,
+    needs: Sequence[str],
+    scopes: list[tuple[_Path, set[str]]],
+) -> None:
+    """One task: it waits for its needs, and its parent waits for it."""
+    graph.setdefault(path, set()).update(_resolve(need, scopes, path) for need in needs)
+    if len(path) > 1:
+        graph[path[:-1]].add(path)
+
+
+def _resolve(name: str, scopes: Sequence[tuple[_Path, set[str]]], asking: _Path) -> _Path:
+    """The task that a dependency names: a sibling first, then a sibling of each ancestor, from the inside out."""
+    for prefix, keys in reversed(scopes):
+        if name in keys:
+            return (*prefix, name)
+    raise PlanError(
+        "unknown-dependency",
+        f"{asking[-1]} depends on {name[:80]!r}, which is not in the plan",
+        "Name a child of the same plan or of a plan around it.",
+    )
+
+
+def _check_acyclic(graph: Mapping[_Path, set[_Path]]) -> None:
+    if not any(graph.values()):
+        return  # nothing waits for anything
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        names = ["/".join(path) for path in reversed(error.args[1])]
+        if len(names) > _SHOWN:
+            names = [*names[: _SHOWN - 1], f"... ({len(names) - _SHOWN} more) ...", names[-1]]
+        raise PlanError(
+            "cycle",
+            "these would wait for each other for ever: " + " -> ".join(names),
+            "Remove one of the dependencies.",
+        ) from None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How tasks come into being: a root task of a message, children of a plan, copies of a broadcast.
+
+
+def create(new: NewTask, ctx: Context) -> Decision:
+    """The root task, recorded with its spec, and its children when it brings a plan.
+
+    Raises PlanError when the plan cannot be carried out: then nothing comes into being.
+    """
+    if why := refused_harness(new.policy, ctx.may_use):
+        raise PlanError("unknown-harness", why)
+    spec, derived = derive(new.spec, new.policy.weak)
+    require_no_return(new.origin.delegation_path, ctx.agent, spec.goal)
+    by_person = new.sender in OPERATORS
+    if by_person and new.plan is not None:
+        new = replace(new, policy=consented(new.policy, size(new.plan)))
+    task = _root(new, spec, ctx)
+    created = _created(task, (), derived)
+    first = settle(View(task), ctx) if not new.cancelled else Decision()
+    draft = Draft(first.left or View(task), ctx)
+    draft.events += [created, *first.events]
+    draft.effects += first.effects
+    if new.cancelled:
+        draft.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
+    elif new.plan is not None:
+        adopt(draft, new.plan, Family(Level({}), above=(task,)), by_person=by_person)
+    return draft.done()
+
+
+def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
+    task_id = ctx.new_id("tsk")
+    tells = ctx.heartbeat and new.origin.attempt_id is not None and new.sender not in OPERATORS
+    return Task(
+        id=task_id,
+        local_id=new.local_id,
+        task_id=new.task_id,
+        subtask_id=new.subtask_id,
+        sender=new.sender,
+        parent=None,
+        root=task_id,
+        key="",
+        depth=new.depth,
+        title=new.title,
+        mode=Mode.DIRECT,
+        executor=ctx.agent,
+        runtime=new.policy.runtime,
+        phase=Phase.SPEC_DRAFT,
+        spec=spec,
+        policy=new.policy,
+        created_at=ctx.now,
+        updated_at=ctx.now,
+        origin=new.origin,
+        heartbeat=plus(ctx.now, ctx.heartbeat) if tells else None,
+        planned_actions=spec.planned_actions,
+        extra=new.extra,
+        sections=new.sections,
+    )
+
+
+def adopt(draft: Draft, plan: Plan, family: Family, *, by_person: bool = False) -> None:
+    """Make the plan's nodes children of the draft's task. Raises PlanError; then nothing was added.
+
+    What agents plan faster than the operator allows is adopted, and held.
+    """
+    task, ctx = draft.task, draft.ctx
+    admit(plan, ctx.limits, task.depth, family.existing, family.outer, family.tree)
+    for child in walk(plan.children):
+        for agent in child.agents:
+            if executor_of(agent, ctx.agent) != ctx.agent and (why := ctx.may_reach(agent)) is not None:
+                raise PlanError("unknown-agent", f"{child.key}: {why}")
+        if why := refused_worker(child, ctx):
+            raise PlanError("unknown-harness", f"{child.key}: {why}")
+    _refuse_loops(delegation_path(family.above), plan.children, ctx.agent)
+    scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
+    if task.mode is not Mode.COORDINATING:
+        draft.amend("coordinates from here on", mode=Mode.COORDINATING)
+    if plan.synthesis is not None:
+        draft.amend("synthesis as the plan says", policy=replace(task.policy, synthesis=plan.synthesis))
+    keys, planned = [child.key for child in plan.children], size(plan)
+    if by_person:
+        draft.record(Kind.PLAN_ADOPTED, children=keys)
+    else:
+        draft.record(Kind.PLAN_ADOPTED, children=keys, planned=planned)
+        if not task.held and (why := planned_too_much(ctx.limits, ctx.planned_lately() + planned)):
+            draft.amend(why, held=why)
+    births = _Births(ctx)
+    births.add(draft.task, plan.children, scopes)
+    draft.events += births.events
+    draft.effects += births.effects
+    tally = draft.view.children
+    draft.view = changed(draft.view, children=replace(tally, total=tally.total + len(plan.children)))
+
+
+def _refuse_loops(path: Sequence[str], children: Sequence[PlannedChild], own: str) -> None:
+    """Raise PlanError for a child that gives work back to an agent above it, with the goal that this agent has."""
+    returning = delegators(path)
+    for child in children:
+        goal = child_spec(child).goal if returning or child.children else ""
+        names = [executor_of(agent, own) for agent in child.agents]
+        for name in names:
+            if name.lower() in returning:
+                require_no_return(path, name, goal)
+        if child.children:
+            _refuse_loops((*path, step(names[0] if len(names) == 1 else own, goal)), child.children, own)
+
+
+def refused_worker(child: PlannedChild, ctx: Context) -> str | None:
+    """Why a child cannot be done by the harness that it names; None when it can, or names none."""
+    said = child.overrides
+    if said.runtime is None and said.harness is None:
+        return None
+    why = refused_harness(inherit(Policy(), said), ctx.may_use)
+    if why or not said.harness:
+        return why
+    others = [agent for agent in child.agents if executor_of(agent, ctx.agent) != ctx.agent]
+    return f"a harness works for {ctx.agent}, not for {others[0]}; write `agent: self`" if others else None
+
+
+@dataclass(slots=True)
+class _Births:
+    """The children of one plan coming into being, each with what follows for it at once."""
+
+    ctx: Context
+    events: list[Event] = field(default_factory=list)
+    effects: list[tuple[str, Effect]] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+
+    def add(self, parent: Task, children: Sequence[PlannedChild], scopes: Sequence[Mapping[str, str]]) -> None:
+        ids = dict(scopes[-1]) | {child.key: self.ctx.new_id("tsk") for child in children}
+        for child in children:
+            needs = tuple(_lookup(need, [*scopes[:-1], ids]) for need in child.depends_on)
+            below = _broadcast(child) if len(child.agents) > 1 else child.children
+            task, derived = self._child(parent, child, ids[child.key], bool(below))
+            self.events.append(_created(task, needs, derived))
+            first = settle(View(task, parent_phase=parent.phase, unmet=len(needs)), self.ctx)
+            self.events += first.events
+            self.effects += first.effects
+            if below:
+                self.add(first.left.task if first.left else task, below, [*scopes[:-1], ids, {}])
+
+    def _child(
+        self, parent: Task, planned: PlannedChild, task_id: str, coordinates: bool
+    ) -> tuple[Task, tuple[str, ...]]:
+        ctx = self.ctx
+        policy = inherit(parent.policy, planned.overrides)
+        spec, derived = derive(child_spec(planned), policy.weak)
+        task = Task(
+            id=task_id,
+            local_id=self._name(child_local_id(parent.local_id, planned.key)),
+            task_id=parent.local_id,
+            subtask_id=planned.key,
+            sender=ctx.agent,
+            parent=parent.id,
+            root=parent.root,
+            key=planned.key,
+            depth=parent.depth + 1,
+            title=child_title(planned),
+            mode=Mode.COORDINATING if coordinates else Mode.DIRECT,
+            executor=ctx.agent if len(planned.agents) > 1 else executor_of(planned.agents[0], ctx.agent),
+            runtime=policy.runtime,
+            phase=Phase.SPEC_DRAFT,
+            spec=spec,
+            policy=policy,
+            created_at=ctx.now,
+            updated_at=ctx.now,
+            broadcast=len(planned.agents) > 1,
+            said=planned.overrides,
+            extra=planned.extra,
+        )
+        return task, derived
+
+    def _name(self, wanted: str) -> str:
+        """The local id, made distinct where another task has it: a root task may be called like a child."""
+        ordinal = 1
+        while (name := distinct(wanted, ordinal)) in self.taken or not self.ctx.is_free(name):
+            ordinal += 1
+        self.taken.add(name)
+        return name
+
+
+def _broadcast(child: PlannedChild) -> tuple[PlannedChild, ...]:
+    """One copy of the work per agent, each under that agent's name."""
+    plain = replace(child.overrides, join=None)
+    return tuple(
+        replace(child, key=agent, agents=(agent,), depends_on=(), planned_actions=(), overrides=plain)
+        for agent in child.agents
+    )
+
+
+def _lookup(name: str, scopes: Sequence[Mapping[str, str]]) -> str:
+    return next(ids[name] for ids in reversed(scopes) if name in ids)
+
+
+def _created(task: Task, needs: Sequence[str], derived: Sequence[str]) -> Event:
+    data = {"at": task.created_at, "task": to_json(task), "needs": list(needs)}
+    if derived:
+        data["derived"] = list(derived)
+    return Event(Kind.TASK_CREATED, task.id, data)

@@ -1,0 +1,64 @@
+"""Which OpenClaw session a turn runs in: the key belongs to the piece of work, not to the process.
+
+A new key is taken only when the end of the earlier attempt is proven; an attempt after an unknown outcome keeps it
+(protocol section 2, "Sessions": another key executed the same work twice).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+from mailboxd.core.model import Attempt
+from mailboxd.core.vocabulary import AttemptStatus, Gate
+
+_ORDINAL = re.compile(r"-([0-9]{1,9})-[0-9a-f]{12}\Z")
+
+
+def session_key(agent: str, local_id: str, own_agent: str, ordinal: int) -> str:
+    """The session of one piece of work of `agent`, given by the daemon of `own_agent`.
+
+    `ordinal` is the attempt that opened the session. Keys are lower case in OpenClaw and ids are not: a hash keeps
+    apart what differs. At most 240 characters; no colon after `mailboxd:`, where OpenClaw would look for a thread.
+    """
+    agent = agent.lower()
+    exact = json.dumps([agent, local_id, own_agent.lower(), ordinal])
+    digest = hashlib.sha256(exact.encode()).hexdigest()[:12]
+    readable = re.sub(r"[^a-z0-9._-]", "-", local_id.lower())[:60]
+    return f"agent:{agent}:mailboxd:{readable}-{ordinal}-{digest}"
+
+
+def ordinal_of(key: str) -> int | None:
+    """The attempt that opened the session with this key of one piece of work; None for any other key."""
+    found = _ORDINAL.search(key)
+    return None if found is None else int(found[1])
+
+
+def review_key(reviewer: str, local_id: str, own_agent: str, gate: Gate, round_: int) -> str:
+    """The session of one reviewer in one round at one gate."""
+    return f"{session_key(reviewer, local_id, own_agent, round_ + 1)}-{gate.replace('_', '-')}"
+
+
+def draft_key(agent: str, local_id: str, own_agent: str, round_: int) -> str:
+    """The session in which a weak spec is mended, between two reviews of it."""
+    return f"{session_key(agent, local_id, own_agent, round_ + 1)}-draft"
+
+
+def message_key(receiver: str, local_id: str, own_agent: str, order_id: str) -> str:
+    """The session in which one message of ours is handed over; ids of orders are unique."""
+    return f"{session_key(receiver, local_id, own_agent, 1)}-{order_id.lower()}"
+
+
+def next_session_key(previous: Attempt | None, executor: str, local_id: str, own_agent: str, ordinal: int) -> str:
+    """The key for attempt `ordinal`, given how the attempt before it ended.
+
+    An attempt that was stopped or never reached its agent proves nothing about the one whose key it had taken over.
+    """
+    if previous is not None and previous.executor == executor:
+        unproven = previous.status is AttemptStatus.ABORTED and previous.session_key != session_key(
+            executor, local_id, own_agent, previous.ordinal
+        )
+        if previous.status is AttemptStatus.UNKNOWN or unproven:
+            return previous.session_key
+    return session_key(executor, local_id, own_agent, ordinal)

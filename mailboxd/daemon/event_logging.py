@@ -1,0 +1,124 @@
+"""Each event that was recorded, by whomever, as a line of the log: in the words that `history` uses.
+
+Where a task passes several phases at once (the gates between are off), that is one line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from mailboxd import ids, log
+from mailboxd.core.events import Event, Kind
+from mailboxd.explain.describe import describe, describe_passage
+from mailboxd.store.store import Store
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a line of the log is about: the task, the attempt and the trace, by which it is found beside others.
+
+_REMEMBERED = 4096
+"""Tasks that are not looked up again: neither name nor trace of a task ever changes."""
+
+
+class About:
+    """Reads them from the store, each once; those of a task that comes into being, from the event that says so."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, tuple[str, str]] = {}
+
+    def of(self, event: Event) -> dict[str, str]:
+        """The fields for `extra` of a record (see `log`); of the task its name as people know it, empty for none."""
+        if not event.task:
+            return {}
+        name, trace = self._of_task(event.task, event)
+        about = {"task": name, "trace": trace}
+        if attempt := _attempt(event.data):
+            about["attempt"] = attempt
+        return about
+
+    def _of_task(self, task_id: str, event: Event) -> tuple[str, str]:
+        found = self._known.get(task_id)
+        if found is None:
+            found = self._of_new(event) or self._looked_up(task_id)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[task_id] = found
+        return found
+
+    def _of_new(self, event: Event) -> tuple[str, str] | None:
+        """Name and trace of a task, by the event with which it begins; a tree has the trace of its root."""
+        if event.kind is not Kind.TASK_CREATED:
+            return None
+        task = event.data["task"]
+        if task.get("parent") is None:
+            return task["local_id"], ids.trace_of(task["id"], task.get("origin", {}).get("traceparent"))
+        root = self._known.get(task["root"])
+        return None if root is None else (task["local_id"], root[1])
+
+    def _looked_up(self, task_id: str) -> tuple[str, str]:
+        name, root, traceparent = self._store.named(task_id)
+        return name, ids.trace_of(root, traceparent) if root else ""
+
+
+def _attempt(data: Mapping[str, Any]) -> str:
+    """The id of the attempt that the event names, in whichever way its kind does."""
+    said = data.get("attempt")
+    found = said.get("id") if isinstance(said, dict) else said
+    return found if isinstance(found, str) else ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Each event that was recorded, by whomever, as a line of the log: in the words that `history` uses.
+
+_QUIET = frozenset(
+    {Kind.MESSAGE_FILED, Kind.ATTEMPT_CHECKPOINT, Kind.TASK_AMENDED, Kind.ARTIFACT_RECORDED, Kind.TURN_ENDED}
+)
+_log = logging.getLogger("mailboxd")
+
+
+class Narrator:
+    """Tells what the daemon's own store records as it is, and reads only what others recorded."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._about = About(store)
+        store.follow()
+
+    def tell(self, told: int) -> int:
+        """Log what was recorded after the event of that number; returns the number of the last one."""
+        fresh = list(self._store.recorded_since(told))
+        passages = [events for events in _passages(event for _seq, event in fresh) if _log.isEnabledFor(_level(events))]
+        for level, group in groupby(passages, _level):
+            log.several(_log, level, [self._line(events) for events in group])
+        return fresh[-1][0] if fresh else told
+
+    def _line(self, events: list[Event]) -> log.Line:
+        about = self._about.of(events[0])
+        name = about.get("task", "")
+        return describe_passage(events, name) if len(events) > 1 else describe(events[0], name), about
+
+
+def _level(events: list[Event]) -> int:
+    return logging.DEBUG if events[0].kind in _QUIET else logging.INFO
+
+
+def _passages(events: Iterable[Event]) -> list[list[Event]]:
+    """The events, with the transitions together that take one task on from phase to phase: they are one line."""
+    passages: list[list[Event]] = []
+    for event in events:
+        if passages and _goes_on(passages[-1][-1], event):
+            passages[-1].append(event)
+        else:
+            passages.append([event])
+    return passages
+
+
+def _goes_on(before: Event, event: Event) -> bool:
+    return (
+        before.kind is event.kind is Kind.TASK_TRANSITIONED
+        and before.task == event.task
+        and before.data["to"] == event.data["from"]
+    )

@@ -1,0 +1,150 @@
+"""`mailboxd run`: holds the workspace, runs the daemon, and stands still while there is no room or no lock to be had.
+
+A full disk and a locked database end by themselves. A daemon whose commit failed for one of them is thrown away whole,
+for what it holds in memory was never recorded, and a new one starts from the store as after a crash: calls that run
+are adopted, nothing is done twice. Everything else that is the world's fault ends the process (exit 75): it is
+restarted, or a person is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from dataclasses import dataclass
+from pathlib import Path
+
+from mailboxd import user_state
+from mailboxd.agents.nesting_guard import MARK, inside_agent
+from mailboxd.clock import SystemClock
+from mailboxd.config import Config
+from mailboxd.daemon import assemble
+from mailboxd.daemon.health_writer import Health
+from mailboxd.daemon.loop import Daemon
+from mailboxd.errors import BusyError, ConfigError, NoRoomError, StoreError, WorldError
+from mailboxd.health import Halt, Where
+from mailboxd.host import disk
+from mailboxd.host.disk import network_kind
+from mailboxd.host.sdnotify import Notifier
+from mailboxd.host.wakeup import signals
+from mailboxd.mailbox import lock
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.database import worlds_errors
+
+_PAUSE = 5
+"""Seconds between two looks whether it can go on."""
+_GLANCE = 0.2
+"""Seconds between two looks whether it is asked to stop, where nothing else is waited for."""
+
+
+def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_network: bool = False) -> None:
+    """Serve the workspace until a signal asks to stop; with `until_idle`, until there is nothing left to do.
+
+    Raises LockedError when another daemon runs there, ConfigError inside an agent's turn and on a network file system
+    that is not allowed, WorldError; with `until_idle` also where it would stand still.
+    """
+    if inside_agent(os.environ):
+        raise ConfigError(
+            f"this is a shell inside an agent's turn (OPENCLAW_SHELL, OPENCLAW_SUBAGENT_EXEC or {MARK} says so), where "
+            "OpenClaw refuses to call agents. "
+            "Start the daemon from the operator's own shell or from systemd."
+        )
+    polls = _polls(ws, allowed=allow_network)
+    clock = SystemClock()
+    user_state.register(ws.root, os.environ)
+    with lock.acquire(ws, clock.now()), Health(ws, clock, Notifier(os.environ), config.agent) as health:
+        serving = _Serving(ws, config, health, polls)
+        with signals(serving.stop, serving.look):
+            serving.run(until_idle=until_idle)
+
+
+def _polls(ws: Workspace, *, allowed: bool) -> str:
+    """Why nothing can be heard there and the inbox is polled; empty if it can. Raises ConfigError."""
+    kind = network_kind(ws.root)
+    if kind and not allowed:
+        raise ConfigError(
+            f"{ws.root} is on a network file system ({kind}): another machine would not see our locks, and two daemons "
+            "or a half-written database would be the end of it. Move the workspace to a local disk; if only this "
+            "machine ever uses it, `mailboxd run --allow-network-fs`"
+        )
+    return f"{ws.root} is on a network file system ({kind}): the mailbox is polled, nothing is heard" if kind else ""
+
+
+@dataclass(slots=True)
+class _Serving:
+    ws: Workspace
+    config: Config
+    health: Health
+    polls: str
+    daemon: Daemon | None = None
+    stops: int = 0
+
+    def stop(self) -> None:
+        self.stops += 1
+        if self.daemon is not None:
+            self.daemon.stop()
+
+    def look(self) -> None:
+        if self.daemon is not None:
+            self.daemon.wake.poke()
+
+    def run(self, *, until_idle: bool) -> None:
+        if not until_idle:
+            self._hold_off()
+        while not self.stops:
+            try:
+                self._run_one(until_idle)
+                return
+            except (NoRoomError, BusyError) as error:
+                if until_idle:
+                    raise
+                self._stand_still(error)
+
+    def _hold_off(self) -> None:
+        """Wait before a start if those before it have failed: who repeats them may do so without any pause."""
+        failed, clock = self.health.failed, SystemClock()
+        if not failed.starts:
+            return
+        starts = "1 start has" if failed.starts == 1 else f"{failed.starts} starts in a row have"
+        why = f"{starts} failed, this one waits {failed.wait:.1f} s. The last one: {failed.why}"
+        self.health.say(Where.DAEMON, why)
+        until = clock.monotonic() + failed.wait
+        while not self.stops and (left := until - clock.monotonic()) > 0:
+            self.health.beat()
+            select.select((), (), (), min(left, _GLANCE))
+        self.health.forget(Where.DAEMON)
+
+    def _run_one(self, until_idle: bool) -> None:
+        with assemble.daemon(self.ws, self.config, self.health, self.polls) as daemon:
+            self.daemon = daemon
+            if self.stops:  # asked before there was anybody to ask
+                daemon.stop()
+            try:
+                with worlds_errors(daemon.engine.store.db):
+                    daemon.run(until_idle=until_idle)
+                if until_idle and not self.stops and (why := self.health.unread):
+                    raise WorldError(why)  # to be idle because the mail cannot be read is no success
+            finally:
+                self.daemon = None
+
+    def _stand_still(self, error: StoreError) -> None:
+        """Nothing is taken, nothing is begun, and the inbox stays as it is, until it is worth another try."""
+        self.health.say(Where.DATABASE, f"HALT({_name(error)}): {error}")
+        while not self.stops:
+            for _ in range(_PAUSE):
+                self.health.beat()
+                select.select((), (), (), 1.0)
+            wanting = self._wanting() if isinstance(error, NoRoomError) else ""
+            if not wanting:
+                return
+            self.health.say(Where.DATABASE, f"HALT({_name(error)}): {wanting}")
+
+    def _wanting(self) -> str:
+        database = self.ws.database
+        try:
+            return disk.why_not_enough(self.ws.state, database, Path(f"{database}-wal"))
+        except OSError as error:
+            return f"{self.ws.state}: {error.strerror}"
+
+
+def _name(error: StoreError) -> Halt:
+    return Halt.DISK_FULL if isinstance(error, NoRoomError) else Halt.DB_LOCKED

@@ -1,0 +1,81 @@
+"""A graph for other programs: Mermaid (for Markdown) and Graphviz. What is foreign is quoted."""
+
+from __future__ import annotations
+
+from mailboxd.core.text import on_one_line
+from mailboxd.drawing.graph import Graph, Lead, Node
+from mailboxd.drawing.phase_style import Shape, Tone, counted, look_of, loudest
+from mailboxd.drawing.svg import fit
+
+_LABEL = 60
+_MERMAID = {
+    Shape.BOX: ("[", "]"), Shape.ROUND: ("(", ")"), Shape.PILL: ("([", "])"), Shape.CUT: ("[/", "/]"),
+    Shape.HEXAGON: ("{{", "}}"), Shape.NOTCH: (">", "]"), Shape.STACK: ("[[", "]]"),
+}  # fmt: skip
+_DOT = {
+    Shape.BOX: "box", Shape.ROUND: "box", Shape.PILL: "oval", Shape.CUT: "note", Shape.HEXAGON: "hexagon",
+    Shape.NOTCH: "octagon", Shape.STACK: "box3d",
+}  # fmt: skip
+_COLOURS = {
+    Tone.IDLE: ("#f6f8fa", "#8c959f"), Tone.BUSY: ("#ddeafe", "#1f6feb"), Tone.CHECK: ("#eee7fb", "#7a4fd0"),
+    Tone.ASK: ("#fff3cd", "#9a6700"), Tone.GOOD: ("#e3f4e6", "#2d7d3a"), Tone.BAD: ("#fde5e3", "#c4271b"),
+    Tone.OFF: ("#f3f3f3", "#8c959f"),
+}  # fmt: skip
+
+
+def mermaid(graph: Graph) -> str:
+    """A flowchart, from left to right. Dotted arrows lead to the parts of a task, full ones to what needs a result."""
+    names = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
+    lines = ["flowchart LR"]
+    for node in graph.nodes:
+        start, end = _MERMAID[_shape(node)]
+        first, second = (_entities(line) for line in _lines(node))
+        lines.append(f'  {names[node.id]}{start}"{first}<br>{second}"{end}:::{_tone(node)}')
+    for edge in graph.known_edges():
+        arrow = "-.->" if edge.lead is Lead.CHILD else "-->"
+        lines.append(f"  {names[edge.start]} {arrow} {names[edge.end]}")
+    used = sorted({_tone(node) for node in graph.nodes})
+    lines += [f"  classDef {tone} fill:{_COLOURS[tone][0]},stroke:{_COLOURS[tone][1]},color:#1f2328" for tone in used]
+    return "\n".join(lines) + "\n"
+
+
+def dot(graph: Graph) -> str:
+    """A digraph for Graphviz."""
+    names = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
+    lines = ["digraph tasks {", '  rankdir=LR; node [fontname="sans-serif", fontsize=11, style="filled"];']
+    for node in graph.nodes:
+        shape, (fill, line) = _shape(node), _COLOURS[_tone(node)]
+        label = "\\n".join(_quoted(text) for text in _lines(node))
+        style = ', style="filled,rounded"' if shape is Shape.ROUND else ""
+        looks = f'shape={_DOT[shape]}{style}, fillcolor="{fill}", color="{line}"'
+        lines.append(f'  {names[node.id]} [label="{label}", {looks}];')
+    for edge in graph.known_edges():
+        style = " [style=dotted]" if edge.lead is Lead.CHILD else ""
+        lines.append(f"  {names[edge.start]} -> {names[edge.end]}{style};")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _lines(node: Node) -> tuple[str, str]:
+    look = look_of(node.phase)
+    if node.counts:
+        return fit(node.label, _LABEL), counted(node.counts)
+    below = f"{node.below:,} below" if node.below else ""
+    says = " · ".join(filter(None, [look.word, fit(node.note, _LABEL), below]))
+    return f"{look.symbol} {fit(node.label, _LABEL)}", says
+
+
+def _shape(node: Node) -> Shape:
+    return Shape.STACK if node.counts else look_of(node.phase).shape
+
+
+def _tone(node: Node) -> Tone:
+    return loudest(node.counts) if node.counts else look_of(node.phase).tone
+
+
+def _entities(text: str) -> str:
+    """Mermaid's own way to write a character: nothing that could end a label, or be HTML, is left as it is."""
+    return "".join(char if char.isalnum() or char in " .,_-:·" else f"#{ord(char)};" for char in text)
+
+
+def _quoted(text: str) -> str:
+    return on_one_line(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,231 @@
+"""Turns that a harness takes for this agent (`runtime: acp`, docs/acp.md): begun, followed, answered, asked about.
+
+The call itself is one like every other (`relay`, `calls`). What is different about it is between its start and its
+end: it tells what it is at, and it may ask for more than it was given. Then it waits in the middle of its turn until
+a person has decided, and takes no slot meanwhile. All of that is notes in the call's directory (`agents.acp.notes`),
+so it outlives this process.
+
+DIAGNOSTICS  A harness that is not configured (any more), or whose directory is not there, is the operator's to mend:
+its tasks wait. A note that cannot be read is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from mailboxd.agents.acp import harness as remains
+from mailboxd.agents.acp import transport, turn_files
+from mailboxd.agents.acp.turn_files import Order as Turn
+from mailboxd.agents.call_dir import Exit, refusal
+from mailboxd.agents.json_output import text_at
+from mailboxd.agents.process import NotStarted
+from mailboxd.config.model import HarnessSection
+from mailboxd.core.approvals import Approval, ApprovalStatus, PermissionAsked
+from mailboxd.core.effects import AnswerPermission, LookUp, RunTurn
+from mailboxd.core.inputs import Checkpoint
+from mailboxd.core.model import Attempt, Task
+from mailboxd.core.outcomes import Made, Outcome, Unknown
+from mailboxd.core.text import first_line
+from mailboxd.core.times import to_epoch
+from mailboxd.effects.process_table import PATIENCE, Call, Calls, NewCall
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import Refused
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.store import Order
+
+_ASKING_SECONDS = 300
+"""A harness may take to say what became of a turn."""
+
+
+@dataclass(slots=True)
+class Harnesses:
+    """One workspace's harnesses. `environ` is the daemon's own environment."""
+
+    engine: Engine
+    calls: Calls
+    ws: Workspace
+    configured: Mapping[str, HarnessSection]
+    acpx: tuple[str, ...]
+    environ: Mapping[str, str]
+    reports: list[Callable[[], None]]
+    _told: dict[str, int] = field(default_factory=dict)
+    """By call, the last of its notes that was recorded."""
+    _asking: dict[str, tuple[Order, LookUp]] = field(default_factory=dict)
+
+    # -------------------------------------------------------------- a turn begins
+
+    def start(self, call: NewCall, effect: RunTurn, task: Task, attempt: Attempt, prompt: bytes) -> None:
+        """Begin a turn. Raises NotStarted, WorldError."""
+        wanted = self._wanted(effect.harness, task, attempt.id)
+        wanted = replace(wanted, session=attempt.session_ref or "")
+        # In front of the task: what stands in that is somebody else's words.
+        header, _, rest = prompt.partition(b"\n")
+        place = transport.place(wanted, effect.harness).encode()
+        self._run(call, effect.harness, wanted, b"\n".join([header, place, rest]))
+
+    def _wanted(self, harness: str, task: Task, attempt_id: str) -> Turn:
+        found = self.configured.get(harness)
+        if found is None:
+            raise NotStarted(harness, OSError(0, "no such harness is configured (acp.harnesses)"))
+        try:
+            cwd = transport.directory(self.ws.root, found.cwd)
+        except OSError as problem:
+            raise NotStarted(harness, OSError(0, f"it has nowhere to work: {problem.strerror}")) from problem
+        return Turn(
+            argv=found.argv,
+            cwd=cwd,
+            state=str(self.ws.state),
+            task_id=task.task_id,
+            attempt_id=attempt_id,
+            capabilities=found.capabilities,
+            timeout=task.policy.timeout,
+            grace=self.calls.grace,
+            backend=found.backend,
+            acpx=self.acpx,
+        )
+
+    def _folder(self, call_id: str) -> Path:
+        return Path(self.calls.directory(call_id))
+
+    def _run(self, call: NewCall, harness: str, wanted: Turn, prompt: bytes) -> None:
+        self.calls.prepare(call.id, prompt)
+        folder = self._folder(call.id)
+        try:
+            argv = transport.program(folder, wanted)
+        except OSError as problem:
+            raise refusal(folder, problem) from problem
+        environment = transport.environment(self.environ, self.configured[harness].environment)
+        self.calls.start(call, argv, self.engine.clock.monotonic(), cwd=wanted.cwd, environment=environment)
+
+    # -------------------------------------------------------------- while it runs
+
+    def look(self) -> None:
+        """Take what running turns have to say: what they are at, and what they ask for."""
+        for call in list(self.calls.running.values()):
+            effect = self._turn(call) if call.harness else None
+            if effect is not None:
+                self._look_at(call, effect)
+
+    def _turn(self, call: Call) -> RunTurn | None:
+        with suppress(KeyError):
+            effect = self.engine.store.order_of(call.id).effect
+            return effect if isinstance(effect, RunTurn) else None
+        return None
+
+    def _look_at(self, call: Call, effect: RunTurn) -> None:
+        folder = self._folder(call.id)
+        progress = turn_files.read_note(folder, turn_files.PROGRESS) or {}
+        number = progress.get("number")
+        if isinstance(number, int) and number > self._told.get(call.id, 0):
+            self._told[call.id] = number
+            note = first_line(text_at(progress, "note"))
+            self.reports.append(partial(self._checkpoint, call.task, effect.attempt_id, note))
+        self._park(
+            call, effect, [number for number in turn_files.questions(folder) if not self._is_answered(call, number)]
+        )
+
+    def _is_answered(self, call: Call, number: int) -> bool:
+        return turn_files.read_note(self._folder(call.id), turn_files.answer(number)) is not None
+
+    def _park(self, call: Call, effect: RunTurn, open_questions: list[int]) -> None:
+        """While a person is asked, the turn takes no slot and its clock stands."""
+        now, until = self.engine.clock.monotonic(), 0.0
+        for number in open_questions:
+            row = self._row(call.task, f"{call.id}.{number}")
+            if row is None:
+                self.reports.append(partial(self._ask, call, effect, number))
+            else:
+                until = max(until, to_epoch(row.expires_at) - to_epoch(self.engine.clock.now()))
+        if open_questions or call.aside:
+            task = self.engine.store.task(call.task)
+            call.deadline = now + until + (task.policy.timeout if task else 0) + PATIENCE
+        call.aside = bool(open_questions)
+
+    def _checkpoint(self, task: str, attempt: str, note: str) -> None:
+        with suppress(Refused):
+            self.engine.hear(task, Checkpoint(note, attempt))
+
+    def _ask(self, call: Call, effect: RunTurn, number: int) -> None:
+        """Put the question to a person, once."""
+        origin = f"{call.id}.{number}"
+        said = turn_files.read_note(self._folder(call.id), turn_files.question(number)) or {}
+        if self._row(call.task, origin) is not None or not said:
+            return
+        wish = f"{effect.harness}: {first_line(text_at(said, 'wish'), 300) or 'does not say what it wants'}"
+        preview, risk = text_at(said, "preview"), first_line(text_at(said, "why"), 300)
+        asked = PermissionAsked(self.engine.new_id("apr"), origin, wish, preview, risk, effect.attempt_id)
+        try:
+            self.engine.hear(call.task, asked)
+        except Refused as refused:
+            self._answer(origin, "rejected", str(refused))
+
+    # -------------------------------------------------------------- what was decided
+
+    def answer(self, effect: AnswerPermission) -> None:
+        """Tell the harness that waits. Its directory may be gone: then nobody waits any more. Raises WorldError."""
+        row = self.engine.store.approval(effect.approval_id)
+        if row is not None and row.status is not ApprovalStatus.PENDING:
+            self._answer(row.origin, str(row.status), row.note)
+
+    def _answer(self, origin: str, decision: str, note: str) -> None:
+        call_id, _, number = origin.partition(".")
+        folder = self._folder(call_id)
+        with suppress(FileNotFoundError):
+            try:
+                turn_files.write(folder, turn_files.answer(int(number)), {"decision": decision, "note": note})
+            except FileNotFoundError:
+                raise
+            except OSError as problem:
+                raise refusal(folder, problem) from problem
+
+    def _row(self, task: str, origin: str) -> Approval | None:
+        return next((row for row in self.engine.store.approvals_of(task) if row.origin == origin), None)
+
+    # -------------------------------------------------------------- a turn has ended
+
+    def over(self, effect: RunTurn, outcome: Outcome) -> tuple[Outcome, tuple[Made, ...]]:
+        """What is known when the program of a turn has ended; what it has left running is ended as well."""
+        folder = self._folder(effect.turn_id)
+        self._told.pop(effect.turn_id, None)
+        remains.sweep(folder)
+        if isinstance(outcome, Unknown):
+            outcome = replace(outcome, run_id=effect.turn_id)  # by which its session is found again
+        return outcome, transport.made(folder)
+
+    # -------------------------------------------------------------- a turn was lost
+
+    def owns(self, call: Call) -> bool:
+        return call.id in self._asking
+
+    def look_up(self, order: Order, effect: LookUp) -> Outcome | None:
+        """Ask what became of a lost turn; at once what can be said without asking, None while it is asked."""
+        call_id = f"{order.id}.ask"
+        if call_id in self._asking:
+            return None
+        task = self.engine.store.task(order.task)
+        session = transport.session(self._folder(effect.run_id)) if effect.run_id else None
+        if task is None or session is None:
+            return Unknown("nobody saw its end, and its harness cannot be asked", looked_up=True)
+        if not self.calls.has_room(self.engine.clock.monotonic()):
+            return None
+        call = NewCall(call_id, "", f"ask:{effect.session_key}", _ASKING_SECONDS + PATIENCE, order.task)
+        self.calls.discard(call_id)
+        try:
+            wanted = self._wanted(effect.harness, task, effect.attempt_id)
+            asks = replace(wanted, session=session, asks=True, capabilities=(), timeout=_ASKING_SECONDS)
+            self._run(call, effect.harness, asks, transport.QUESTION.encode())
+        except NotStarted as missing:
+            return Unknown(str(missing), looked_up=True)
+        self._asking[call_id] = order, effect
+        return None
+
+    def told(self, call: Call, exit_: Exit) -> tuple[Order, LookUp, Outcome]:
+        """What became of the lost turn, as its harness says; inside a batch."""
+        order, effect = self._asking.pop(call.id)
+        remains.sweep(self._folder(call.id))
+        self.calls.discard_when_recorded(call.id)
+        return order, effect, transport.told(exit_, "it was cut off in the middle of the turn")

@@ -1,0 +1,444 @@
+"""Lets approved actions happen, once, and finds out what became of them.
+
+What performs one is the runner, a process of its own (`runner`), started here or by Lobster's gate. What became of it
+is read from the database and from the runner's lock, never from an answer: a runner outlives its caller, and its
+caller may lie. Begun and not ended, with nobody alive who could end it, is unknown, and only then is `verify` asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from mailboxd.actions import gate as lobster
+from mailboxd.actions.command import GRACE, handed_over, standing
+from mailboxd.actions.content_digest import is_verify_as_approved
+from mailboxd.actions.gate import Place, standing_gates
+from mailboxd.actions.preview import Shown, preview
+from mailboxd.actions.result import Impossible, Setting, printed, tail
+from mailboxd.agents.call_dir import Exit, cut_output, output_size, read_exit
+from mailboxd.agents.process import NotStarted, State
+from mailboxd.core.approvals import (
+    ActionEnded,
+    ActionImpossible,
+    ActionKind,
+    ActionNotBegun,
+    ActionPrepared,
+    Approval,
+    ApprovalStatus,
+    Performed,
+    digest,
+)
+from mailboxd.core.effects import Perform, Prepare, Verify
+from mailboxd.core.text import first_line
+from mailboxd.core.times import plus
+from mailboxd.effects.process_table import Call, Calls, NewCall
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import EXIT_TRY_AGAIN
+from mailboxd.store.store import Order
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Prepares planned actions for a person: what exactly would happen is looked at, and a gate is put before it.
+#
+# Nothing is performed. After a crash it is done again: a gate of Lobster's that nobody knows of runs nothing.
+
+LOBSTER = "lobster"
+BUILTIN = "builtin"
+_SECONDS = 60.0
+"""How long Lobster may take to put up a gate, or to take one down."""
+_PREVIEW, TOKEN = "preview.txt", "token.json"
+
+
+def effect_words(place: Place) -> tuple[str, ...]:
+    """What performs it: this very installation, wherever a login shell's PATH may point."""
+    runner = (sys.executable, "-P", "-m", "mailboxd.cli", "effect", "run", place.approval)
+    return (*runner, "--workspace", str(place.root))
+
+
+def workflow_of(place: Place) -> bytes | None:
+    """The workflow that belongs to a gate; None where there can be none."""
+    return lobster.workflow(place.approval, place.path / _PREVIEW, effect_words(place))
+
+
+@dataclass(slots=True)
+class Preparing:
+    """One workspace's. `program` is the Lobster of the configuration; empty: none."""
+
+    engine: Engine
+    calls: Calls
+    setting: Setting
+    program: tuple[str, ...]
+    reports: list[Callable[[], None]]
+    _asked: dict[str, tuple[Order, Prepare, Shown | None]] = field(default_factory=dict)
+    """What Lobster is being asked about, by call; without what is shown: an earlier daemon asked."""
+    unrecorded: set[str] = field(default_factory=set)
+    """Approvals whose gates are up and that nobody has recorded yet."""
+
+    def owns(self, call: Call) -> bool:
+        return call.id in self._asked
+
+    def begin(self, order: Order, effect: Prepare) -> bool:
+        """Look at an action, and ask Lobster for a gate where there is one. False while there is no slot for that.
+
+        Raises WorldError.
+        """
+        now = self.engine.clock.monotonic()
+        call = NewCall(order.id, "", f"gate:{order.id}", _SECONDS)
+        if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
+            self._asked[order.id] = (order, effect, None)
+            return True
+        if not self.calls.has_room(now):
+            return False
+        self.calls.discard(order.id)
+        place = Place(self.setting.root, effect.approval_id)
+        self.unrecorded.add(place.approval)
+        place.make()
+        try:
+            shown = preview(effect.action, place, self.setting)
+        except Impossible as why:
+            place.remove()
+            self.reports.append(partial(self._impossible, order, effect, first_line(str(why))))
+            return True
+        gate = self._ask(call, effect, place, shown, now)
+        if gate:
+            self.reports.append(partial(self._prepared, order, effect, shown, gate))
+        else:
+            self._asked[order.id] = (order, effect, shown)
+        return True
+
+    def ended(self, call: Call, exit_: Exit) -> None:
+        """Record the gate that Lobster has put up, or that ours stands there alone; inside a batch."""
+        order, effect, shown = self._asked.pop(call.id)
+        if shown is None or (exit_.rc is None and not call.stopped):
+            return  # of an earlier daemon: it is asked anew
+        said = lobster.read(exit_.stdout)
+        if call.stopped:
+            gate = f"{BUILTIN}: lobster {call.stopped}"
+        elif said.status == "needs_approval":
+            Place(self.setting.root, effect.approval_id).keep(TOKEN, exit_.stdout)
+            gate = LOBSTER
+        else:
+            why = said.error or f"it answered {said.status}"
+            gate = f"{BUILTIN}: lobster has put up no gate: {first_line(why)}"
+        self._prepared(order, effect, shown, gate)
+
+    # -------------------------------------------------------------- inside
+
+    def _ask(self, call: NewCall, effect: Prepare, place: Place, shown: Shown, now: float) -> str:
+        """Have Lobster put up a gate; the name of the gate if it need not be waited for."""
+        if effect.action.kind is ActionKind.MANUAL or not self.program:
+            return BUILTIN
+        if shutil.which(self.program[0], path=self.setting.environ.get("PATH")) is None:
+            return f"{BUILTIN}: {self.program[0]} is not installed"
+        workflow = workflow_of(place)
+        if workflow is None:
+            return f"{BUILTIN}: the path of the workspace cannot stand in a workflow of Lobster"
+        place.keep(_PREVIEW, shown.text.encode())
+        place.keep(place.workflow.name, workflow, 0o400)
+        place.state.mkdir(mode=0o700)
+        environment = lobster.environment(self.setting.environ, place.state)
+        try:
+            self.calls.start(call, lobster.run_words(self.program, place.workflow), now, environment=environment)
+        except NotStarted as missing:
+            missing.require_lasting()
+            return f"{BUILTIN}: {first_line(str(missing))}"
+        return ""
+
+    def _prepared(self, order: Order, effect: Prepare, shown: Shown, gate: str) -> None:
+        bound = (shown.content_sha256, shown.target_sha256)
+        name, whole = effect.approval_id, digest(effect.action, *bound)
+        prepared = ActionPrepared(name, effect.action, shown.text, whole, gate, *bound, undoes=effect.undoes)
+        self.engine.hear(order.task, prepared)
+        self._done(order, effect)
+
+    def _impossible(self, order: Order, effect: Prepare, why: str) -> None:
+        self.engine.hear(order.task, ActionImpossible(effect.action, why, effect.undoes))
+        self._done(order, effect)
+
+    def _done(self, order: Order, effect: Prepare) -> None:
+        self.engine.store.finish(order.id)
+        self.calls.discard_when_recorded(order.id)
+        self.unrecorded.discard(effect.approval_id)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lets approved actions happen, once, and finds out what became of them.
+
+_SLACK = 30.0
+"""Seconds past its own timeout that a runner is left to end by itself."""
+_LATER = 10.0
+"""Seconds before an action is tried again that the machine has refused its runner for now."""
+_AGAIN = 1.0
+"""Seconds between two looks at a runner that is not our child."""
+_CLOSING = "close."
+_HAPPENED, _DID_NOT = 0, 1
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(slots=True)
+class Performing:
+    """One workspace's side effects."""
+
+    preparing: Preparing
+    _running: dict[str, tuple[Order, Perform | Verify]] = field(default_factory=dict)
+    _seen: int = -1
+    """The last event that gates were put away after."""
+
+    @property
+    def engine(self) -> Engine:
+        return self.preparing.engine
+
+    @property
+    def calls(self) -> Calls:
+        return self.preparing.calls
+
+    @property
+    def setting(self) -> Setting:
+        return self.preparing.setting
+
+    @property
+    def reports(self) -> list[Callable[[], None]]:
+        return self.preparing.reports
+
+    def owns(self, call: Call) -> bool:
+        return call.id in self._running or call.id.startswith(_CLOSING) or self.preparing.owns(call)
+
+    def begin(self, order: Order, effect: Prepare | Perform | Verify) -> bool:
+        """Do it, or wait for what an earlier daemon has begun. False while there is no slot. Raises WorldError."""
+        if isinstance(effect, Prepare):
+            return self.preparing.begin(order, effect)
+        row = self.engine.store.approval(effect.approval_id)
+        if row is None or not _is_wanted(row, effect):
+            self.reports.append(partial(self._finish, order))
+            return True
+        return self._perform(order, effect, row) if isinstance(effect, Perform) else self._verify(order, effect, row)
+
+    def ended(self, call: Call, exit_: Exit) -> None:
+        """Record what became of it; inside a batch."""
+        if self.preparing.owns(call):
+            self.preparing.ended(call, exit_)
+        elif call.id in self._running:
+            order, effect = self._running.pop(call.id)
+            if isinstance(effect, Perform):
+                self._settle(order, effect, _how(call, exit_), refused=exit_.rc == EXIT_TRY_AGAIN)
+            else:
+                self._verified(order, effect, call, exit_)
+        else:
+            self._remove(call.id)
+
+    # -------------------------------------------------------------- performing
+
+    def _perform(self, order: Order, effect: Perform, row: Approval) -> bool:
+        now, place = self.engine.clock.monotonic(), Place(self.setting.root, row.id)
+        call = NewCall(order.id, "", f"effect:{row.id}", self._seconds(row))
+        found = self.calls.state(order.id)
+        if found is State.RUNNING and self.calls.adopt(call, now):
+            self._running[order.id] = (order, effect)
+            return True
+        if found is not State.NEVER_STARTED or row.state is Performed.STARTED:
+            how = "mailboxd was not there when it ended"
+            self.reports.append(partial(self._settle, order, effect, how))
+            return True
+        if not self.calls.has_room(now):
+            return False
+        environment = lobster.plain(self.setting.environ) | handed_over(self.setting)
+        words = effect_words(place)
+        try:
+            if _opens_lobster(row):  # Lobster's gate opens once; after that ours is the only one
+                words = self._resume(place, approve=True)
+                environment |= {"LOBSTER_STATE_DIR": str(place.state), "LOBSTER_APPROVAL_APPROVED_BY": row.resolved_by}
+            self.calls.start(call, words, now, environment=environment)
+        except (NotStarted, Impossible) as why:
+            if isinstance(why, NotStarted):
+                why.require_lasting()
+            self.reports.append(partial(self._settle, order, effect, first_line(str(why))))
+            return True
+        self._running[order.id] = (order, effect)
+        return True
+
+    def _resume(self, place: Place, *, approve: bool) -> tuple[str, ...]:
+        """The words that open or close Lobster's gate. Raises Impossible when it is not as we have put it up."""
+        if place.kept(place.workflow.name) != workflow_of(place):
+            raise Impossible(f"{place.workflow} is not as mailboxd wrote it; it is not resumed")
+        gate = lobster.read(place.kept(TOKEN) or b"")
+        if not gate.id or not self.preparing.program:
+            raise Impossible("the gate of Lobster cannot be found any more")
+        return lobster.resume_words(self.preparing.program, gate.id, approve=approve)
+
+    def _settle(self, order: Order, effect: Perform, how: str, *, refused: bool = False) -> None:
+        """What the database and the lock say of it, now that its caller has ended; inside a batch."""
+        row = self.engine.store.approval(effect.approval_id)
+        place = Place(self.setting.root, effect.approval_id)
+        if row is not None and _is_wanted(row, effect):
+            if place.is_held() or self._lives_on(row, place):
+                self.engine.store.postpone(order.id, plus(self.engine.now, _AGAIN))
+                return
+            if row.state is Performed.STARTED:
+                why = f"it was begun, and nobody saw its end: {how}"
+                self.engine.hear(order.task, ActionEnded(row.id, Performed.UNKNOWN, why, self._left(row, place)))
+            elif refused and not _opens_lobster(row):  # the machine refused the runner something, for now
+                _log.warning("the action %s waits: %s", row.short_id, how)
+                self.calls.discard(order.id)
+                self.engine.store.postpone(order.id, plus(self.engine.now, _LATER))
+                return
+            else:
+                self.engine.hear(order.task, ActionNotBegun(row.id, how))
+        self._finish(order)
+
+    def _lives_on(self, row: Approval, place: Place) -> bool:
+        """Whether the program that was run is alive without its runner; it is stopped when its time is over."""
+        child = place.orphan()
+        if child is None:
+            return False
+        try:
+            over = plus(row.started_at or self.engine.now, self._seconds(row))
+            is_too_long = output_size(place.effect) > self.setting.output_cap
+            if is_too_long:
+                cut_output(place.effect, self.setting.output_cap)
+            if self.engine.now > plus(over, GRACE):
+                child.kill()
+            elif self.engine.now > over or is_too_long:
+                child.terminate()
+        finally:
+            os.close(child.pidfd)
+        return True
+
+    def _left(self, row: Approval, place: Place) -> str:
+        """What the program has printed."""
+        if not place.effect.is_dir():
+            return ""
+        exit_ = read_exit(place.effect, None, self.setting.output_cap)
+        return self._printed(row, exit_)
+
+    # -------------------------------------------------------------- verifying
+
+    def _verify(self, order: Order, effect: Verify, row: Approval) -> bool:
+        now = self.engine.clock.monotonic()
+        call = NewCall(order.id, "", f"verify:{row.id}", self.setting.seconds(row.action), wipe=True)
+        if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
+            self._running[order.id] = (order, effect)
+            return True
+        if not self.calls.has_room(now):
+            return False
+        self.calls.discard(order.id)  # of a run whose end nobody saw: it only asks, and is asked again
+        try:
+            if not is_verify_as_approved(row.action, Place(self.setting.root, row.id)):
+                raise Impossible("a file that verify names is another one now than was approved")
+            environment = self.setting.variables(row.action)
+            with standing(self.setting.root, row.action.cwd) as here:
+                self.calls.start(call, row.action.verify, now, cwd=here, environment=environment)
+        except (NotStarted, Impossible) as why:
+            if isinstance(why, NotStarted):
+                why.require_lasting()
+            end = ActionEnded(
+                row.id, Performed.UNKNOWN, f"{row.summary}; it cannot be verified: {first_line(str(why))}"
+            )
+            self.reports.append(partial(self._say, order, end))
+            return True
+        self._running[order.id] = (order, effect)
+        return True
+
+    def _verified(self, order: Order, effect: Verify, call: Call, exit_: Exit) -> None:
+        row = self.engine.store.approval(effect.approval_id)
+        if row is None or (exit_.rc is None and not call.stopped):
+            return  # adopted: how it ended is lost, so it is asked anew
+        report = self._printed(row, exit_)
+        if exit_.rc == _HAPPENED and not call.stopped:
+            end = ActionEnded(row.id, Performed.DONE, f"{row.summary}; asked again, it did happen", report)
+        elif exit_.rc == _DID_NOT and not call.stopped:
+            end = ActionEnded(row.id, Performed.FAILED, f"{row.summary}; asked again, it did not happen", report)
+        else:
+            why = call.stopped or f"exit status {exit_.rc}"
+            end = ActionEnded(row.id, Performed.UNKNOWN, f"{row.summary}; verify does not know either: {why}", report)
+        self._say(order, end)
+
+    def _say(self, order: Order, end: ActionEnded) -> None:
+        self.engine.hear(order.task, end)
+        self._finish(order)
+
+    # -------------------------------------------------------------- putting away
+
+    def put_away(self) -> None:
+        """Take down the gates that nothing can come through any more. Lobster is told no where a person said no."""
+        if (last := self.engine.store.last_recorded) == self._seen:
+            return
+        self._seen = last
+        for name in standing_gates(self.setting.root):
+            row = self.engine.store.approval(name)
+            if name in self.preparing.unrecorded or (row is not None and (row.is_open or _is_doubtful(row))):
+                continue
+            place = Place(self.setting.root, name)
+            if not place.is_held() and not self._is_closing(row, place):
+                place.remove()
+
+    def _is_closing(self, row: Approval | None, place: Place) -> bool:
+        """Whether Lobster is being told, so that the gate has to stand a moment longer."""
+        call_id = f"{_CLOSING}{place.approval}"
+        if call_id in self.calls.running:
+            return True
+        told = self.calls.state(call_id) is not State.NEVER_STARTED
+        if row is None or row.gate != LOBSTER or row.status is ApprovalStatus.APPROVED or told:
+            self.calls.discard(call_id)
+            return False
+        call = NewCall(call_id, "", call_id, _SLACK)
+        environment = lobster.environment(self.setting.environ, place.state)
+        try:
+            words = self._resume(place, approve=False)
+            self.calls.start(call, words, self.engine.clock.monotonic(), environment=environment)
+        except (NotStarted, Impossible):
+            return False
+        return True
+
+    def _remove(self, call_id: str) -> None:
+        Place(self.setting.root, call_id.removeprefix(_CLOSING)).remove()
+        self.calls.discard_when_recorded(call_id)
+
+    # -------------------------------------------------------------- small
+
+    def _seconds(self, row: Approval) -> float:
+        return self.setting.seconds(row.action) + GRACE + _SLACK
+
+    def _printed(self, row: Approval, exit_: Exit) -> str:
+        try:
+            secrets = self.setting.secrets(row.action)
+        except Impossible:
+            if row.action.env:
+                return "(not kept: its variables are not known any more)"
+            secrets = {}
+        return printed(exit_.stdout, exit_.stderr, secrets)
+
+    def _finish(self, order: Order) -> None:
+        self.engine.store.finish(order.id)
+        self.calls.discard_when_recorded(order.id)
+
+
+def _is_wanted(row: Approval, effect: Perform | Verify) -> bool:
+    if isinstance(effect, Verify):
+        return _is_doubtful(row)
+    approved = row.status is ApprovalStatus.APPROVED
+    return row.state is Performed.STARTED or (approved and row.state is Performed.NOT)
+
+
+def _opens_lobster(row: Approval) -> bool:
+    """Whether it is Lobster that starts the runner."""
+    return row.gate == LOBSTER and row.tries == 0
+
+
+def _is_doubtful(row: Approval) -> bool:
+    """Whether its own `verify` is still to say what became of it."""
+    return row.state is Performed.UNKNOWN and not row.checked
+
+
+def _how(call: Call, exit_: Exit) -> str:
+    """In a few words, how what was started has ended; only ever told, never believed."""
+    if call.stopped:
+        return call.stopped
+    said = lobster.read(exit_.stdout).error if exit_.stdout.lstrip().startswith(b"{") else ""
+    last = next((line for line in map(first_line, reversed(tail(exit_.stderr).splitlines())) if line), "")
+    status = "nobody saw its exit status" if exit_.rc is None else f"exit status {exit_.rc}"
+    return f"{status}: {first_line(said) or last}" if said or last else status

@@ -1,0 +1,124 @@
+"""The runner: performs one approved action, in a process of its own, and survives whoever called it.
+
+Everything is asked again here, of the database: whoever starts a runner, Lobster, the daemon, or somebody who found
+out how, gets no more than what a person has approved, and that once.
+
+    hold the gate's lock -> commit ACTION_STARTED -> perform -> commit ACTION_ENDED
+
+A crash before the first commit: nothing has happened. After it: `started`, and the free lock says that nobody will
+end it any more; the daemon makes it `unknown`.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+from mailboxd.actions import perform
+from mailboxd.actions.content_digest import content_sha256
+from mailboxd.actions.gate import Place
+from mailboxd.actions.result import End, NotNow, Setting
+from mailboxd.core.approvals import ActionEnded, ActionKind, ActionNotBegun, ActionStarted, Approval, Performed, digest
+from mailboxd.core.text import first_line
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import BusyError, NoRoomError, Refused
+
+_PATIENCE = 60
+"""How often it is tried to record an end: each time a lock is waited for as well (`BUSY_MS`)."""
+_PAUSE = 1.0
+_log = logging.getLogger("mailboxd")
+
+
+def run(engine: Engine, approval_id: str, setting: Setting, pause: Callable[[float], None]) -> Approval:
+    """Perform it, and return its row as it is then.
+
+    Raises Refused when it may not be performed, NotNow when the machine refuses for now (then nothing has happened),
+    another WorldError.
+    """
+    place = Place(setting.root, approval_id)
+    row = _row(engine, approval_id)
+    with place.held():
+        found = digest(row.action, content_sha256(row.action, place), row.target_sha256)
+        with engine.batch():
+            engine.hear(row.task, ActionStarted(row.id, found))
+            row = _row(engine, approval_id)
+        if row.state is not Performed.STARTED:
+            return row  # its key says that it was done before, or must not be
+        try:
+            end = _performed(row, place, setting)
+        except NotNow as why:
+            _record(engine, row.task, ActionNotBegun(row.id, first_line(str(why)), for_now=True), pause)
+            raise
+        _record(engine, row.task, ActionEnded(row.id, end.state, end.summary, end.report), pause)
+    return _row(engine, approval_id)
+
+
+def _record(engine: Engine, task: str, end: ActionEnded | ActionNotBegun, pause: Callable[[float], None]) -> None:
+    """Nobody else has seen the end: a lock or a full disk that passes must not make it unknown. Raises WorldError."""
+    for left in reversed(range(_PATIENCE)):
+        try:
+            with engine.batch():
+                engine.hear(task, end)
+        except (BusyError, NoRoomError):
+            if not left:
+                raise
+            pause(_PAUSE)
+        else:
+            return
+
+
+def _row(engine: Engine, approval_id: str) -> Approval:
+    row = engine.store.approval(approval_id)
+    if row is None:
+        raise Refused("no-such-approval", f"there is no approval {approval_id}", "See `mailboxd approvals`.")
+    return row
+
+
+def _performed(row: Approval, place: Place, setting: Setting) -> End:
+    """Whatever goes wrong from here on, it may have happened; but for NotNow, which is raised."""
+    try:
+        with _stoppable():
+            end = perform.perform(row.action, row.idempotency_key, row.target_sha256, place, setting)
+            return _looked_at_again(end, row, place)
+    except _Stopped:
+        return End(Performed.UNKNOWN, "the runner was told to stop in the middle of it")
+    except NotNow:
+        raise
+    except Exception as error:
+        _log.exception("the effect %s went wrong", row.id)
+        return End(Performed.UNKNOWN, f"the runner failed in the middle of it: {type(error).__name__}")
+
+
+def _looked_at_again(end: End, row: Approval, place: Place) -> End:
+    """Whoever may write in the workspace may exchange a file between our look at it and the program's."""
+    if row.action.kind is not ActionKind.COMMAND or content_sha256(row.action, place) == row.content_sha256:
+        return end
+    return replace(end, summary=f"{end.summary}; a file that it names is another one now than was approved")
+
+
+class _Stopped(BaseException):
+    """SIGTERM or SIGINT came while the effect was under way."""
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """A signal ends the effect; what is recorded of it afterwards no signal interrupts."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        ignore()
+        raise _Stopped
+
+    def ignore() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        ignore()

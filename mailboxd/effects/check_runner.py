@@ -1,0 +1,242 @@
+"""Runs the checks of a spec, in the workspace, without any agent, and never while the daemon waits for it.
+
+A command runs as it stands there: no shell, a directory of the workspace that no link leads out of, next to no
+environment, a process group of its own that is killed as a whole when it has ended or its time is over. Whatever a
+check reads was written by an agent: files are opened without following links. A check must be repeatable: one that a
+crash interrupted is run again.
+
+DIAGNOSTICS  What the work did wrong is `failed`, and the work is done again. What keeps a check from being run at all
+(no such program, no longer allowed, a schema that is none) is `impossible`: no attempt mends that, so a person has to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from mailboxd.actions.content_digest import named_files
+from mailboxd.agents import schema_check
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.nesting_guard import marked
+from mailboxd.agents.process import NotStarted, State
+from mailboxd.core.checks import kind_of, may_not_run
+from mailboxd.core.effects import RunCheck
+from mailboxd.core.inputs import CheckEnded
+from mailboxd.core.model import Check, Task
+from mailboxd.core.text import first_line
+from mailboxd.core.vocabulary import CheckVerdict, Phase
+from mailboxd.effects.process_table import Call, Calls, NewCall
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import require_seen
+from mailboxd.mailbox.files import directory, open_regular, read_up_to
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.store import Order
+
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+_KEPT = 16_384
+"""Bytes of the end of a check's output that are kept as its report."""
+_LARGEST = 4 << 20
+"""Bytes of a JSON file, or of its schema."""
+
+Said = tuple[CheckVerdict, str, str]
+"""Verdict, one line, report."""
+Files = dict[str, str]
+"""Files of the workspace that a command names, each with its sha256."""
+_PASSED, _FAILED, _IMPOSSIBLE = CheckVerdict.PASSED, CheckVerdict.FAILED, CheckVerdict.IMPOSSIBLE
+
+
+@dataclass(slots=True)
+class Checking:
+    """One workspace's checks. `environ` is the daemon's own environment."""
+
+    engine: Engine
+    calls: Calls
+    ws: Workspace
+    environ: Mapping[str, str]
+    reports: list[Callable[[], None]]
+    _running: dict[str, tuple[Order, RunCheck, Files]] = field(default_factory=dict)
+
+    def owns(self, call: Call) -> bool:
+        return call.id in self._running
+
+    def begin(self, order: Order, effect: RunCheck) -> bool:
+        """Run a check, or wait for one that an earlier daemon started. False while there is no slot for it.
+
+        Raises WorldError where the machine refuses to look or to run it: that is no verdict.
+        """
+        task = self.engine.store.task(order.task)
+        if task is None or not self._is_wanted(task, effect):
+            self.reports.append(partial(self.engine.store.finish, order.id))
+            return True
+        now = self.engine.clock.monotonic()
+        call = NewCall(order.id, "", f"check:{order.id}", self._timeout(effect.check), order.task, wipe=True)
+        files = self._named(effect.check)
+        if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
+            self._running[order.id] = (order, effect, {})  # how it ended is lost: it is begun anew
+            return True
+        if not effect.check.file and not self.calls.has_room(now):
+            return False
+        self.calls.discard(order.id)  # of a run whose end nobody saw: it is simply run again
+        try:
+            said = self._start(call, task, effect.check, now)
+        except NotStarted as missing:
+            missing.require_lasting()
+            said = (_IMPOSSIBLE, str(missing), str(missing))
+        if said is None:
+            self._running[order.id] = (order, effect, files)
+        else:
+            self.reports.append(partial(self._hear, order, effect, said))
+        return True
+
+    def ended(self, call: Call, exit_: Exit) -> None:
+        """Record what a check said; inside a batch."""
+        order, effect, files = self._running.pop(call.id)
+        if exit_.rc is None and not call.stopped:
+            return  # adopted: how it ended is lost, so it is begun anew
+        said = _judged(exit_, call.stopped) if effect.check.command else _fits(exit_, call.stopped)
+        said = _bound(said, files, self._named(effect.check))
+        self._hear(order, effect, said)
+
+    # -------------------------------------------------------------- inside
+
+    def _named(self, check: Check) -> Files:
+        """What lies there now: whoever can write it decides what the check says, so it is on record."""
+        return dict(named_files(check.command, check.cwd, str(self.ws.root)))
+
+    def _is_wanted(self, task: Task, effect: RunCheck) -> bool:
+        attempt = self.engine.store.attempt(task.id, task.attempt)
+        return task.phase is Phase.SPEC_GATE and attempt is not None and attempt.id == effect.attempt_id
+
+    def _timeout(self, check: Check) -> float:
+        most = self.engine.settings.checks.timeout
+        return min(check.timeout or most, most)
+
+    def _start(self, call: NewCall, task: Task, check: Check, now: float) -> Said | None:
+        """Begin a check; what it says at once, if nothing has to be waited for. Raises NotStarted, WorldError."""
+        why = may_not_run(self.engine.settings.checks, check)  # the configuration may have changed since the spec came
+        if why is not None:
+            return _IMPOSSIBLE, why, why
+        if check.file:
+            return self._file(check)
+        if kind_of(check) == "json_schema":
+            return self._schema(call, task, check, now)
+        try:
+            with _within(self.ws, check.cwd) as place:
+                here = f"/proc/self/fd/{place}"  # whatever becomes of the path meanwhile
+                self.calls.start(call, check.command, now, cwd=here, environment=self._environment())
+        except OSError as error:
+            require_seen(check.cwd, error)
+            why = f"{check.cwd} is no directory of the workspace: {error.strerror}"
+            return _FAILED, why, why
+        return None
+
+    def _environment(self) -> dict[str, str]:
+        return marked({name: text for name in _ENVIRONMENT if (text := self.environ.get(name))})
+
+    def _file(self, check: Check) -> Said:
+        """Whether the file is there, and how large. Raises WorldError where nobody can look."""
+        parent, _, name = check.file.rpartition("/")
+        try:
+            with _within(self.ws, parent) as place:
+                status = os.stat(name, dir_fd=place, follow_symlinks=False)
+        except OSError as error:
+            require_seen(check.file, error)
+            why = f"{check.file}: {error.strerror}"
+            return _FAILED, why, why
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            why = f"{check.file} is not a regular file"
+        elif size < check.min_bytes:
+            why = f"{check.file} has {size} bytes, at least {check.min_bytes} are wanted"
+        else:
+            return _PASSED, f"{check.file} has {size} bytes", f"{check.file}: {size} bytes"
+        return _FAILED, why, why
+
+    def _schema(self, call: NewCall, task: Task, check: Check, now: float) -> Said | None:
+        """The texts are read here, without following links; judged in a process of its own."""
+        schema = check.schema_text or self._text(check.schema_file)
+        instance = self._text(check.of) if check.of else task.result
+        if schema is None:
+            why = f"the schema {check.schema_file} cannot be read"
+            return _IMPOSSIBLE, why, why
+        if instance is None:
+            why = f"{check.of} cannot be read as a text of at most {_LARGEST} bytes"
+            return _FAILED, why, why
+        request = json.dumps({"schema": schema, "instance": instance}).encode()
+        file = self.calls.prepare(call.id, request)
+        argv = (sys.executable, "-I", "-m", schema_check.__name__, str(file))
+        self.calls.start(call, argv, now, environment=self._environment())
+        return None
+
+    def _text(self, path: str) -> str | None:
+        """A text of the workspace; None when there is none to be read. Raises WorldError where nobody can look."""
+        parent, _, name = path.rpartition("/")
+        try:
+            with _within(self.ws, parent) as place:
+                fd = open_regular(place, name)
+                if fd is None:
+                    return None
+                try:
+                    raw = read_up_to(fd, _LARGEST + 1)
+                finally:
+                    os.close(fd)
+            return None if len(raw) > _LARGEST else raw.decode()
+        except OSError as error:
+            require_seen(path, error)
+            return None
+        except UnicodeDecodeError:
+            return None
+
+    def _hear(self, order: Order, effect: RunCheck, said: Said) -> None:
+        self.engine.hear(order.task, CheckEnded(effect.check.id, effect.attempt_id, *said))
+        self.engine.store.finish(order.id)
+        self.calls.discard_when_recorded(order.id)
+
+
+@contextmanager
+def _within(ws: Workspace, path: str) -> Iterator[int]:
+    """A descriptor of a directory below the workspace; no part of the way is a link. Raises OSError."""
+    with directory(ws.root, *filter(None, path.split("/"))) as place:
+        yield place
+
+
+def _judged(exit_: Exit, stopped: str) -> Said:
+    text = _output(exit_)
+    if not stopped and exit_.rc == 0:
+        return _PASSED, "exit status 0", text
+    how = stopped or (f"killed by signal {-exit_.rc}" if exit_.rc and exit_.rc < 0 else f"exit status {exit_.rc}")
+    last = next((line for line in map(first_line, reversed(text.splitlines())) if line), "")
+    return _FAILED, f"{how}: {last}" if last else how, text
+
+
+def _bound(said: Said, before: Files, now: Files) -> Said:
+    """With the files that the command named, and which of them are other ones now than when it was begun."""
+    verdict, summary, report = said
+    changed = [name for name, sha in before.items() if now.get(name) != sha]
+    lines = [f"file of the workspace: {name}, sha256 {sha}" for name, sha in before.items()]
+    lines += [f"changed while the check ran: {name}, sha256 {now.get(name, 'none, it is gone')}" for name in changed]
+    meanwhile = f" (changed while it ran: {first_line(', '.join(changed), 200)})" if changed else ""
+    return verdict, summary + meanwhile, "\n".join([*lines, report])
+
+
+def _fits(exit_: Exit, stopped: str) -> Said:
+    text = _output(exit_)
+    if stopped:
+        return _IMPOSSIBLE, f"the schema takes too long: {stopped}", text
+    if exit_.rc == schema_check.FITS:
+        return _PASSED, "it fits the schema", "it fits the schema"
+    said = first_line(text) or f"exit status {exit_.rc}"
+    return (_FAILED if exit_.rc == schema_check.DOES_NOT_FIT else _IMPOSSIBLE), said, text
+
+
+def _output(exit_: Exit) -> str:
+    """The end of what a check printed."""
+    said = [raw.rstrip(b"\0") for raw in (exit_.stdout, exit_.stderr)]  # one that was too long ends in a hole
+    parts = [raw[-_KEPT:].decode("utf-8", "replace") for raw in said if raw.strip()]
+    return "\n".join(parts).replace("\0", "")

@@ -1,0 +1,312 @@
+"""Messages that we send: written to outbox/ once, and handed over to the agent they are for.
+
+A message is handed over again only to a receiver that knows it by its id (a mailboxd peer, which shows by the
+attempt id or token it sent); with any other an unknown outcome is recorded as undelivered and left to a person.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.outcome import classify, host_failure
+from mailboxd.agents.process import Dispatcher, NotStarted, State
+from mailboxd.agents.readiness import Gateway, is_suspicious
+from mailboxd.core import decide
+from mailboxd.core.effects import Bounce, RunTurn, Send
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.model import Task, backoff
+from mailboxd.core.outcomes import Failed, Outcome, Succeeded
+from mailboxd.core.session_keys import message_key
+from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import OPERATORS
+from mailboxd.effects.message_builder import Outgoing, file_name, row_of_sent
+from mailboxd.effects.process_table import PATIENCE, Call, Calls, NewCall
+from mailboxd.engine.engine import Engine
+from mailboxd.engine.late_messages import tells_of_end
+from mailboxd.errors import WorldError
+from mailboxd.mailbox import maildir
+from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import deliver
+from mailboxd.store.messages import SYNCED
+from mailboxd.store.store import Order
+
+MOST_TRIES = 8
+_LARGEST = 8 << 20
+
+
+@dataclass(slots=True)
+class Posting:
+    engine: Engine
+    calls: Calls
+    dispatcher: Dispatcher
+    outgoing: Outgoing
+    ws: Workspace
+    route: Callable[[str], str | None]
+    """Why an agent cannot be told anything; None = it can."""
+    reports: list[Callable[[], None]]
+    sign: Callable[[bytes], bytes] = bytes
+    """Signs a message of ours, where there is a key; else gives it back as it is."""
+    gateway: Gateway = field(default_factory=Gateway)
+    _calls: dict[str, Order] = field(default_factory=dict)
+    _waiting: set[str] = field(default_factory=set)
+    """Orders whose messages lie in outbox/ and wait for a slot or their receiver: there may be thousands of them."""
+
+    def owns(self, call: Call) -> bool:
+        return call.id in self._calls
+
+    def busy(self) -> set[str]:
+        """The orders whose messages are being handed over."""
+        return {order.id for order in self._calls.values()}
+
+    def write(self, message_id: str, kind: str, local_id: str, to: str, raw: bytes, task: str) -> bytes:
+        """Put a message into outbox/ under a name of its own; returns the bytes that lie there.
+
+        What an earlier daemon wrote is kept as it is: a message is made once. Raises WorldError.
+        """
+        name = file_name(message_id, kind, local_id)
+        raw = self._read(f"outbox/{name}") or self.sign(raw)
+        deliver(self.ws.outbox, name, raw, below=self.ws.root)
+        if self.engine.store.sent_path(message_id) is None:
+            self.reports.append(lambda: self._record_sent(message_id, kind, to, name, raw, task))
+        return raw
+
+    def begin(self, order: Order) -> bool:
+        """Write a message and hand it over, or what of that an earlier daemon has not done yet."""
+        if order.id in self._waiting and not self._may_begin(self._receiver(order)):
+            return False
+        self._waiting.discard(order.id)
+        message_id = self._message_id(order)
+        if message_id is None or self._is_overtaken(order, message_id):
+            self.reports.append(lambda: self.engine.store.finish(order.id))
+            return True
+        to, raw = self._written(order, message_id)
+        reason = self._unreachable(to)
+        if reason is not None:
+            self.reports.append(lambda: self._give_up(order, message_id, to, reason))
+            return True
+        return self._hand_over(order, to, raw)
+
+    def ended(self, call: Call, exit_: Exit) -> None:
+        """Record what came of a handing over; inside a batch."""
+        self._settle(self._calls.pop(call.id), call.id, classify(exit_))
+
+    # -------------------------------------------------------------- inside
+
+    def _receiver(self, order: Order) -> str:
+        if isinstance(order.effect, Send | Bounce):
+            return order.effect.to
+        task = self.engine.store.task(order.task)
+        return task.sender if task else ""
+
+    def _message_id(self, order: Order) -> str | None:
+        if isinstance(order.effect, Send | Bounce):
+            return order.effect.message_id
+        return self.engine.store.sent_reply(order.task)
+
+    def _is_overtaken(self, order: Order, message_id: str) -> bool:
+        """Whether work was given again before its reply was written: that would tell of the wrong end, or of none."""
+        if not isinstance(order.effect, Send) or order.effect.type != "reply":
+            return False
+        task = self.engine.store.task(order.task)
+        if task is None or tells_of_end(task, message_id):
+            return False
+        return not self._read(f"outbox/{file_name(message_id, 'reply', task.local_id)}")
+
+    def _written(self, order: Order, message_id: str) -> tuple[str, bytes]:
+        """The receiver and the bytes of a message, from outbox/ if it lies there."""
+        now = self.engine.clock.now()
+        task = self.engine.store.task(order.task)
+        match order.effect:
+            case Bounce() as effect:
+                raw = self.outgoing.bounce(effect, now)
+                return effect.to, self.write(message_id, "reply", effect.task_id, effect.to, raw, "")
+            case Send() as effect if task is not None:
+                raw = self.outgoing.message(effect, task, now)
+                return effect.to, self.write(message_id, effect.type, task.local_id, effect.to, raw, task.id)
+            case _:
+                path = self.engine.store.sent_path(message_id)
+                return (task.sender if task else ""), (self._read(path) if path else b"")
+
+    def _read(self, path: str) -> bytes:
+        *folders, name = path.split("/")
+        with world_errors(f"read {path}"), directory(self.ws.root, "mailbox", *folders) as fd:
+            file = open_regular(fd, name)
+            if file is None:
+                return b""
+            try:
+                return read_up_to(file, _LARGEST)
+            finally:
+                os.close(file)
+
+    def _unreachable(self, to: str) -> str | None:
+        if to in OPERATORS:
+            return ""
+        if to == self.engine.settings.agent:
+            return "it is for this agent itself"
+        return self.route(to)
+
+    def _hand_over(self, order: Order, to: str, raw: bytes) -> bool:
+        call_id = f"{order.id}.{order.tries}"
+        key = message_key(to, order.task or "bounce", self.engine.settings.agent, order.id)
+        timeout = self.engine.settings.policy.timeout
+        call = NewCall(call_id, to, key, timeout + PATIENCE, order.task)
+        now = self.engine.clock.monotonic()
+        found = self.calls.state(call_id)
+        if found is State.ENDED:
+            outcome = classify(self.calls.left_behind(call_id))
+            self.reports.append(lambda: self._settle(order, call_id, outcome))
+            return True
+        if found is State.RUNNING and self.calls.adopt(call, now):
+            self._calls[call_id] = order
+            return True
+        if not self._may_begin(to):
+            self._waiting.add(order.id)
+            return False
+        file = self.calls.prepare(call_id, raw)
+        try:
+            self.calls.start(call, self.dispatcher.turn_argv(to, key, file, timeout), now)
+        except NotStarted as missing:
+            failed = Failed(str(missing), started=False)
+            self.reports.append(lambda: self._settle(order, call_id, failed))
+            return True
+        self._calls[call_id] = order
+        return True
+
+    def _may_begin(self, to: str) -> bool:
+        if self.gateway.is_down or self.engine.pacing.is_shut(to):
+            return False
+        return self.calls.has_room(self.engine.clock.monotonic())
+
+    def _settle(self, order: Order, call_id: str, outcome: Outcome) -> None:
+        message_id = self._message_id(order) or ""
+        self._record_cost(order, outcome)
+        if isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and outcome.silent):
+            self.engine.store.finish(order.id)
+            self.calls.discard_when_recorded(call_id)
+            return
+        error = outcome.error
+        if is_suspicious(outcome):
+            self.gateway.suspect(self._receiver(order))
+        never_arrived = (isinstance(outcome, Failed) and not outcome.started) or host_failure(error) is not None
+        if (never_arrived or self._knows_ids(order)) and order.tries + 1 < MOST_TRIES:
+            wait = backoff(self.engine.settings.policy, order.tries + 1, self.engine.random.random(), 0.2)
+            self.engine.store.postpone(order.id, plus(self.engine.now, wait))
+        else:
+            self._give_up(order, message_id, self._receiver(order), error)
+
+    def _record_cost(self, order: Order, outcome: Outcome) -> None:
+        """A message that a model read has cost something, though it is no turn over the task."""
+        spent = decide.entry("message", self._receiver(order), "", outcome)
+        if spent["usage"]:
+            spent |= {"at": self.engine.now, "fault": False, "ran": False}
+            self.engine.record(Event(Kind.TURN_ENDED, order.task or None, spent))
+
+    def _knows_ids(self, order: Order) -> bool:
+        """Whether the receiver deduplicates: it has shown an attempt id, so it is a mailboxd peer."""
+        if isinstance(order.effect, Bounce):
+            return order.effect.attempt_id is not None
+        task = self.engine.store.task(order.task)
+        if task is None:
+            return False
+        if isinstance(order.effect, Send) and order.effect.type in ("answer", "cancel", "steer"):
+            return True  # these are sent only to a peer that has acknowledged
+        return task.origin.attempt_id is not None
+
+    def _give_up(self, order: Order, message_id: str, to: str, reason: str) -> None:
+        """The message stays in outbox/. For a person that is its place; for an agent it is an event."""
+        if reason:
+            data = {"at": self.engine.now, "id": message_id, "to": to, "reason": reason}
+            self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task or None, data))
+        self.engine.store.finish(order.id, "failed" if reason else "done")
+
+    def _record_sent(self, message_id: str, kind: str, to: str, name: str, raw: bytes, task: str) -> None:
+        message = row_of_sent(message_id, kind, self.engine.settings.agent, to, f"outbox/{name}", raw)
+        self.engine.record(Event(Kind.MESSAGE_SENT, task or None, {"at": self.engine.now, "message": message}))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The messages that give work out: kept in the transaction that sends them, and written to outbox/ after it.
+#
+# The database is what makes them durable. Their files are written once the calls of a round have begun, so that no
+# call waits for them, without waiting for the disk, and synced later, many together. What a crash or a power cut took
+# of them until then is written again from the database when the daemon starts.
+
+Kept = tuple[str, bytes]
+"""A message that is kept: its name in outbox/, and its bytes."""
+
+_LATER = 1.0
+"""Seconds after which what was written is synced."""
+
+
+@dataclass(slots=True)
+class Dispatches:
+    """`reports` collects what the next transaction has to record."""
+
+    engine: Engine
+    ws: Workspace
+    reports: list[Callable[[], None]]
+    due: float | None = 0.0
+    """When something has to be synced, on the monotonic clock; None = everything is."""
+    _taken: dict[str, bytes] = field(default_factory=dict)
+    """What has no file yet, by its name: a call that is refused again and again takes its message each time."""
+    _written: set[str] = field(default_factory=set)
+    """The names of what has its file, not synced yet."""
+    _doubtful: bool = True
+    """Nothing is known of what was written: by an earlier daemon, or the disk has failed to sync."""
+
+    def keep(self, effect: RunTurn, task: Task, raw: bytes) -> Kept:
+        """Record that a message is sent, with its bytes; inside the batch that lets its turn begin."""
+        path = f"outbox/{file_name(effect.message_id, 'task', task.local_id)}"
+        message = row_of_sent(effect.message_id, "task", self.engine.settings.agent, effect.agent, path, raw)
+        self.engine.store.keep_body(effect.message_id, raw)
+        self.engine.record(Event(Kind.MESSAGE_SENT, task.id, {"at": self.engine.now, "message": message}))
+        return str(message["name"]), raw
+
+    def take(self, effect: RunTurn, kept: Kept | None) -> bytes:
+        """The bytes of a message whose keeping is committed. Its file waits for `write`, and the call for neither.
+
+        `kept` is what `keep` said; None = an earlier round or daemon kept it, and the database is asked.
+        """
+        name, raw = kept or self.engine.store.kept_message(effect.message_id)
+        self._taken[name] = raw
+        if self.due is None:
+            self.due = self.engine.clock.monotonic() + _LATER
+        return raw
+
+    @property
+    def are_written(self) -> bool:
+        """Whether everything that was taken has its file, synced or not."""
+        return not self._taken
+
+    def write(self) -> None:
+        """Put the files of what was taken into outbox/. Raises WorldError; repeat it then."""
+        if self._taken:
+            maildir.put(self.ws, self._taken.items())
+            self._written |= self._taken.keys()
+            self._taken.clear()
+
+    def sync(self, *, now: bool = False) -> None:
+        """Make durable what was sent, once it is time to (or `now`). Raises WorldError; repeat it then."""
+        if self.due is None or not (now or self.engine.clock.monotonic() >= self.due):
+            return
+        self.due = self.engine.clock.monotonic() + _LATER
+        last, unsynced = self.engine.store.last_event(), self.engine.store.unsynced_messages()
+        try:
+            if self._doubtful:  # after a failure a second fsync would only say that nothing is left to write
+                for name, raw in unsynced:
+                    maildir.restore(self.ws, name, raw)
+            else:
+                maildir.put(self.ws, [(name, raw) for name, raw in unsynced if name not in self._written])
+            maildir.sync(self.ws, [name for name, _ in unsynced])
+        except WorldError:
+            self._doubtful = True
+            raise
+        self._written.clear()
+        self.due, self._doubtful = None, False
+        if unsynced:
+            self.reports.append(partial(self.engine.store.set_meta, SYNCED, str(last)))

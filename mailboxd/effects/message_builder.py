@@ -1,0 +1,393 @@
+"""What we say by message, made from the store at the moment it is sent.
+
+A message that was written once is never made again: its file in outbox/ is what a repetition sends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mailboxd import ids
+from mailboxd.core import plans
+from mailboxd.core.effects import Bounce, RunTurn, Send
+from mailboxd.core.lifecycle import winner
+from mailboxd.core.model import Attempt, Spec, Task
+from mailboxd.core.reviews import said_by
+from mailboxd.core.specs import DERIVED_CRITERION, say, weaknesses
+from mailboxd.core.task_view import Limits
+from mailboxd.core.text import first_line
+from mailboxd.core.vocabulary import Gate, Phase, Turn
+from mailboxd.errors import MessageError
+from mailboxd.protocol import codec
+from mailboxd.protocol.headers import RANGES
+from mailboxd.protocol.messages import (
+    AnswerMessage,
+    CancelMessage,
+    ProgressMessage,
+    QuestionMessage,
+    ReplyMessage,
+    SteerMessage,
+    TaskMessage,
+)
+from mailboxd.protocol.prompts import (
+    AnswerPrompt,
+    Carried,
+    Cut,
+    DispatchBody,
+    DraftPrompt,
+    Peer,
+    ReplyBody,
+    ReviewPrompt,
+    SynthesisPrompt,
+    Templates,
+    Upstream,
+    WorkPrompt,
+    carry,
+    concatenate,
+    render_answer,
+    render_dispatch_body,
+    render_draft,
+    render_reply_body,
+    render_review,
+    render_synthesis,
+    render_work,
+    shorten,
+)
+from mailboxd.store.store import Store
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What we say in turns of agents over work of ours, made from the store at the moment they begin.
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A text to send, and what of its sources did not fit."""
+
+    text: str
+    cuts: tuple[Cut, ...] = ()
+
+
+@dataclass(slots=True)
+class Prompting:
+    """Renders for one workspace. `keep` writes a text that is cut in full to a file and names it."""
+
+    agent: str
+    store: Store
+    templates: Templates
+    limits: Limits
+    context_bytes: int
+    keep: Callable[[Task], str]
+    peers: Callable[[], Sequence[Peer]]
+
+    def prompt(self, effect: RunTurn, task: Task) -> Said:
+        """The text of a turn of an agent over work of ours."""
+        match effect.turn:
+            case Turn.SYNTHESIS:
+                return self._synthesis(task, effect)
+            case Turn.REVIEW:
+                return self._review(task, effect)
+            case Turn.DRAFT:
+                return self._draft(task, effect)
+            case Turn.ANSWER:
+                return self._answer(task, effect)
+            case _:
+                return self._work(task, effect)
+
+    def with_context(self, task: Task) -> tuple[Spec, tuple[Cut, ...]]:
+        """The spec with the results of the task's dependencies in its Context, named and marked as data."""
+        needs = self.store.dependencies(task.id)
+        if not needs:
+            return task.spec, ()
+        carried = self.carry(needs)
+        return replace(task.spec, context=joined(task.spec.context, carried.text)), carried.cuts
+
+    def carry(self, tasks: Sequence[Task]) -> Carried:
+        by_key = {task.key: task for task in tasks}
+        sources = [Upstream(task.key, task.executor, task.result) for task in tasks]
+        return carry(sources, self.context_bytes, lambda source: self.keep(by_key[source.key]))
+
+    def previous(self, task: Task) -> str:
+        """The result that has to be mended: of the attempt before, where there are findings about it."""
+        if not task.findings or not task.result:
+            return ""
+        return shorten(task.result, self.context_bytes, lambda: self.keep(task))[0]
+
+    # -------------------------------------------------------------- one for each kind of turn
+
+    def _work(self, task: Task, effect: RunTurn) -> Said:
+        spec, cuts = self.with_context(task)
+        prompt = WorkPrompt(
+            local_id=task.local_id,
+            attempt=task.attempt,
+            agent=self.agent,
+            sender=task.sender,
+            title=task.title,
+            spec=spec,
+            peers=tuple(self.peers()),
+            findings=task.findings,
+            previous=self.previous(task),
+            note=effect.note,
+            depth_left=max(self.limits.depth - task.depth - 1, 0),
+            children_left=self.limits.children,
+            may_ask=True,
+            deadline=task.policy.deadline,
+        )
+        return Said(render_work(self.templates, prompt), cuts)
+
+    def _synthesis(self, task: Task, effect: RunTurn) -> Said:
+        done = [child for child in self.store.children(task.id) if child.phase is Phase.COMPLETED]
+        carried = self.carry(done)
+        prompt = SynthesisPrompt(
+            local_id=task.local_id,
+            attempt=task.attempt,
+            agent=effect.agent,
+            sender=task.sender,
+            title=task.title,
+            spec=task.spec,
+            results=carried.text,
+            findings=task.findings,
+            previous=self.previous(task),
+            note=effect.note,
+        )
+        return Said(render_synthesis(self.templates, prompt), carried.cuts)
+
+    def _review(self, task: Task, effect: RunTurn) -> Said:
+        prompt = ReviewPrompt(
+            local_id=task.local_id,
+            attempt=max(task.attempt, 1),
+            gate=effect.gate or Gate.QUALITY_GATE,
+            title=task.title,
+            spec=task.spec,
+            executor=task.executor,
+            result=task.result,
+            earlier=said_by(self.store.earlier_reviews(task)),
+            evidence="\n".join(f"{run.id}: {run.verdict}: {run.summary}" for run in self.store.check_runs(task)),
+        )
+        return Said(render_review(self.templates, prompt))
+
+    def _draft(self, task: Task, effect: RunTurn) -> Said:
+        prompt = DraftPrompt(
+            local_id=task.local_id,
+            attempt=task.mending.drafts,
+            agent=effect.agent,
+            sender=task.sender,
+            title=task.title,
+            spec=task.spec,
+            lacks=say(weaknesses(task.spec, task.policy.weak)),
+            findings=task.findings,
+        )
+        return Said(render_draft(self.templates, prompt))
+
+    def _answer(self, task: Task, effect: RunTurn) -> Said:
+        parent = self.store.task(task.parent) if task.parent else None
+        above = parent or task
+        prompt = AnswerPrompt(
+            local_id=task.local_id,
+            attempt=task.attempt,
+            agent=effect.agent,
+            executor=task.executor,
+            title=task.title,
+            spec=task.spec,
+            parent_title=above.title,
+            parent=above.spec,
+            question=effect.note,
+        )
+        return Said(render_answer(self.templates, prompt))
+
+
+def joined(*texts: str) -> str:
+    """The texts that say something, as paragraphs."""
+    return "\n\n".join(text for text in texts if text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What we say by message, made from the store at the moment it is sent.
+
+MOST_TOKENS = RANGES["usage_tokens"][1]
+_LARGEST_RESULT = 900_000
+"""Bytes of a result that fit into one message with its headers (the largest message is 1 MiB)."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """Renders for one workspace. `keep` writes a text that is cut in full to a file and names it."""
+
+    agent: str
+    store: Store
+    templates: Templates
+    keep: Callable[[Task], str]
+    prompting: Prompting
+
+    def dispatch(self, effect: RunTurn, task: Task, attempt: Attempt, now: str) -> tuple[bytes, tuple[Cut, ...]]:
+        """The `task` message that gives a child to a peer (protocol section 2)."""
+        spec, cuts = self.prompting.with_context(task)
+        above = self.store.lineage(task)
+        root = above[0]
+        # A derived criterion nobody has said: the receiver may derive it for itself. Actions are ours to perform:
+        # whoever gets the work must not do so as well.
+        said = () if spec.acceptance_criteria == (DERIVED_CRITERION,) else spec.acceptance_criteria
+        spec = replace(spec, acceptance_criteria=said, planned_actions=())
+        policy = task.policy
+        budget_usd, budget_tokens = self.store.left(task.id)
+        message = TaskMessage.model_validate(
+            {
+                "from": self.agent,
+                "to": effect.agent,
+                "task_id": task.task_id,
+                "subtask_id": task.subtask_id or task.key or task.local_id,
+                "message_id": effect.message_id,
+                "attempt": attempt.ordinal,
+                "attempt_id": attempt.id,
+                "root_task_id": root.origin.root_task_id or root.task_id,
+                "traceparent": ids.passed_on(task.root, root.origin.traceparent, attempt.id),
+                "delegation_path": plans.delegation_path(above[:-1]) or None,
+                "depth": min(task.depth, 1000),
+                "deadline": policy.deadline,
+                "priority": policy.priority or None,
+                "reply_token": attempt.reply_token,
+                "timeout": policy.timeout,
+                "idempotent": policy.idempotent or None,
+                "budget_usd": budget_usd,
+                "budget_tokens": None if budget_tokens is None else min(budget_tokens, MOST_TOKENS),
+                "sent_at": now,
+            }
+        )
+        findings = joined(task.findings, effect.note)
+        body = DispatchBody(task.title, spec, findings, attempt.ordinal, self._previous(task))
+        return codec.render_with(message, render_dispatch_body(self.templates, body)), cuts
+
+    def message(self, effect: Send, task: Task, now: str) -> bytes:
+        """A reply, question, cancel or steer about a task."""
+        if effect.type == "reply":
+            try:
+                return self._reply(effect, task, now)
+            except MessageError:
+                # A result that no message can hold (thousands of headings, say): the sender still gets an answer.
+                where = f"The result does not fit into a message. It is in the file {self.keep(task)}."
+                return self._reply(effect, replace(task, result=where, error=first_line(task.error)), now)
+        if effect.type in ("question", "progress"):
+            headers = self._upward(effect, task) | {"preamble": effect.note}
+            kind = QuestionMessage if effect.type == "question" else ProgressMessage
+            return codec.render(kind.model_validate(headers))
+        headers = self._downward(effect, task) | {"preamble": effect.note}
+        match effect.type:
+            case "cancel":
+                return codec.render(CancelMessage.model_validate(headers))
+            case "steer":
+                return codec.render(SteerMessage.model_validate(headers))
+            case _:
+                headers["in_reply_to"] = self.store.question_before(task.id, effect.message_id)
+                return codec.render(AnswerMessage.model_validate(headers))
+
+    def bounce(self, effect: Bounce, now: str) -> bytes:
+        """The failure reply for a task that was rejected."""
+        message = ReplyMessage.model_validate(
+            {
+                "from": self.agent,
+                "to": effect.to,
+                "task_id": effect.task_id,
+                "subtask_id": effect.subtask_id,
+                "message_id": effect.message_id,
+                "in_reply_to": effect.in_reply_to,
+                "attempt_id": effect.attempt_id,
+                "reply_token": effect.reply_token,
+                "status": "failed",
+                "failure": "transient" if effect.may_pass else "permanent",
+                "completed_at": now,
+            }
+        )
+        body = render_reply_body(self.templates, ReplyBody(error=f"The task was rejected: {effect.error}"))
+        return codec.render_with(message, body)
+
+    def composed(self, task: Task) -> tuple[str, str]:
+        """Result and declared answer of a coordinating task, made of its children's without a model."""
+        done = [child for child in self.store.children(task.id) if child.phase is Phase.COMPLETED]
+        if task.broadcast and task.policy.join != "all":
+            copy = winner(task.policy.join, done)
+            return copy.result, copy.answer
+        if not task.broadcast and task.policy.synthesis == "none":
+            return f"{len(done)} children completed.", ""
+        return concatenate([Upstream(child.key, child.executor, child.result) for child in done]), ""
+
+    # -------------------------------------------------------------- inside
+
+    def _previous(self, task: Task) -> str:
+        """For a peer without a daemon; one with a daemon has kept its own result."""
+        before = self.store.attempt(task.id, task.attempt - 1)
+        return "" if before is not None and before.acknowledged else self.prompting.previous(task)
+
+    def _reply(self, effect: Send, task: Task, now: str) -> bytes:
+        done = task.phase is Phase.COMPLETED
+        status: dict[str, object] = {"status": "done" if done else "failed", "completed_at": now}
+        status["failure"] = None if done else "permanent"  # it has been repeated here as often as it may be
+        spent = self.store.spent(task.id)
+        status |= {"answer": task.answer if done else "", "cost_usd": spent.usd or None}
+        status |= {"usage_tokens": min(spent.tokens, MOST_TOKENS) or None}
+        message = ReplyMessage.model_validate(self._upward(effect, task) | status)
+        result, _ = shorten(task.result, _LARGEST_RESULT, lambda: self.keep(task))
+        body = ReplyBody(
+            results=result or "(no text)" if done else "",
+            error="" if done else task.error or task.reason or "failed",
+            partial="" if done else self._partial(task),
+        )
+        return codec.render_with(message, render_reply_body(self.templates, body))
+
+    def _partial(self, task: Task) -> str:
+        done = [child for child in self.store.children(task.id) if child.phase is Phase.COMPLETED]
+        if done:
+            return self.prompting.carry(done).text
+        return shorten(task.result, self.prompting.context_bytes, lambda: self.keep(task))[0]
+
+    def _upward(self, effect: Send, task: Task) -> dict[str, object]:
+        """The headers of a message to whoever gave us the task: its ids, as they were given."""
+        origin = task.origin
+        return {
+            "from": self.agent,
+            "to": effect.to,
+            "task_id": task.task_id,
+            "subtask_id": task.subtask_id or task.key or None,
+            "message_id": effect.message_id,
+            "in_reply_to": origin.message_id,
+            "attempt": origin.attempt or None,
+            "attempt_id": origin.attempt_id,
+            "reply_token": origin.reply_token,
+            "root_task_id": origin.root_task_id,
+            "traceparent": origin.traceparent,
+        }
+
+    def _downward(self, effect: Send, task: Task) -> dict[str, object]:
+        """The headers of a message to the peer that has the task: the ids it was dispatched with."""
+        attempt = self.store.attempt(task.id, effect.attempt)
+        return {
+            "from": self.agent,
+            "to": effect.to,
+            "task_id": task.task_id,
+            "subtask_id": task.subtask_id or task.key or task.local_id,
+            "message_id": effect.message_id,
+            "attempt": attempt.ordinal if attempt else None,
+            "attempt_id": attempt.id if attempt else None,
+        }
+
+
+def file_name(message_id: str, kind: str, local_id: str) -> str:
+    """Under which a message of ours lies in outbox/."""
+    return f"{message_id}.{kind}.{local_id}"[:200] + ".md"
+
+
+def row_of_sent(message_id: str, kind: str, sender: str, to: str, path: str, raw: bytes) -> dict[str, object]:
+    """The row of `messages` for a message of ours; `path` is where its file lies below mailbox/."""
+    return {
+        "id": message_id,
+        "direction": "out",
+        "message_id": message_id,
+        "type": kind,
+        "sender": sender,
+        "receiver": to,
+        "verdict": "sent",
+        "name": path.partition("/")[2],
+        "path": path,
+        "sha256": hashlib.sha256(raw).hexdigest(),
+        "size": len(raw),
+    }

@@ -1,0 +1,189 @@
+"""Tells people that something waits for them: a program of the operator's, and a message over a channel of OpenClaw.
+
+A notice is a courtesy: nothing waits for it, it takes no turn's slot, and a second one does no harm. What goes to a
+channel names the request and how to decide it, and nothing of what would be done: who reads there may be anybody.
+
+DIAGNOSTICS  A way that fails is tried again a few times. After that there is an alarm, in the log and in `history`,
+and the request waits all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from mailboxd.actions import channel as messages
+from mailboxd.actions.command import Ran
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.process import NotStarted, State
+from mailboxd.core.approvals import Action, ActionKind, Approval, ApprovalStatus, Performed
+from mailboxd.core.effects import Notify
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.text import first_line
+from mailboxd.core.times import plus
+from mailboxd.effects.process_table import Call, Calls, NewCall
+from mailboxd.engine.engine import Engine
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.store import Order
+
+SECONDS = 60.0
+"""One notice may take."""
+PAUSES = (5.0, 30.0, 120.0)
+"""Seconds before it is tried again, each time."""
+_COMMAND, _CHANNEL = "command", "channel"
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How people are told (`approvals.notify_*` of the configuration). `openclaw` is the program of the channels."""
+
+    command: tuple[str, ...] = ()
+    channel: str = ""
+    target: str = ""
+    account: str = ""
+    openclaw: tuple[str, ...] = ("openclaw",)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*((_COMMAND,) if self.command else ()), *((_CHANNEL,) if self.channel else ()))
+
+
+@dataclass(slots=True)
+class Notifying:
+    """One workspace's notices."""
+
+    engine: Engine
+    calls: Calls
+    ws: Workspace
+    ways: Ways
+    reports: list[Callable[[], None]]
+    _running: dict[str, tuple[Order, str]] = field(default_factory=dict)
+    _told: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By order, what came of each way that has ended: empty = told."""
+
+    def owns(self, call: Call) -> bool:
+        return call.id in self._running
+
+    def is_busy(self, order_id: str) -> bool:
+        return any(order.id == order_id for order, _ in self._running.values())
+
+    def begin(self, order: Order, effect: Notify) -> bool:
+        """Tell people of a request, every way that has not told them yet. False while there is no memory for it."""
+        row = self.engine.store.approval(effect.approval_id)
+        if row is None or row.status is not ApprovalStatus.PENDING:
+            self.reports.append(partial(self.engine.store.finish, order.id))
+            return True
+        now = self.engine.clock.monotonic()
+        if self.calls.room(now).is_short:
+            return False
+        told = self._told.setdefault(order.id, {})
+        for way in self.ways.names:
+            if told.get(way) != "":
+                told.pop(way, None)
+                self._start(order, row, way, now)
+        if not self.is_busy(order.id):
+            self.reports.append(partial(self._settle, order))
+        return True
+
+    def ended(self, call: Call, exit_: Exit) -> None:
+        """Record what came of a notice; inside a batch."""
+        order, way = self._running.pop(call.id)
+        self._told[order.id][way] = _problem(way, Ran(exit_.rc, call.stopped, exit_.stdout, exit_.stderr))
+        self.calls.discard_when_recorded(call.id)
+        if not self.is_busy(order.id):
+            self._settle(order)
+
+    # -------------------------------------------------------------- inside
+
+    def _start(self, order: Order, row: Approval, way: str, now: float) -> None:
+        call = NewCall(f"{order.id}.{way}", "", f"notice:{order.id}:{way}", SECONDS, aside=True)
+        if self.calls.state(call.id) is State.RUNNING and self.calls.adopt(call, now):
+            self._running[call.id] = (order, way)
+            return
+        self.calls.discard(call.id)  # of a notice whose end nobody saw: people are told again
+        try:
+            self.calls.start(call, self._argv(call.id, row, way), now)
+        except NotStarted as missing:
+            self._told[order.id][way] = str(missing)
+        else:
+            self._running[call.id] = (order, way)
+
+    def _argv(self, call_id: str, row: Approval, way: str) -> tuple[str, ...]:
+        task = self.engine.store.local_id(row.task)
+        if way == _CHANNEL:
+            return messages.words(self.ways.openclaw, self._message(row, task))
+        raw = json.dumps(self._request(row, task), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
+        return (*self.ways.command, self.calls.prepare(call_id, raw, "request.json"))
+
+    def _message(self, row: Approval, task: str) -> Action:
+        said = notice(self.engine.settings.agent, row, task, first_line(row.risk, 200))
+        text = notice(self.engine.settings.agent, row, task, "") if messages.unsayable(said) else said
+        ways = self.ways
+        message = Action("notice", ActionKind.MESSAGE, channel=ways.channel, target=ways.target, text=text)
+        return replace(message, account=ways.account)
+
+    def _request(self, row: Approval, task: str) -> Mapping[str, Any]:
+        plain = (
+            "id",
+            "short_id",
+            "purpose",
+            "requested_action",
+            "risk",
+            "preview",
+            "digest",
+            "idempotency_key",
+            "gate",
+        )
+        when = ("requested_by", "at", "expires_at")
+        return {
+            "workspace": str(self.ws.root),
+            "agent": self.engine.settings.agent,
+            "task": task,
+            "kind": row.side_effect_kind.value,
+            **{name: getattr(row, name) for name in (*plain, *when)},
+            "decide": {
+                word: ["mailboxd", "-w", str(self.ws.root), word, row.short_id]
+                for word in ("approvals", "approve", "reject", "request-changes")
+            },
+        }
+
+    def _settle(self, order: Order) -> None:
+        """All ways have ended: the notice is given, tried again, or given up; inside a batch."""
+        told = self._told[order.id]
+        failed = {way: problem for way, problem in told.items() if problem}
+        store, now = self.engine.store, self.engine.now
+        if failed and order.tries < len(PAUSES):
+            store.postpone(order.id, plus(now, PAUSES[order.tries]))
+            return
+        for way, problem in failed.items():
+            why = f"nobody could be told by {way} of a request for approval ({len(PAUSES) + 1} times tried): {problem}"
+            self.engine.record(Event(Kind.ALARM, order.task, {"at": now, "what": "notice", "why": why}))
+        store.finish(order.id, "failed" if failed else "done")
+        del self._told[order.id]
+
+
+def notice(agent: str, row: Approval, task: str, risk: str) -> str:
+    """What a channel is told: which request, of what kind, until when, how to decide; nothing of its payload."""
+    kind = row.side_effect_kind if row.purpose.value == "action" else row.purpose
+    lines = [
+        f"mailboxd of {agent}: {row.short_id} waits for your approval ({kind}, task {task}).",
+        *([f"Named risk: {risk}"] if risk else []),
+        f"It expires at {row.expires_at}. To see and decide it: mailboxd approvals {row.short_id}, then"
+        f" mailboxd approve {row.short_id} (or reject, request-changes).",
+    ]
+    return "\n".join(lines)
+
+
+def _problem(way: str, ran: Ran) -> str:
+    """What went wrong, in one line; empty if people were told."""
+    if way == _CHANNEL:
+        end = messages.judged(ran)
+        return "" if end.state is Performed.DONE else end.summary
+    if ran.rc == 0 and not ran.stopped:
+        return ""
+    how = ran.stopped or f"exit status {ran.rc}"
+    last = next((line for line in map(first_line, reversed(ran.output.splitlines())) if line), "")
+    return f"{how}: {last}" if last else how

@@ -1,0 +1,350 @@
+"""The calls that are running now: spawned or adopted, watched through their pidfds, stopped in time.
+
+How many may run is decided here, by count and by memory, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mailboxd.agents.call_dir import (
+    PROMPT,
+    STDERR_CAP,
+    Exit,
+    Spares,
+    cut_output,
+    output_size,
+    read_exit,
+    remove,
+    world,
+    write_prompt,
+)
+from mailboxd.agents.process import Child, State, adopt, has_ended, has_writer, is_its_own, kill_writers, spawn, state
+from mailboxd.core.schedule import Room
+from mailboxd.errors import WorldError
+
+PATIENCE = 35.0
+"""Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""
+_GROWING = 5.0
+"""Seconds after its start in which a call may not have taken its memory yet, so that it is counted as still to come."""
+_GLANCE = 0.5
+"""Seconds for which one look at the memory counts."""
+_MEASURING = 0.25
+"""Seconds between two looks at how much has been written: an output outgrows its limit by what is written in that time.
+
+What an ended call has left running is measured as well, as long as it can write to the output.
+
+The kernel's own limit (RLIMIT_FSIZE) would also strike every database and log that the program writes.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How much may run at once: calls, calls of one agent, and the memory that one call is counted with."""
+
+    calls: int = 4
+    per_agent: int = 1
+    call_bytes: int = 225_443_840
+
+
+@dataclass(slots=True)
+class Call:
+    """One child process. `started`, `deadline` are on the monotonic clock; `stopped` says why we stopped it."""
+
+    id: str
+    child: Child
+    agent: str
+    session_key: str
+    started: float
+    deadline: float
+    task: str = ""
+    wipe: bool = False
+    aside: bool = False
+    harness: bool = False
+    stopped: str = ""
+    kill_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call that is about to be made: whom it occupies, for which task, and how many seconds it may take."""
+
+    id: str
+    agent: str
+    session_key: str
+    timeout: float
+    task: str = ""
+    wipe: bool = False
+    """What it leaves running in its process group is killed when it has ended."""
+    aside: bool = False
+    """It is nobody's turn, and takes no turn's slot."""
+    harness: bool = False
+    """It is a turn of a harness, which may have something to say while it runs."""
+    marked: bool = False
+    """That it begins is committed, with the boot of the machine: the mark in its directory needs no sync."""
+
+
+@dataclass(slots=True)
+class Calls:
+    """The table of running calls. Directories of calls stand below `turns`."""
+
+    turns: Path
+    selector: selectors.BaseSelector
+    environment: Mapping[str, str]
+    output_cap: int
+    grace: float
+    caps: Caps = Caps()
+    available: Callable[[], int | None] = lambda: None
+    """Bytes of memory that programs may still take; None = not known."""
+    lane: int | None = None
+    """How many turns the gateway runs at once, for everybody: we take at most half of it."""
+    running: dict[str, Call] = field(default_factory=dict)
+    _spares: Spares = field(init=False)
+    _recorded: dict[str, list[str]] = field(default_factory=dict)
+    """Ended calls whose results are recorded, by the task whose task.md has to show them (`` = none has to)."""
+    _written_on: dict[str, bool] = field(default_factory=dict)
+    """Ended calls to whose output something that they left running may still write; True: nobody needs it any more."""
+    _glance: tuple[float, int | None] | None = None
+    _measured: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._spares = Spares(self.turns)
+
+    def directory(self, call_id: str) -> str:
+        return f"{self.turns}/{call_id}"
+
+    def state(self, call_id: str) -> State:
+        """What an earlier daemon left of this call."""
+        return state(self.directory(call_id))
+
+    def rename(self, name: str, call_id: str) -> bool:
+        """Let the directory of that name be that of this call; False when there is none. Raises WorldError."""
+        with world(self.turns):
+            try:
+                (self.turns / name).rename(self.directory(call_id))
+            except FileNotFoundError:
+                return False
+        return True
+
+    def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> str:
+        """Write the prompt of a call; returns its file. Raises WorldError."""
+        self._spares.take(call_id)
+        return write_prompt(self.directory(call_id), prompt, name)
+
+    def start(
+        self,
+        call: NewCall,
+        argv: Sequence[str],
+        now: float,
+        *,
+        cwd: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Spawn it. Raises NotStarted (then nothing has run), WorldError."""
+        environment = self.environment if environment is None else environment
+        self._watch(call, spawn(self.directory(call.id), argv, environment, cwd, marked=call.marked), now)
+
+    def adopt(self, call: NewCall, now: float) -> bool:
+        """Take over a call that an earlier daemon started; False when it has ended."""
+        child = adopt(self.directory(call.id))
+        if child is not None:
+            self._watch(call, child, now)
+        return child is not None
+
+    def _watch(self, call: NewCall, child: Child, now: float) -> None:
+        kept = (call.task, call.wipe, call.aside, call.harness)
+        running = Call(call.id, child, call.agent, call.session_key, now, now + call.timeout, *kept)
+        self.running[call.id] = running
+        self.selector.register(child.pidfd, selectors.EVENT_READ, running)
+
+    def ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> Iterator[tuple[Call, Exit]]:
+        """Every call that has ended since the last look, with what it left behind.
+
+        One that does not concern the caller is left for a later look, and does not wake the loop again until then.
+        Raises WorldError, after all others, for those whose output cannot be read now: they are left as well.
+        """
+        trouble: WorldError | None = None
+        for call in list(self.running.values()):
+            if not has_ended(call.child.pidfd):
+                continue
+            with suppress(KeyError):
+                self.selector.unregister(call.child.pidfd)
+            if not concerns(call):
+                continue
+            if call.wipe:
+                call.child.kill()  # before the reaping: until then nobody else can have its number
+            try:
+                exit_ = call.child.reap(self.output_cap)
+            except WorldError as error:
+                trouble = trouble or error
+                call.deadline, call.kill_at = float("inf"), None  # it has ended: nothing of it is due any more
+                continue
+            del self.running[call.id]
+            if exit_ is not None:
+                self._cut(call.child.directory, exit_)
+            if exit_ is not None:
+                yield call, exit_
+        if trouble is not None:
+            raise trouble
+
+    def leave(self) -> None:
+        """Let all of them run on without us; the next table adopts them."""
+        for call in self.running.values():
+            call.child.leave()
+        self.running.clear()
+
+    def left_behind(self, call_id: str) -> Exit:
+        """What a call left that ended while no daemon ran; its exit status is lost. Raises WorldError."""
+        directory = self.directory(call_id)
+        with world(directory):
+            if not is_its_own(directory):
+                return Exit(None, b"")
+        exit_ = read_exit(directory, None, self.output_cap)
+        self._cut(directory, exit_)
+        return exit_
+
+    def _cut(self, directory: Path | str, exit_: Exit) -> None:
+        """An ended call may have written more than anybody will read: its directory may be kept for long."""
+        if exit_.truncated or len(exit_.stderr) == STDERR_CAP:
+            cut_output(directory, self.output_cap)
+        if has_writer(directory):
+            self._written_on[Path(directory).name] = False
+
+    def discard(self, call_id: str) -> None:
+        """Give up the directory of a call: its result is of no use to anybody.
+
+        At once, unless something that the call has left running may still write there: then when that has ended.
+        """
+        if call_id in self._written_on:
+            self._written_on[call_id] = True
+        else:
+            self._spares.put(call_id)
+
+    def discard_when_recorded(self, call_id: str, shown_by: str = "") -> None:
+        """Give up the directory of a call after the commit that records its result: until then it is the only copy.
+
+        And not before the task.md of the task `shown_by` is written: if the database is lost, only that file and this
+        directory say that the call was made.
+        """
+        self._recorded.setdefault(shown_by, []).append(call_id)
+
+    def sweep(self, is_stale: Callable[[str], bool]) -> None:
+        """The transaction is committed: remove what it has recorded, unless a task.md that shows it is out of date."""
+        for task in list(self._recorded):
+            if not (task and is_stale(task)):
+                for call_id in self._recorded.pop(task):
+                    self.discard(call_id)
+
+    def left_over(self, is_over: Callable[[str], bool]) -> None:
+        """Remove directories of calls that nobody will look at again. Raises WorldError, also if one of them stays.
+
+        That of a failed call is kept, prompt and output, until its task has ended: somebody may want to know why. Files
+        that somebody has put beside them are his.
+        """
+        with world(self.turns), os.scandir(self.turns) as found:
+            entries = list(found)
+        kept, stays = self._spares.trim() | self.running.keys() | self._written_on.keys(), ""
+        for entry in entries:
+            if entry.name in kept:
+                continue
+            is_directory = entry.is_dir(follow_symlinks=False)
+            unused = entry.name.startswith(".") and is_directory
+            if is_directory and has_writer(entry.path):
+                self._written_on[entry.name] = False
+            elif unused or is_over(entry.name.partition(".")[0]):
+                remove(Path(entry))
+                stays = stays or (entry.path if os.path.lexists(entry) else "")
+        if stays:
+            raise WorldError(f"{stays}, which an ended call has left, cannot be removed: look at its rights, remove it")
+
+    def is_busy(self, session_key: str) -> bool:
+        """Whether a call of this session is in flight: there is never a second one."""
+        return session_key in [call.session_key for call in self.running.values()]
+
+    def has_room(self, now: float, agent: str = "", coming: int = 0, coming_of_agent: int = 0) -> bool:
+        """Whether another call may start: of `agent`, or, without one, a question to OpenClaw or a message.
+
+        `coming` are calls that are about to be made, and `coming_of_agent` those of them that are of that agent.
+        """
+        of_agent = self.of_agent(agent) + coming_of_agent if agent else 0
+        return of_agent < self.caps.per_agent and self.room(now).left > coming
+
+    def of_agent(self, agent: str) -> int:
+        return [call.agent for call in self.running.values() if not call.aside].count(agent)
+
+    def room(self, now: float, coming: tuple[str, ...] = ()) -> Room:
+        """How many calls may run, by their number and by memory. `coming` are turns that count as if they ran."""
+        most = self.caps.calls if self.lane is None else min(self.caps.calls, max(self.lane // 2, 1))
+        if self._glance is None or not 0 <= now - self._glance[0] < _GLANCE:
+            self._glance = (now, self.available())
+        free = self._glance[1]
+        if free is not None:
+            growing = sum([now - call.started < _GROWING for call in self.running.values()]) + len(coming)
+            free = max(free - growing * self.caps.call_bytes, 0)
+        turns = [call.id for call in self.running.values() if not call.aside]
+        return Room(most, (*turns, *coming), free, self.caps.call_bytes)
+
+    def stop(self, task: str, why: str, now: float) -> None:
+        """Ask every call of a task to end; what does not within the grace is killed."""
+        for call in self.running.values():
+            if call.task == task:
+                self._terminate(call, why, now)
+
+    def expire(self, now: float) -> bool:
+        """Stop what is over its time or writes without end; kill what was asked and did not end.
+
+        Returns whether anything was told to end.
+        """
+        measures = not 0 <= now - self._measured < _MEASURING
+        if measures:
+            self._measured = now
+            self._measure_ended()
+        acted = False
+        for call in self.running.values():
+            if now >= call.deadline and has_ended(call.child.pidfd):
+                continue  # it ended in time, and we did not look: stopped, or on a machine that slept
+            is_too_long = measures and output_size(call.child.directory) > self.output_cap
+            if is_too_long:
+                cut_output(call.child.directory, self.output_cap)
+            if call.kill_at is not None:
+                if now >= call.kill_at:
+                    call.child.kill()
+                    call.kill_at = now + max(self.grace, _GLANCE)  # who waits for a disk does not die at once
+                    acted = True
+            elif now >= call.deadline or is_too_long:
+                why = "timed out" if now >= call.deadline else f"wrote more than {self.output_cap} bytes"
+                self._terminate(call, why, now)
+                acted = True
+        return acted
+
+    def _measure_ended(self) -> None:
+        """Whatever an ended call has left running keeps to the limit of its output as well, or is killed."""
+        for call_id, is_discarded in list(self._written_on.items()):
+            directory = self.directory(call_id)
+            if not has_writer(directory):
+                del self._written_on[call_id]
+                if is_discarded:
+                    self._spares.put(call_id)
+            elif output_size(directory) > self.output_cap:
+                kill_writers(directory)
+                cut_output(directory, self.output_cap)
+
+    def next_measuring(self) -> float:
+        """When `expire` measures what calls have written, on the monotonic clock; never if nothing of any runs."""
+        return self._measured + _MEASURING if self.running or self._written_on else float("inf")
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do, on the monotonic clock."""
+        moments = (call.deadline if call.kill_at is None else call.kill_at for call in self.running.values())
+        return min(moments, default=None)
+
+    def _terminate(self, call: Call, why: str, now: float) -> None:
+        if call.kill_at is None:
+            call.stopped = why
+            call.kill_at = now + self.grace
+            call.child.terminate()

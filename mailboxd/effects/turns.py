@@ -1,0 +1,467 @@
+"""Begins turns: marked in the transaction that lets them begin, called after its commit.
+
+The mark is a column, so one commit is the mark of all calls of a round. It names the boot of the machine: within it
+the call's directory proves whether the program ran; after a power cut it proves nothing, and the agent is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.openclaw import OpenClaw, refuse_message
+from mailboxd.agents.openclaw_runs import (
+    AskAgain,
+    Fetched,
+    FetchReply,
+    LedgerAnswer,
+    Lost,
+    read_ledger,
+    read_reply,
+    resolve,
+)
+from mailboxd.agents.outcome import classify
+from mailboxd.agents.process import Dispatcher, NotStarted, State
+from mailboxd.agents.readiness import Gateway
+from mailboxd.core.attempts import is_wanted
+from mailboxd.core.effects import LookUp, RunTurn
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.inputs import TurnEnded
+from mailboxd.core.model import Attempt, Task
+from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.core.times import plus, to_epoch
+from mailboxd.core.vocabulary import LOOKUP_SECONDS, Turn
+from mailboxd.effects.acp_turns import Harnesses
+from mailboxd.effects.delivery import Dispatches, Kept
+from mailboxd.effects.message_builder import Outgoing
+from mailboxd.effects.process_table import PATIENCE, Call, Calls, NewCall
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
+from mailboxd.protocol.answer import read_answer, read_draft
+from mailboxd.protocol.prompts import Cut
+from mailboxd.store.outbox import CALLS_LEFT
+from mailboxd.store.store import Order
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the end of a call means: how the turn ended, and what was said in it.
+
+
+def of_bug(bug: Exception) -> Failed:
+    """A failure of ours, not of the work."""
+    # Only its kind: the words of an exception may hold what must not be in messages.
+    return Failed(f"a bug of mailboxd ({type(bug).__name__}); its log has the details", Permanence.PERMANENT)
+
+
+def answer(turn: Turn, how: Outcome) -> Answer | None:
+    """What was said in a turn means: a spec after a drafting turn, else one of the forms of an answer."""
+    if not isinstance(how, Succeeded):
+        return None
+    return read_draft(how.text) if turn is Turn.DRAFT else read_answer(how.text)
+
+
+def outcome(call: Call, exit_: Exit) -> Outcome:
+    """How a turn ended, and why it was stopped where we stopped it."""
+    found = classify(exit_)
+    if call.stopped and isinstance(found, Aborted):
+        return Aborted(call.stopped)
+    if call.stopped and isinstance(found, Unknown):
+        return Unknown(f"{call.stopped}; it had to be killed, and may go on behind it", found.run_id)
+    return found
+
+
+def ended(
+    order: Order,
+    effect: RunTurn | LookUp,
+    how: Outcome,
+    said: Answer | None,
+    *,
+    called: bool = True,
+    made: tuple[Made, ...] = (),
+) -> TurnEnded:
+    """The end of a turn, as the core hears of it."""
+    turn = (effect.turn, effect.attempt_id, order.agent)
+    asked = effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else ""
+    return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness, question=asked)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Begins turns: marked in the transaction that lets them begin, called after its commit.
+
+_log = logging.getLogger("mailboxd")
+
+
+class OnTurnEnded(Protocol):
+    """Records what came of a turn, inside a batch."""
+
+    def __call__(self, order: Order, effect: RunTurn, outcome: Outcome, *, called: bool = True) -> None: ...
+
+
+@dataclass(slots=True)
+class Starting:
+    """Begins the turns of one workspace. `sign` signs a message of ours, where there is a key; `boot` is this boot
+    of the machine; `reports` collects what the next transaction has to record.
+    """
+
+    engine: Engine
+    calls: Calls
+    dispatcher: Dispatcher
+    outgoing: Outgoing
+    dispatches: Dispatches
+    harnesses: Harnesses
+    sign: Callable[[bytes], bytes]
+    boot: str
+    reports: list[Callable[[], None]]
+    turn_ended: OnTurnEnded = field(init=False)
+    trouble: WorldError | None = None
+    """What the disk refused while turns were marked; they wait, and the next round tries again."""
+    _fresh: dict[str, tuple[Task, Attempt | None, Kept | None]] = field(default_factory=dict)
+    """What this round has marked, by order, with what it is about and its message: nothing of that has run, and it may.
+
+    It is not asked again after the commit: whoever cancels it in between is heard in the next round, as if he had come
+    right after the call began.
+    """
+    _running: dict[str, Order] = field(default_factory=dict)
+    """What ordered the calls that this daemon has begun, until they end: nothing of that changes meanwhile."""
+
+    # -------------------------------------------------------------- inside the batch
+
+    def mark(self, orders: Iterable[Order]) -> int:
+        """Mark the turns of these orders that there is room for, and make their messages.
+
+        Returns how many came to nothing instead. What keeps further ones waiting is noted for `why` and `status`.
+        """
+        self.trouble = None
+        self._fresh.clear()
+        over, taken = 0, _Taken(self)
+        for order in orders:
+            if order.begun is not None or not isinstance(order.effect, RunTurn):
+                continue
+            if order.effect.harness or not taken.has_room(order):
+                continue
+            try:
+                marked = self._mark(order, order.effect)
+            except (StoreError, ConfigError, MemoryError):
+                raise
+            except WorldError as error:
+                self.trouble = self.trouble or error
+                continue
+            except Exception as bug:
+                _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
+                self.turn_ended(order, order.effect, of_bug(bug))
+                marked = False
+            if marked:
+                taken.add(order)
+            over += not marked
+        if over:  # and its end may be the end of others
+            self._fresh.clear()
+        # what is marked is noted as running: so its start leaves nothing to record, and needs no round of its own
+        self.engine.store.note_room(self.calls.room(self.engine.clock.monotonic(), tuple(self._fresh)))
+        return over
+
+    def _mark(self, order: Order, effect: RunTurn) -> bool:
+        if self.calls.state(effect.turn_id) is State.NEVER_STARTED and not self._was_found(effect):
+            task, attempt = self._asked_for(order)
+            if task is None or not is_wanted(task, attempt, effect):
+                self.engine.store.finish(order.id)
+                return False
+            kept: Kept | None = None
+            if effect.turn is Turn.DISPATCH and attempt is not None:
+                made = self._made(effect, task, attempt)
+                if isinstance(made, Failed):
+                    self.turn_ended(order, effect, made, called=False)
+                    return False
+                kept = self.dispatches.keep(effect, task, made)
+            self._fresh[order.id] = task, attempt, kept
+        self.engine.store.begin(order.id, self.boot)
+        return True
+
+    def _was_found(self, effect: RunTurn) -> bool:
+        """Whether a rebuild found the call of this synthesis: its directory then holds what the turn brought."""
+        if effect.turn is not Turn.SYNTHESIS:
+            return False
+        left: dict[str, str] = json.loads(self.engine.store.meta(CALLS_LEFT) or "{}")
+        name = left.pop(effect.session_key, None)
+        if name is None:
+            return False
+        self.engine.store.set_meta(CALLS_LEFT, json.dumps(left, sort_keys=True))
+        return self.calls.rename(name, effect.turn_id)
+
+    def _made(self, effect: RunTurn, task: Task, attempt: Attempt) -> bytes | Failed:
+        """The message that gives the work out, or why there is none."""
+        try:
+            raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.now)
+        except MessageError as error:
+            return _cannot(error)
+        self._record_cuts(task, cuts)
+        raw = self.sign(raw)
+        return refuse_message(raw) or raw
+
+    def _record_cuts(self, task: Task, cuts: tuple[Cut, ...]) -> None:
+        for cut in cuts:
+            data: dict[str, Any] = {name: getattr(cut, name) for name in ("key", "size", "kept", "sha256", "path")}
+            self.engine.record(Event(Kind.CONTEXT_CUT, task.id, {"at": self.engine.now, **data}))
+
+    # -------------------------------------------------------------- after the commit
+
+    def begin(self, order: Order, effect: RunTurn) -> bool:
+        """Make the call of a turn, or go on with what an earlier round or daemon began. Raises WorldError.
+
+        Whether the next round has something to do at once: for a call that now runs it has not.
+        """
+        if (fresh := self._fresh.pop(order.id, None)) is not None:
+            return _Taken(self).has_slot(order) and self._start(order, effect, *fresh)
+        found = self.calls.state(effect.turn_id)
+        if found is State.ENDED:
+            exit_ = self.calls.left_behind(effect.turn_id)
+            self.reports.append(lambda: self.turn_ended(order, effect, classify(exit_)))
+            return True
+        if found is State.RUNNING:
+            call = self._new_call(order, effect, self.engine.store.task(order.task))
+            return self.calls.adopt(call, self.engine.clock.monotonic())
+        if order.begun is None and not effect.harness:
+            return False  # nothing begins without its mark
+        if order.begun not in (None, self.boot):
+            lost = Unknown("the machine was restarted, or the database is a copy: nothing here says whether it ran")
+            self.reports.append(lambda: self.turn_ended(order, effect, lost))
+            return True
+        if not _Taken(self).has_room(order):
+            return False
+        task, attempt = self._asked_for(order)
+        if task is None or not is_wanted(task, attempt, effect):
+            if effect.turn is Turn.DISPATCH and not effect.harness:
+                self.dispatches.take(effect, None)  # it is on record as sent, so it lies in outbox/
+            self.reports.append(lambda: self._leave(order, effect))
+            return True
+        return self._start(order, effect, task, attempt)
+
+    def _start(
+        self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, kept: Kept | None = None
+    ) -> bool:
+        prompt = self._prompt(task, effect, kept)
+        if isinstance(prompt, Failed):
+            self.reports.append(lambda: self.turn_ended(order, effect, prompt, called=False))
+            return True
+        try:
+            self._call(order, effect, task, attempt, prompt)
+        except NotStarted as missing:
+            # A missing program is the operator's to mend, not the task's fault: it waits and is tried again.
+            outcome = Failed(str(missing), started=False)
+            self.reports.append(lambda: self.turn_ended(order, effect, outcome))
+            return True
+        return False
+
+    def ordered(self, call_id: str) -> Order:
+        """What ordered the call of a turn, which has ended."""
+        return self._running.pop(call_id, None) or self.engine.store.order_of(call_id)
+
+    def _leave(self, order: Order, effect: RunTurn) -> None:
+        """It was overtaken between the round that marked it and this one."""
+        if effect.turn is Turn.DISPATCH:
+            data = {"at": self.engine.now, "id": effect.message_id, "to": effect.agent, "reason": "no longer wanted"}
+            self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task, data))
+        self.engine.store.finish(order.id)
+
+    def _call(self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, prompt: bytes) -> None:
+        call = self._new_call(order, effect, task)
+        if effect.harness and attempt is not None:
+            self.harnesses.start(call, effect, task, attempt, prompt)
+            return
+        file = self.calls.prepare(effect.turn_id, prompt)
+        model = effect.model or None
+        argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout, model)
+        self.calls.start(call, argv, self.engine.clock.monotonic())
+        self._running[call.id] = order
+
+    def _prompt(self, task: Task, effect: RunTurn, kept: Kept | None) -> bytes | Failed:
+        """The bytes of the turn's message, or why there are none (it would be too large for its receiver)."""
+        if effect.turn is Turn.DISPATCH and not effect.harness:
+            return self.dispatches.take(effect, kept)
+        try:
+            said = self.outgoing.prompting.prompt(effect, task)
+        except MessageError as error:
+            return _cannot(error)
+        if said.cuts:
+            self.reports.append(partial(self._record_cuts, task, said.cuts))
+        raw = said.text.encode()
+        return refuse_message(raw) or raw
+
+    def _asked_for(self, order: Order) -> tuple[Task | None, Attempt | None]:
+        task = self.engine.store.task(order.task)
+        return task, self.engine.store.attempt(order.task, task.attempt) if task else None
+
+    def _new_call(self, order: Order, effect: RunTurn, task: Task | None) -> NewCall:
+        timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
+        kept, harness = (order.agent, effect.session_key, timeout + PATIENCE, order.task), bool(effect.harness)
+        return NewCall(effect.turn_id, *kept, marked=not harness, harness=harness)
+
+
+class _Taken:
+    """What turns occupy: those that run, and those that are marked in this batch."""
+
+    def __init__(self, starting: Starting) -> None:
+        self._engine, self._calls = starting.engine, starting.calls
+        self._now = self._engine.clock.monotonic()
+        self._agents: Counter[str] = Counter()
+        self._sessions: set[str] = set()
+
+    def add(self, order: Order) -> None:
+        self._agents[order.agent] += 1
+        self._sessions.add(_session(order))
+
+    def has_slot(self, order: Order) -> bool:
+        """Whether there is a slot for this turn, and no other one in its session."""
+        session = _session(order)
+        if session in self._sessions or self._calls.is_busy(session):
+            return False
+        return self._calls.has_room(self._now, order.agent, len(self._sessions), self._agents[order.agent])
+
+    def has_room(self, order: Order) -> bool:
+        """Whether this turn may be begun beside the others."""
+        if not self.has_slot(order):
+            return False
+        if self._calls.of_agent(order.agent) + self._agents[order.agent] >= self._engine.pacing.starts(order.agent):
+            return False  # its breaker is open, or has let its one turn through
+        return not self._engine.store.is_held(order.task)
+
+
+def _session(order: Order) -> str:
+    return str(getattr(order.effect, "session_key", ""))
+
+
+def _cannot(error: MessageError) -> Failed:
+    return Failed(f"the message cannot be sent: {error}", Permanence.PERMANENT, started=False)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Turns whose outcome is unknown: OpenClaw's ledger is asked before anything is repeated.
+
+_CALL_SECONDS = 60.0
+_LATER = 30.0
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One look-up under way. Nothing of it is stored: after a crash it is simply asked again."""
+
+    order: Order
+    effect: LookUp
+    ledger: LedgerAnswer | None = None
+    fetching: FetchReply | None = None
+
+
+@dataclass(slots=True)
+class Recovery:
+    engine: Engine
+    calls: Calls
+    openclaw: OpenClaw
+    reports: list[Callable[[], None]]
+    gateway: Gateway = field(default_factory=Gateway)
+    _asking: dict[str, _Asking] = field(default_factory=dict)
+    _to_fetch: list[_Asking] = field(default_factory=list)
+    _answered: dict[str, float] = field(default_factory=dict)
+    """When the gateway was first seen to answer in a look-up, on the monotonic clock, by the order's id."""
+
+    def owns(self, call: Call) -> bool:
+        return call.id in self._asking
+
+    def busy(self) -> set[str]:
+        """The orders that are being looked up."""
+        return {asking.order.id for asking in (*self._asking.values(), *self._to_fetch)}
+
+    def go_on(self) -> int:
+        """Ask the second question where the first answer called for one; outside of any transaction."""
+        asking, self._to_fetch = self._to_fetch, []
+        for one in asking:
+            if one.fetching is not None:
+                self._start(one, one.fetching.argv, "reply")
+        return len(asking)
+
+    def begin(self, order: Order, effect: LookUp) -> bool:
+        """Ask the ledger about the latest run of the session. False while there is no slot for the call.
+
+        Nobody is asked while the gateway is away: it may run the turn again once it is back, and till then nothing is
+        decided.
+        """
+        if self.gateway.is_down or not self.calls.has_room(self.engine.clock.monotonic()):
+            return False
+        return self._start(_Asking(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
+
+    def ended(self, call: Call, exit_: Exit) -> tuple[Order, LookUp, Outcome] | None:
+        """What a question brought; the outcome once it is known. Inside a batch."""
+        asking = self._asking.pop(call.id)
+        self.calls.discard(call.id)
+        fetched: Fetched | None = None
+        if asking.fetching is None:
+            asking.ledger = read_ledger(exit_)
+        else:
+            fetched = read_reply(asking.fetching.source, exit_, asking.fetching.run_id)
+            if fetched.answered:
+                self._answered.setdefault(asking.order.id, self.engine.clock.monotonic())
+        if asking.ledger is None:
+            raise AssertionError("a reply was fetched before the ledger was read")
+        return self._next(asking, resolve(self.openclaw, self._lost(asking), asking.ledger, fetched))
+
+    def _next(self, asking: _Asking, step: Outcome | AskAgain | FetchReply) -> tuple[Order, LookUp, Outcome] | None:
+        match step:
+            case AskAgain(seconds):
+                self._tell(asking, seconds)
+                self.engine.store.postpone(asking.order.id, plus(self.engine.now, seconds))
+                return None
+            case FetchReply() as fetch:
+                asking.fetching = fetch
+                self._to_fetch.append(asking)
+                return None
+            case outcome:
+                self._answered.pop(asking.order.id, None)
+                return asking.order, asking.effect, outcome
+
+    def _lost(self, asking: _Asking) -> Lost:
+        task = self.engine.store.task(asking.order.task)
+        timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
+        waited = to_epoch(self.engine.now) - to_epoch(asking.order.at)
+        mono, back = self.engine.clock.monotonic(), self.gateway.answers_since
+        if back is not None:  # the time during which the gateway could not be asked does not count
+            waited = min(waited, mono - back)
+        since = self._answered.get(asking.order.id)
+        return Lost(
+            asking.effect.session_key,
+            asking.effect.run_id,
+            waited,
+            patience=timeout + LOOKUP_SECONDS,
+            heard=asking.effect.heard,
+            ready_for=None if since is None else mono - since,
+        )
+
+    def _tell(self, asking: _Asking, seconds: float) -> None:
+        task = self.engine.store.task(asking.order.task)
+        said = asking.ledger.status if asking.ledger else "nothing"
+        _log.info(
+            "%s: nobody knows yet what became of its %s turn by %s (the ledger says: %s); asked again in %.0f s, "
+            "given up at %s",
+            task.local_id if task else asking.order.task,
+            asking.effect.turn,
+            asking.effect.agent,
+            said,
+            seconds,
+            plus(asking.order.at, (task.policy.timeout if task else 0) + LOOKUP_SECONDS),
+        )
+
+    def _start(self, asking: _Asking, argv: tuple[str, ...], stage: str) -> bool:
+        call_id = f"{asking.order.id}.{stage}"
+        # Not the session's own key: asking about a session is no call in it.
+        call = NewCall(call_id, "", f"{stage}:{asking.effect.session_key}", _CALL_SECONDS, asking.order.task)
+        self.calls.discard(call_id)
+        try:
+            self.calls.start(call, argv, self.engine.clock.monotonic())
+        except NotStarted:
+            later = plus(self.engine.clock.now(), _LATER)
+            self.reports.append(lambda: self.engine.store.postpone(asking.order.id, later))
+            return True
+        self._asking[call_id] = asking
+        return True

@@ -1,0 +1,468 @@
+"""load -> decide -> record, in one transaction. The only caller of `decide`, and the same for every entrance.
+
+The daemon groups all that one wake-up brought into one `batch`, which is one commit. The CLI calls the same engine
+in its own process, so commands work while the daemon is down; only the daemon performs effects.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from random import Random
+from typing import Any
+
+from mailboxd.clock import Clock, JumpWatch
+from mailboxd.core import breaker, lifecycle, plans, schedule
+from mailboxd.core.approval_requests import derived_key
+from mailboxd.core.approvals import ActionPrepared, ActionStarted, ApprovalExpired, OfApproval
+from mailboxd.core.breaker import State, turns_at_once
+from mailboxd.core.checks import may_not_run
+from mailboxd.core.decide import decide
+from mailboxd.core.decision_builder import Decision
+from mailboxd.core.effects import Bounce, Effect, LookUp, RunCheck, RunTurn, Send
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.fixpoint import settle
+from mailboxd.core.inputs import Cancel, Edited, Input, Redispatch, Reply, Retry, Start, TimePassed, TurnEnded, Unblock
+from mailboxd.core.lifecycle import CLOSES_CHILDREN
+from mailboxd.core.model import Plan, PlannedChild, Task
+from mailboxd.core.outcomes import Planned
+from mailboxd.core.roles import require, require_read, verb_of
+from mailboxd.core.specs import unknown_harness
+from mailboxd.core.task_view import Context, Level, View
+from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import TERMINAL, Join, Phase, Waiting
+from mailboxd.errors import Refused
+from mailboxd.ids import Ids
+from mailboxd.settings import Settings
+from mailboxd.store.store import Store
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The wall clock jumped: what was to wait for a while waits for as long as was left of it, no longer and no shorter.
+#
+# Pauses, leases and holds are stored as moments, and a moment is further away, or over, when the clock was set or the
+# machine slept: a peer that slept with it has not been silent. Deadlines and the expiry of approvals are moments that a
+# person was told: they stay what they are.
+
+_NOTE = "the clock jumped: what is left of the wait is kept"
+
+
+def kept(store: Store, now: str, jump: float) -> Iterator[Event]:
+    """The events that move everything that waited when the clock jumped by `jump` seconds; inside a transaction."""
+    since = min(now, plus(now, -jump))  # what was over before the jump stays over
+    for task in store.waiting_for_the_clock(since):
+        moments = {"due": task.due, "not_before": task.not_before, "heartbeat": task.heartbeat}
+        moved: dict[str, Any] = {name: plus(at, jump) for name, at in moments.items() if at is not None and at > since}
+        yield lifecycle.amend(task, now, _NOTE, **moved)[0]
+    store.move_pauses(since, jump)
+    if jump > 0:
+        return  # a breaker opens for its trial by itself
+    for broken in store.broken():
+        # one turn may try, now: whether the agent is well is not for a clock to say
+        event = breaker.pause_over(replace(broken, until=min(broken.until or now, now)), now)
+        if event is not None:
+            yield event
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How many turns an agent may have at this moment: its slots, its breaker, its turns of the last hour.
+
+_HOUR = 3600.0
+_log = logging.getLogger("mailboxd")
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """`per_hour` turns are ordered of one agent in any hour; 0 = as many as there are."""
+
+    store: Store
+    slots_per_agent: int
+    per_hour: int
+    gone: Callable[[str], str | None] = lambda _agent: None
+    """Why there is no such agent any more that may be given work; None = there is."""
+
+    def allowed(self, agents: Iterable[str], now: str) -> dict[str, int]:
+        """How many turns each may have; what keeps some from having any is noted for `why` and `status`."""
+        agents = list(agents)
+        paced = {agent: at for agent in agents if (at := self.resumes(agent, now)) is not None}
+        self.store.note_paced(paced)
+        gone = {agent: why for agent in agents if (why := self.gone(agent)) is not None}
+        if self.store.note_gone(gone):
+            for agent, why in sorted(gone.items()):
+                _log.warning("work waits for the agent %s: %s", agent, why)
+        return {agent: 0 if agent in paced else self.starts(agent) for agent in agents}
+
+    def starts(self, agent: str) -> int:
+        """How many turns of the agent may be under way, as its breaker says."""
+        return 0 if self.gone(agent) else turns_at_once(self.store.breaker(agent), self.slots_per_agent)
+
+    def is_shut(self, agent: str) -> bool:
+        """Whether the breaker of the agent is open: nothing at all is sent to it."""
+        return self.store.breaker(agent).state is State.OPEN
+
+    def resumes(self, agent: str, now: str) -> str | None:
+        """When the agent may be given turns again after it had all of an hour's; None = it may."""
+        first = self.store.latest_turn(agent, self.per_hour) if self.per_hour else None
+        return plus(first, _HOUR) if first is not None and first > plus(now, -_HOUR) else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which tasks an operator's retry concerns: what runs again, and what has to be opened again so that it can.
+#
+# Nothing that completed is run again unless it is named, or needs what is (`Retry.with_dependants`). Whatever ended
+# above a task that runs again is opened as well: it puts its results together anew, and keeps those of the others.
+
+_REOPENED = (Phase.COMPLETED, Phase.FAILED)
+_PENDING = (Phase.SPEC_DRAFT, Phase.SPEC_REVIEW, Phase.EXECUTION_READY)
+
+
+def retried(store: Store, task: Task, order: Retry) -> list[str]:
+    """The ids of all tasks that a retry of `task` concerns, parents first. Raises Refused."""
+    if order.only_failed:
+        return _only_failed(store, task)
+    above = _ended_above(store, task)
+    top = above[-1] if above else task
+    concerned = {one.id: one for one in (*above, task)}
+    for fallen in store.fallen_below(top.id, also=task.id):
+        concerned.setdefault(fallen, _load(store, fallen))
+    if task.broadcast and task.phase is Phase.COMPLETED:
+        concerned |= {copy.id: copy for copy in store.children(task.id)}
+    if order.with_dependants:
+        concerned |= _dependants(store, (task, *above), concerned)
+    return _parents_first(concerned.values())
+
+
+def _only_failed(store: Store, task: Task) -> list[str]:
+    """What failed at or below the task, open circuits too. Raises Refused."""
+    itself = task.phase in (Phase.FAILED, Phase.CIRCUIT_OPEN) or task.cancelled_with_parent
+    fallen = [_load(store, one) for one in store.fallen_below(task.id, also="", open_circuits=True)]
+    if task.phase is Phase.COMPLETED or not (fallen or itself):
+        raise Refused("not-failed", f"nothing has failed at or below {task.local_id}", "See `mailboxd tree`.")
+    return _parents_first((*_ended_above(store, task), *([task] if itself else []), *fallen))
+
+
+def _ended_above(store: Store, task: Task) -> list[Task]:
+    """The ancestors that ended, from the nearest up: without them the task could not run."""
+    above: list[Task] = []
+    below = task
+    while below.parent is not None:
+        parent = _load(store, below.parent)
+        _may_reopen(store, parent, below)
+        if parent.phase not in _REOPENED:
+            break
+        above.append(parent)
+        below = parent
+    return above
+
+
+def _may_reopen(store: Store, parent: Task, child: Task) -> None:
+    """Raise Refused where the parent has decided without the child, or is deciding just now."""
+    if child.phase not in TERMINAL:
+        return
+    if parent.broadcast and parent.policy.join is not Join.ALL and parent.phase in _REOPENED:
+        problem = f"{child.local_id} is one copy of the broadcast {parent.local_id}, which is decided"
+        raise Refused("parent-ended", problem, f"Retry {parent.local_id} instead: all copies run again.")
+    attempt = store.attempt(parent.id, parent.attempt)
+    if parent.phase is Phase.EXECUTING and attempt is not None and attempt.waiting_for is not Waiting.CHILDREN:
+        problem = f"{parent.local_id} is putting the results of its children together"
+        raise Refused("parent-busy", problem, "Wait until it has ended, then retry.")
+
+
+def _dependants(store: Store, sources: Iterable[Task], known: dict[str, Task]) -> dict[str, Task]:
+    """Everything that needs one of `sources`, however indirectly, with all that was made below it. Raises Refused."""
+    found: dict[str, Task] = {}
+    waiting = [(source, False) for source in sources]  # each with whether what stands below it is meant, too
+    while waiting:
+        task, whole = waiting.pop()
+        for one in (*store.dependants(task.id), *(store.children(task.id) if whole else ())):
+            if one.id in found or one.phase in _PENDING or (one.phase is Phase.CANCELLED and one.id not in known):
+                continue
+            if one.phase not in (*_REOPENED, Phase.CANCELLED, Phase.CIRCUIT_OPEN):
+                problem = f"{one.local_id} is {one.phase} with the result that would be replaced"
+                raise Refused("dependant-running", problem, "Wait until it has ended, or retry without dependants.")
+            found[one.id] = one
+            fresh = [above for above in _ended_above(store, one) if above.id not in known and above.id not in found]
+            found |= {above.id: above for above in fresh}
+            waiting += [(one, True), *((above, False) for above in fresh)]
+    return found
+
+
+def _parents_first(tasks: Iterable[Task]) -> list[str]:
+    return [task.id for task in sorted(tasks, key=lambda task: (task.depth, task.id))]
+
+
+def _load(store: Store, task_id: str) -> Task:
+    task = store.task(task_id)
+    if task is None:
+        raise AssertionError(f"{task_id} is named by another task and is not there")
+    return task
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# load -> decide -> record, in one transaction. The only caller of `decide`, and the same for every entrance.
+
+_SPENDS = frozenset({Kind.TURN_ENDED, Kind.USAGE_REPORTED, Kind.PLAN_ADOPTED})
+"""What uses up budgets, of the task and of those above it."""
+_SETTLES = frozenset({Kind.REVIEW_APPENDED, Kind.REVIEW_LOST, Kind.CHECK_ENDED, Kind.NEEDS_CHANGED})
+"""Evidence after which something may follow for its task."""
+
+
+@dataclass(slots=True)
+class Engine:
+    """One workspace's decisions. `random` and `new_token` are injected so that a simulation repeats itself."""
+
+    store: Store
+    settings: Settings
+    clock: Clock
+    ids: Ids = field(default_factory=Ids)
+    random: Random = field(default_factory=Random)
+    new_token: Callable[[], str] = lambda: secrets.token_urlsafe(24)
+    may_reach: Callable[[str], str | None] = lambda _agent: None
+    is_gone: Callable[[str], str | None] = lambda _agent: None
+    room: Callable[[], schedule.Room] | None = None
+    """What calls may run now, where there are calls; else the settings say it."""
+    now: str = ""
+    broken: Sequence[breaker.Breaker] = ()
+    """The breakers that are not closed, as the latest `tick` found them."""
+    _touched: set[str] = field(default_factory=set)
+    _jumps: JumpWatch = field(default_factory=JumpWatch)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """One transaction for any number of inputs; they all happen at one moment. Raises WorldError."""
+        with self.store.transaction():
+            self.now = self.clock.now()
+            self._touched.clear()
+            if jump := self._jumps.look(self.now, self.clock.monotonic()):
+                why = f"it moved by {jump:+.0f} s in no time: it was set, or the machine slept"
+                self.record(Event(Kind.ALARM, None, {"at": self.now, "what": "clock", "why": why}))
+                for event in kept(self.store, self.now, jump):
+                    self.record(event)
+            yield
+            self.store.mark_for_rendering(self._touched)
+
+    def hear(
+        self, task_id: str | None, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
+    ) -> list[Event]:
+        """Let one input happen, with everything that follows from it; inside a batch. Returns the events.
+
+        Raises Refused or PlanError, and then nothing was recorded.
+        """
+        require(role, verb_of(heard, role))
+        view = None if task_id is None else self._view(task_id, heard)
+        events: list[Event] = []
+        worklist: deque[str] = deque()
+        self._record(decide(view, heard, self._context(), role, actor), events, worklist)
+        if isinstance(heard, TurnEnded) and heard.called and not heard.harness:
+            moved = breaker.after_turn(self.store.breaker(heard.agent), heard.outcome, self.now, self.settings.breaker)
+            self._record(Decision((moved,) if moved else ()), events, worklist)
+        while worklist:
+            self._record(settle(self.store.view(worklist.popleft()), self._context()), events, worklist)
+        opened = isinstance(heard, Redispatch) and any(event.data.get("from") in TERMINAL for event in events)
+        if opened and view is not None:
+            for fallen in self.store.fallen_below(view.task.id, also=""):
+                events += self.hear(fallen, Retry())
+        return events
+
+    def _view(self, task_id: str, heard: Input) -> View:
+        """The task as a decision about `heard` has to see it."""
+        asks = isinstance(heard, OfApproval)
+        view = self.store.view(task_id, family=_brings_plan(heard), approvals=asks)
+        match heard:
+            case ActionPrepared(action=action, digest=digest):
+                key = action.idempotency_key or derived_key(view.task.local_id, action, digest)
+            case ActionStarted(approval_id=name):
+                key = next((row.idempotency_key for row in view.approvals if row.id == name), "")
+            case _:
+                return view
+        return replace(view, same_key=self.store.performed_under(key))
+
+    def command(self, task: Task, heard: Retry | Cancel | Unblock, actor: str) -> list[Event]:
+        """An operator's order, with its reach: a retry opens what ended around the task. Raises Refused."""
+        if not isinstance(heard, Retry):
+            return self.hear(task.id, heard, Role.OPERATOR, actor)
+        events: list[Event] = []
+        for target in retried(self.store, task, heard):
+            named = target == task.id or heard.only_failed
+            events += self.hear(target, Retry(heard.instructions if named else ""), Role.OPERATOR, actor)
+        return events
+
+    def read(self, task_id: str, role: Role, actor: str) -> Task:
+        """The task, if this caller may read it. Raises Refused; KeyError for an unknown id."""
+        task = self.store.task(task_id)
+        if task is None:
+            raise KeyError(task_id)
+        require_read(role, actor, task)
+        return task
+
+    def needs_of_edited(self, parent: Task, planned: PlannedChild) -> tuple[str, ...]:
+        """The ids of what an edited child needs. Raises PlanError when it could no longer be carried out."""
+        family = self.store.family(parent)
+        others = {key: needs for key, needs in family.existing.nodes.items() if key != planned.key}
+        plans.admit(Plan((planned,)), self.settings.limits, parent.depth, Level(others), family.outer)
+        scopes = (family.existing.ids, *(level.ids for level in family.outer))
+        return tuple(next(ids[need] for ids in scopes if need in ids) for need in planned.depends_on)
+
+    def record(self, event: Event) -> None:
+        """Evidence from the edge (a message received, filed, sent): recorded as it is, inside a batch."""
+        self.store.append([event], self.now)
+        if event.task is not None:
+            self._touched.add(event.task)
+
+    def order(self, task_id: str, effect: Effect) -> None:
+        self.store.order(_effect_id(effect) or self.new_id("trn"), task_id, effect, self.now)
+
+    def new_id(self, prefix: str) -> str:
+        return self.ids.new(prefix, self.now or self.clock.now())
+
+    @property
+    def pacing(self) -> Pacing:
+        return Pacing(self.store, self.settings.slots_per_agent, self.settings.turns_per_hour, self.is_gone)
+
+    def close_breaker(self, agent: str, actor: str) -> list[Event]:
+        """The operator's order; inside a batch. Raises Refused when it is closed."""
+        event = breaker.ordered(self.store.breaker(agent), self.now, actor)
+        if event is None:
+            raise Refused("not-blocked", f"the breaker of {agent} is closed", "See `mailboxd status`.")
+        self.record(event)
+        return [event]
+
+    def look_again(self) -> None:
+        """Ask of every weak spec and every hold whether it still is: what the configuration says may have changed."""
+        for task_id in [*self.store.drafts(), *self.store.held()]:
+            self.hear(task_id, TimePassed(""))
+
+    def tick(self, read_until: str | None = None) -> None:
+        """Everything whose moment has come. `read_until`: mail that came later may lie unread; None: none does."""
+        self.broken = self.store.broken()
+        for broken in self.broken:
+            if (event := breaker.pause_over(broken, self.now)) is not None:
+                self.record(event)
+        for task_id in self.store.due(self.now):
+            self.hear(task_id, TimePassed(read_until))
+        for task_id, approval_id in self.store.expired_approvals(self.now):
+            self.hear(task_id, ApprovalExpired(approval_id))
+
+    def gateway_is_back(self, unreached: Collection[str]) -> None:
+        """The gateway answers again: those whose turns did not reach it, or were locked out, may try at once."""
+        for broken in self.store.broken():
+            waited = broken.agent in unreached or broken.is_locked_out
+            if waited and (event := breaker.gateway_is_back(broken, self.now)) is not None:
+                self.record(event)
+
+    def schedule(self) -> int:
+        """Start what is ready and has a slot; inside a batch. Returns how many were started."""
+        started, slots = 0, self._slots()
+        while True:
+            ready = list(self.store.ready(self.now, self.settings.slots))
+            busy = self.store.busy(self.now)
+            allowed = self.pacing.allowed({*busy, *(item.executor for item in ready)}, self.now)
+            picked = schedule.pick(ready, busy, slots, self.settings.slots_per_agent, allowed)
+            now_started = sum([self._start(task_id) for task_id in picked])
+            if not now_started:
+                return started
+            started += now_started
+            if not any(item.by_children for item in ready) and schedule.is_full(busy, slots - now_started, allowed):
+                return started  # what only now became ready needs a slot as well
+
+    def _slots(self) -> int:
+        """How many turns may be under way."""
+        return self.settings.slots if self.room is None else self.room().in_all
+
+    def _start(self, task_id: str) -> bool:
+        """False when it is no longer ready: the start of one before it may have ended their parent."""
+        try:
+            self.hear(task_id, Start())
+        except Refused:
+            return False
+        return True
+
+    # -------------------------------------------------------------- inside
+
+    def _context(self) -> Context:
+        return Context(
+            agent=self.settings.agent,
+            now=self.now,
+            new_id=self.new_id,
+            new_token=self.new_token,
+            jitter=self.random.random(),
+            jitter_share=self.settings.jitter_share,
+            limits=self.settings.limits,
+            escalation=self.settings.escalation,
+            heartbeat=self.settings.heartbeat,
+            is_free=self.store.is_free,
+            may_reach=self.may_reach,
+            may_use=partial(unknown_harness, self.settings.harnesses),
+            may_check=partial(may_not_run, self.settings.checks),
+            may_perform=self.settings.may_perform,
+            approval_seconds=self.settings.approval_seconds,
+            notifies=self.settings.notifies,
+            approvers=self.settings.approvers,
+            planned_lately=lambda: self.store.planned_since(plus(self.now, -_HOUR)),
+        )
+
+    def _record(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
+        born = {event.task for event in decision.events if event.kind is Kind.TASK_CREATED}
+        if decision.events:
+            self.store.append(decision.events, self.now, decision.left)
+            events += decision.events
+        for event in decision.events:
+            if event.task is None:
+                continue
+            self._touched.add(event.task)
+            if event.kind is Kind.TASK_TRANSITIONED:
+                worklist += self._woken(event.task, event.data)
+            elif event.kind in _SPENDS:
+                worklist += self.store.used_up(event.task)
+                if planned := event.data.get("planned"):
+                    self.store.note_planned(self.now, plus(self.now, -_HOUR), planned)
+            elif event.kind in _SETTLES or (
+                event.kind is Kind.TASK_CREATED and not born.issuperset(event.data["needs"])
+            ):
+                worklist.append(event.task)
+        for task_id, effect in decision.effects:
+            self.order(task_id, effect)
+
+    def _woken(self, task_id: str, moved: Mapping[str, Any]) -> list[str]:
+        """The neighbours for whom something may follow from this task's transition."""
+        source, target = moved["from"], moved["to"]
+        woken = []
+        if target in TERMINAL or source in TERMINAL:
+            parents = islice(self.store.above(task_id), 1, 2)
+            woken += [parent.id for parent in parents if target != Phase.COMPLETED or self._may_go_on(parent)]
+        if target in CLOSES_CHILDREN and source not in CLOSES_CHILDREN and self.store.has_open_children(task_id):
+            woken += self.store.open_children(task_id)
+        if target == Phase.CANCELLED and not moved["changes"].get("cancelled_with_parent"):
+            woken += self.store.open_dependants(task_id)
+        return woken
+
+    def _may_go_on(self, parent: Task) -> bool:
+        """Whether a completed child may be what it waits for: while others are open, only for a broadcast."""
+        return parent.broadcast or not self.store.has_open_children(parent.id)
+
+
+def _brings_plan(heard: Input) -> bool:
+    match heard:
+        case TurnEnded(answer=Planned()) | Reply(answer=Planned()):
+            return True
+        case Edited(added=added):
+            return bool(added)
+        case _:
+            return False
+
+
+def _effect_id(effect: Effect) -> str:
+    match effect:
+        case RunCheck(check_run_id=name):
+            return name
+        case RunTurn(turn_id=name) | LookUp(turn_id=name):
+            return name
+        case Send(message_id=name) | Bounce(message_id=name):
+            return name
+        case _:
+            return ""

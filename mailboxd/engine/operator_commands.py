@@ -1,0 +1,64 @@
+"""What a person orders and decides, the same by whichever entrance: on a terminal, and on the page.
+
+Each function stands in one batch of the engine: either all of it counts, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mailboxd.core.approvals import Approval, Decision, Resolve
+from mailboxd.core.conversation import SKIP
+from mailboxd.core.events import Event, Role
+from mailboxd.core.inputs import Clarification
+from mailboxd.core.model import Task
+from mailboxd.core.vocabulary import Phase
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import Refused
+from mailboxd.protocol.spec import rewritten
+from mailboxd.store.reports import Report
+from mailboxd.store.task_report import find
+
+OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A request as it was before, its task (local id), and what was recorded: nothing if it was decided so already."""
+
+    row: Approval
+    task: str
+    events: Sequence[Event]
+
+
+def requested(engine: Engine, names: Sequence[str]) -> Iterator[Approval]:
+    """The approvals with these names, each once. Raises UnavailableError."""
+    report = Report(engine.store.db)
+    for name in dict.fromkeys(find(report, name) for name in names):
+        row = engine.store.approval(name)
+        if row is not None:
+            yield row
+
+
+def decide(
+    engine: Engine, names: Sequence[str], decision: Decision, note: str, user: str, *, digest: str = ""
+) -> list[Decided]:
+    """Decide about the approvals with these names; with `digest`, only if theirs begins so: what was seen.
+
+    Raises Refused, UnavailableError.
+    """
+    decided = []
+    for row in list(requested(engine, names)):
+        if digest and not row.digest.startswith(digest.lower()):
+            problem = f"the digest of {row.short_id} is {row.digest[:16] or 'empty'}..., not {digest}"
+            raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approvals {row.short_id}`.")
+        events = engine.hear(row.task, Resolve(row.id, decision, note), Role.OPERATOR, user)
+        decided.append(Decided(row, engine.store.local_id(row.task), events))
+    return decided
+
+
+def answer(engine: Engine, task: Task, text: str, user: str) -> list[Event]:
+    """Answer the open question of a task; where its spec is asked about, the text is sections of it. Raises Refused."""
+    spec = rewritten(task.spec, text) if task.phase is Phase.SPEC_DRAFT else None
+    return engine.hear(task.id, Clarification(OPERATOR, text, text == SKIP, spec), Role.OPERATOR, user)

@@ -1,0 +1,381 @@
+"""Why a task is not finished: what it waits for, down to the root causes, and what happens next by itself.
+
+Pure. `store.picture` loads a `Picture` of the task and of everything it waits for; `explain` tells what is in it. Each
+phase has one function that says what a task in it waits for; neighbours that are waited for are explained below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mailboxd.core.budget import limit_of
+from mailboxd.core.text import first_line, money
+from mailboxd.core.times import plus, to_epoch
+from mailboxd.core.vocabulary import LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
+from mailboxd.explain.model import Cause, Picture, Sign, Standing, Try
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What keeps a turn from starting although everything else is ready: a budget, a breaker, the turns of an hour.
+
+
+def hindrance(task: Standing, picture: Picture) -> Cause | None:
+    """The cause that stands before what the task's phase would say; None when nothing of that kind does."""
+    cause = _in_the_way(task, picture)
+    pause = task.not_before if task.phase is Phase.EXECUTION_READY else None
+    if (
+        cause is not None
+        and cause.kind != "gateway"
+        and cause.then
+        and pause is not None
+        and (cause.at or picture.now) <= pause
+    ):
+        return None  # it passes by itself, and the pause after a failure ends last
+    return cause
+
+
+def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
+    if task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
+        return None
+    if task.held:
+        go_on = f"mailboxd unblock {task.local_id} --retry"
+        if limit := limit_of(task.held):
+            go_on += f"  # allows as much again; or raise {limit} in .mailboxd/config.yaml and restart the daemon"
+        else:
+            go_on += "  # with --budget-usd N or --budget-tokens N"
+        hint = f"{go_on}; or mailboxd cancel {task.local_id}"
+        return Cause(task.local_id, "budget", f"is held: {task.held}", hint=hint)
+    agent = _next_agent(task, picture)
+    if not agent:
+        return None
+    if task.held_by:
+        text = f"gets no turn: {task.held_by}, which it is a part of, is held"
+        return Cause(task.local_id, "budget", text, hint=f"mailboxd why {task.held_by}")
+    if (why := picture.gone.get(agent)) is not None:
+        hint = f"put {agent} back, name another one in task.md, or mailboxd cancel {task.local_id}"
+        return Cause(task.local_id, "gone", f"waits for an agent: {first_line(why)}", hint=hint)
+    if picture.gateway:
+        then = "it goes on within seconds of the gateway's return"
+        return Cause(task.local_id, "gateway", f"waits for the gateway: {first_line(picture.gateway)}", then=then)
+    shut = picture.breakers.get(agent.lower())
+    if shut is not None and shut.until is not None:
+        text = f"waits for the breaker of {agent}, which is open: {first_line(shut.reason)}"
+        hint = f"mailboxd unblock --agent {agent}  # closes it now"
+        return Cause(task.local_id, "breaker", text, at=shut.until, then="one turn of it may try", hint=hint)
+    if shut is not None and any(call.agent.lower() == agent.lower() for call in picture.calls):
+        text = f"waits for the one turn of {agent} that tries whether it works again"
+        return Cause(task.local_id, "breaker", text, then="the breaker closes, or opens again")
+    if task.phase is Phase.EXECUTION_READY and (at := picture.paced.get(agent)) is not None:
+        text = f"{agent} has had all its turns of this hour (`limits.turns_per_agent_hour`)"
+        hint = "or raise limits.turns_per_agent_hour in .mailboxd/config.yaml and restart the daemon"
+        return Cause(task.local_id, "pace", text, at=at, then="it may have another one", hint=hint)
+    return None
+
+
+def _next_agent(task: Standing, picture: Picture) -> str:
+    """Whose turn is the next thing that happens to the task; empty when it is something else."""
+    if task.phase is Phase.EXECUTION_READY:
+        return "" if task.unmet or not task.parent_live or task.coordinates else task.executor
+    running = picture.room.running if picture.room is not None else ()
+    return next((order.agent for order in task.pending if order.kind == "run_turn" and order.id not in running), "")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Why a task is not finished: what it waits for, down to the root causes, and what happens next by itself.
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    causes: tuple[Cause, ...]
+    next: Cause | None
+    """The cause whose `then` comes first, if anything happens by itself."""
+    sign: Sign | None
+
+
+def explain(picture: Picture, task_id: str) -> Explanation:
+    """What the task waits for: its own line first, below it the tasks it waits for, each as deep as it is needed."""
+    task = picture.tasks[task_id]
+    causes = list(_tell(picture, task))
+    if picture.daemon is None and not task.phase.is_terminal:
+        text = "no daemon runs in this workspace: nothing happens until one does"
+        causes.insert(0, Cause(task.local_id, "daemon", text, hint="mailboxd run"))
+    return Explanation(tuple(causes), first_to_happen(causes, picture.now), picture.sign)
+
+
+def first_to_happen(causes: Sequence[Cause], now: str) -> Cause | None:
+    """The cause whose consequence comes first; one without a date can come at once."""
+    return min((cause for cause in causes if cause.then), key=lambda cause: cause.at or now, default=None)
+
+
+def cause_of(task: Standing, picture: Picture) -> Cause:
+    """What the task itself waits for, without its neighbours."""
+    return hindrance(task, picture) or _CAUSES[task.phase](task, picture)
+
+
+def _tell(picture: Picture, first: Standing) -> Iterator[Cause]:
+    """Depth first, each task once. Not recursive: a chain may be longer than Python's stack."""
+    seen: set[str] = set()
+    stack: list[tuple[Standing, int] | Cause] = [(first, 0)]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Cause):
+            yield item
+            continue
+        task, depth = item
+        if task.id in seen:
+            continue
+        seen.add(task.id)
+        yield replace(cause_of(task, picture), depth=depth)
+        if task.phase is Phase.CIRCUIT_OPEN:
+            yield from (_attempt(task, tried, depth + 1) for tried in task.attempts)
+        told, untold = _neighbours(picture, task)
+        if told and untold:
+            text = f"and {untold} more, most of which wait for these"
+            stack.append(Cause(task.local_id, "more", text, depth + 1))
+        stack += [(neighbour, depth + 1) for neighbour in reversed(told) if neighbour.id not in seen]
+
+
+def _neighbours(picture: Picture, task: Standing) -> tuple[list[Standing], int]:
+    """The tasks it waits for that are worth a line, and how many more there are.
+
+    Children that wait only for siblings are not: the siblings are the reason.
+    """
+    awaited, count = task.needs, task.unmet
+    if task.phase is Phase.EXECUTING and _waiting(task) is Waiting.CHILDREN:
+        awaited, count = task.children, task.open_children
+    elif task.phase is not Phase.EXECUTION_READY:
+        return [], 0
+    elif task.parent is not None and not task.parent_live:
+        awaited, count = (*awaited, task.parent), count + 1
+    siblings = set(awaited)
+    known = [picture.tasks[name] for name in awaited if name in picture.tasks]
+    told = [n for n in known if n.parent != task.id or not n.needs or not siblings.issuperset(n.needs)]
+    return told, count - len(told)
+
+
+def _waiting(task: Standing) -> Waiting:
+    latest = task.attempts[-1] if task.attempts else None
+    return latest.waiting_for if latest and latest.status is AttemptStatus.RUNNING else Waiting.NOTHING
+
+
+def _attempt(task: Standing, tried: Try, depth: int) -> Cause:
+    said = first_line(tried.error)
+    with_ = f" with {tried.model}" if tried.model else ""
+    text = f"attempt {tried.ordinal} by {tried.executor}{with_}: {tried.status}{_took(tried)}"
+    text += f": {said}" if said else ""
+    if tried.status is not AttemptStatus.UNKNOWN:
+        return Cause(task.local_id, "attempt", text, depth)
+    run = f"run {tried.run_id}, " if tried.run_id else ""
+    return Cause(task.local_id, "attempt", f"{text} ({run}session {tried.session_key})", depth, hint=_check(tried))
+
+
+def _took(tried: Try) -> str:
+    """How long it took and what it cost, as far as that is known."""
+    took = [f"{to_epoch(tried.finished_at) - to_epoch(tried.started_at):.1f} s"] if tried.finished_at else []
+    took += [f"{tried.tokens} tokens"] if tried.tokens else []
+    took += [money(tried.usd)] if tried.usd else []
+    return f" after {', '.join(took)}" if took else ""
+
+
+def _check(tried: Try) -> str:
+    return f"openclaw tasks show {tried.session_key} --json"
+
+
+# ---------------------------------------------------------------- one function per phase
+
+
+def _spec_draft(task: Standing, picture: Picture) -> Cause:
+    text = task.reason or "its spec is being checked"
+    draft = next((order for order in task.pending if order.kind in ("run_turn", "look_up")), None)
+    if draft is not None:
+        again = draft.not_before is not None and draft.not_before > picture.now
+        at = draft.not_before if again else plus(draft.at, task.timeout)
+        then = f"{draft.agent} drafts it again" if again else "the draft is over, at the latest"
+        return Cause(task.local_id, "draft", f"{text}; {draft.agent} drafts it", at=at, then=then)
+    hint = f"mailboxd spec {task.local_id} --edit  # or write its sections in task.md"
+    return Cause(task.local_id, "spec", text, hint=hint)
+
+
+def _gate(task: Standing, picture: Picture) -> Cause:
+    gate = str(task.phase)
+    running = sum(order.kind == "run_check" for order in task.pending)
+    if running:
+        text = f"{running} of its checks {'is' if running == 1 else 'are'} to be run"
+        return Cause(task.local_id, "check", text, then="its checks have ended")
+    asked = [order for order in task.pending if order.kind in ("run_turn", "look_up")]
+    if task.silent:
+        text = f"the {gate} waits for {_some(task.silent)}"
+        if asked and asked[0].not_before is not None and asked[0].not_before > picture.now:
+            text, then = f"{text}, after a turn that failed", f"{asked[0].agent} is asked again"
+            return Cause(task.local_id, "review", text, at=asked[0].not_before, then=then)
+        at = plus(asked[0].at, task.timeout) if asked else None
+        return Cause(task.local_id, "review", text, at=at, then="the review is over" if asked else "")
+    hint = "name another reviewer (`gates.reviewers` counts for new tasks): cancel it and send it again"
+    return Cause(task.local_id, "reviewers", task.reason or f"nobody can review it at the {gate}", hint=hint)
+
+
+def _ready(task: Standing, picture: Picture) -> Cause:
+    start = f"attempt {task.attempts[-1].ordinal + 1 if task.attempts else 1} by {task.executor} starts"
+    if task.unmet:
+        known = [picture.tasks[need].local_id for need in task.needs if need in picture.tasks]
+        return Cause(
+            task.local_id, "dependency", f"waits until {_some(known, task.unmet)} {_are(task.unmet)} completed"
+        )
+    if not task.parent_live and task.parent is not None:
+        parent = picture.tasks.get(task.parent)
+        text = f"its parent {parent.local_id if parent else task.parent} is not executing"
+        return Cause(task.local_id, "parent", text)
+    if task.not_before is not None and task.not_before > picture.now:
+        text = f"pauses after a failure: {first_line(task.error or task.reason)}"
+        hint = f"mailboxd retry {task.local_id}  # does not wait"
+        return Cause(task.local_id, "backoff", text, at=task.not_before, then=start, hint=hint)
+    if task.coordinates or not (picture.calls or (picture.room is not None and picture.room.is_short)):
+        return Cause(task.local_id, "ready", "is about to start", then=start)
+    kind, text = _no_room(picture, task.executor)
+    return Cause(task.local_id, kind, text, then=f"{start} when a call has ended")
+
+
+def _no_room(picture: Picture, agent: str) -> tuple[str, str]:
+    """What keeps a turn of `agent` from starting: its kind, and in words."""
+    room = picture.room
+    running = [c for c in picture.calls if room is None or not c.id or c.id in room.running]
+    own = [call for call in running if call.agent == agent]
+    calls = "; ".join(f"{c.agent} with {c.task} since {c.at}" for c in (own or running)[:_NAMED])
+    busy = f"; busy: {calls}" if calls else ""
+    if room is not None and room.is_short:
+        free, call = ((number or 0) >> 20 for number in (room.free_bytes, room.call_bytes))
+        return "memory", f"waits for memory: {free} MiB are free, a call takes {call} MiB{busy}"
+    taken = f" ({len(room.running)} of {room.most} are taken)" if room is not None and not own else ""
+    return "slot", f"waits for a slot{taken}{busy}"
+
+
+def _executing(task: Standing, picture: Picture) -> Cause:
+    waiting = _waiting(task)
+    if waiting is Waiting.CHILDREN:
+        text = f"waits for {task.open_children} {'child' if task.open_children == 1 else 'children'}"
+        return Cause(task.local_id, "children", text)
+    if waiting is Waiting.NOTHING:
+        return Cause(task.local_id, "executing", task.reason or "executes")
+    tried = task.attempts[-1]
+    if task.asks:
+        return _approval(task, picture)
+    match waiting:
+        case Waiting.TURN:
+            return _turn(task, tried, picture)
+        case Waiting.LOOKUP:
+            return _lookup(task, tried, picture)
+        case Waiting.REPLY:
+            return _reply(task, tried, picture)
+        case _:
+            to, text = task.question or ("", task.reason)
+            hint = f'mailboxd answer {task.local_id} "..."'
+            said = f"asks {to or 'somebody'}: {first_line(text)}"
+            then = "the operator is asked" if task.due else ""
+            return Cause(task.local_id, "question", said, at=task.due, then=then, hint=hint)
+
+
+def _reply(task: Standing, tried: Try, picture: Picture) -> Cause:
+    which = f"(attempt {tried.ordinal}, {tried.started_at})"
+    if tried.heard:
+        text = f"{tried.executor} has taken it {which} and has not replied"
+    else:
+        text = f"it was put into the mailbox of {tried.executor} {which}, and no word has come that anybody has read it"
+    text += ", and is silent: it has missed its heartbeat" if tried.silent else ""
+    away = picture.away.get(tried.executor.lower(), "")
+    then = "without a reply its outcome counts as unknown"
+    return Cause(
+        task.local_id, "reply", f"{text}; {away}" if away else text, at=task.due, then=then if task.due else ""
+    )
+
+
+def _turn(task: Standing, tried: Try, picture: Picture) -> Cause:
+    order = next((order for order in task.pending if order.kind in ("run_turn", "compose")), None)
+    if order is None or order.kind == "compose":
+        return Cause(task.local_id, "turn", "its result is being put together", then="its result is put together")
+    if picture.room is not None and order.id and order.id not in picture.room.running:
+        kind, text = _no_room(picture, order.agent)
+        return Cause(task.local_id, kind, f"its turn {text}", then=f"{order.agent} is asked when a call has ended")
+    text = f"{order.agent} works on it (attempt {tried.ordinal}) since {order.at}"
+    over = plus(order.at, task.timeout)
+    return Cause(task.local_id, "turn", text, at=over, then="the turn is over, at the latest")
+
+
+def _lookup(task: Standing, tried: Try, picture: Picture) -> Cause:
+    order = next((order for order in task.pending if order.kind == "look_up"), None)
+    run = f" (run {tried.run_id})" if tried.run_id else ""
+    text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}; OpenClaw is being asked"
+    if picture.gateway:
+        text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}: {picture.gateway}"
+        then = "OpenClaw is asked when the gateway is back"
+        return Cause(task.local_id, "lookup", text, then=then, hint=_check(tried))
+    if order is None:
+        return Cause(task.local_id, "lookup", text, then="OpenClaw's ledger is asked", hint=_check(tried))
+    over = plus(order.at, task.timeout + LOOKUP_SECONDS)
+    again = f", next at {order.not_before}" if order.not_before else ""
+    then = "without an answer its outcome counts as unknown"
+    return Cause(task.local_id, "lookup", f"{text}{again}", at=over, then=then, hint=_check(tried))
+
+
+def _approval(task: Standing, _: Picture) -> Cause:
+    if not task.asks:
+        return Cause(task.local_id, "approval", "its planned actions are prepared", then="a person is asked")
+    name, what, until = task.asks[0]
+    text = f"a person has to approve {name}{f', and {len(task.asks) - 1} more' * (len(task.asks) > 1)}: {what}"
+    return Cause(task.local_id, "approval", text, at=until, then="it expires", hint=f"mailboxd approvals {name}")
+
+
+def _resuming(task: Standing, _: Picture) -> Cause:
+    return Cause(task.local_id, "action", "its approved action has to run", then="the approved action runs, once")
+
+
+def _circuit(task: Standing, _: Picture) -> Cause:
+    others = "--accept, --fail" if task.has_result else "--fail"
+    return Cause(
+        task.local_id,
+        "circuit",
+        f"its circuit is open: {first_line(task.reason or task.error)}",
+        at=task.due,
+        then="it fails, unless somebody unblocks it" if task.due else "",
+        hint=f"mailboxd unblock {task.local_id} --retry  # or {others}",
+    )
+
+
+def _completed(task: Standing, _: Picture) -> Cause:
+    return Cause(task.local_id, "ended", "is completed")
+
+
+def _failed(task: Standing, _: Picture) -> Cause:
+    hint = f"mailboxd retry {task.local_id}"
+    return Cause(task.local_id, "ended", f"has failed: {first_line(task.error or task.reason)}", hint=hint)
+
+
+def _cancelled(task: Standing, _: Picture) -> Cause:
+    return Cause(task.local_id, "ended", f"was cancelled: {first_line(task.reason or task.error)}")
+
+
+def _some(names: Sequence[str], total: int | None = None) -> str:
+    shown = ", ".join(names[:_NAMED]) or "others"
+    rest = (len(names) if total is None else total) - min(len(names), _NAMED)
+    return f"{shown} and {rest} more" if names and rest > 0 else shown
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+_CAUSES: Mapping[Phase, Callable[[Standing, Picture], Cause]] = {
+    Phase.SPEC_DRAFT: _spec_draft,
+    Phase.SPEC_REVIEW: _gate,
+    Phase.EXECUTION_READY: _ready,
+    Phase.EXECUTING: _executing,
+    Phase.SPEC_GATE: _gate,
+    Phase.QUALITY_GATE: _gate,
+    Phase.AWAITING_APPROVAL: _approval,
+    Phase.READY_TO_RESUME: _resuming,
+    Phase.COMPLETED: _completed,
+    Phase.FAILED: _failed,
+    Phase.CIRCUIT_OPEN: _circuit,
+    Phase.CANCELLED: _cancelled,
+}

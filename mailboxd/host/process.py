@@ -1,0 +1,108 @@
+"""Who sits at the keyboard, as the operating system says it: the actor of a person's orders."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def name() -> str:
+    """The user that this process runs as; `uid:<number>` for one without a name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid:{os.getuid()}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Descriptors that are held so that they can be given up: with them the daemon goes on where there are no others.
+
+_HELD = 12
+"""What one round takes at a time, and some more."""
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+@dataclass(slots=True)
+class Reserve:
+    """Filled by `refill`. While it is spent, intake and filing go on with what it gave, and no call is begun."""
+
+    why: str = ""
+    """Why it is spent; empty if it is not."""
+    _held: list[int] = field(default_factory=list)
+
+    def refill(self) -> None:
+        """Take again what is there to be had."""
+        try:
+            while len(self._held) < _HELD:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            self._release(error)
+        else:
+            self.why = ""
+
+    def spend(self, cause: BaseException | None) -> bool:
+        """Give all up, if that is what is wrong."""
+        is_it = isinstance(cause, OSError) and cause.errno in _EXHAUSTED
+        if isinstance(cause, OSError) and is_it:
+            self._release(cause)
+        return is_it
+
+    def close(self) -> None:
+        while self._held:
+            os.close(self._held.pop())
+
+    def _release(self, error: OSError) -> None:
+        self.close()
+        self.why = f"{error.strerror}: no call is begun until there are more (`ulimit -n`, LimitNOFILE=)"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much memory programs may still take on this machine, as the kernel says it. Linux only; cgroup v2.
+#
+# The least of two: what the machine has (`MemAvailable`), and what each cgroup we are in may still take, with the file
+# cache counted as free because the kernel gives it back. What cannot be read limits nothing.
+
+_AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
+_CGROUP = re.compile(r"^0::(/.*)$", re.MULTILINE)
+_CACHE = re.compile(r"^inactive_file (\d+)$", re.MULTILINE)
+
+
+def available(root: Path = Path("/")) -> int | None:
+    """Bytes that programs started from here may still take; None where the kernel does not say.
+
+    `root` is where `proc` and `sys` are looked for.
+    """
+    found = _AVAILABLE.search(_text(root / "proc/meminfo"))
+    free = [int(found[1]) * 1024] if found else []
+    free += [left for group in _groups(root) if (left := _left(group)) is not None]
+    return max(min(free), 0) if free else None
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Our cgroup and those around it: the limit of each holds for us."""
+    found = _CGROUP.search(_text(root / "proc/self/cgroup"))
+    if found is None or "/.." in found[1]:
+        return
+    top = root / "sys/fs/cgroup"
+    path = top / found[1].lstrip("/")
+    yield from (path, *(parent for parent in path.parents if parent.is_relative_to(top)))
+
+
+def _left(group: Path) -> int | None:
+    limit, used = _text(group / "memory.max").strip(), _text(group / "memory.current").strip()
+    if not (limit.isdecimal() and used.isdecimal()):
+        return None
+    cache = _CACHE.search(_text(group / "memory.stat"))
+    return int(limit) - int(used) + (int(cache[1]) if cache else 0)
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError), path.open(encoding="ascii", errors="replace") as file:
+        return file.read(65_536)
+    return ""

@@ -1,0 +1,334 @@
+"""What a message in the inbox means: a verdict on the file, and the input it stands for.
+
+Every judged file becomes one row of `messages` with its bytes, in the same transaction as what it caused; the file
+itself is moved afterwards. So a message counts once, however often it arrives and wherever a crash falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mailboxd.core.approvals import Decision, Resolve
+from mailboxd.core.conversation import SKIP
+from mailboxd.core.decision_builder import REST_SECONDS, is_rest
+from mailboxd.core.effects import Bounce, Resend, Send
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.inputs import Cancel, Clarification, Input, NewTask, Progress, Redispatch, Reply, Steer
+from mailboxd.core.lifecycle import amend
+from mailboxd.core.model import Origin, Plan, Task, Usage
+from mailboxd.core.outcomes import Answer, Unreadable
+from mailboxd.core.specs import apply
+from mailboxd.core.times import plus, to_epoch
+from mailboxd.core.vocabulary import OPERATORS, Phase, distinct, root_local_id
+from mailboxd.engine.engine import Engine
+from mailboxd.engine.late_messages import is_late, was_told
+from mailboxd.errors import MessageError, PlanError, Refused
+from mailboxd.ids import earliest
+from mailboxd.intake.archive import File, note_rest, reason_of, receipt
+from mailboxd.keys.trust import Proof, Trust, require_operator
+from mailboxd.protocol.answer import answer_of
+from mailboxd.protocol.codec import Parsed, parse
+from mailboxd.protocol.messages import (
+    AckMessage,
+    AnswerMessage,
+    AnyMessage,
+    ApprovalMessage,
+    CancelMessage,
+    Message,
+    PlanMessage,
+    ProgressMessage,
+    QuestionMessage,
+    ReplyMessage,
+    ReviewMessage,
+    SteerMessage,
+    TaskMessage,
+)
+from mailboxd.protocol.plan import parse_plan
+from mailboxd.protocol.spec import rewritten
+
+_PASSING = frozenset({"too-many-open"})
+"""Rules that refuse a task now, and perhaps not later."""
+
+
+class Intake:
+    """Judges arrivals for one engine. Use inside `engine.batch()`."""
+
+    def __init__(self, engine: Engine, *, accept_plain: bool = True, trust: Trust | None = None) -> None:
+        self._engine = engine
+        self._accept_plain = accept_plain
+        self._trust = trust
+        self._store = engine.store
+
+    def parse(self, file: File) -> Parsed | MessageError:
+        """Read a file's message; pure, so that what is incomplete can be left for later before anything is recorded."""
+        try:
+            raw = file.raw or b""  # the inbox has judged its size, by the configuration
+            parsed = parse(raw, file.name, max_bytes=len(raw), sha256=file.sha256)
+        except MessageError as error:
+            return error
+        if parsed.plain and not self._accept_plain:
+            return MessageError(
+                "no-frontmatter", "there is no front matter", "See inbox.accept_plain_files.", file.name
+            )
+        return parsed
+
+    def receive(self, file: File, parsed: Parsed) -> str:
+        """Let a message happen, and record it with its verdict, which is returned (docs/messages.md has the words)."""
+        message = parsed.message
+        proof = self._trust.examine(file.raw or b"", message) if self._trust else Proof()
+        if parsed.plain and file.in_place and (rest := self._is_rest(file)):
+            return rest
+        try:
+            if self._trust:
+                self._trust.admit(proof, message.from_)
+            verdict, task = self._judge(message, parsed.sha256, proof)
+        except (MessageError, PlanError, Refused) as error:
+            self.reject(file, error, message, proof)
+            return "rejected"
+        row = receipt(self._engine, file, verdict, message, proof)
+        data: dict[str, Any] = {"at": self._engine.now, "message": row}
+        if warnings := [*parsed.warnings, *([f"signature: {proof.problem}"] if proof.problem else ())]:
+            data["warnings"] = warnings
+        self._keep(row, file)
+        self._engine.record(Event(Kind.MESSAGE_RECEIVED, task, data, actor=message.from_))
+        return verdict
+
+    def _is_rest(self, file: File) -> str:
+        """The verdict on a text without front matter, if it is the rest of a message that was taken a moment ago."""
+        now = self._engine.now
+        head = self._store.head_of(file.name, earliest("msg", plus(now, -REST_SECONDS)))
+        if head is None or self._store.earlier(None, file.sha256 or ""):
+            return ""
+        message, task, at = head
+        if not is_rest(plain=True, in_place=file.in_place, seconds=to_epoch(now) - to_epoch(at)):
+            return ""
+        error = MessageError(
+            "late-tail",
+            f"it counts as the rest of message {message}, which was taken from inbox/{file.name} before: it has no"
+            " front matter, and was not seen being renamed in",
+            "Nothing of it was read. If it is a message of its own, give it another name. If it is the rest, send the"
+            " whole message again, written under a hidden name and renamed.",
+            file.name,
+        )
+        self.reject(file, error, task=task, of=message)
+        note_rest(self._store, file.name, message, now)
+        return "rejected"
+
+    def reject(
+        self,
+        file: File,
+        error: MessageError | PlanError | Refused,
+        message: Message | None = None,
+        proof: Proof | None = None,
+        *,
+        task: str | None = None,
+        of: str | None = None,
+    ) -> None:
+        """Record why a file is not accepted, and tell the sender of a task. `of`: the message that it belongs to."""
+        row = receipt(self._engine, file, "rejected", message, proof)
+        row["reason"] = reason_of(error) | ({"of": of} if of else {})
+        again = self._store.was_rejected(file.sha256)  # however often it is dropped: its sender has been told
+        self._keep(row, file)
+        self._engine.record(Event(Kind.MESSAGE_REJECTED, task, {"at": self._engine.now, "message": row}))
+        if isinstance(message, TaskMessage) and error.rule != "id-conflict" and not again:
+            new, sub = self._engine.new_id("msg"), message.subtask_id or message.task_id
+            ids = {"in_reply_to": message.message_id, "attempt_id": message.attempt_id}
+            may_pass = error.rule in _PASSING
+            bounce = Bounce(
+                new, message.from_, message.task_id, sub, str(error), reply_token=message.reply_token,
+                may_pass=may_pass, **ids,
+            )  # fmt: skip
+            self._engine.order("", bounce)
+
+    def _keep(self, row: Mapping[str, Any], file: File) -> None:
+        if file.raw is not None:
+            self._store.keep_body(row["id"], file.raw)
+
+    # -------------------------------------------------------------- verdicts
+
+    def _judge(self, message: AnyMessage, sha256: str, proof: Proof) -> tuple[str, str | None]:
+        earlier = self._store.earlier(message.message_id, sha256)
+        if earlier is not None:
+            if earlier.sha256 != sha256:
+                raise Refused("id-conflict", f"message {message.message_id} came before with other bytes")
+            return "duplicate", earlier.task
+        match message:
+            case TaskMessage():
+                return self._task(message)
+            case (
+                ReplyMessage() | AckMessage() | PlanMessage() | QuestionMessage() | ProgressMessage() | ReviewMessage()
+            ):
+                return self._report(message)
+            case AnswerMessage() | SteerMessage() | CancelMessage():
+                return self._order(message)
+            case ApprovalMessage():
+                return self._approval(message, require_operator(proof, message.from_))
+            case _:
+                raise Refused("unknown-type", f"nothing is known to do with a {message.type}")
+
+    def _approval(self, message: ApprovalMessage, actor: str) -> tuple[str, str | None]:
+        """The operator's decision, signed. One about nothing that is asked here decides nothing later either."""
+        asked = self._store.approval(message.approval_id)
+        if asked is None:
+            return "orphan", None
+        decided = Resolve(asked.id, Decision(message.decision), message.text.strip())
+        self._engine.hear(asked.task, decided, Role.OPERATOR, actor)
+        return "accepted", asked.task
+
+    def _task(self, message: TaskMessage) -> tuple[str, str | None]:
+        """New work, the same work again, or ended work that is given out anew (section 2, "Repeats")."""
+        known = self._store.work(message.from_, message.task_id, message.subtask_id)
+        origin = _origin(message)
+        if known is None:
+            return self._new_task(message, origin)
+        if origin.attempt > known.origin.attempt and origin.attempt_id != known.origin.attempt_id:
+            findings = message.section("Findings") or "The work was given out again."
+            anew = Redispatch(message.spec(), origin, findings, message.deadline)
+            self._engine.hear(known.id, anew, actor=message.from_)
+            return "accepted", known.id
+        if known.phase.is_terminal:
+            told = was_told(self._store, known)  # of what its sender has cancelled he was not
+            again = Resend() if told else Send(self._engine.new_id("msg"), "reply", known.sender)
+            self._engine.order(known.id, again)
+            return "duplicate", known.id
+        return "ignored", known.id
+
+    def _new_task(self, message: TaskMessage, origin: Origin) -> tuple[str, str | None]:
+        settings = self._engine.settings
+        depth = message.depth or 0
+        most = settings.open_per_sender
+        if most and self._store.has_open(message.from_, most):
+            raise Refused("too-many-open", f"{message.from_} has {most} unfinished tasks here", "Wait for some to end.")
+        if depth > settings.limits.depth:
+            raise MessageError(
+                "too-deep",
+                f"this work stands at depth {depth}, at most {settings.limits.depth} is allowed",
+                "See limits.depth.",
+                field="depth",
+            )
+        new = NewTask(
+            task_id=message.task_id,
+            subtask_id=message.subtask_id,
+            local_id=self.free_local_id(root_local_id(message.task_id, message.subtask_id)),
+            sender=message.from_,
+            title=message.title or message.task_id,
+            spec=message.spec(),
+            policy=apply(settings.policy, message.overrides()),
+            origin=origin,
+            depth=depth,
+            plan=_plan(message),
+            cancelled=self._cancelled_before(message),
+        )
+        task_id = self._begin(new, actor=message.from_)
+        self._hold_if_done_before(task_id, message)
+        return "accepted", task_id
+
+    def _hold_if_done_before(self, task_id: str, message: TaskMessage) -> None:
+        """Work that ended after the copy of the database that was put back is not done again unasked."""
+        path = self._store.recovered_work(message.from_, message.task_id, message.subtask_id)
+        task = self._store.task(task_id)
+        if path is not None and task is not None and not task.phase.is_terminal:
+            why = f"mailbox/{path} gave out this work before, and outbox/ has its reply: the database was older then"
+            self._engine.record(amend(task, self._engine.now, why, held=why)[0])
+
+    def create(self, new: NewTask, actor: str) -> Task:
+        """Record a new task; inside a batch. Raises PlanError when its plan cannot be carried out."""
+        task = self._store.task(self._begin(new, actor))
+        if task is None:
+            raise AssertionError(f"{new.local_id} was not recorded")
+        return task
+
+    def _begin(self, new: NewTask, actor: str) -> str:
+        """The id of the new task: what is recorded first is that it came into being."""
+        return str(self._engine.hear(None, new, actor=actor)[0].task)
+
+    def free_local_id(self, wanted: str) -> str:
+        ordinal = 1
+        while not self._store.is_free(distinct(wanted, ordinal)):
+            ordinal += 1
+        return distinct(wanted, ordinal)
+
+    def _cancelled_before(self, message: TaskMessage) -> str:
+        if (message.attempt or 1) > 1:
+            return ""  # it was of an attempt before, which never came
+        cancelled = self._store.cancelled_before(message.from_, message.task_id, message.subtask_id)
+        return f"cancelled by {message.from_} before it arrived" if cancelled else ""
+
+    def _report(self, message: AnyMessage) -> tuple[str, str | None]:
+        """Something about an attempt, from whoever has it."""
+        task = self._child(message)
+        if task is None:
+            return "orphan", None
+        heard = Reply(
+            message.from_,
+            _said(message),
+            message.attempt_id,
+            message.reply_token,
+            older_attempt=self._store.had_attempt(task.id, message.attempt_id, message.from_),
+            ordinal=message.attempt,
+            usage=_usage(message),
+        )
+        events = self._engine.hear(task.id, heard, actor=message.from_)
+        return ("late" if any(event.kind is Kind.REPLY_LATE for event in events) else "accepted"), task.id
+
+    def _child(self, message: Message) -> Task | None:
+        if message.subtask_id is None:
+            return self._store.by_local_id(message.task_id)
+        child = self._store.child(message.task_id, message.subtask_id)
+        return child or self._store.given_root(message.task_id, message.subtask_id, message.from_)
+
+    def _order(self, message: AnswerMessage | SteerMessage | CancelMessage) -> tuple[str, str | None]:
+        """Something for work that the sender gave us: an answer, new instructions, a cancel."""
+        task = self._store.work(message.from_, message.task_id, message.subtask_id)
+        if task is None and message.from_ in OPERATORS:
+            task = self._store.by_local_id(root_local_id(message.task_id, message.subtask_id))
+        if task is None:
+            return "orphan", None
+        if is_late(self._store, task, message):
+            return "late", task.id
+        text = message.text.strip()
+        heard: Input
+        match message:
+            case AnswerMessage():
+                spec = rewritten(task.spec, text) if task.phase is Phase.SPEC_DRAFT else None
+                heard = Clarification(message.from_, text, text == SKIP, spec)
+            case SteerMessage():
+                heard = Steer(message.from_, text)
+            case _:
+                heard = Cancel(message.from_, text)
+        self._engine.hear(task.id, heard, actor=message.from_)
+        return "accepted", task.id
+
+
+def _said(message: AnyMessage) -> Answer | Progress:
+    if isinstance(message, ProgressMessage):
+        return Progress(message.text)
+    said = answer_of(message)
+    if isinstance(said, Unreadable):
+        raise MessageError("unreadable", said.problem, "See docs/messages.md.")
+    return said
+
+
+def _usage(message: AnyMessage) -> Usage:
+    """What a reply says that the work cost, as one sum of tokens."""
+    if not isinstance(message, ReplyMessage):
+        return Usage()
+    return Usage(output_tokens=message.usage_tokens, cost_usd=message.cost_usd)
+
+
+def _plan(message: Message) -> Plan | None:
+    text = message.section("DAG")
+    return parse_plan(text, path="DAG") if text.strip() else None
+
+
+def _origin(message: Message) -> Origin:
+    return Origin(
+        message_id=message.message_id,
+        attempt=message.attempt or 0,
+        attempt_id=message.attempt_id,
+        reply_token=message.reply_token,
+        root_task_id=message.root_task_id,
+        traceparent=message.traceparent,
+        delegation_path=message.delegation_path or () if isinstance(message, TaskMessage) else (),
+    )

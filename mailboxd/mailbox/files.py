@@ -1,0 +1,320 @@
+"""The few system calls that the workspace is made of. All of them take directory descriptors, none follows a link."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import signal
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from mailboxd.errors import WorldError, world_error
+
+_RENAME_NOREPLACE = 1
+_NO_NOREPLACE = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP})
+"""The kernel or the file system does not know RENAME_NOREPLACE (some FUSE and network file systems)."""
+_NO_TMPFILE = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
+"""The kernel or the file system does not know unnamed files."""
+
+_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+"""None where the C library is older than 2.28."""
+
+
+class ObstructedError(WorldError):
+    """One file cannot be moved or written where it is (immutable, a mount point, gone). Others can: carry on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a file looked like from outside. Two looks with the same stamp saw the same content, as far as is known."""
+
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Stamp:
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+    @property
+    def mtime(self) -> float:
+        """Seconds since 1970; whatever the writer wanted it to be."""
+        return self.mtime_ns / 1e9
+
+
+@contextmanager
+def world_errors(doing: str) -> Iterator[None]:
+    """Turns an OSError inside into a WorldError that says what could not be done, and how to mend permissions."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(doing, error) from error
+
+
+def refusal(doing: str, error: OSError) -> WorldError:
+    """What `world_errors` raises: for who would rather say what he does when it has failed than each time."""
+    text = f"cannot {doing}: {error.strerror}"
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        text += f" (mailboxd runs as uid {os.geteuid()}; make it owner and run `chmod u+rwx` on the directory)"
+    return world_error(text, error)
+
+
+@contextmanager
+def directory(root: Path, *names: str) -> Iterator[int]:
+    """A descriptor of root/names..., closed at the end. Raises OSError (ELOOP, ENOTDIR) if a name below root is a link.
+
+    `root` itself may be reached through links: it is the operator's word, the rest is anybody's.
+    """
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for name in names:
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def look(dir_fd: int, name: str) -> os.stat_result | None:
+    """What stands under `name`, a link itself and not its target; None if nothing does."""
+    try:
+        return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def open_regular(dir_fd: int, name: str) -> int | None:
+    """A descriptor to read the regular file `name`, without ever waiting for a fifo; None if it is anything else.
+
+    Raises OSError if it is a file that we may not read.
+    """
+    status = look(dir_fd, name)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return None
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO}:
+            return None
+        raise
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return None
+
+
+def read_up_to(fd: int, most: int) -> bytes:
+    """The file from its start, at most `most` bytes of it."""
+    parts = []
+    at = 0
+    while at < most and (part := os.pread(fd, most - at, at)):
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
+
+
+def is_being_written(fd: int) -> bool | None:
+    """Whether somebody has the file open for writing; None if the kernel does not tell us (a file of another user).
+
+    A read lease is granted only on a file that no one can write. It is returned at once, and with SIGURG for its
+    signal: SIGIO, the default, would end the process if somebody opened the file in that moment.
+    """
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return True if error.errno == errno.EAGAIN else None
+    with suppress(OSError):  # the kernel has taken it back already: we were stopped for a while
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False
+
+
+def holds(dir_fd: int, name: str, raw: bytes) -> bool:
+    """Whether `name` is a regular file with exactly these bytes."""
+    fd = open_regular(dir_fd, name)
+    if fd is None:
+        return False
+    try:
+        return os.fstat(fd).st_size == len(raw) and read_up_to(fd, len(raw) + 1) == raw
+    finally:
+        os.close(fd)
+
+
+def move(source_fd: int, source: str, target_fd: int, target: str) -> None:
+    """Renames, never replacing anything. Raises FileExistsError if `target` is there, other OSError as rename does."""
+    if _renameat2 is not None:
+        if _renameat2(source_fd, os.fsencode(source), target_fd, os.fsencode(target), _RENAME_NOREPLACE) == 0:
+            return
+        code = ctypes.get_errno()
+        if code not in _NO_NOREPLACE:
+            raise OSError(code, os.strerror(code), source)
+    move_by_link(source_fd, source, target_fd, target)
+
+
+def move_by_link(source_fd: int, source: str, target_fd: int, target: str) -> None:
+    """`move` for file systems that cannot refuse to replace. Between its two steps the file has both names."""
+    status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
+    if stat.S_ISDIR(status.st_mode):  # cannot be linked; a rename replaces nothing but an empty directory
+        if look(target_fd, target) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
+        return
+    os.link(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd, follow_symlinks=False)
+    os.unlink(source, dir_fd=source_fd)
+
+
+def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True, renamed: bool = False) -> None:
+    """Makes a new file (0600) that appears complete, or not at all. Raises FileExistsError on a clash.
+
+    Its bytes are durable, unless the caller syncs them; its entry only once the caller has fsynced the directory. A
+    crash leaves nothing behind, where the file system has unnamed files. `renamed`: it gets its name by a rename, which
+    is what proves to the daemon that watches the directory that the file is complete.
+    """
+    try:
+        fd = os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o600, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno not in _NO_TMPFILE:
+            raise
+        publish_by_name(dir_fd, name, raw)
+        return
+    try:
+        _write(fd, raw, durable=durable)
+        first = _thread_name(name) if renamed else name
+        if renamed:
+            with suppress(FileNotFoundError):
+                os.unlink(first, dir_fd=dir_fd)  # a crash left it
+        os.link(f"/proc/self/fd/{fd}", first, dst_dir_fd=dir_fd, follow_symlinks=True)
+        if renamed:
+            _give_name(dir_fd, first, name)
+    except FileNotFoundError:  # no /proc here, through which an unnamed file gets its name
+        publish_by_name(dir_fd, name, raw)
+    finally:
+        os.close(fd)
+
+
+def publish_by_name(dir_fd: int, name: str, raw: bytes) -> None:
+    """`publish` for file systems without unnamed files: a hidden name of this thread's own, then a move."""
+    hidden = _thread_name(name)
+    _write_anew(dir_fd, hidden, raw)
+    _give_name(dir_fd, hidden, name)
+
+
+def _thread_name(name: str) -> str:
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+    return f".mailboxd-{threading.get_native_id()}-{digest}.tmp"
+
+
+def _give_name(dir_fd: int, hidden: str, name: str) -> None:
+    try:
+        move(dir_fd, hidden, dir_fd, name)
+    except FileExistsError:
+        os.unlink(hidden, dir_fd=dir_fd)
+        raise
+
+
+def replace(dir_fd: int, name: str, raw: bytes, unchanged: Callable[[], bool]) -> Stamp | None:
+    """Puts a new file (0600) in the place of `name`, atomically and durably; its stamp, or None if it did not.
+
+    `unchanged` is asked right before the rename; if it says no, nothing happens. The hidden file it writes first is
+    `hidden_name(name)`; one that a crash left is overwritten. One writer per name.
+    """
+    stamp = prepare(dir_fd, name, raw)
+    return stamp if put(dir_fd, name, unchanged) else None
+
+
+def prepare(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> Stamp:
+    """The first half of `replace`: writes the hidden file. Not `durable`: the caller syncs it before the other half."""
+    # closed before the rename: the kernel's "closed after writing" then bears the hidden name, and wakes nobody
+    return _write_anew(dir_fd, hidden_name(name), raw, durable=durable)
+
+
+def put(dir_fd: int, name: str, unchanged: Callable[[], bool], *, durable: bool = True) -> bool:
+    """The second half of `replace`; False, and the hidden file is gone, if it did not. `durable` as for `prepare`."""
+    hidden = hidden_name(name)
+    if not unchanged():
+        os.unlink(hidden, dir_fd=dir_fd)
+        return False
+    os.rename(hidden, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    if durable:
+        os.fsync(dir_fd)
+    return True
+
+
+def append_line(dir_fd: int, name: str, line: bytes) -> None:
+    """Adds a line to a file (0600) durably; half a line that a crash left at its end is cut off. Raises OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(name, flags, 0o600, dir_fd=dir_fd)
+    try:
+        end = os.fstat(fd).st_size
+        while end and os.pread(fd, 1, end - 1) != b"\n":
+            end -= 1
+        os.ftruncate(fd, end)
+        os.lseek(fd, end, os.SEEK_SET)
+        _write(fd, line)
+        os.fsync(dir_fd)
+    finally:
+        os.close(fd)
+
+
+def hidden_name(name: str) -> str:
+    """The name under which `replace` prepares a file."""
+    return f".{name}.mailboxd.tmp"
+
+
+def _write_anew(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> Stamp:
+    # what lies there may be a fifo or a link that somebody prepared: never open it
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=dir_fd)
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=dir_fd)
+    try:
+        _write(fd, raw, durable=durable)
+        return Stamp.of(os.fstat(fd))
+    except OSError:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=dir_fd)  # what there is of it takes up room
+        raise
+    finally:
+        os.close(fd)
+
+
+def _write(fd: int, raw: bytes, *, durable: bool = True) -> None:
+    rest = memoryview(raw)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+    if durable:
+        os.fsync(fd)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Making many files durable in one go: syncfs(2), which Python does not have.
+
+MANY = 32
+"""Files from which on the file system is synced as a whole: that also waits for what others have written to it, so it
+is not done for a few."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@cache
+def sync_reports_errors() -> bool:
+    """Whether syncfs says what could not be written: Linux does since 5.8, and before that it proves nothing."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return hasattr(_libc, "syncfs") and found is not None and (int(found[1]), int(found[2])) >= (5, 8)
+
+
+def sync_file_system(fd: int) -> None:
+    """Writes out everything of the file system that `fd` lies on, names and contents. Raises OSError."""
+    if _libc.syncfs(fd) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

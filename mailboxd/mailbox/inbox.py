@@ -1,0 +1,321 @@
+"""What lies in the inbox, and which of it is ready to be judged.
+
+The directory is the truth: a scan lists all of it, and reads as much as its caller can digest. Nothing here changes
+anything on disk. What it remembers between scans (when a file was first seen) can be lost without harm.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from mailboxd.errors import MessageError
+from mailboxd.mailbox.files import Stamp, directory, is_being_written, look, open_regular, read_up_to, refusal
+from mailboxd.mailbox.layout import Workspace, is_showable, is_temporary, printable
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading a file only when nobody is still writing it.
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Not yet. `until` is when it is worth another look (seconds since 1970); None: when something changes."""
+
+    text: str
+    until: float | None = None
+    denied: bool = False
+    """The file exists, but not for us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a file must have been quiet: where the kernel says that nobody has it open, and where it does not.
+
+    A closed file can be opened again: between two `echo ... >> file` nobody has it open.
+    """
+
+    closed: float
+    unknown: float
+
+
+def read_settled(
+    dir_fd: int, name: str, seen: Stamp, quiet_since: float, now: float, patience: Patience
+) -> bytes | Unsettled:
+    """The whole file, if no writer has it open, it has been quiet for long enough, and it is still what `seen` saw.
+
+    It has been quiet since `quiet_since` (seconds since 1970, like `now`). The kernel does not say of other users'
+    files, and on some file systems of none, whether they are open. Reads at most the size that `seen` saw.
+    """
+    if now < quiet_since + patience.closed:
+        return Unsettled("it was written a moment ago", quiet_since + patience.closed)
+    try:
+        fd = open_regular(dir_fd, name)
+    except OSError as error:
+        if error.errno in {errno.EACCES, errno.EPERM}:
+            return Unsettled(f"uid {os.geteuid()} may not read it", denied=True)
+        raise
+    if fd is None:
+        return Unsettled("it changed while it was looked at", now)
+    try:
+        written = is_being_written(fd)
+        if written:
+            return Unsettled("a writer has it open")
+        if written is None and now < quiet_since + patience.unknown:
+            return Unsettled("it was written a moment ago", quiet_since + patience.unknown)
+        raw = read_up_to(fd, seen.size + 1)
+        if Stamp.of(os.fstat(fd)) != seen or len(raw) != seen.size:
+            return Unsettled("it changed while it was read", now + patience.unknown)
+        return raw
+    finally:
+        os.close(fd)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What lies in the inbox, and which of it is ready to be judged.
+
+_READ_AT_ONCE = 16 << 20
+"""Bytes of messages that one scan may bring into memory, give or take one message."""
+
+_REMEMBERED = 100_000
+"""Names that are known at a time. Of a larger inbox the rest is seen when these are gone."""
+
+_REPORTED = 1000
+"""Temporary names that a scan reports."""
+
+
+_COMPLETE = Patience(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A complete file, ready to be parsed. `first_seen` is seconds since 1970, by our clock.
+
+    `in_place`: it is not known to have been renamed in, so more of it may come yet.
+    """
+
+    name: str
+    raw: bytes
+    sha256: str
+    stamp: Stamp
+    first_seen: float
+    in_place: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What cannot be a message whatever it says. `raw` and `sha256` are None if it was not read.
+
+    Only here can `name` be one that is not valid text (rule `bad-name`); the error's `path` always is.
+    """
+
+    name: str
+    error: MessageError
+    stamp: Stamp
+    raw: bytes | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What stays where it is for now, and why. `since` and `until` are seconds since 1970; `until` None: no date."""
+
+    name: str
+    why: str
+    since: float
+    until: float | None = None
+
+
+@dataclass(slots=True)
+class Scan:
+    """One look. Arrivals and refusals stand in the order in which they are to be handled."""
+
+    arrivals: list[Arrival] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+    waiting: list[Left] = field(default_factory=list)
+    ignored: list[Left] = field(default_factory=list)
+    truncated: bool = False
+    """There may be more that is ready: scan again as soon as this is handled."""
+    read_until: float = 0.0
+    """What came before that moment (seconds since 1970) has been read, or left on purpose; 0: nothing is known yet."""
+
+    @property
+    def look_again(self) -> float | None:
+        """When a waiting file may become ready by itself (seconds since 1970); None if only a change can do it."""
+        return min((left.until for left in self.waiting if left.until is not None), default=None)
+
+
+@dataclass(slots=True)
+class _Known:
+    ino: int
+    first_seen: float
+    came_after: float
+    """The scan before it was first seen, where it was not there yet; 0: there was none."""
+    stamp: Stamp | None = None
+    unchanged_since: float = 0.0
+    deferred: float | None = None
+    renamed: bool = False
+    """It got its name by a rename, and has not changed since: it is complete."""
+
+
+class Inbox:
+    """The inbox of one workspace, looked at again and again.
+
+    Only a rename proves that a file is complete; which were renamed in says `renamed`, once of each. Any other must be
+    quiet for `settle_seconds`, and twice as long where the kernel cannot say whether somebody writes it.
+    `incomplete_seconds`: how long an empty or unreadable file is left before it is refused.
+    `max_bytes`: a larger file is refused unread.
+    """
+
+    def __init__(
+        self,
+        ws: Workspace,
+        renamed: Callable[[], Collection[str]] = tuple,
+        *,
+        settle_seconds: float = 1.0,
+        incomplete_seconds: float = 60.0,
+        max_bytes: int = 1 << 20,
+    ) -> None:
+        self._ws = ws
+        self._renamed = renamed
+        self._patience = Patience(settle_seconds, 2 * settle_seconds)
+        self._incomplete = incomplete_seconds
+        self._max_bytes = max_bytes
+        self._known: dict[str, _Known] = {}
+        self._ignored: dict[str, Left] = {}
+        self._looked_at = 0.0
+
+    def scan(self, now: float, limit: int) -> Scan:
+        """Lists the inbox and reads up to `limit` files that are ready, fewer if they are large.
+
+        Those first seen by an earlier scan come first, then by (mtime, name): a flood does not overtake what waits.
+        `now` is seconds since 1970. Raises WorldError if the inbox is not there, is a link, or cannot be read.
+        """
+        try:
+            with directory(self._ws.root, "mailbox", "inbox") as fd:
+                has_room = self._list(fd, now)
+                scan = Scan(ignored=list(self._ignored.values()), read_until=now)
+                self._take(fd, now, limit, scan)
+                self._looked_at = now
+        except OSError as error:
+            raise refusal(f"read the inbox {self._ws.inbox}", error) from error
+        if not has_room and (scan.arrivals or scan.refused):
+            scan.truncated = True
+        return scan
+
+    def defer(self, name: str, until: float) -> None:
+        """Leaves a file of the last scan alone until `until` (seconds since 1970), unless it changes before.
+
+        For what its judge wants to see again later: an unfinished file, a reply without its task, one that does not
+        let itself be moved. Forgotten at the end of the process.
+        """
+        if name in self._known:
+            self._known[name].deferred = until
+
+    def _list(self, fd: int, now: float) -> bool:
+        """Brings what is known up to date; whether there was room for all of it."""
+        with os.scandir(fd) as entries:
+            present = {entry.name: entry.inode() for entry in entries}
+        self._known = {name: kept for name, kept in self._known.items() if present.get(name) == kept.ino}
+        renamed = self._renamed()
+        for name in renamed:
+            if name in self._known:
+                self._known[name].renamed = True
+        new = [name for name in present if name not in self._known]
+        temporary = {name for name in new if is_temporary(name)}
+        self._note_temporary(fd, temporary, now)
+        room = max(0, _REMEMBERED - len(self._known))
+        fresh = [name for name in new if name not in temporary]
+        arrived = []
+        for name in fresh[:room]:
+            status = look(fd, name)
+            if status is not None:
+                known = _Known(status.st_ino, now, self._looked_at, Stamp.of(status), now, renamed=name in renamed)
+                if not self._looked_at:  # it may have lain here for long; only its ctime cannot be set by its writer
+                    known.unchanged_since = min(now, max(status.st_mtime, status.st_ctime))
+                arrived.append((status.st_mtime_ns, name, known))
+        arrived.sort(key=lambda item: item[:2])
+        self._known.update((name, known) for _, name, known in arrived)
+        return len(fresh) <= room
+
+    def _note_temporary(self, fd: int, names: set[str], now: float) -> None:
+        noted = self._ignored
+        self._ignored = {}
+        for name in sorted(names)[:_REPORTED]:
+            status = look(fd, name)
+            if status is not None:
+                since = noted[name].since if name in noted else min(status.st_mtime, now)
+                self._ignored[name] = Left(printable(name), "a temporary name", since)
+
+    def _take(self, fd: int, now: float, limit: int, scan: Scan) -> None:
+        size = 0
+        for name, known in self._known.items():
+            if len(scan.arrivals) + len(scan.refused) >= limit or size >= _READ_AT_ONCE:
+                scan.truncated, scan.read_until = True, known.came_after
+                return
+            match self._examine(fd, name, known, now):
+                case Arrival() as arrival:
+                    scan.arrivals.append(arrival)
+                    size += len(arrival.raw)
+                case Refusal() as refusal:
+                    scan.refused.append(refusal)
+                case Left() as left:
+                    scan.waiting.append(left)
+                case None:
+                    pass
+
+    def _examine(self, fd: int, name: str, known: _Known, now: float) -> Arrival | Refusal | Left | None:
+        status = look(fd, name)
+        if status is None:
+            return None
+        stamp = Stamp.of(status)
+        if stamp != known.stamp:
+            known.stamp, known.unchanged_since, known.deferred, known.renamed = stamp, now, None, False
+        known.unchanged_since = min(known.unchanged_since, now)  # a clock that was set back makes nobody wait longer
+        if known.deferred is not None and now < known.deferred:
+            return Left(printable(name), "looked at, and left for later", known.first_seen, known.deferred)
+        error = self._unread_problem(name, status)
+        if error is not None:
+            return Refusal(name, error, stamp)
+        patience = _COMPLETE if known.renamed else self._patience
+        content = read_settled(fd, name, stamp, known.unchanged_since, now, patience)
+        if isinstance(content, Unsettled):
+            return self._unsettled(name, known, stamp, content, now)
+        if not content:
+            return self._empty(name, known, stamp, now)
+        digest = hashlib.sha256(content).hexdigest()
+        return Arrival(name, content, digest, stamp, known.first_seen, in_place=not known.renamed)
+
+    def _unread_problem(self, name: str, status: os.stat_result) -> MessageError | None:
+        if stat.S_ISREG(status.st_mode) and status.st_size <= self._max_bytes and is_showable(name):
+            return None
+        path = printable(name)
+        if stat.S_ISLNK(status.st_mode):
+            return MessageError("symlink", "it is a symbolic link", "Send the file itself.", path)
+        if not stat.S_ISREG(status.st_mode):
+            kind = stat.filemode(status.st_mode)[0]
+            return MessageError("not-regular", f"it is not a file (type {kind!r})", "Send a regular file.", path)
+        if status.st_size > self._max_bytes:
+            problem = f"it has {status.st_size} bytes, more than {self._max_bytes}"
+            return MessageError("too-large", problem, "Send a shorter text that names the large file.", path)
+        problem = "its name is not UTF-8, or has control characters"
+        return MessageError("bad-name", problem, "Send it under a plain name such as task.md.", path)
+
+    def _unsettled(self, name: str, known: _Known, stamp: Stamp, why: Unsettled, now: float) -> Refusal | Left:
+        if why.denied:
+            deadline = known.unchanged_since + self._incomplete
+            if now >= deadline:
+                hint = "Make it readable (`chmod a+r`) before you move it in."
+                return Refusal(name, MessageError("unreadable", why.text, hint, printable(name)), stamp)
+            return Left(printable(name), why.text, known.first_seen, deadline)
+        return Left(printable(name), why.text, known.first_seen, why.until)
+
+    def _empty(self, name: str, known: _Known, stamp: Stamp, now: float) -> Refusal | Left:
+        deadline = known.unchanged_since + self._incomplete
+        if now < deadline:
+            return Left(printable(name), "it is empty as yet", known.first_seen, deadline)
+        error = MessageError("empty", "it is empty", "Write it under a hidden name, then rename it.", printable(name))
+        return Refusal(name, error, stamp, b"", hashlib.sha256(b"").hexdigest())

@@ -1,0 +1,249 @@
+"""Where everything is in a workspace (protocol section 1)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mailboxd.errors import ConfigError, UnavailableError
+from mailboxd.mailbox.files import directory, world_errors
+
+STATE = ".mailboxd"
+
+_DIRECTORIES = (
+    "mailbox/inbox",
+    "mailbox/outbox",
+    "mailbox/archive",
+    "mailbox/rejected",
+    "tasks",
+    f"{STATE}/turns",
+    f"{STATE}/templates",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """One agent's directory. Only paths; that they exist is `create`'s work and nobody's promise."""
+
+    root: Path
+
+    @property
+    def mailbox(self) -> Path:
+        return self.root / "mailbox"
+
+    @property
+    def inbox(self) -> Path:
+        return self.mailbox / "inbox"
+
+    @property
+    def outbox(self) -> Path:
+        return self.mailbox / "outbox"
+
+    @property
+    def archive(self) -> Path:
+        return self.mailbox / "archive"
+
+    @property
+    def rejected(self) -> Path:
+        return self.mailbox / "rejected"
+
+    @property
+    def tasks(self) -> Path:
+        return self.root / "tasks"
+
+    @property
+    def state(self) -> Path:
+        """mailboxd's own directory."""
+        return self.root / STATE
+
+    @property
+    def database(self) -> Path:
+        return self.state / "mailboxd.db"
+
+    @property
+    def config(self) -> Path:
+        return self.state / "config.yaml"
+
+    @property
+    def turns(self) -> Path:
+        """One directory for each call of an agent."""
+        return self.state / "turns"
+
+    @property
+    def gates(self) -> Path:
+        """One directory for each side effect that waits for a person, or happens (`gates.place`)."""
+        return self.state / "gates"
+
+    @property
+    def templates(self) -> Path:
+        """The operator's own templates; those that are missing here come with mailboxd."""
+        return self.state / "templates"
+
+    @property
+    def daemon_file(self) -> Path:
+        """Who holds the lock, for messages only: the lock itself is on `root`."""
+        return self.state / "daemon.json"
+
+    @classmethod
+    def find(cls, start: Path, explicit: Path | None = None) -> Workspace:
+        """The workspace at `explicit`, or else the nearest one at or above `start`, by its `.mailboxd/`.
+
+        Raises UnavailableError, which says how to make one.
+        """
+        if explicit is not None:
+            root = _real(explicit)
+            if not _is_workspace(root):
+                raise UnavailableError(f"{explicit} is not a workspace of mailboxd; run `mailboxd init {explicit}`")
+            return cls(root)
+        below = _real(start)
+        for root in (below, *below.parents):
+            if _is_workspace(root):
+                return cls(root)
+        raise UnavailableError(
+            f"there is no workspace of mailboxd at {start} or above it; "
+            "run `mailboxd init` in the agent's workspace, or name it with `--workspace`"
+        )
+
+    @classmethod
+    def create(cls, root: Path) -> list[str]:
+        """Makes the directories of a workspace that are missing, readable by their owner only.
+
+        Returns the relative paths of those it made, `.` for the root; empty if all were there. Raises ConfigError if
+        one of them is a link or a file, WorldError if the operating system refuses.
+        """
+        made = []
+        with world_errors(f"create a workspace at {root}"):
+            if not root.is_dir():
+                root.mkdir(mode=0o700, parents=True)
+                made.append(".")
+            for path in _DIRECTORIES:
+                made += _make(root, path)
+        return made
+
+
+def _make(root: Path, path: str) -> list[str]:
+    """Makes `path` one name at a time, so that no link in it is followed."""
+    made = []
+    names = path.split("/")
+    for depth, name in enumerate(names):
+        here = "/".join(names[: depth + 1])
+        with directory(root, *names[:depth]) as fd:
+            try:
+                os.mkdir(name, 0o700, dir_fd=fd)
+                os.fsync(fd)
+                made.append(here)
+            except FileExistsError:
+                _require_directory(root / here)
+    return made
+
+
+def _require_directory(path: Path) -> None:
+    if path.is_symlink() or not path.is_dir():
+        kind = "a symbolic link" if path.is_symlink() else "not a directory"
+        raise ConfigError(f"{path} is {kind}; mailboxd follows no links inside a workspace: move it away and run again")
+
+
+def _real(path: Path) -> Path:
+    """The path without links; the locks and messages of one workspace must agree on its name."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:
+        raise UnavailableError(f"{path} leads nowhere: {error}") from error
+
+
+def _is_workspace(root: Path) -> bool:
+    state = root / STATE
+    try:
+        return state.is_dir() and not state.is_symlink()
+    except OSError:
+        return False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# File names: which are temporary, how a clash is named, how a hostile one is shown. Pure.
+
+LONGEST = 255
+"""Bytes of a file name, on every file system that matters."""
+
+NUMBERED = 9
+"""So many names of a clash are tried one by one; from then on by doubling, so that the 10,000th costs no more."""
+
+_BEGINNINGS = (".", "~$")  # hidden (vim, emacs, rsync, Syncthing, GNOME ...), office lock files
+_ENDINGS = ("~", ".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".download", ".swp", ".swx")
+_VIM_PROBE = "4913"
+
+_UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, line separators, direction overrides, and the surrogates that stand for invalid UTF-8."""
+
+_LONGEST_EXTENSION = 20
+
+
+def is_temporary(name: str) -> bool:
+    """Whether writers and editors use such a name for what is not (yet) a message (protocol section 1)."""
+    return (
+        name.startswith(_BEGINNINGS)
+        or name.lower().endswith(_ENDINGS)
+        or (name.startswith("#") and name.endswith("#"))
+        or name == _VIM_PROBE
+    )
+
+
+def is_showable(name: str) -> bool:
+    """Whether the name is valid UTF-8 and cannot disturb a terminal, a log line or a database."""
+    return _UNSHOWABLE.search(name) is None
+
+
+def printable(name: str) -> str:
+    """The name, with each byte of what is not showable as %XX. At most three times as long."""
+    return _UNSHOWABLE.sub(_percent, name)
+
+
+def _percent(found: re.Match[str]) -> str:
+    character = found.group()
+    undecodable = "\udc80" <= character <= "\udcff"  # one byte of a name that is not UTF-8, as Python shows it
+    raw = character.encode("utf-8", "surrogateescape" if undecodable else "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in raw)
+
+
+def is_file_name(name: str) -> bool:
+    """Whether `name` is one component of a path: no slash, no NUL, not `.` or `..`, 1 to 255 bytes."""
+    return name not in {"", ".", ".."} and not {"/", "\0"} & set(name) and len(os.fsencode(name)) <= LONGEST
+
+
+def clash_name(name: str, digest: str, number: int, room: int = 0) -> str:
+    """The name to try for `name`, `number` from 0: itself, `x~2.md` to `x~9.md`, then `x~<digest>-10.md` and so on.
+
+    It is showable and leaves `room` of the 255 bytes free: the stem is shortened, an extension of up to 20 bytes stays.
+    `digest` is hexadecimal. The same arguments give the same name: so a repetition finds what a crash left.
+    """
+    shown = printable(name)
+    stem, dot, last = shown.rpartition(".")
+    extension = dot + last if stem and len(last.encode()) <= _LONGEST_EXTENSION else ""
+    stem = shown.removesuffix(extension)
+    suffix = f"~{number + 1}" if number else ""
+    if number >= NUMBERED:
+        suffix = f"~{digest[:12]}-{number + 1}"
+    space = LONGEST - room - len(suffix) - len(extension.encode())
+    return stem.encode()[:space].decode(errors="ignore") + suffix + extension
+
+
+def first_free(is_used: Callable[[int], bool]) -> int:
+    """A number that is not used: the first one of 0 to 8, or one that follows a used one, in O(log n) questions."""
+    for number in range(NUMBERED):
+        if not is_used(number):
+            return number
+    used, free = NUMBERED - 1, NUMBERED
+    while is_used(free):
+        used, free = free, free * 2
+    while free - used > 1:
+        middle = (used + free) // 2
+        used, free = (middle, free) if is_used(middle) else (used, middle)
+    return free
+
+
+def numbers_in_use(free: int) -> list[int]:
+    """The numbers under which a repetition looks for its own work, given what `first_free` said."""
+    return [*range(NUMBERED), *([free - 1] if free > NUMBERED else [])]

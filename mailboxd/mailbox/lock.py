@@ -1,0 +1,154 @@
+"""One daemon per workspace.
+
+The lock is a `flock` on the workspace directory itself: a lock file is bypassed by deleting it. It holds through
+links, bind mounts and containers, and the kernel releases it when the holder dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from mailboxd.errors import LockedError
+from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
+from mailboxd.mailbox.layout import STATE, Workspace
+
+_PROBES = 1000
+"""How often a lock is tried that only `holder` of another process can be holding, for microseconds each time."""
+
+_PAUSE, _PATIENCE = 0.05, 100
+"""Seconds between two tries for the lock of a daemon that is dead, and how many there are."""
+
+
+@dataclass(slots=True)
+class DaemonLock:
+    """The held lock. It ends with `release`, with the `with` block, or with the process."""
+
+    fd: int
+
+    def release(self) -> None:
+        """Gives the lock back; a second call does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.release()
+
+
+def acquire(ws: Workspace, started_at: str) -> DaemonLock:
+    """Takes the workspace for this process and says so in `.mailboxd/daemon.json`.
+
+    Raises LockedError, naming the process that has it; WorldError if the directory cannot be opened or written.
+    """
+    with world_errors(f"lock the workspace {ws.root}"):
+        fd = os.open(ws.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            if not _lock(fd) and not _outlive(ws, fd):
+                raise LockedError(_sentence(ws))
+            _sign(ws, started_at)
+        except BaseException:
+            os.close(fd)
+            raise
+    return DaemonLock(fd)
+
+
+def holder(ws: Workspace) -> int | None:
+    """The pid of the daemon that runs in this workspace, 0 if there is one that did not say; None if there is none.
+
+    It may be a pid of another container. Raises WorldError if the directory cannot be opened.
+    """
+    with world_errors(f"look at the lock of {ws.root}"), directory(ws.root) as fd:
+        if _flock(fd, fcntl.LOCK_SH):
+            return None
+        pid = _signature(ws).get("pid")
+        return pid if isinstance(pid, int) else 0
+
+
+def _lock(fd: int) -> bool:
+    for _ in range(_PROBES):
+        if _flock(fd, fcntl.LOCK_EX):
+            return True
+        if not _flock(fd, fcntl.LOCK_SH):
+            return False
+        # nobody has it for himself: somebody asks who holds it, and is gone in a moment
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.sched_yield()
+    return False
+
+
+def _outlive(ws: Workspace, fd: int) -> bool:
+    """Take the lock of a daemon that is dead already, as soon as its last child lets go of it.
+
+    A daemon that is killed while it starts a program leaves a child that holds all its descriptors until it executes
+    that program: milliseconds, on a crowded machine more.
+    """
+    for _ in range(_PATIENCE):
+        if not _is_dead(_signature(ws)):
+            return False
+        select.select((), (), (), _PAUSE)
+        if _lock(fd):
+            return True
+    return False
+
+
+def _is_dead(who: Mapping[str, object]) -> bool:
+    """Whether the process that has signed is gone, as far as that can be seen from here."""
+    pid = who.get("pid")
+    if not isinstance(pid, int) or pid <= 0 or who.get("host") != os.uname().nodename:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _flock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sign(ws: Workspace, started_at: str) -> None:
+    signature = {"pid": os.getpid(), "host": os.uname().nodename, "started_at": started_at}
+    with directory(ws.root, STATE) as fd:
+        replace(fd, ws.daemon_file.name, json.dumps(signature).encode() + b"\n", lambda: True)
+
+
+def _signature(ws: Workspace) -> dict[str, object]:
+    try:
+        with directory(ws.root, STATE) as state:
+            fd = open_regular(state, ws.daemon_file.name)
+            if fd is None:
+                return {}
+            try:
+                signature = json.loads(read_up_to(fd, 4096))
+            finally:
+                os.close(fd)
+    except (OSError, ValueError):
+        return {}
+    return signature if isinstance(signature, dict) else {}
+
+
+def _sentence(ws: Workspace) -> str:
+    who = _signature(ws)
+    if not who:
+        return f"{ws.root} is held by another daemon, which did not say its pid"
+    return (
+        f"{ws.root} is held by the daemon with pid {who.get('pid')} on {who.get('host')}, "
+        f"running since {who.get('started_at')}; stop it first, or use it"
+    )

@@ -1,0 +1,330 @@
+"""What the values of headers may be: text -> typed value, one explicit converter per header.
+
+A converter takes what YAML gave as structure and returns the typed value, or raises MessageError with rule, problem
+and hint; the codec adds file, line and field. `bad-id`, `bad-time`, `wrong-type` (naming the expected spelling) and
+`field-range` are their rules. `warn` receives sentences about what was accepted although it is not quite right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from datetime import datetime
+from typing import Any, NoReturn
+
+from mailboxd.core.model import Finding, Overrides
+from mailboxd.core.times import to_text
+from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is_id
+from mailboxd.errors import MessageError
+from mailboxd.protocol.markdown import clean, excerpt, one_line
+from mailboxd.protocol.strict_yaml import Path, Yaml, flow
+
+Warn = Callable[[str], None]
+Convert = Callable[[Yaml, Warn], Any]
+
+RANGES = {
+    "attempt": (1, 10_000),
+    "depth": (0, 1_000),
+    "priority": (-100, 100),
+    "max_attempts": (1, 100),
+    "timeout": (1, 604_800),
+    "budget_tokens": (0, 1_000_000_000),
+    "usage_tokens": (0, 1_000_000_000),
+}
+"""Lowest and highest value of each whole number; `timeout` is in seconds."""
+MAX_BUDGET = 1_000_000_000.0
+MAX_LINE = 10_000_000
+MAX_NAMES = 100
+MAX_ANSWER = 4096
+SEVERITIES = ("critical", "major", "minor")
+TOKEN = re.compile(r"[\x21-\x7e]{1,256}")
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+PROTOCOL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}:[0-9a-f]{16}")
+"""An agent above, and a digest of its goal: `core.dag.step`."""
+SIGNATURE = re.compile(r"ed25519:[0-9a-f]{32}:[A-Za-z0-9_-]{86}")
+"""The key's fingerprint, and the signature in base64url without padding."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_MONEY = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?(Z|z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+
+
+def text_of(value: Yaml, expected: str) -> str:
+    """`value`, if it is a single text; else `wrong-type`, naming what was `expected`."""
+    if isinstance(value, str):
+        return value
+    found = "a list" if isinstance(value, list) else "a mapping"
+    raise MessageError("wrong-type", f"{found} stands here", f"Expected: {expected}.")
+
+
+def identifier(value: Yaml, _: Warn) -> str:
+    """An id, byte for byte (protocol section 2, "Ids")."""
+    text = text_of(value, "an id")
+    if not is_id(text):
+        hint = "1 to 128 characters of A-Z a-z 0-9 . _ -, not starting with . or -, without `..`."
+        raise MessageError("bad-id", f"{excerpt(text)} is not an id", hint)
+    return text
+
+
+def time(value: Yaml, warn: Warn) -> str:
+    """An RFC 3339 time as UTC with milliseconds. Without an offset it is taken as UTC, with a warning."""
+    text = text_of(value, "a time")
+    found = _TIME.fullmatch(text)
+    hint = "Expected: RFC 3339, like 2026-11-21T02:07:53Z."
+    if found is None:
+        raise MessageError("bad-time", f"{excerpt(text)} is not a time", hint)
+    day, clock, fraction, zone = found.groups()
+    if zone is None:
+        warn(f"{excerpt(text)} has no offset; it is taken as UTC")
+    try:
+        moment = f"{day}T{clock or '00:00:00'}.{(fraction or '')[:6]:0<6}{(zone or 'Z').upper()}"
+        return to_text(datetime.fromisoformat(moment).timestamp())
+    except ValueError:
+        raise MessageError("bad-time", f"{excerpt(text)} is not a possible time", hint) from None
+
+
+def integer(low: int, high: int) -> Convert:
+    """A whole number from `low` to `high`, in decimal digits."""
+
+    def convert(value: Yaml, _: Warn) -> int:
+        expected = f"a whole number from {low} to {high}"
+        text = text_of(value, expected)
+        if not _INTEGER.fullmatch(text):
+            raise MessageError("wrong-type", f"{excerpt(text)} is not a number", f"Expected: {expected}, like {high}.")
+        # The length first: int() of thousands of digits is quadratic, and Python refuses it with a ValueError.
+        digits = text.lstrip("+-").lstrip("0")[:10] or "0"
+        number = -int(digits) if text[0] == "-" else int(digits)
+        if not low <= number <= high:
+            raise MessageError("field-range", f"{excerpt(text)} is out of range", f"Expected: {expected}.")
+        return number
+
+    return convert
+
+
+def boolean(value: Yaml, _: Warn) -> bool:
+    """Exactly `true` or `false`."""
+    text = text_of(value, "true or false")
+    if text not in ("true", "false"):
+        raise MessageError("wrong-type", f"{excerpt(text)} is neither true nor false", "Expected: true or false.")
+    return text == "true"
+
+
+def money(value: Yaml, _: Warn) -> float:
+    """US dollars from 0 to 1,000,000,000, with a decimal point, to six places."""
+    text = text_of(value, "an amount like 2.50")
+    if not _MONEY.fullmatch(text):
+        raise MessageError("wrong-type", f"{excerpt(text)} is not an amount", "Expected: US dollars, like 2.50.")
+    amount = round(float(text[:400]), 6)
+    if amount > MAX_BUDGET:
+        raise MessageError("field-range", f"{excerpt(text)} is out of range", f"Expected: 0 to {MAX_BUDGET:.0f}.")
+    return amount
+
+
+def pattern(compiled: re.Pattern[str], expected: str) -> Convert:
+    """A text that `compiled` matches in full."""
+
+    def convert(value: Yaml, _: Warn) -> str:
+        text = text_of(value, expected)
+        if not compiled.fullmatch(text):
+            raise MessageError("wrong-type", f"{excerpt(text)} has another form", f"Expected: {expected}.")
+        return text
+
+    return convert
+
+
+def choice(kind: Callable[[str], Any], choices: Iterable[str]) -> Convert:
+    """One of the words `choices`, as a `kind`."""
+    words = tuple(choices)
+
+    def convert(value: Yaml, _: Warn) -> Any:
+        expected = " or ".join(words)
+        text = text_of(value, expected)
+        if text not in words:
+            raise MessageError("wrong-type", f"{excerpt(text)} is not known here", f"Expected: {expected}.")
+        return kind(text)
+
+    return convert
+
+
+def names(item: Convert) -> Convert:
+    """A list of at most 100, or one line with commas between; `none` or an empty list is a list of nothing."""
+
+    def convert(value: Yaml, warn: Warn) -> tuple[Any, ...]:
+        if isinstance(value, str):
+            value = [] if value.strip() == "none" else [part.strip() for part in value.split(",", MAX_NAMES)]
+        if isinstance(value, dict):
+            raise MessageError("wrong-type", "a mapping stands here", "Expected: a list, or names with commas between.")
+        if len(value) > MAX_NAMES:
+            raise MessageError("field-range", f"more than {MAX_NAMES} entries", f"At most {MAX_NAMES} are accepted.")
+        return tuple(dict.fromkeys(item(part, warn) for part in value))
+
+    return convert
+
+
+def answer(value: Yaml, _: Warn) -> str:
+    """The declared answer, at most 4096 characters."""
+    text = clean(text_of(value, "one text"))
+    if len(text) > MAX_ANSWER:
+        raise MessageError("field-range", "the answer is too long", f"At most {MAX_ANSWER} characters are accepted.")
+    return text
+
+
+def findings(value: Yaml, warn: Warn) -> tuple[Finding, ...]:
+    """A list of findings: texts (of severity minor) or mappings with `message` and the optional fields of section 6."""
+    if not isinstance(value, list):
+        raise MessageError("wrong-type", "the findings are not a list", "Expected: `- severity: major` and so on.")
+    return tuple(_finding(item, warn) for item in value)
+
+
+def _finding(item: Yaml, warn: Warn) -> Finding:
+    if isinstance(item, str):
+        return Finding("minor", clean(item))
+    if isinstance(item, list):
+        raise MessageError("wrong-type", "a finding is a list", "Expected: a mapping with `severity` and `message`.")
+    line = item.get("line", "")
+    return Finding(
+        severity=choice(str, SEVERITIES)(item.get("severity", "minor"), warn),
+        message=clean(text_of(item.get("message", ""), "a message")),
+        file=_optional(item.get("file", ""), "a file name"),
+        line=integer(1, MAX_LINE)(line, warn) if line != "" else None,
+        artifact_uri=_optional(item.get("artifact_uri", ""), "a URI"),
+    )
+
+
+def _optional(value: Yaml, expected: str) -> str | None:
+    return clean(text_of(value, expected)) or None
+
+
+CONVERTERS: dict[str, Convert] = {
+    **dict.fromkeys(("task_id", "subtask_id", "from", "to", "message_id", "in_reply_to", "attempt_id"), identifier),
+    **dict.fromkeys(("root_task_id", "approval_id"), identifier),
+    **dict.fromkeys(("deadline", "sent_at", "completed_at"), time),
+    **{name: integer(low, high) for name, (low, high) in RANGES.items()},
+    "protocol": pattern(PROTOCOL, "a version like 2"),
+    "reply_token": pattern(TOKEN, "1 to 256 printable ASCII characters without spaces"),
+    "traceparent": pattern(TRACEPARENT, "a W3C traceparent, 00-<32 hex>-<16 hex>-<2 hex>"),
+    "delegation_path": names(pattern(STEP, "steps like `agent:0123456789abcdef`")),
+    "gates": names(choice(Gate, Gate)),
+    "reviewers": names(identifier),
+    "idempotent": boolean,
+    **dict.fromkeys(("budget_usd", "cost_usd"), money),
+    "synthesis": choice(Synthesis, Synthesis),
+    "join": choice(Join, Join),
+    "runtime": choice(Runtime, Runtime),
+    "harness": identifier,
+    "status": choice(str, ("done", "failed")),
+    "failure": choice(str, ("permanent", "transient")),
+    "answer": answer,
+    "verdict": choice(Verdict, Verdict),
+    "decision": choice(str, ("approved", "rejected", "request_changes")),
+    "findings": findings,
+    "signature": pattern(SIGNATURE, "ed25519:<fingerprint>:<signature>, as `mailboxd keys sign` writes it"),
+}
+"""How each header of the protocol is read, by its name in the file."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Values inside a YAML structure of texts, read one by one; every refusal names its line and field.
+#
+# What a header may be stands in `headers.CONVERTERS`; here are the headers that a child of a plan, or a task.md, may
+# carry to override its policy (protocol sections 2 and 3).
+
+OVERRIDES = tuple(field.name for field in fields(Overrides))
+"""The headers of `core.types.Overrides`; each is named as its field."""
+NOTHING_SAID = Overrides()
+MOST_WORDS = 64
+"""Of a command."""
+ID_RULE = "1 to 128 characters of A-Z a-z 0-9 . _ -, not starting with . or -, without `..`."
+
+
+class Source:
+    """Where the values come from: a file, the line its YAML begins in, and the line of each value by its path."""
+
+    def __init__(
+        self, path: str, first_line: int, lines: Mapping[Path, int], plain: frozenset[Path] = frozenset()
+    ) -> None:
+        self._path, self._first_line, self._lines = path, first_line, lines
+        self.plain = plain
+        """The places of scalars without quotes."""
+
+    def fail(self, rule: str, problem: str, where: Path, hint: str = "") -> NoReturn:
+        """Raise MessageError for the value at `where`, or for what stands closest around it."""
+        line = next((self._lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in self._lines), None)
+        field = ".".join(one_line(str(part)[:140]) for part in where)[:400] or None
+        raise MessageError(rule, problem, hint, self._path, self._first_line if line is None else line, field)
+
+    def mapping(self, value: Yaml, where: Path) -> dict[str, Yaml]:
+        if value == "":
+            return {}
+        if not isinstance(value, dict):
+            self.fail("wrong-type", "this is not a mapping", where, "Write `name: value` lines.")
+        return value
+
+    def text(self, value: Yaml, where: Path) -> str:
+        if not isinstance(value, str):
+            self.fail("wrong-type", "this is not a text", where, "Put it into quotes or a `|` block.")
+        return value
+
+    def names(self, value: Yaml, where: Path) -> tuple[str, ...]:
+        """A list of ids, or ids in one text between commas."""
+        items = value if isinstance(value, list) else [part.strip() for part in self.text(value, where).split(",")]
+        names = tuple(self.text(item, where) for item in items if item != "")
+        for name in names:
+            if not is_id(name):
+                self.fail("bad-id", f"{excerpt(name)} is not an id", where, ID_RULE)
+        return names
+
+    def command(self, value: Yaml, where: Path, rule: str, what: str, example: str) -> tuple[str, ...]:
+        """A command as its words; what is none is refused by `rule`."""
+        if not isinstance(value, list) or not 1 <= len(value) <= MOST_WORDS:
+            hint = f"Write 1 to {MOST_WORDS} words, like {example}; there is no shell."
+            self.fail(rule, f"{what} is not a list of words", where, hint)
+        words = tuple(self.text(word, (*where, number)) for number, word in enumerate(value))
+        if not words[0] or any("\0" in word for word in words):
+            self.fail(rule, f"{what} names no program", where)
+        return words
+
+    def header(self, name: str, value: Yaml, where: Path) -> Any:
+        """The value of the header `name` of protocol section 2."""
+        return self.convert(CONVERTERS[name], value, where)
+
+    def convert(self, converter: Convert, value: Yaml, where: Path) -> Any:
+        """The value that `converter` makes of a text; what it refuses is refused with its place."""
+        try:
+            return converter(value, _no_warning)
+        except MessageError as error:
+            self.fail(error.rule, error.problem, where, error.hint)
+
+    def overrides(self, values: Mapping[str, Yaml], where: Path) -> Overrides:
+        """What `values` say of the policy. Other keys are not looked at; an empty value says nothing."""
+        said = {name: values[name] for name in OVERRIDES if values.get(name, "") != ""}
+        if not said:
+            return NOTHING_SAID
+        typed = {name: self.header(name, value, (*where, name)) for name, value in said.items()}
+        if "gates" in typed:
+            typed["gates"] = frozenset(typed["gates"])
+        return Overrides(**typed)
+
+
+def _no_warning(_: str) -> None:
+    """A time without an offset is taken as UTC here, as in a message; a plan has no place to say so."""
+
+
+def override_items(overrides: Overrides) -> Iterator[tuple[str, str]]:
+    """`overrides` as names and YAML text; `Source.overrides` reads them back."""
+    if overrides == NOTHING_SAID:
+        return
+    for name in OVERRIDES:
+        said = getattr(overrides, name)
+        if isinstance(said, frozenset | tuple):
+            yield name, flow(sorted(said) if isinstance(said, frozenset) else said)
+        elif isinstance(said, bool):
+            yield name, "true" if said else "false"
+        elif isinstance(said, float):
+            yield name, f"{said:.6f}".rstrip("0").rstrip(".")
+        elif said is not None:
+            yield name, flow(said) if isinstance(said, str) else str(said)

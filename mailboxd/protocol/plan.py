@@ -1,0 +1,237 @@
+"""The `## DAG` of a plan or a task.md: YAML text <-> `core.types.Plan` (protocol section 3).
+
+    subtasks:
+      research:
+        agent: scout                  # or [a, b, c]: a broadcast; self: this agent
+        description: Find the sources
+        depends_on: []                # or "a, b"
+        instructions: ...             # optional, as are expected_output, checks, join, the optional headers of
+                                      # protocol section 2, and `subtasks:`, a plan inside the plan
+    synthesis: agent
+
+Only the shape is judged here. Whether the graph makes sense (cycles, unknown names, too many) is `core.dag`'s.
+`status`, `dispatched_at`, `completed_at`, `result_summary` are state: a plan ignores them, a task.md reads them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mailboxd.core.model import Plan, PlannedChild
+from mailboxd.core.vocabulary import SELF, Synthesis, is_id
+from mailboxd.errors import MessageError
+from mailboxd.protocol import strict_yaml
+from mailboxd.protocol.headers import ID_RULE, OVERRIDES, Source, override_items
+from mailboxd.protocol.headings import block_end, fenced
+from mailboxd.protocol.markdown import excerpt, one_line
+from mailboxd.protocol.spec import action_lines, actions_of, checks_of, render_checks
+from mailboxd.protocol.strict_yaml import Path, Yaml, block, flow, scalar
+
+MAX_BYTES = 4 * 1024 * 1024
+MAX_EVENTS = 600_000
+"""Room for 10,000 children with eight fields and five dependencies each, twice over."""
+MAX_DEPTH = 64
+"""YAML levels; a plan inside a plan costs two."""
+
+STATE = ("status", "dispatched_at", "completed_at", "result_summary")
+_OWN = (
+    "agent",
+    "description",
+    "depends_on",
+    "instructions",
+    "expected_output",
+    "checks",
+    "planned_actions",
+    "subtasks",
+)
+_TOP = ("subtasks", "synthesis")
+_START = re.compile(r"(?:subtasks|synthesis) *:|\{")
+
+
+@dataclass(frozen=True, slots=True)
+class DagNode:
+    """A child as a DAG shows it: what is planned, and how far it is. Times and status as text; empty = not said."""
+
+    planned: PlannedChild
+    status: str = ""
+    dispatched_at: str = ""
+    completed_at: str = ""
+    result_summary: str = ""
+
+    def __post_init__(self) -> None:
+        # A summary is written by whoever did the work: it must fit on a line of the YAML.
+        object.__setattr__(self, "result_summary", one_line(self.result_summary))
+
+    @property
+    def key(self) -> str:
+        return self.planned.key
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.planned.agents
+
+    @property
+    def description(self) -> str:
+        return self.planned.description
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        return self.planned.depends_on
+
+
+@dataclass(frozen=True, slots=True)
+class Dag:
+    """The children of one task in the order they stand in, and how their results are put together."""
+
+    nodes: tuple[DagNode, ...]
+    synthesis: Synthesis | None = None
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(tuple(node.planned for node in self.nodes), self.synthesis)
+
+
+def parse_plan(yaml_text: str, *, path: str, first_line: int = 1) -> Plan:
+    """The plan in `yaml_text`, bare or in one fenced block; `first_line` is where it begins in the file `path`.
+
+    At most 4 MiB. Raises MessageError naming line and field: the rules of `yaml_events`, and `missing-field`,
+    `unknown-field`, `wrong-type`, `field-range`, `bad-time`, `bad-id`, `ambiguous-plan`, `unterminated`, `too-large`.
+    """
+    return parse_dag(yaml_text, path=path, first_line=first_line).plan
+
+
+def parse_dag(yaml_text: str, *, path: str, first_line: int = 1) -> Dag:
+    """As `parse_plan`, with the state of the children."""
+    if len(yaml_text) > MAX_BYTES or len(yaml_text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise MessageError("too-large", f"the plan is larger than {MAX_BYTES} bytes", path=path, line=first_line)
+    text, first_line = _bare(yaml_text, path, first_line)
+    loaded = strict_yaml.load(text, path=path, first_line=first_line, max_events=MAX_EVENTS, max_depth=MAX_DEPTH)
+    source = Source(path, first_line, loaded.lines, loaded.plain)
+    top = source.mapping(loaded.value, ())
+    for key in top:
+        if key not in _TOP:
+            source.fail("unknown-field", f"a plan has no {key!r}", (key,), _meant(key, _TOP))
+    if "subtasks" not in top:
+        source.fail("missing-field", "a plan needs subtasks", (), "write `subtasks:` with one entry per child")
+    nodes = _nodes(source, top["subtasks"], ("subtasks",))
+    synthesis = top.get("synthesis", "")
+    return Dag(nodes, source.header("synthesis", synthesis, ("synthesis",)) if synthesis != "" else None)
+
+
+def _bare(yaml_text: str, path: str, first_line: int) -> tuple[str, int]:
+    """The YAML itself: as it stands, or what is inside the one fenced block; prose around a block is dropped."""
+    lines = yaml_text.split("\n")
+    inside, unclosed = fenced(lines)
+    start = next((i for i, line in enumerate(lines) if inside[i] or _START.match(line)), None)
+    if start is None or not inside[start]:
+        return yaml_text, first_line
+    if unclosed is not None:
+        raise MessageError(
+            "unterminated", "the fenced block is not closed", path=path, line=first_line + unclosed, field="DAG"
+        )
+    end = block_end(lines, start)
+    if any(inside[end + 1 :]):
+        raise MessageError(
+            "ambiguous-plan",
+            "there is more than one fenced block",
+            "put the whole plan into one block",
+            path,
+            first_line + inside.index(True, end + 1),
+            "DAG",
+        )
+    return "\n".join(lines[start + 1 : end]), first_line + start + 1
+
+
+def _nodes(source: Source, value: Yaml, where: Path) -> tuple[DagNode, ...]:
+    nodes = []
+    for key, fields in source.mapping(value, where).items():
+        here = (*where, key)
+        if not is_id(key):
+            source.fail("bad-id", f"{excerpt(key)} cannot name a child", here, ID_RULE)
+        node = source.mapping(fields, here)
+        state = [source.text(node.get(name, ""), (*here, name)) for name in STATE]
+        nodes.append(DagNode(_child(source, key, node, here), *state))
+    return tuple(nodes)
+
+
+def _child(source: Source, key: str, node: Mapping[str, Yaml], where: Path) -> PlannedChild:
+    def text(name: str) -> str:
+        return source.text(node.get(name, ""), (*where, name))
+
+    children = tuple(inner.planned for inner in _nodes(source, node.get("subtasks", ""), (*where, "subtasks")))
+    description = text("description") or text("instructions").strip().partition("\n")[0]
+    agents = source.names(node.get("agent", ""), (*where, "agent")) or ((SELF,) if children else ())
+    missing = [name for name, given in (("agent", agents), ("description", description)) if not given]
+    if missing:
+        source.fail("missing-field", f"child {key} lacks {', '.join(missing)}", where)
+    return PlannedChild(
+        key=key,
+        agents=agents,
+        description=description,
+        depends_on=tuple(dict.fromkeys(source.names(node.get("depends_on", ""), (*where, "depends_on")))),
+        instructions=text("instructions"),
+        expected_output=text("expected_output"),
+        checks=checks_of(source, node.get("checks", ""), (*where, "checks")),
+        planned_actions=actions_of(source, node.get("planned_actions", ""), (*where, "planned_actions")),
+        overrides=source.overrides(node, where),
+        children=children,
+        extra=_extra(source, node, where),
+    )
+
+
+def _extra(source: Source, node: Mapping[str, Yaml], where: Path) -> tuple[tuple[str, str], ...]:
+    unknown = [key for key in node if key not in _OWN and key not in STATE and key not in OVERRIDES]
+    if "approved" in unknown:
+        source.fail(
+            "unknown-field",
+            "a plan cannot approve anything",
+            (*where, "approved"),
+            "only a person approves, with `mailboxd approve`",
+        )
+    return tuple((key, flow(node[key])) for key in unknown)
+
+
+def _meant(key: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(key, known, 1)
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+
+
+# ---------------------------------------------------------------- and back
+
+
+def render_dag(dag: Dag) -> str:
+    """The YAML of `dag`, bare, ending with a newline. `parse_dag` of it gives `dag` again."""
+    lines = ["subtasks:" if dag.nodes else "subtasks: {}"]
+    for node in dag.nodes:
+        _add_child(lines, node.planned, "  ")
+        lines += [f"    {name}: {scalar(said)}" for name in STATE if (said := getattr(node, name))]
+    if dag.synthesis is not None:
+        lines.append(f"synthesis: {dag.synthesis}")
+    return "\n".join(lines) + "\n"
+
+
+def _add_child(lines: list[str], child: PlannedChild, indent: str) -> None:
+    inner = indent + "  "
+    lines.append(f"{indent}{scalar(child.key)}:")
+    lines.append(f"{inner}agent: {flow(child.agents[0] if len(child.agents) == 1 else child.agents)}")
+    lines.append(f"{inner}description: {block(child.description, inner + '  ')}")
+    lines.append(f"{inner}depends_on: {flow(child.depends_on)}")
+    if child.instructions:
+        lines.append(f"{inner}instructions: {block(child.instructions, inner + '  ')}")
+    if child.expected_output:
+        lines.append(f"{inner}expected_output: {block(child.expected_output, inner + '  ')}")
+    if child.checks:
+        lines.append(f"{inner}checks:")
+        lines += [f"{inner}  {line}" for line in render_checks(child.checks).split("\n")]
+    if child.planned_actions:
+        lines.append(f"{inner}planned_actions:")
+        lines += [f"{inner}  {line}" for line in action_lines(child.planned_actions).split("\n")]
+    lines += [f"{inner}{name}: {said}" for name, said in override_items(child.overrides)]
+    lines += [f"{inner}{scalar(key)}: {value}" for key, value in child.extra]
+    if child.children:
+        lines.append(f"{inner}subtasks:")
+        for grandchild in child.children:
+            _add_child(lines, grandchild, inner + "  ")

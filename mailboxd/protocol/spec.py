@@ -1,0 +1,563 @@
+"""The spec of a task in sections: of a message, of a text that a person edits, of a drafting turn (protocol section 2).
+
+Explicit sections win, what is missing is derived. `read_spec(render_spec(spec)) == spec` for every spec that was read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.core.checks import path_problem
+from mailboxd.core.model import Check, Spec
+from mailboxd.core.specs import DERIVED_CRITERION, criteria
+from mailboxd.core.vocabulary import is_id
+from mailboxd.errors import MessageError
+from mailboxd.protocol import strict_yaml
+from mailboxd.protocol.headers import ID_RULE, Source, integer
+from mailboxd.protocol.markdown import Section, clean, excerpt, join_body, split_body
+from mailboxd.protocol.strict_yaml import Path, Yaml, flow, scalar
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The section `## Checks` of a spec: YAML text <-> `core.types.Check`.
+#
+#     - id: tests
+#       command: [pytest, -q]          # words, no shell; optional: timeout (seconds), cwd
+#     - id: report
+#       file: out/report.md            # optional: min_bytes
+#     - id: shape
+#       json_schema: schemas/out.json  # or the schema itself, as a mapping
+#       of: out/data.json              # or `result`, the default
+#
+# Bare or in one fenced block. A section of that name that does not hold a list with an `id:` is prose, as any clawflow
+# message may have it, and no checks: `claimed` tells.
+
+MOST_CHECKS = 20
+_MOST_SECONDS = 86_400
+_MOST_BYTES = 1 << 40
+_MOST_SCHEMA = 65_536
+_CLAIM = re.compile(r"^[ \t]*(?:-[ \t]+|-[ \t]*\{[ \t]*|\[[ \t]*\{[ \t]*)id[ \t]*:", re.MULTILINE)
+_FENCED = re.compile(r"\A\s*(`{3,}|~{3,})[^\n]*\n(.*?)\n[ \t]*\1[ \t]*\s*\Z", re.DOTALL)
+_KINDS = {"command": ("timeout", "cwd"), "file": ("min_bytes",), "json_schema": ("of",)}
+_RESULT = "result"
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,3})?")
+_LITERALS = {"true": True, "false": False, "null": None}
+
+
+def claimed(text: str) -> bool:
+    """Whether a section called Checks holds checks of ours."""
+    return _CLAIM.search(text) is not None
+
+
+def parse_checks(text: str, *, path: str = "", first_line: int = 1) -> tuple[Check, ...]:
+    """The checks in `text`. Raises MessageError with line and field: the rules of `yaml_events`, `bad-check`, `bad-id`,
+    `wrong-type`, `field-range`."""
+    fenced = _FENCED.match(text)
+    if fenced:
+        first_line += text.count("\n", 0, fenced.start(2))
+    loaded = strict_yaml.load(fenced[2] if fenced else text, path=path, first_line=first_line)
+    return checks_of(Source(path, first_line, loaded.lines, loaded.plain), loaded.value, ())
+
+
+def checks_of(source: Source, value: Yaml, where: Path) -> tuple[Check, ...]:
+    """The checks that a list of a YAML document holds. Raises MessageError."""
+    if value == "":
+        return ()
+    if not isinstance(value, list):
+        source.fail("wrong-type", "the checks are not a list", where, "Write `- id: ...` for each.")
+    if len(value) > MOST_CHECKS:
+        source.fail("field-range", f"there are more than {MOST_CHECKS} checks", where)
+    found = tuple(_check(source, item, (*where, place)) for place, item in enumerate(value))
+    names = [check.id for check in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        source.fail("bad-check", f"two checks are called {twice}", where, "Give each an id of its own.")
+    return found
+
+
+def _check(source: Source, item: Yaml, where: Path) -> Check:
+    fields = source.mapping(item, where)
+    name = source.text(fields.get("id", ""), (*where, "id"))
+    if not is_id(name):
+        source.fail("bad-id", f"{excerpt(name)} cannot name a check", (*where, "id"), ID_RULE)
+    kinds = [kind for kind in _KINDS if kind in fields]
+    if len(kinds) != 1:
+        source.fail("bad-check", f"the check {name} needs exactly one of {', '.join(_KINDS)}", where)
+    if unknown := next((key for key in fields if key not in ("id", *kinds, *_KINDS[kinds[0]])), None):
+        hint = f"With {kinds[0]} may stand: {', '.join(_KINDS[kinds[0]])}."
+        source.fail("bad-check", f"a {kinds[0]} check has no {excerpt(unknown)}", (*where, unknown), hint)
+    match kinds[0]:
+        case "command":
+            return _command(source, name, fields, where)
+        case "file":
+            low = _number(source, fields, "min_bytes", where, 0, _MOST_BYTES)
+            return Check(name, file=_path(source, fields, "file", where), min_bytes=low)
+        case _:
+            return _schema(source, name, fields, where)
+
+
+def _command(source: Source, name: str, fields: Mapping[str, Yaml], where: Path) -> Check:
+    words = source.command(fields["command"], (*where, "command"), "bad-check", "the command", "[make, test]")
+    cwd = _path(source, fields, "cwd", where) if fields.get("cwd", "") not in ("", ".") else ""
+    return Check(name, words, _number(source, fields, "timeout", where, 1, _MOST_SECONDS), cwd)
+
+
+def _schema(source: Source, name: str, fields: Mapping[str, Yaml], where: Path) -> Check:
+    said, place = fields["json_schema"], (*where, "json_schema")
+    of = "" if fields.get("of", _RESULT) == _RESULT else _path(source, fields, "of", where)
+    if isinstance(said, str):
+        return Check(name, schema_file=_path(source, fields, "json_schema", where), of=of)
+    text = json.dumps(_typed(said, place, source.plain), ensure_ascii=False)
+    if not isinstance(said, dict) or len(text) > _MOST_SCHEMA:
+        source.fail("bad-check", "the schema is no mapping, or too large; name a file instead", place)
+    return Check(name, schema_text=text, of=of)
+
+
+def _typed(value: Yaml, where: Path, plain: frozenset[Path]) -> Any:
+    """As JSON: what stands there without quotes and is a number or a word of JSON is that, all else is text."""
+    if isinstance(value, dict):
+        return {key: _typed(item, (*where, key), plain) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_typed(item, (*where, place), plain) for place, item in enumerate(value)]
+    if where not in plain:
+        return value
+    if value in ("", "~"):
+        return None
+    return json.loads(value) if _NUMBER.fullmatch(value) else _LITERALS.get(value, value)
+
+
+def _path(source: Source, fields: Mapping[str, Yaml], name: str, where: Path) -> str:
+    said = source.text(fields[name], (*where, name))
+    if problem := path_problem(said):
+        source.fail("bad-check", f"{excerpt(said)}: {problem}", (*where, name))
+    return said
+
+
+def _number(source: Source, fields: Mapping[str, Yaml], name: str, where: Path, low: int, high: int) -> int:
+    said = fields.get(name, "")
+    return 0 if said == "" else int(source.convert(integer(low, high), said, (*where, name)))
+
+
+def render_checks(checks: tuple[Check, ...]) -> str:
+    """The YAML of `checks`, without a fence; `parse_checks` of it gives them again."""
+    lines: list[str] = []
+    for check in checks:
+        lines.append(f"- id: {scalar(check.id)}")
+        if check.command:
+            lines.append(f"  command: {json.dumps(list(check.command), ensure_ascii=False)}")
+        elif check.file:
+            lines.append(f"  file: {flow(check.file)}")
+        else:
+            lines.append(f"  json_schema: {check.schema_text or flow(check.schema_file)}")
+            lines.append(f"  of: {flow(check.of or _RESULT)}")
+        lines += [f"  {name}: {flow(text)}" for name in ("cwd",) if (text := getattr(check, name))]
+        lines += [f"  {name}: {number}" for name in ("timeout", "min_bytes") if (number := getattr(check, name))]
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The section `## Planned Actions`: YAML text <-> `core.actions.Action`.
+#
+#     - id: publish
+#       kind: command                 # command | message | file | http | manual
+#       action: Publish the site      # in words, for the person who decides; optional, as are risk, idempotency_key
+#       argv: [make, publish]         # command: words, no shell; optional: cwd, env (names), timeout (seconds)
+#       verify: [make, is-published]  # optional: 0 = it happened, 1 = it did not
+#       undo: [make, unpublish]       # optional
+#     - {id: tell, kind: message, channel: slack, target: "#team", text: It is out}
+#     - {id: conf, kind: file, path: /srv/site.conf, source: out/site.conf}     # or content: |
+#     - {id: hook, kind: http, method: POST, url: "https://example.org/hook", headers: {X-Key: "${KEY}"}, env: [KEY]}
+#
+# Bare or in one fenced block. What a kind needs may also stand in a mapping under `action:`. A section that holds no
+# such list is prose: one action that a person does by hand; `none` and the like are no action at all.
+
+MOST_ACTIONS = 20
+MANUAL_ID = "manual"
+_MOST_TEXT = 262_144
+_ITEM = re.compile(r"^[ \t]*(?:-[ \t]+[\"']?\w+[\"']?[ \t]*:|-[ \t]*\{|\[[ \t]*\{|\[[ \t]*$)", re.MULTILINE)
+_NAMED = re.compile(r"(?:^[ \t]*-?[ \t]*|[{,][ \t]*)[\"']?(?:id|kind)[\"']?[ \t]*:", re.MULTILINE)
+_FENCED_BLOCK = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})[^\n]*\n(.*?)\n[ ]{0,3}\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_NOTHING = frozenset({"", "none", "no", "nothing", "n/a", "na", "nil"})
+_NEEDED: Mapping[ActionKind, tuple[str, ...]] = {
+    ActionKind.COMMAND: ("argv",),
+    ActionKind.MESSAGE: ("channel", "target", "text"),
+    ActionKind.FILE: ("path",),
+    ActionKind.HTTP: ("method", "url"),
+    ActionKind.MANUAL: ("action",),
+}
+_OPTIONAL: Mapping[ActionKind, tuple[str, ...]] = {
+    ActionKind.COMMAND: ("cwd", "env", "timeout"),
+    ActionKind.MESSAGE: ("account",),
+    ActionKind.FILE: ("content", "source"),
+    ActionKind.HTTP: ("headers", "body", "env", "timeout"),
+    ActionKind.MANUAL: (),
+}
+_ALWAYS = ("id", "kind", "action", "risk", "idempotency_key", "verify", "undo")
+_WORDS = frozenset({"argv", "verify", "undo"})
+_LISTS = _WORDS | {"env"}
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+def read_actions(text: str, *, path: str = "", first_line: int = 1) -> tuple[Action, ...]:
+    """The actions in a section. Raises MessageError with line and field: the rules of `yaml_events`, `bad-action`,
+    `bad-id`, `wrong-type`, `field-range`."""
+    kept = text.strip()  # how prose is kept, and read again
+    if _says_nothing(kept):
+        return ()
+    if not claims(text) and not claims(kept):
+        return (_by_hand(kept, path, first_line),)
+    block = next((found for found in _FENCED_BLOCK.finditer(text) if claims(found[2])), None)
+    if block is not None:
+        first_line += text.count("\n", 0, block.start(2))
+    loaded = strict_yaml.load(block[2] if block else text, path=path, first_line=first_line)
+    source = Source(path, first_line, loaded.lines, loaded.plain)
+    if not isinstance(loaded.value, list):  # it looked like a list, and YAML reads one long text: never read it again
+        source.fail("wrong-type", "the planned actions are not a list", (), "Write `- id: ...` for each.")
+    return actions_of(source, loaded.value, ())
+
+
+def read_action(said: Mapping[str, Any]) -> Action:
+    """One action that came as JSON: read as the section is. Raises MessageError as `read_actions`."""
+    text = flow([{name: str(value) if isinstance(value, int) else value for name, value in said.items()}])
+    loaded = strict_yaml.load(text, path="")
+    return actions_of(Source("", 1, loaded.lines, loaded.plain), loaded.value, ())[0]
+
+
+def _by_hand(text: str, path: str, line: int) -> Action:
+    if len(text) > _MOST_TEXT:
+        raise MessageError("field-range", "the planned actions are too long", path=path, line=line)
+    return Action(MANUAL_ID, ActionKind.MANUAL, action=text)
+
+
+def actions_of(source: Source, value: Yaml, where: Path) -> tuple[Action, ...]:
+    """The actions that a list of a YAML document holds; a text is a section. Raises MessageError."""
+    if isinstance(value, str):
+        return read_actions(value)
+    if not isinstance(value, list):
+        source.fail("wrong-type", "the planned actions are not a list", where, "Write `- id: ...` for each.")
+    if len(value) > MOST_ACTIONS:
+        source.fail("field-range", f"there are more than {MOST_ACTIONS} actions", where)
+    found = tuple(_action(source, item, (*where, place)) for place, item in enumerate(value))
+    names = [action.id for action in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        source.fail("bad-action", f"two actions are called {twice}", where, "Give each an id of its own.")
+    return found
+
+
+def _action(source: Source, item: Yaml, where: Path) -> Action:
+    said = _flat(source, item, where)
+    name = source.text(said.get("id", ""), (*where, "id"))
+    if not is_id(name):
+        source.fail("bad-id", f"{excerpt(name)} cannot name an action", (*where, "id"), ID_RULE)
+    word = source.text(said.get("kind", ""), (*where, "kind"))
+    if word not in tuple(ActionKind):
+        hint = f"A kind is one of {', '.join(ActionKind)}."
+        source.fail("bad-action", f"the action {name} has no kind {excerpt(word)}", (*where, "kind"), hint)
+    kind = ActionKind(word)
+    known = (*_ALWAYS, *_NEEDED[kind], *_OPTIONAL[kind])
+    if unknown := next((key for key in said if key not in known), None):
+        hint = f"With {kind} may stand: {', '.join(dict.fromkeys(known))}."
+        source.fail("bad-action", f"a {kind} has no {excerpt(unknown)}", (*where, unknown), hint)
+    if missing := next((key for key in _NEEDED[kind] if said.get(key, "") in ("", [])), None):
+        source.fail(
+            "bad-action",
+            f"the action {name} does not say its {missing}",
+            where,
+            f"A {kind} needs {', '.join(_NEEDED[kind])}.",
+        )
+    values = {key: _value(source, key, value, (*where, key)) for key, value in said.items() if key != "kind"}
+    action = Action(kind=kind, **values)
+    if problem := _problem(action):
+        source.fail("bad-action", f"the action {name}: {problem}", where)
+    return action
+
+
+def _flat(source: Source, item: Yaml, where: Path) -> dict[str, Yaml]:
+    """The fields of an action, with those that stand under `action:` beside the others."""
+    said = dict(source.mapping(item, where))
+    inner = said.get("action", "")
+    if isinstance(inner, list):
+        said["argv"] = inner
+    elif isinstance(inner, dict):
+        said |= inner
+    if not isinstance(inner, str):
+        said["action"] = inner.get("action", "") if isinstance(inner, dict) else ""
+    return said
+
+
+def _value(source: Source, key: str, value: Yaml, where: Path) -> Any:
+    if key in _WORDS:
+        return () if value == "" else source.command(value, where, "bad-action", key, "[make, publish]")
+    if key == "env":
+        names = value if isinstance(value, list) else [value]
+        return tuple(source.text(name, where) for name in names if name != "")
+    if key == "headers":
+        pairs = source.mapping(value, where)
+        return tuple((name, source.text(text, (*where, name))) for name, text in pairs.items())
+    if key == "timeout":
+        return 0 if value == "" else int(source.convert(integer(1, _MOST_SECONDS), source.text(value, where), where))
+    text = source.text(value, where)
+    if len(text) > _MOST_TEXT:
+        source.fail("field-range", f"it is longer than {_MOST_TEXT} characters", where)
+    return text.upper() if key == "method" else text
+
+
+def _problem(action: Action) -> str | None:
+    """What cannot be right of an action whatever the configuration says."""
+    one_line = (action.risk, action.cwd, action.channel, action.target, action.account, action.path, action.url)
+    if not all(text.isprintable() for text in one_line):
+        return "one of its fields holds characters that cannot be shown"
+    if action.idempotency_key and not _KEY.fullmatch(action.idempotency_key):
+        return "its idempotency_key is not 1 to 200 printable characters without a space"
+    if bad := next((name for name in action.env if not _NAME.fullmatch(name)), None):
+        return f"{excerpt(bad)} cannot name an environment variable"
+    if action.cwd and not action.cwd.startswith("/") and (why := path_problem(action.cwd)):
+        return f"its cwd: {why}"
+    if action.target.startswith("-") or action.channel.startswith("-") or action.account.startswith("-"):
+        return "a channel, target or account does not begin with a dash"
+    if action.kind is ActionKind.FILE:
+        return _file_problem(action)
+    return _http_problem(action) if action.kind is ActionKind.HTTP else None
+
+
+def _file_problem(action: Action) -> str | None:
+    parts = PurePosixPath(action.path).parts
+    if not action.path.startswith("/") or str(PurePosixPath(action.path)) != action.path or ".." in parts:
+        return "its path is not absolute, or not in its shortest form"
+    if action.content and action.source:
+        return "it has both content and source"
+    if action.source and (why := path_problem(action.source)):
+        return f"its source: {why}"
+    return None
+
+
+def _http_problem(action: Action) -> str | None:
+    if action.method not in _METHODS:
+        return f"its method is not one of {', '.join(sorted(_METHODS))}"
+    try:
+        parts = urlsplit(action.url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or parts.username or not action.url.isascii() or " " in action.url:
+        return "its url is not an http or https address without a user name"
+    for name, text in action.headers:
+        if not _HEADER.fullmatch(name) or not text.isprintable() or not text.isascii():
+            return f"the header {excerpt(name)} cannot be sent"
+    return None
+
+
+def action_header(action: Action) -> dict[str, Any]:
+    """The action as a mapping of a header, without what is empty."""
+    said: dict[str, Any] = {"id": action.id, "kind": str(action.kind)}
+    for field in fields(Action)[2:]:
+        value = getattr(action, field.name)
+        if value != field.default:
+            words = list(value) if field.name in _LISTS else str(value)
+            said[field.name] = dict(value) if field.name == "headers" else words
+    return said
+
+
+def render_actions(actions: tuple[Action, ...]) -> str:
+    """The text of the section; `read_actions` of it gives the actions again."""
+    if len(actions) == 1 and _is_prose(actions[0]):
+        return actions[0].action
+    return f"```yaml\n{action_lines(actions)}\n```" if actions else ""
+
+
+def _is_prose(action: Action) -> bool:
+    """Whether its words alone, as a section, are read as this action."""
+    text = action.action
+    said = text == text.strip() and not _says_nothing(text) and not claims(text)
+    return said and action == Action(MANUAL_ID, ActionKind.MANUAL, action=text)
+
+
+def claims(text: str) -> bool:
+    """Whether it means to be a list of actions: items that are mappings, and an `id:` or `kind:` somewhere in them."""
+    return _ITEM.search(text) is not None and _NAMED.search(text) is not None
+
+
+def _says_nothing(text: str) -> bool:
+    return text.strip("-.*_() ").casefold() in _NOTHING
+
+
+def action_lines(actions: tuple[Action, ...]) -> str:
+    """The YAML list of the actions, without a fence."""
+    lines: list[str] = []
+    for action in actions:
+        lines.append(f"- id: {scalar(action.id)}")
+        lines.append(f"  kind: {action.kind}")
+        for field in fields(Action):
+            value = getattr(action, field.name)
+            if field.name not in ("id", "kind") and value != field.default:
+                lines.append(f"  {field.name}: {_rendered(value)}")
+    return "\n".join(lines)
+
+
+def _rendered(value: Any) -> str:
+    """A value on one line: what stands in it can end neither the list nor the fence around it."""
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, tuple) and isinstance(value[0], tuple):
+        return flow(dict(value))
+    return flow(value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The spec of a task in sections: of a message, of a text that a person edits, of a drafting turn (protocol section 2).
+
+Sections = tuple[tuple[str, str], ...]
+"""Headings with their texts."""
+_FIELDS = {
+    "Goal": "goal",
+    "Context": "context",
+    "Instructions": "instructions",
+    "Expected Output": "expected_output",
+    "Acceptance Criteria": "acceptance_criteria",
+    "Checks": "checks",
+    "Scope In": "scope_in",
+    "Scope Out": "scope_out",
+    "Inputs": "inputs",
+    "Outputs": "outputs",
+    "Risks": "risks",
+    "Planned Actions": "planned_actions",
+}
+"""The sections of a spec in the order in which they are shown, with their fields."""
+SPEC_SECTIONS = (*_FIELDS, "DAG")
+"""The sections of a task that mean something to mailboxd. All others are read as part of the instructions."""
+_NAMES = frozenset(name.casefold() for name in SPEC_SECTIONS)
+
+
+def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], section: Callable[[str], str]) -> Spec:
+    """The spec that these parts of a task message state; `section` finds the text under a heading.
+
+    Raises MessageError when a section `## Checks` claims to hold checks that cannot be read.
+    """
+    declared = next((s for s in sections if s.is_called("Checks") and claimed(s.text)), None)
+    known = _NAMES if declared else _NAMES - {"checks"}
+    unknown = [f"## {s.heading}\n\n{s.text}" for s in sections if s.name not in known]
+    # Sections we do not know are work that somebody described: dropping them would drop work.
+    instructions = "\n\n".join(filter(None, [preamble, section("Instructions"), *unknown]))
+    expected, context = section("Expected Output"), section("Context")
+    return Spec(
+        goal=section("Goal") or title,
+        instructions=instructions,
+        context=context,
+        expected_output=expected,
+        scope_in=section("Scope In") or instructions,
+        scope_out=section("Scope Out"),
+        inputs=section("Inputs") or context,
+        outputs=section("Outputs") or expected,
+        acceptance_criteria=criteria(section("Acceptance Criteria")) or ((expected,) if expected else ()),
+        risks=section("Risks"),
+        planned_actions=actions_in(sections),
+        checks=parse_checks(declared.text, path="Checks", first_line=declared.line) if declared else (),
+    )
+
+
+def rewritten(spec: Spec, text: str) -> Spec | None:
+    """`spec` as the sections in `text` rewrite it; None when there is no section of a spec in it.
+
+    A section counts as it stands, also an empty one; what is left out stays as it was, or follows what it was derived
+    from. Raises MessageError when the checks cannot be read.
+    """
+    found = _own_sections(text)
+    if not found:
+        return None
+    said = {field: next(s for s in found if s.is_called(name)) for name, field in _FIELDS.items() if _has(found, name)}
+
+    def new(field: str) -> str:
+        return said[field].text if field in said else str(getattr(spec, field))
+
+    def follows(field: str, base: str) -> str:
+        own = new(field) if field in said or getattr(spec, field) != getattr(spec, base) else ""
+        return own or new(base)
+
+    expected = new("expected_output")
+    return Spec(
+        goal=new("goal"),
+        instructions=new("instructions"),
+        context=new("context"),
+        expected_output=expected,
+        scope_in=follows("scope_in", "instructions"),
+        scope_out=new("scope_out"),
+        inputs=follows("inputs", "context"),
+        outputs=follows("outputs", "expected_output"),
+        acceptance_criteria=_criteria(spec, said.get("acceptance_criteria"), expected),
+        risks=new("risks"),
+        planned_actions=actions_in(found) if "planned_actions" in said else spec.planned_actions,
+        checks=_checks(said["checks"]) if "checks" in said else spec.checks,
+    )
+
+
+def actions_in(sections: tuple[Section, ...]) -> tuple[Action, ...]:
+    """The planned actions that the sections declare. Raises MessageError when they claim to and cannot be read."""
+    section = next((section for section in sections if section.is_called("Planned Actions")), None)
+    return read_actions(section.text, path="Planned Actions", first_line=section.line) if section else ()
+
+
+def _criteria(spec: Spec, said: Section | None, expected: str) -> tuple[str, ...]:
+    if said is None and spec.acceptance_criteria not in ((), (DERIVED_CRITERION,), (spec.expected_output,)):
+        return spec.acceptance_criteria
+    return (criteria(said.text) if said else ()) or ((expected,) if expected else ())
+
+
+def _checks(section: Section) -> tuple[Check, ...]:
+    return parse_checks(section.text, path="Checks", first_line=section.line) if section.text else ()
+
+
+def _has(found: tuple[Section, ...], name: str) -> bool:
+    return any(section.is_called(name) for section in found)
+
+
+def _own_sections(text: str) -> tuple[Section, ...]:
+    return tuple(s for s in split_body(clean(text)).sections if any(map(s.is_called, _FIELDS)))
+
+
+def is_spec_section(heading: str, text: str) -> bool:
+    """Whether a section of a task.md is a part of its spec, other than the instructions."""
+    name = heading.rstrip(" #:").casefold()
+    known = any(name == known.casefold() for known in _FIELDS if known != "Instructions")
+    return known and (name != "checks" or claimed(text))
+
+
+def shown_sections(spec: Spec, title: str) -> Sections:
+    """The spec as the task.md of a task called `title` shows it below the instructions."""
+    return tuple(item for item in spec_sections(spec, title) if item[0] != "Instructions")
+
+
+def spec_sections(spec: Spec, title: str = "") -> Sections:
+    """What the spec says, as sections with their texts, without what is derived from another of them."""
+    derived = {
+        "Goal": spec.goal.strip() == title.strip(),
+        "Acceptance Criteria": spec.acceptance_criteria in ((DERIVED_CRITERION,), (spec.expected_output,)),
+        "Scope In": spec.scope_in == spec.instructions,
+        "Inputs": spec.inputs == spec.context,
+        "Outputs": spec.outputs == spec.expected_output,
+    }
+    texts = {name: _text(spec, field) for name, field in _FIELDS.items()}
+    return tuple((name, text) for name, text in texts.items() if text.strip() and not derived.get(name))
+
+
+def _text(spec: Spec, field: str) -> str:
+    if field == "acceptance_criteria":
+        return "\n".join(f"- {criterion}" for criterion in spec.acceptance_criteria)
+    if field == "checks":
+        return f"```yaml\n{render_checks(spec.checks)}\n```" if spec.checks else ""
+    if field == "planned_actions":
+        return render_actions(spec.planned_actions)
+    return str(getattr(spec, field))
+
+
+def render_spec(spec: Spec) -> str:
+    """The spec as a person edits it: a section for each part, also for those that say nothing yet."""
+    said = dict(spec_sections(spec))
+    return join_body("", "", [Section(name, said.get(name, "")) for name in _FIELDS])

@@ -1,0 +1,435 @@
+"""tasks/<local-id>/task.md, the readable face of a task: bytes <-> `TaskFile` (protocol section 3).
+
+`parse_task_file(render_task_file(task)) == task`, whatever stands in the texts: foreign text is written with
+`headings.escape`, so that a result that contains `## DAG`, `### x` or a front matter block stays a result. The front
+matter and the YAML of the DAG come from code; a template arranges the body and cannot lose a section of it.
+
+Reading is lenient about what is absent (a person may drop `# Task` and `## DAG`, or plain markdown) and strict about
+what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mailboxd.core.model import Overrides, Plan, PlannedChild, Spec
+from mailboxd.core.vocabulary import Mode, Synthesis, is_id
+from mailboxd.errors import ConfigError, MessageError
+from mailboxd.protocol import envelope
+from mailboxd.protocol.headers import ID_RULE, NOTHING_SAID, OVERRIDES, Source, override_items
+from mailboxd.protocol.headings import Outline, Section, entries, escape, outline, unescape
+from mailboxd.protocol.markdown import Section as MessageSection
+from mailboxd.protocol.markdown import clean, excerpt, one_line
+from mailboxd.protocol.plan import STATE, Dag, DagNode, parse_dag, render_dag
+from mailboxd.protocol.prompts import Templates
+from mailboxd.protocol.spec import Sections, derive_spec, is_spec_section
+from mailboxd.protocol.strict_yaml import Yaml, flow, scalar
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Room for a DAG of its largest size and the results of 10,000 children."""
+STATUSES = {
+    Mode.DIRECT: ("pending", "in-progress", "done", "failed", "blocked", "cancelled"),
+    Mode.COORDINATING: ("planning", "executing", "aggregating", "done", "failed", "blocked", "cancelled"),
+}
+"""The statuses of a task by mode."""
+_MODES = f"Expected: {' or '.join(Mode)}."
+_STATUS_RULE = "; ".join(f"{mode}: {', '.join(statuses)}" for mode, statuses in STATUSES.items())
+CHILD_STATUSES = ("pending", "dispatched", "done", "failed", "blocked", "cancelled")
+
+_HEADERS = {"task_id": "task_id", "mode": "mode", "status": "status", "from": "sender"}
+_TIMES = ("created_at", "updated_at")
+_TITLE = re.compile(r"task\s*(?::\s*(.*))?", re.IGNORECASE)
+_KNOWN_HEADERS = frozenset((*_HEADERS, *_TIMES, *OVERRIDES))
+_SAID_STATUSES = frozenset(("", *STATUSES[Mode.DIRECT], *STATUSES[Mode.COORDINATING]))
+_SAID_MODES = frozenset(("", *Mode))
+_KNOWN = {
+    "instructions": "instructions",
+    "original instructions": "instructions",
+    "working notes": "notes",
+    "results": "results",
+    "dag": "dag",
+    "subtask results": "subtask_results",
+    "synthesised output": "synthesised",
+    "synthesized output": "synthesised",
+}
+_OWN_PLACE = {
+    Mode.DIRECT: ("Instructions", "Working Notes", "Results"),
+    Mode.COORDINATING: ("Original Instructions", "DAG", "Subtask Results", "Synthesised Output"),
+}
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """A task.md. Empty text = not said. Every text is held in its normal form (`text.clean`, no outer blank lines).
+
+    A task with children is coordinating, whatever `mode` says. `extra_headers` are unknown headers (value as YAML
+    text), `extra_sections` unknown sections by heading, both in order and preserved.
+    """
+
+    task_id: str = ""
+    title: str = ""
+    mode: Mode = Mode.DIRECT
+    status: str = ""
+    sender: str = ""
+    created_at: str = ""
+    updated_at: str = ""
+    instructions: str = ""
+    notes: str = ""
+    results: str = ""
+    dag: tuple[DagNode, ...] = ()
+    synthesis: Synthesis | None = None
+    subtask_results: tuple[tuple[str, str], ...] = ()
+    synthesised: str = ""
+    overrides: Overrides = NOTHING_SAID
+    extra_headers: tuple[tuple[str, str], ...] = ()
+    extra_sections: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        normal: dict[str, Any] = {name: _normal(getattr(self, name)) for name in _TEXTS}
+        normal["title"] = one_line(self.title)
+        normal["mode"] = Mode.COORDINATING if self.dag else self.mode
+        normal["subtask_results"] = tuple((key, _normal(text)) for key, text in self.subtask_results)
+        normal["extra_sections"] = tuple((one_line(name), _normal(text)) for name, text in self.extra_sections)
+        for name, value in normal.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def plan(self) -> Plan:
+        """What the DAG asks for, without its progress."""
+        return Dag(self.dag, self.synthesis).plan
+
+    def spec(self) -> Spec:
+        """What the task must achieve, as a task message with these sections would state it (protocol section 2)."""
+        parts = tuple(MessageSection(heading, text) for heading, text in self.extra_sections)
+        return derive_spec(self.title, self.instructions, parts, self.section)
+
+    def section(self, heading: str) -> str:
+        """The text of an extra section (`Context`, `Expected Output`, ...) in any case, or empty."""
+        return next((text for name, text in self.extra_sections if name.lower() == heading.lower()), "")
+
+
+_TEXTS = ("instructions", "notes", "results", "synthesised")
+
+
+def _normal(text: str) -> str:
+    return clean(text).strip("\n")
+
+
+# ---------------------------------------------------------------- writing
+
+
+def render_task_file(task: TaskFile, templates: Templates) -> bytes:
+    """The bytes of the task.md of `task`. Raises ConfigError when an overridden template is broken or loses a part."""
+    name = f"task-{task.mode}.md.j2"
+    title = f"Task: {task.title}" if task.title else "Task"
+    parts = _parts(task)
+    own = _OWN_PLACE[task.mode]
+    values = {_KNOWN[heading.lower()]: parts.get(heading, "") for heading in own}
+    others = [{"heading": heading, "text": text} for heading, text in parts.items() if heading not in own and text]
+    others += [{"heading": heading, "text": escape(text)} for heading, text in task.extra_sections]
+    body = templates.render(name, title=title, others=others, **values)
+    override = templates.override(name)
+    if override is not None:
+        wanted = [(heading, parts.get(heading, "")) for heading in own] + [(o["heading"], o["text"]) for o in others]
+        _check_complete(outline(body), title, wanted, str(override))
+    return (_front_matter(task) + "\n" + body.strip("\n") + "\n").encode()
+
+
+def _parts(task: TaskFile) -> dict[str, str]:
+    """The known sections by heading, as they are to stand in the file."""
+    results = "\n\n".join(f"### {key}\n\n{escape(text)}" for key, text in task.subtask_results)
+    coordinating = task.mode is Mode.COORDINATING
+    return {
+        "Original Instructions" if coordinating else "Instructions": escape(task.instructions),
+        "DAG": f"```yaml\n{render_dag(Dag(task.dag, task.synthesis))}```" if coordinating else "",
+        "Subtask Results": results,
+        "Synthesised Output": escape(task.synthesised),
+        "Working Notes": escape(task.notes),
+        "Results": escape(task.results),
+    }
+
+
+def _front_matter(task: TaskFile) -> str:
+    lines = [f"{header}: {scalar(getattr(task, field))}" for header, field in _HEADERS.items() if getattr(task, field)]
+    lines += [f"{name}: {scalar(getattr(task, name))}" for name in _TIMES if getattr(task, name)]
+    lines += [f"{name}: {said}" for name, said in override_items(task.overrides)]
+    lines += [f"{scalar(name)}: {value}" for name, value in task.extra_headers]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def _check_complete(found: Outline, title: str, wanted: list[tuple[str, str]], template: str) -> None:
+    there = {(section.heading, section.text) for section in found.sections}
+    lost = [heading for heading, text in wanted if (heading, text) not in there]
+    if found.title != title:
+        lost.insert(0, "# Task")
+    if lost:
+        raise ConfigError(
+            f"{template}: this template loses or changes {', '.join(lost[:5])} of a task.md. "
+            "Mend it, or delete it to use the packaged one."
+        )
+
+
+# ---------------------------------------------------------------- reading
+
+
+def parse_task_file(raw: bytes, path: str) -> TaskFile:
+    """The task.md in `raw` (at most MAX_BYTES), read from `path`.
+
+    Raises MessageError with line and field: the rules of the envelope and of `plan.parse_plan`, `duplicate-section`,
+    `duplicate-subtask`, `wrong-type` for an unknown mode or status, `unterminated` for a code fence nothing closes.
+    """
+    split = envelope.split(raw, path, max_bytes=MAX_BYTES)
+    body = clean(split.body)
+    found = outline(body, split.body_line)
+    if found.unclosed is not None:
+        hint = "close it, or put a backslash before it"
+        raise MessageError("unterminated", "this code fence is not closed", hint, path, found.unclosed)
+    source = Source(path, 1, split.lines)
+    values = _read_headers(source, split.header)
+    values |= _read_sections(found, path)
+    return TaskFile(**values | _read_top(found, values.get("instructions", "")))
+
+
+def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
+    values: dict[str, Any] = {field: source.text(header.get(name, ""), (name,)) for name, field in _HEADERS.items()}
+    for name in ("task_id", "from"):
+        if header.get(name, "") != "":
+            source.header(name, header[name], (name,))
+    for name in header:
+        if name.strip().casefold() == "approved":
+            hint = "`mailboxd approve` is for a person."
+            source.fail("unknown-field", "a task cannot approve itself", (name,), hint)
+    if values["status"] not in _SAID_STATUSES:
+        source.fail("wrong-type", f"{excerpt(values['status'])} is no status", ("status",), _STATUS_RULE)
+    if values["mode"] not in _SAID_MODES:
+        source.fail(
+            "wrong-type", f"{excerpt(values['mode'])} is no mode", ("mode",), "Expected: direct or coordinating."
+        )
+    values["mode"] = Mode(values["mode"] or Mode.DIRECT)
+    values |= {name: source.header("sent_at", header[name], (name,)) for name in _TIMES if header.get(name, "") != ""}
+    values["overrides"] = source.overrides(header, ())
+    values["extra_headers"] = tuple((name, flow(value)) for name, value in header.items() if name not in _KNOWN_HEADERS)
+    return values
+
+
+def _read_sections(found: Outline, path: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    extra = []
+    for section in found.sections:
+        name = _KNOWN.get(section.heading.rstrip(" :").lower())
+        if name is None:
+            extra.append((section.heading, unescape(section.text)))
+            continue
+        if name in values:
+            problem = f"the section {excerpt(section.heading)} stands here a second time"
+            raise MessageError("duplicate-section", problem, "keep one of them", path, section.line - 1)
+        if name == "dag":
+            dag = parse_dag(section.text, path=path, first_line=section.line)
+            values["dag"], values["synthesis"] = dag.nodes, dag.synthesis
+            _check_statuses(dag, path, section.line)
+        elif name == "subtask_results":
+            values[name] = _read_results(section, path)
+        else:
+            values[name] = unescape(section.text)
+    return values | {"extra_sections": tuple(extra)}
+
+
+def _check_statuses(dag: Dag, path: str, line: int) -> None:
+    for node in dag.nodes:
+        if node.status and node.status not in CHILD_STATUSES:
+            problem = f"{excerpt(node.status)} is no status of a child"
+            hint = f"one of {', '.join(CHILD_STATUSES)}"
+            raise MessageError("wrong-type", problem, hint, path, line, f"subtasks.{node.key}.status")
+
+
+def _read_results(section: Section, path: str) -> tuple[tuple[str, str], ...]:
+    before, found = entries(section)
+    if before.strip():
+        problem = "text stands before the first `### <child>`"
+        raise MessageError("wrong-type", problem, "put it under Working Notes", path, section.line, "Subtask Results")
+    results: dict[str, str] = {}
+    for entry in found:
+        if not is_id(entry.heading):
+            problem = f"{excerpt(entry.heading)} is no child's id"
+            raise MessageError("bad-id", problem, ID_RULE, path, entry.line - 1, "Subtask Results")
+        if entry.heading in results:
+            problem = f"the result of {entry.heading} stands here a second time"
+            raise MessageError("duplicate-subtask", problem, "keep one", path, entry.line - 1, "Subtask Results")
+        results[entry.heading] = unescape(entry.text)
+    return tuple(results.items())
+
+
+def _read_top(found: Outline, instructions: str) -> dict[str, str]:
+    """Title and instructions; text above the sections belongs to the instructions, and names a task without an H1."""
+    before = unescape(found.preamble)
+    if found.title is None:
+        title = before.strip().partition("\n")[0]
+    else:
+        task = _TITLE.fullmatch(found.title)
+        title = (task[1] or "") if task else found.title
+    return {"title": title, "instructions": "\n\n".join(part for part in (before, instructions) if part.strip("\n"))}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What somebody changed in a task.md, and whether it was theirs to change (protocol section 3).
+#
+# Legal: adding children, editing or cancelling pending ones, Working Notes, Instructions, and what an agent writes of
+# its own work (Results, Synthesised Output, its status). Everything else is the store's. What an edited file leaves out
+# of headers and progress is not an edit: agents write files from memory.
+
+_PENDING = ("", "pending")
+_FINAL = ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEdit:
+    """An edit of a task.md. None = left as it was. With any of `problems` it is illegal as a whole.
+
+    `status` is what the editor claims of the task; it is a claim, not a state. `results` is the text under Results,
+    or under Synthesised Output when only that was written.
+    """
+
+    added: tuple[PlannedChild, ...] = ()
+    changed: tuple[PlannedChild, ...] = ()
+    cancelled: tuple[str, ...] = ()
+    notes: str | None = None
+    results: str | None = None
+    instructions: str | None = None
+    status: str | None = None
+    extra_sections: tuple[tuple[str, str], ...] | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return self == TaskEdit()
+
+
+def compare(current: TaskFile, edited: TaskFile) -> TaskEdit:
+    """How `edited` differs from `current`, the projection of the store at this moment."""
+    added, changed, cancelled, problems = _compare_children(current, edited)
+    problems = [*_compare_headers(current, edited), *problems]
+    # A section that is left out is no edit: agents write the file from memory. It comes back when it is rendered.
+    results = edited.results or current.results
+    output = edited.synthesised or current.synthesised
+    written = results if results != current.results else output if output != current.synthesised else None
+    return TaskEdit(
+        added=added,
+        changed=changed,
+        cancelled=cancelled,
+        notes=_new(current.notes, edited.notes),
+        results=written,
+        instructions=_new(current.instructions, edited.instructions or current.instructions),
+        status=edited.status if edited.status not in ("", current.status) else None,
+        extra_sections=edited.extra_sections if edited.extra_sections != current.extra_sections else None,
+        problems=tuple(problems),
+    )
+
+
+def _new(before: str, after: str) -> str | None:
+    return after if after != before else None
+
+
+def _compare_headers(current: TaskFile, edited: TaskFile) -> list[str]:
+    problems = []
+    for header, name in (("task_id", "task_id"), ("from", "sender"), ("created_at", "created_at"), ("title", "title")):
+        before, after = getattr(current, name), getattr(edited, name)
+        if after and after != before:
+            problems.append(f"{header} is {before!r} and cannot become {after[:140]!r}")
+    if current.status in _FINAL and edited.status not in ("", current.status):
+        problems.append(f"the task is {current.status} and cannot become {edited.status}")
+    for what, before, after in (
+        ("policy", current.overrides, edited.overrides),
+        ("extra headers", current.extra_headers, edited.extra_headers),
+    ):
+        if after and after != before:
+            problems.append(f"the {what} of a task that is known cannot be changed here")
+    return problems
+
+
+def _compare_children(
+    current: TaskFile, edited: TaskFile
+) -> tuple[tuple[PlannedChild, ...], tuple[PlannedChild, ...], tuple[str, ...], list[str]]:
+    problems: list[str] = []
+    before = {node.key: node for node in current.dag}
+    after = {node.key: node for node in edited.dag}
+    if before and not after:
+        return (), (), (), ["the DAG is gone; to cancel a child set its status to cancelled"]
+    added = [node for key, node in after.items() if key not in before]
+    problems += [f"{node.key} is new and cannot be {node.status}" for node in added if node.status not in _PENDING]
+    changed, cancelled = [], []
+    for key, node in before.items():
+        if node.status not in _PENDING:
+            problems += _rewritten(node, after.get(key))
+        elif key not in after or after[key].status == "cancelled":
+            cancelled.append(key)
+        elif after[key].status not in _PENDING:
+            problems.append(f"{key} is pending and cannot be made {after[key].status}")
+        elif after[key].planned != node.planned:
+            changed.append(after[key].planned)
+    if edited.subtask_results and edited.subtask_results != current.subtask_results:
+        problems.append("the results of children cannot be rewritten")
+    if edited.dag and edited.synthesis is not None and edited.synthesis is not current.synthesis and current.dag:
+        problems.append("synthesis cannot be changed while the children run")
+    return tuple(node.planned for node in added), tuple(changed), tuple(cancelled), problems
+
+
+def _rewritten(before: DagNode, after: DagNode | None) -> list[str]:
+    """What is wrong with `after`, where `before` is a child that has been given out."""
+    if after is None:
+        return [f"{before.key} is {before.status} and cannot be removed"]
+    if after.planned != before.planned:
+        return [f"{before.key} is {before.status} and cannot be edited"]
+    return [
+        f"{before.key}: {name} is {getattr(before, name)!r} and cannot become {said[:140]!r}"
+        for name in STATE
+        if (said := getattr(after, name)) and said != getattr(before, name)
+    ]
+
+
+def of_spec(edited: Sections | None, shown: Sections) -> list[str]:
+    """The headings of the spec under which an edit says something else than `shown`."""
+    said = {heading.casefold(): text for heading, text in shown}
+    return [name for name, text in edited or () if is_spec_section(name, text) and said.get(name.casefold()) != text]
+
+
+def divide(edited: Sections | None, shown: Sections, *, writable: bool) -> tuple[Sections, Sections | None]:
+    """What an edit of the extra sections says anew of the spec, and the other sections (None: not edited).
+
+    `shown` is what the file showed of the spec, `writable` whether that may still change; where it may not, what was
+    written into it does not count.
+    """
+    if edited is None:
+        return (), None
+    headings = {heading for heading, _ in shown}
+    own = tuple(item for item in edited if item[0] in headings or (writable and is_spec_section(*item)))
+    said = tuple(item for item in own if item not in shown) if writable else ()
+    return said, tuple(item for item in edited if item not in own)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A line in what we render, by which it is known again as ours: nobody has edited it since. Pure.
+
+_SEAL = re.compile(rb"\nrendered: ([0-9a-f]{16})(?=\n)")
+
+
+def sealed(raw: bytes) -> bytes:
+    """A rendering of ours, with a line in its front matter by which it is known again: nobody has edited it since."""
+    head, fence, body = raw.partition(b"\n---\n")
+    return head + b"\nrendered: " + _digest(raw) + fence + body
+
+
+def is_sealed(raw: bytes) -> bool:
+    found = _SEAL.search(raw)
+    return found is not None and _digest(unsealed(raw)) == found[1]
+
+
+def unsealed(raw: bytes) -> bytes:
+    return _SEAL.sub(b"", raw, count=1)
+
+
+def _digest(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).hexdigest()[:16].encode()

@@ -1,0 +1,246 @@
+"""`mailboxd rebuild`: read the files, replay them into a new database, prove it; only then let it take its place."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mailboxd import log_checkpoints
+from mailboxd.errors import WorldError
+from mailboxd.intake.interpret import Intake
+from mailboxd.keys.trust import Trust
+from mailboxd.mailbox import lock
+from mailboxd.mailbox.files import world_errors
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.task_files import TaskFiles
+from mailboxd.progress import Progress, silent, stepwise
+from mailboxd.protocol.prompts import Templates
+from mailboxd.rebuild.files import EARLIEST, Sources, read
+from mailboxd.rebuild.finish import called, finish
+from mailboxd.rebuild.replay import Desk, Mail, Replay
+from mailboxd.rebuild.timeline import Step, timeline
+from mailboxd.rebuild.workers import ENOUGH, Hand, processors
+from mailboxd.settings import Settings
+from mailboxd.store import event_log
+from mailboxd.store.backup import (
+    close_as_one_file,
+    put_in_place,
+    put_where_nothing_is,
+    remove,
+    require_free,
+    require_sound,
+)
+from mailboxd.store.database import connect, worlds_errors
+from mailboxd.store.integrity import Seal
+from mailboxd.store.rebuild_store import FreshStore, Scribe, Told
+from mailboxd.taskmd.sync import TaskMarkdown
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The writing of the new database: by a second process, where there is much of it, while the first one decides on.
+#
+# What it makes of the events is then compared with the tables that the first one decided over.
+
+SCRIBE = "mailboxd.rebuild.write_worker"
+_OFTEN = 250
+"""Steps after which what was recorded is handed on."""
+_MUCH = 4 << 20
+"""Bytes of messages after which it is, too: both processes hold what is handed on."""
+
+
+class Afar:
+    """A scribe in a process of its own."""
+
+    def __init__(self, hand: Hand) -> None:
+        self._hand = hand
+
+    def write(self, told: Told) -> None:
+        """Raises WorldError when it could not write, or has seen that something is wrong."""
+        self._hand.tell(told)
+
+    def complete(self, beside: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+        """Raises WorldError."""
+        self._hand.tell(None)
+        self._hand.tell(beside)
+        self._hand.hear()
+
+    def finish(self) -> str:
+        """The fingerprint, as soon as it is there. Raises WorldError."""
+        return str(self._hand.hear())
+
+
+class Writing:
+    """One new database at `path` that follows what is recorded in a store."""
+
+    def __init__(self, store: FreshStore, path: Path, scribe: Scribe | Afar) -> None:
+        self._store = store
+        self._path = path
+        self._scribe = scribe
+        self._steps = 0
+
+    def step(self) -> None:
+        """Something was recorded; outside of savepoints. Raises WorldError."""
+        self._steps += 1
+        if self._steps % _OFTEN == 0 or self._store.waiting >= _MUCH:
+            self._scribe.write(self._store.take())
+
+    def complete(self) -> None:
+        """Everything is recorded. Raises WorldError."""
+        self._scribe.write(self._store.take())
+        self._scribe.complete(self._store.beside())
+
+    def prove(self, progress: Progress) -> str:
+        """The fingerprint. Raises WorldError unless the file is sound and says what was decided over."""
+        with closing(connect(self._path, read_only=True)) as db, worlds_errors(db):
+            require_sound(db, progress)
+            progress("tables", 0, 0)
+            if problems := event_log.differing(self._store.db, db):
+                raise WorldError("the audit trail does not hold: " + "; ".join(problems))
+        return self._scribe.finish()
+
+
+@contextmanager
+def writing(store: FreshStore, path: Path, beginning: str, steps: int) -> Iterator[Writing]:
+    """The writing of the new database at `path`, of which `steps` are to be expected. Raises WorldError."""
+    if steps < ENOUGH or processors() == 1:
+        with closing(Scribe(path, beginning)) as scribe:
+            yield Writing(store, path, scribe)
+    else:
+        with Hand("writes the database", SCRIBE, str(path), beginning) as hand:
+            yield Writing(store, path, Afar(hand))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `mailboxd rebuild`: read the files, replay them into a new database, prove it; only then let it take its place.
+
+NOT_IN_THE_FILES = {
+    "events": "the log begins anew: other numbers, hashes and words; what an agent said and used in a turn is gone",
+    "ids": "of tasks, turns, artifacts, of messages that came in and of attempts that no message names",
+    "messages": "at (of what was sent, or was archived and started nothing), stamp, undelivered, verified, signer",
+    "attempts": (
+        "those by turns of the own agent that failed or were cancelled, and so the numbers of later ones; of all:"
+        " run_id, session_ref, usage, model, error_summary, acknowledged, token_echoed, escalated; how a live one is"
+    ),
+    "tasks": (
+        "phase of own work that was begun and has not ended (looked up where .mailboxd/turns/ shows its call, else"
+        " circuit_open, for a person to decide) and of work of a peer whose turn told its end (looked up); attempt, as"
+        " above; updated_at of children, created_at of children that an agent planned, dispatched_at of tasks that"
+        " had to wait; reason, findings, error, answer, failures, rework, stalls, not_before, due, heartbeat, held,"
+        " mending, spent_*, turns, stronger; policy and spec where a command, a plan of an agent or a task.md set them"
+    ),
+    "artifacts": "those of earlier attempts, of children that ended before a retry, and partial results",
+    "reviews, review_requests, check_runs, approvals, breakers": "not there: nothing in the files tells of them",
+    "outbox, meta": "what was ordered and done; what OpenClaw had said of its agents is asked again",
+}
+"""What a rebuilt database does not have as it was; everything else is equal."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What was made: `fingerprint` is the same for the same files."""
+
+    database: str
+    fingerprint: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    kept: str = ""
+
+
+def make(
+    ws: Workspace,
+    settings: Settings,
+    now: str,
+    into: Path | None,
+    progress: Progress = silent,
+    trust: Trust | None = None,
+) -> Account:
+    """Make the database again, as a new file `into`, or in the place of the present one, which is kept beside it.
+
+    `now` only names what is kept; `trust` says whose signature is missing. Performs nothing. Raises LockedError when a
+    daemon runs there, UnavailableError when `into` exists, WorldError; then nothing was replaced.
+    """
+    with lock.acquire(ws, now):
+        target = ws.database.with_name(f"{ws.database.name}.rebuilding")
+        if into is not None:
+            require_free(into)
+            target = into.with_name(f".{into.name}.rebuilding")  # not proven, it has no name by which it is taken
+        with world_errors(f"write {target}"):
+            remove(target)  # of a rebuild that was killed
+        account = Account(str(into or ws.database))
+        try:
+            with _not_collecting():
+                _build(ws, settings, target, account, progress, trust)
+            if into is not None:
+                put_where_nothing_is(target, into)
+                remove(target)
+        except BaseException:
+            remove(target)
+            raise
+        if into is None:
+            stamp = now.replace(":", "").replace(".", "")
+            kept = put_in_place(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
+            account.kept = "" if kept is None else str(kept)
+            Seal(ws.database).forget()
+            log_checkpoints.set_aside(ws, stamp)
+    return account
+
+
+@contextmanager
+def _not_collecting() -> Iterator[None]:
+    """What a rebuild makes lives to its end or dies at once: few are in circles, and the search takes time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _build(
+    ws: Workspace, settings: Settings, target: Path, account: Account, progress: Progress, trust: Trust | None
+) -> None:
+    found = read(ws, progress)
+    steps, messages = deque(timeline(found)), len(found.came) + len(found.refusals) + len(found.sent)
+    found.came.clear()  # each message is held by its step alone, and goes with it: memory is for tables or for messages
+    desk = Desk.open(settings, found.sent, EARLIEST)
+    try:
+        with writing(desk.store, target, EARLIEST, len(steps)) as made:
+            replay = _replay(ws, desk, found, stepwise(_each(steps), "messages", len(steps), progress), trust, made)
+            made.complete()
+            account.problems, account.differences = found.problems, replay.differences
+            account.counts = {
+                "messages": messages,
+                "tasks": desk.store.count_tasks(),
+                "open": len(desk.store.open_tasks()),
+                "events": desk.store.events(),
+            }
+            account.fingerprint = made.prove(progress)
+        close_as_one_file(connect(target))
+    finally:
+        desk.store.close()
+
+
+def _each(steps: deque[Step]) -> Iterator[Step]:
+    """The steps in their order; none is held any longer."""
+    while steps:
+        yield steps.popleft()
+
+
+def _replay(
+    ws: Workspace, desk: Desk, found: Sources, steps: Iterable[Step], trust: Trust | None, made: Writing
+) -> Replay:
+    intake = Intake(desk.engine)
+    taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), [])
+    replay = Replay(desk, Mail(desk, intake, lambda path: found.raw_of(ws, path), trust), taskmd)
+    with desk.engine.batch():
+        for step in steps:
+            replay.perform(step)
+            made.step()
+        finish(replay, found, called(ws))
+    with desk.engine.batch():
+        desk.store.leave_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
+    return replay

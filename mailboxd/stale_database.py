@@ -1,0 +1,288 @@
+"""A database that is older than the rest of the workspace: noticed before anything is served, accepted only by order.
+
+Four things know how far the log has gone: the seal beside the database (`store.seal`, compared at every opening), the
+heads, and the files in archive/ and outbox/. Where the seal shows that nobody but mailboxd has written to the database
+since its log was verified, that is the newest one, and nothing else is read. Otherwise (it was killed in the middle of
+a commit, or somebody wrote to the file) the whole chain is verified, and those files are looked for that came later
+than the newest event.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from mailboxd import log_checkpoints
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.inputs import OpenCircuit
+from mailboxd.core.lifecycle import amend
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import Phase
+from mailboxd.effects.message_builder import row_of_sent
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import MessageError, OutdatedError, Refused
+from mailboxd.ids import time_of
+from mailboxd.intake.archive import RECOVERED, File, receipt, storable_name
+from mailboxd.intake.interpret import Intake
+from mailboxd.mailbox.files import directory
+from mailboxd.mailbox.layout import Workspace, is_temporary
+from mailboxd.mailbox.maildir import read_message
+from mailboxd.protocol.codec import Parsed, parse
+from mailboxd.protocol.messages import ReplyMessage, TaskMessage
+from mailboxd.store import audit_queries
+from mailboxd.store.opening import changed, older
+from mailboxd.store.store import Store
+
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_INDEX = "INDEX.md"
+_LARGEST = 16 << 20
+_NAMED = 3
+_AT_GATES = frozenset({Phase.SPEC_GATE, Phase.QUALITY_GATE, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
+"""Where a command of ours may run next: a check, or an action that was approved."""
+HELD = "the database is older than the mailbox: this may have been done since. Look before you let it go on"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A file that the database does not know, by its path below mailbox/."""
+
+    path: str
+    raw: bytes
+    parsed: Parsed
+    written: float
+
+    @property
+    def is_sent(self) -> bool:
+        return self.path.startswith("outbox/")
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def id(self) -> str:
+        """Of a message of ours."""
+        return _id_of(self.name)
+
+
+# ---------------------------------------------------------------- noticing it
+
+
+def require_newest(ws: Workspace, store: Store, now: str) -> None:
+    """Raise OutdatedError when heads, archive/ or outbox/ know more than the database, or its log was changed.
+
+    Before anything is taken or begun. Raises WorldError when the database cannot be read.
+    """
+    if store.is_rebuilt:
+        log_checkpoints.set_aside(ws, now)  # they are of the log before
+    elif beyond := log_checkpoints.beyond(ws, store):
+        raise OutdatedError(older(ws.database, beyond))
+    if store.is_sealed():
+        return
+    if problem := store.verify_log():
+        raise OutdatedError(changed(ws.database, problem))
+    if unknown := [found.path for found in _later(ws, store)]:
+        raise OutdatedError(older(ws.database, _unknown(unknown)))
+    store.trust_log()
+
+
+def _unknown(paths: list[str]) -> str:
+    if not paths:
+        return ""
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    named = ", ".join(f"mailbox/{path}" for path in paths[:_NAMED])
+    return f"it does not know {named}{more} (if you put that there yourself, move it to mailbox/inbox/)"
+
+
+def _later(ws: Workspace, store: Store) -> Iterator[_Found]:
+    """The messages in archive/ and outbox/ that came after the newest event, and that the database does not know.
+
+    A file of which a crash has only kept the record back (judged and moved, or ordered and written) is known. Without
+    any event there is nothing to be older than: so a workspace begins in which others have worked before.
+    """
+    last = store.last_moment()
+    if last:
+        judged, ordered = audit_queries.on_the_way(store.db)
+        found = _unknown_files(ws, store, to_epoch(last), judged)
+        yield from (one for one in found if not (one.is_sent and one.id in ordered))
+
+
+def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection[str] = ()) -> Iterator[_Found]:
+    """What lies in archive/ and outbox/ unknown, as far as it was put there after that moment (seconds since 1970).
+
+    `judged`: what was judged, by its hash, and may have been moved already.
+    """
+    for folder in _folders(ws, since):
+        place = folder.parts[0]
+        known = store.paths_in(str(folder))
+        for name, written in _names(ws, folder, since, known):
+            path = str(folder / name)
+            if place == "outbox" and not _is_ours(name, since):
+                continue
+            raw = read_message(ws, path, _LARGEST)
+            try:
+                parsed = parse(raw or b"", path, max_bytes=_LARGEST)
+            except MessageError:
+                continue  # no message, or none that would be judged
+            if place == "outbox":
+                is_known = store.sent_path(_id_of(name)) is not None
+            else:
+                is_known = (
+                    parsed.sha256 in judged or store.earlier(parsed.message.message_id, parsed.sha256) is not None
+                )
+            if not is_known:
+                yield _Found(path, raw or b"", parsed, written)
+
+
+def _folders(ws: Workspace, since: float) -> Iterator[PurePosixPath]:
+    """outbox/, and the days of archive/ and outbox/, in which something was changed after that moment.
+
+    What cannot be read shows nothing: who takes mail says so.
+    """
+    for place in ("archive", "outbox"):
+        with suppress(OSError), directory(ws.root, "mailbox", place) as fd:
+            if place == "outbox" and os.fstat(fd).st_mtime >= since:
+                yield PurePosixPath(place)
+            with os.scandir(fd) as found:
+                days = sorted(entry.name for entry in found if _DAY.fullmatch(entry.name))
+            for day in days:
+                status = os.stat(day, dir_fd=fd, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode) and status.st_mtime >= since:
+                    yield PurePosixPath(place, day)
+
+
+def _names(ws: Workspace, folder: PurePosixPath, since: float, known: set[str]) -> Iterator[tuple[str, float]]:
+    """The files of a directory that are not on record there and got their names after that moment.
+
+    With each, when it was written.
+    """
+    with suppress(OSError), directory(ws.root, "mailbox", *folder.parts) as fd:
+        with os.scandir(fd) as found:
+            names = sorted({entry.name for entry in found} - known)
+        for name in names:
+            if is_temporary(name) or name == _INDEX:
+                continue
+            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) and status.st_ctime >= since:
+                yield name, status.st_mtime
+
+
+def _id_of(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _is_ours(name: str, since: float) -> bool:
+    """Whether the name of a file in outbox/ is one that mailboxd gives, of a message made after that moment."""
+    made = time_of(_id_of(name))
+    return made is not None and to_epoch(made) > since
+
+
+# ---------------------------------------------------------------- going on from it
+
+
+@dataclass(slots=True)
+class Account:
+    """What was done to go on: why it was needed, how much is on record now, and the tasks that wait for a person."""
+
+    why: str
+    messages: int = 0
+    waiting: list[str] = field(default_factory=list)
+
+
+def accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
+    """Go on from an older database: nothing that is open runs unasked, and what came later is on record.
+
+    Raises Refused when nothing knows more than the database, OutdatedError when its log was changed, WorldError.
+    """
+    store = core.store
+    if problem := store.verify_log():
+        raise OutdatedError(changed(ws.database, problem))
+    with core.batch():
+        account = _accept(core, intake, ws)
+    log_checkpoints.set_aside(ws, core.now)  # both are of the log that went further
+    if store.seal is not None:
+        store.seal.forget()
+    with store.transaction():
+        pass
+    return account
+
+
+def _accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
+    store = core.store
+    why = store.outdated or log_checkpoints.beyond(ws, store) or _unknown([one.path for one in _later(ws, store)])
+    if not why:
+        problem = f"nothing knows more than {ws.database}: it is not older"
+        raise Refused("not-older", problem, "`mailboxd run` serves it as it is.")
+    found = sorted(_unknown_files(ws, store, 0.0), key=lambda one: one.written)
+    account = Account(why, len(found))
+    told = f"a person goes on from an older database: {why}"
+    core.record(Event(Kind.ALARM, None, {"at": core.now, "what": "older-database", "why": told}))
+    store.doubt({one.id for one in found if one.is_sent})
+    answered = {(one.task_id, one.subtask_id) for one in _replies(found)}
+    for one in found:
+        _record(core, intake, one, answered)
+    for task_id in store.open_tasks():
+        _hold(core, task_id)
+    account.waiting = store.waiting_for_a_person()
+    store.forget_meta(log_checkpoints.NOTED)
+    return account
+
+
+def _replies(found: Iterable[_Found]) -> Iterator[ReplyMessage]:
+    """What lies in outbox/ and says how work has ended."""
+    for one in found:
+        if one.is_sent and isinstance(one.parsed.message, ReplyMessage):
+            yield one.parsed.message
+
+
+def _record(core: Engine, intake: Intake, found: _Found, answered: Collection[tuple[str, str | None]]) -> None:
+    """Let the database know a file: what came counts as it did, except work that has ended, as a reply tells.
+
+    Other work becomes a task, which is then held as all others.
+    """
+    message, raw = found.parsed.message, found.raw
+    path, _ = storable_name(found.path)
+    if found.is_sent:
+        row = row_of_sent(found.id, message.type, core.settings.agent, "", path, raw)
+        core.store.keep_body(found.id, raw)
+        core.record(Event(Kind.MESSAGE_SENT, None, {"at": core.now, "message": row}))
+        return
+    name, stamp = storable_name(found.name)
+    file = File(name, raw, found.parsed.sha256, len(raw), stamp)
+    has_ended = isinstance(message, TaskMessage) and (message.task_id, message.subtask_id) in answered
+    if has_ended or not _takes(core, intake, file, found.parsed):
+        row = receipt(core, file, RECOVERED, message)
+        core.store.keep_body(str(row["id"]), raw)
+        core.record(Event(Kind.MESSAGE_RECEIVED, None, {"at": core.now, "message": row}, actor=message.from_))
+    known = core.store.unfiled_of(found.parsed.sha256)
+    core.record(Event(Kind.MESSAGE_FILED, None, {"at": core.now, "id": known, "path": path}))
+
+
+def _takes(core: Engine, intake: Intake, file: File, parsed: Parsed) -> bool:
+    """Let a message happen as when it came; False where that is refused, for it may be about what came to be later."""
+    with suppress(_NotTakenError), core.store.savepoint():
+        if intake.receive(file, parsed) == "rejected":
+            raise _NotTakenError
+        return True
+    return False
+
+
+class _NotTakenError(Exception):
+    """Undoes what a message would have led to."""
+
+
+def _hold(core: Engine, task_id: str) -> None:
+    """Let an open task wait for a person: its circuit opens where a command would run next, else its tree is held."""
+    task = core.store.task(task_id)
+    if task is None or task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
+        return
+    if task.phase in _AT_GATES:
+        core.store.drop_commands(task_id)
+        core.hear(task_id, OpenCircuit(HELD))
+    elif task.parent is None and not task.held:
+        core.record(amend(task, core.now, HELD, held=HELD)[0])

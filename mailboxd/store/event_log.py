@@ -1,0 +1,249 @@
+"""The event log: append-only, hash-chained, and enough to make every other table again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
+
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.errors import WorldError
+from mailboxd.explain.describe import describe
+from mailboxd.progress import Progress, silent, stepwise
+from mailboxd.store.database import connect, migrate, transaction
+from mailboxd.store.projection import project
+from mailboxd.store.row_mapping import STRUCTURES
+
+GENESIS = "0" * 64
+REPLAYED = (
+    "tasks", "dependencies", "attempts", "breakers", "review_requests", "reviews", "check_runs", "artifacts",
+    "approvals", "messages",
+)  # fmt: skip
+"""The tables that the events add up to."""
+_AT_ONCE = 200
+"""Rows that are compared in one step."""
+_OF_THE_PROJECTION = ("tasks_by_parent", "dependencies_by_needs")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event as it stands in the log."""
+
+    seq: int
+    at: str
+    event: Event
+    hash: str
+
+
+Row = tuple[int, str, Kind, str | None, Role, str, Mapping[str, Any]]
+"""An event before it is in the log: its number, moment, kind, task, role, actor and what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The end of the chain: what the next event is chained to."""
+
+    seq: int
+    hash: str
+
+
+# what an event says is made anew for it: there is no circle in it to look for
+_data = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, check_circular=False).encode
+
+
+def tip(db: sqlite3.Connection) -> Tip:
+    row = db.execute("SELECT seq, hash FROM events WHERE seq = (SELECT max(seq) FROM events)").fetchone()
+    return Tip(*row) if row else Tip(0, GENESIS)
+
+
+def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip) -> Tip:
+    """Add events to the log and to the tables; inside the caller's transaction. Returns the new end of the chain."""
+    end = write(db, as_rows(events, now, last.seq), last)
+    project(db, last.seq + 1, events)
+    return end
+
+
+def as_rows(events: Sequence[Event], now: str, last: int) -> list[Row]:
+    """The events that follow on number `last` as rows of the log."""
+    return [
+        (seq, event.data.get("at", now), event.kind, event.task, event.role, event.actor, event.data)
+        for seq, event in enumerate(events, last + 1)
+    ]
+
+
+def write(db: sqlite3.Connection, added: Sequence[Row], last: Tip) -> Tip:
+    """Add rows to the log alone; inside the caller's transaction. Returns the new end of the chain."""
+    chained, before = [], last.hash
+    for seq, at, kind, task, role, actor, data in added:
+        # plain text: what is a name as well is slow to bind, and to write as JSON
+        row = (seq, at, str(kind), task, str(role), actor, _data(data))
+        before = chain(before, row)
+        chained.append((*row, before))
+    db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chained)
+    return Tip(last.seq + len(chained), before)
+
+
+def chain(before: str, row: Sequence[object]) -> str:
+    """The hash of a row of the log: over the hash before it and the row's own columns, as one array of JSON.
+
+    Without spaces, and nothing escaped that need not be: as `json.dumps(..., ensure_ascii=False)` writes it.
+    """
+    return hashlib.sha256(to_json([before, *row])).hexdigest()
+
+
+def read(db: sqlite3.Connection, task: str | None = None, after: int = 0) -> Iterator[Recorded]:
+    """The events in order, all of them or one task's."""
+    where, args = ("task = ? AND ", (task,)) if task else ("", ())
+    rows = db.execute(
+        f"SELECT seq, at, kind, task, role, actor, data, hash FROM events WHERE {where}seq > ? ORDER BY seq",
+        (*args, after),
+    )
+    for seq, at, kind, task_id, role, actor, data, digest in rows:
+        yield Recorded(seq, at, Event(Kind(kind), task_id, json.loads(data), Role(role), actor), digest)
+
+
+def verify_chain(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> str | None:
+    """What is wrong with the chain, naming the first event concerned; None when it holds."""
+    found = follow_chain(db, Tip(0, GENESIS), progress, total)
+    return found if isinstance(found, str) else None
+
+
+def follow_chain(db: sqlite3.Connection, last: Tip, progress: Progress = silent, total: int = 0) -> Tip | str:
+    """The end of the chain, where all that follows on `last` holds; else what is wrong with it."""
+    before, expected = last.hash, last.seq + 1
+    rows = db.execute(
+        "SELECT seq, at, kind, task, role, actor, data, hash FROM events WHERE seq > ? ORDER BY seq", (last.seq,)
+    )
+    for row in stepwise(rows, "events", total, progress):
+        if row[0] != expected:
+            return f"event {expected} is missing"
+        if chain(before, row[:7]) != row[7]:
+            return f"event {expected} is not what was recorded"
+        before, expected = row[7], expected + 1
+    return Tip(expected - 1, before)
+
+
+def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> sqlite3.Connection:
+    """The tables made again, in memory, from the events alone. Raises WorldError for an event that means nothing."""
+    fresh = no_tables()
+    try:
+        follow_events(db, fresh, 0, progress, total)
+    except BaseException:
+        fresh.close()
+        raise
+    return fresh
+
+
+def no_tables() -> sqlite3.Connection:
+    """A database in memory whose tables are what no events add up to."""
+    fresh = connect(None)
+    migrate(fresh, "")
+    drop_what_only_queries_need(fresh)
+    return fresh
+
+
+def follow_events(
+    db: sqlite3.Connection, fresh: sqlite3.Connection, last: int, progress: Progress = silent, total: int = 0
+) -> int:
+    """Carry the tables in `fresh` on by the events after number `last`; the number of the last one now.
+
+    Raises WorldError for an event that means nothing.
+    """
+    try:
+        with transaction(fresh):
+            for recorded in stepwise(read(db, after=last), "tables", total, progress):
+                project(fresh, recorded.seq, [recorded.event])
+                last = recorded.seq
+    except (ValueError, KeyError, TypeError, AttributeError, sqlite3.IntegrityError) as error:
+        raise WorldError(f"events: number {last + 1} cannot be replayed: {type(error).__name__}: {error}") from error
+    return last
+
+
+def drop_what_only_queries_need(db: sqlite3.Connection) -> Sequence[str]:
+    """Keep only the indexes that forbid something, or by which the projection finds rows; what makes the others."""
+    found = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql NOT NULL").fetchall()
+    gone = [
+        (name, sql) for name, sql in found if name not in _OF_THE_PROJECTION and not sql.startswith("CREATE UNIQUE")
+    ]
+    for name, _ in gone:
+        db.execute(f"DROP INDEX {name}")
+    return [sql for _, sql in gone]
+
+
+def differences(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> list[str]:
+    """Every table whose content is not what the events add up to, with the first row that differs."""
+    try:
+        with closing(replay(db, progress, total)) as fresh:
+            return differing(db, fresh)
+    except WorldError as error:
+        return [str(error)]
+
+
+def differing(db: sqlite3.Connection, fresh: sqlite3.Connection) -> list[str]:
+    """Every table whose content is not the same in both, with the first row that differs."""
+    found = []
+    for table in REPLAYED:
+        if not _is_same(db, fresh, table):
+            stored, replayed = _rows(db, table), _rows(fresh, table)
+            if stored != replayed:
+                first = next(iter((stored - replayed) | (replayed - stored)))
+                found.append(f"{table}: {len(stored ^ replayed)} rows differ, for example {str(first)[:300]}")
+    return found
+
+
+def check(db: sqlite3.Connection, progress: Progress = silent) -> None:
+    """Raise WorldError unless the chain holds and the events add up to the tables."""
+    total = tip(db).seq
+    problem = verify_chain(db, progress, total)
+    problems = [problem] if problem else differences(db, progress, total)
+    if problems:
+        raise WorldError("the audit trail does not hold: " + "; ".join(problems))
+
+
+def _is_same(db: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> bool:
+    """Whether both have the same rows in the same order, as they have where nothing is wrong; without keeping them."""
+    stored, replayed = (one.execute(f"SELECT * FROM {table}") for one in (db, fresh))
+    plain = _plain(stored, table)
+    while rows := stored.fetchmany(_AT_ONCE):
+        others = replayed.fetchmany(_AT_ONCE)
+        if rows != others and [*map(plain, rows)] != [*map(plain, others)]:
+            return False
+    return replayed.fetchone() is None
+
+
+def _rows(db: sqlite3.Connection, table: str) -> set[tuple[object, ...]]:
+    rows = db.execute(f"SELECT * FROM {table}")
+    return set(map(_plain(rows, table), rows))
+
+
+def _plain(rows: sqlite3.Cursor, table: str) -> Callable[[Sequence[Any]], tuple[object, ...]]:
+    """A row of these in which structures are written in one way: their text had spaces before, and other orders."""
+    structures = STRUCTURES.get(table, frozenset())
+    places = [place for place, column in enumerate(rows.description) if column[0] in structures]
+
+    def plain(row: Sequence[Any]) -> tuple[object, ...]:
+        values = list(row)
+        for place in places:
+            with suppress(ValueError, TypeError):
+                values[place] = _data(json.loads(values[place]))
+        return tuple(values)
+
+    return plain
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a recorded event says, in the words of the core.
+#
+# Apart from the queries, and imported when it is needed: the core's types take 15 ms, and `mailboxd status` seldom
+# needs them.
+
+
+def sentence(kind: str, task: str | None, data: str, role: str, actor: str, name: str) -> str:
+    """What `history` says of an event; `name` is the local id of its task."""
+    return describe(Event(Kind(kind), task, json.loads(data), Role(role), actor), name)

@@ -1,0 +1,244 @@
+"""Loads a `core.picture.Picture`: tasks as they stand, and everything they wait for, as far as it explains something.
+
+Bounded however large the DAG is: of many neighbours those come first that something can be said about.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mailboxd.core.schedule import Room
+from mailboxd.core.vocabulary import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting
+from mailboxd.explain.model import Occupied, Pending, Picture, Shut, Sign, Standing, Try
+from mailboxd.store.row_mapping import ABOVE, OPEN
+
+NEIGHBOURS = 10
+TASKS = 1000
+ATTEMPTS = 5
+CALLS = 50
+
+_CALLS = ("run_turn", "look_up")
+_GATES = {Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE}
+_COLUMNS = (
+    "id, local_id, phase, executor, reason, error, parent, parent_live, due, not_before, result <> '',"
+    " kids, kids - kids_completed - kids_failed - kids_cancelled, unmet, attempt,"
+    " coalesce(json_extract(mending, '$.rounds'), 0), policy,"
+    " held"
+)
+_TELLING_FIRST = "t.phase IN ('circuit_open', 'awaiting_approval', 'failed') DESC, t.unmet = 0 DESC, t.seq"
+
+
+def load(
+    db: sqlite3.Connection, tasks: Iterable[str], now: str, daemon: int | None, *, neighbours: bool = True
+) -> Picture:
+    """The picture of these tasks (ids), with `neighbours` also of what they wait for. Unknown ids are left out."""
+    found: dict[str, Standing] = {}
+    stack = list(tasks)[::-1]
+    while stack and len(found) < TASKS:  # depth first: one chain down to its root says more than the tops of many
+        task_id = stack.pop()
+        if task_id in found or (standing := _standing(db, task_id)) is None:
+            continue
+        found[task_id] = standing
+        if neighbours:
+            if not standing.parent_live and standing.parent is not None:
+                stack.append(standing.parent)
+            stack += [*standing.children[::-1], *standing.needs[::-1]]
+    sign = latest_sign(db, list(found)) if neighbours else None
+    down = "" if daemon is None else gateway(db)
+    away = {} if daemon is None else _noted(db, "away")
+    calls, hours = _calls(db), paced(db, now)
+    return Picture(now, daemon, found, calls, sign, room(db), breakers(db), hours, down, away, gone(db))
+
+
+def breakers(db: sqlite3.Connection) -> dict[str, Shut]:
+    """The breakers that are not closed, by agent."""
+    rows = db.execute("SELECT agent, until, reason FROM breakers WHERE state <> 'closed' ORDER BY agent")
+    return {agent: Shut(until, reason) for agent, until, reason in rows}
+
+
+def paced(db: sqlite3.Connection, now: str) -> dict[str, str]:
+    """What the daemon noted: agents that have had all their turns of an hour, and until when."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'paced'").fetchone()
+    noted: dict[str, str] = {} if row is None else json.loads(row[0])
+    return {agent: until for agent, until in noted.items() if until > now}
+
+
+def gateway(db: sqlite3.Connection) -> str:
+    """What the daemon noted: why OpenClaw's gateway takes no turns; empty if it does, as far as it is known."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'gateway'").fetchone()
+    return "" if row is None else str(row[0])
+
+
+def gone(db: sqlite3.Connection) -> dict[str, str]:
+    """What the daemon noted: agents that work waits for although there is none of that name, and why."""
+    return _noted(db, "gone")
+
+
+def _noted(db: sqlite3.Connection, name: str) -> dict[str, str]:
+    row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return {} if row is None else dict(json.loads(row[0]))
+
+
+def room(db: sqlite3.Connection) -> Room | None:
+    """What the daemon noted of its calls; None where no daemon has run yet."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'room'").fetchone()
+    if row is None:
+        return None
+    noted = json.loads(row[0])
+    free, call = noted["memory"] or (None, 1)
+    return Room(noted["most"], tuple(noted["running"]), free, call)
+
+
+def latest_sign(db: sqlite3.Connection, tasks: Sequence[str]) -> Sign | None:
+    """The latest event that concerns one of these tasks."""
+    latest: Any = None
+    for task_id in tasks:
+        row = db.execute(
+            "SELECT e.seq, e.at, e.kind, e.task, e.role, e.actor, e.data, t.local_id FROM events e"
+            " JOIN tasks t ON t.id = e.task WHERE e.task = ? ORDER BY e.seq DESC LIMIT 1",
+            (task_id,),
+        ).fetchone()
+        if row is not None and (latest is None or row[0] > latest[0]):
+            latest = row
+    if latest is None:
+        return None
+    from mailboxd.store.event_log import sentence
+
+    seq, at, kind, task, role, actor, data, name = latest
+    return Sign(seq, at, sentence(kind, task, data, role, actor, name))
+
+
+def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
+    row = db.execute(f"SELECT {_COLUMNS} FROM tasks WHERE id = ?", (task_id,)).fetchone()
+    if row is None:
+        return None
+    _, local_id, word, executor, reason, error, parent, parent_live, due, not_before, has_result = row[:11]
+    kids, open_children, unmet, attempt, spec_round, policy, held = row[11:]
+    phase = Phase(word)
+    attempts, pending = _attempts(db, task_id), _pending(db, task_id)
+    waiting = attempts[-1].waiting_for if attempts else Waiting.NOTHING
+    return Standing(
+        id=task_id,
+        local_id=local_id,
+        phase=phase,
+        executor=executor,
+        reason=reason,
+        error=error,
+        parent=parent,
+        parent_live=bool(parent_live),
+        timeout=_timeout(policy) if any(order.kind in _CALLS for order in pending) else 0,
+        due=due,
+        not_before=not_before,
+        has_result=bool(has_result),
+        asks=_asks(db, task_id) if phase in (Phase.EXECUTING, Phase.AWAITING_APPROVAL) else (),
+        coordinates=kids > 0,
+        attempts=attempts,
+        pending=pending,
+        silent=_silent(db, task_id, phase, spec_round if phase is Phase.SPEC_REVIEW else attempt)
+        if phase in _GATES
+        else (),  # lifecycle.review_round
+        question=_question(db, task_id) if waiting is Waiting.ANSWER else None,
+        unmet=unmet,
+        needs=_needs(db, task_id) if unmet and phase not in TERMINAL else (),
+        open_children=open_children,
+        children=_children(db, task_id) if waiting is Waiting.CHILDREN else (),
+        held=held,
+        held_by=_held_by(db, task_id) if parent is not None and phase not in TERMINAL else "",
+    )
+
+
+def _asks(db: sqlite3.Connection, task_id: str) -> tuple[tuple[str, str, str], ...]:
+    """What a person has to decide about it: id, what it is, until when."""
+    return tuple(
+        db.execute(
+            "SELECT lower(substr(id, -6)), requested_action, expires_at FROM approvals"
+            " WHERE task = ? AND status = 'pending' ORDER BY rowid",
+            (task_id,),
+        )
+    )
+
+
+def _timeout(policy: str) -> int:
+    """Seconds that a turn of the task may take; a policy says only what is not as by default."""
+    return int(json.loads(policy).get("timeout", TURN_SECONDS))
+
+
+def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[Try, ...]:
+    rows = db.execute(
+        "SELECT ordinal, executor, status, waiting_for, started_at, error_summary, run_id, session_key, finished_at,"
+        " model, escalated, silent, coalesce(json_extract(usage, '$.input_tokens'), 0)"
+        " + coalesce(json_extract(usage, '$.output_tokens'), 0), coalesce(json_extract(usage, '$.cost_usd'), 0),"
+        " token_echoed"
+        " FROM attempts WHERE task = ? ORDER BY ordinal DESC LIMIT ?",
+        (task_id, ATTEMPTS),
+    ).fetchall()
+    return tuple(
+        Try(ordinal, executor, AttemptStatus(status), Waiting(waiting_for), *rest)
+        for ordinal, executor, status, waiting_for, *rest in reversed(rows)
+    )
+
+
+def _pending(db: sqlite3.Connection, task_id: str) -> tuple[Pending, ...]:
+    rows = db.execute(
+        "SELECT kind, agent, at, not_before, id FROM outbox WHERE task = ? AND state = 'pending' ORDER BY seq",
+        (task_id,),
+    )
+    return tuple(Pending(*row) for row in rows)
+
+
+def _silent(db: sqlite3.Connection, task_id: str, phase: Phase, round_: int) -> tuple[str, ...]:
+    rows = db.execute(
+        "SELECT q.reviewer FROM review_requests q WHERE q.task = ?1 AND q.gate = ?2 AND q.round = ?3 AND NOT EXISTS"
+        " (SELECT 1 FROM reviews r WHERE r.task = ?1 AND r.gate = ?2 AND r.round = ?3 AND r.reviewer = q.reviewer)"
+        " ORDER BY q.reviewer",
+        (task_id, phase, round_),
+    )
+    return tuple(row[0] for row in rows)
+
+
+def _question(db: sqlite3.Connection, task_id: str) -> tuple[str, str] | None:
+    row = db.execute(
+        "SELECT data FROM events WHERE task = ? AND kind = ? ORDER BY seq DESC LIMIT 1", (task_id, "question.asked")
+    ).fetchone()
+    if row is None:
+        return None
+    data = json.loads(row[0])
+    return data["to"], data["text"]
+
+
+def _held_by(db: sqlite3.Connection, task_id: str) -> str:
+    row = db.execute(
+        f"{ABOVE} SELECT t.local_id FROM above a JOIN tasks t ON t.id = a.id"
+        " WHERE t.held <> '' AND t.id <> ? ORDER BY t.depth DESC LIMIT 1",
+        (task_id, task_id),
+    ).fetchone()
+    return "" if row is None else row[0]
+
+
+def _needs(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
+    rows = db.execute(
+        f"SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? AND t.phase <> 'completed'"
+        f" ORDER BY {_TELLING_FIRST} LIMIT ?",
+        (task_id, NEIGHBOURS),
+    )
+    return tuple(row[0] for row in rows)
+
+
+def _children(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
+    rows = db.execute(
+        f"SELECT t.id FROM tasks t WHERE t.parent = ? AND {OPEN} ORDER BY {_TELLING_FIRST} LIMIT ?",
+        (task_id, NEIGHBOURS),
+    )
+    return tuple(row[0] for row in rows)
+
+
+def _calls(db: sqlite3.Connection) -> tuple[Occupied, ...]:
+    rows = db.execute(
+        "SELECT o.agent, coalesce(t.local_id, ''), o.at, o.id FROM outbox o LEFT JOIN tasks t ON t.id = o.task"
+        " WHERE o.state = 'pending' AND o.kind = 'run_turn' ORDER BY o.seq LIMIT ?",
+        (CALLS,),
+    )
+    return tuple(Occupied(*row) for row in rows)

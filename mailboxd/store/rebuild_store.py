@@ -1,0 +1,217 @@
+"""The store of a database that is being made: the tables that decisions need, in memory; a `Scribe` writes the file.
+
+Nobody else writes it, and who does not finish it throws it away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from mailboxd.core.events import Event
+from mailboxd.core.vocabulary import Mode, Phase
+from mailboxd.errors import WorldError
+from mailboxd.store import event_log
+from mailboxd.store.backup import fingerprint
+from mailboxd.store.database import Connected, connect, migrate, transaction, worlds_errors
+from mailboxd.store.projection import project
+from mailboxd.store.store import Store
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing a whole new database out of what was decided: the log, and the tables as the log adds up to them.
+#
+# The log is read again from the file as it grows: its chain is followed, and the tables are made of nothing else. So
+# what they say can be compared with what the engine saw, and is its proof.
+
+BESIDE = ("outbox", "stale_files", "meta")
+"""Tables that no events add up to."""
+_CACHE_KIB = 32 << 10
+"""What is kept of the file: its indexes are added to in all places, and by default 2 MB are kept."""
+
+_OFTEN = 6000
+"""Events after which they are committed: each commit writes the leaves of all indexes in which something was added."""
+
+
+class Told(NamedTuple):
+    """What is to be written: rows of the log without text and hash, and bytes of messages by their ids."""
+
+    events: list[event_log.Row]
+    bodies: list[tuple[str, bytes]]
+
+
+class Scribe:
+    """Writes the new database at `path`, which is not durable before it was closed as one file. Raises WorldError."""
+
+    def __init__(self, path: Path, now: str) -> None:
+        self._db = connect(path)
+        migrate(self._db, now)
+        self._file = connect(path, read_only=True)  # as others see it
+        self._tip = self._proven = event_log.Tip(0, event_log.GENESIS)
+        with worlds_errors(self._db):
+            self._for_later = event_log.drop_what_only_queries_need(self._db)
+            self._db.execute("PRAGMA synchronous = OFF")
+            self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+
+    def close(self) -> None:
+        self._file.close()
+        self._db.close()
+
+    def write(self, told: Told) -> None:
+        """Add to the log, and let the tables follow what it says then. Raises WorldError."""
+        before = self._tip.seq
+        with worlds_errors(self._db):
+            if not self._db.in_transaction:
+                self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("INSERT INTO bodies VALUES (?, ?)", told.bodies)
+            self._tip = event_log.write(self._db, told.events, self._tip)
+            texts = self._db.execute("SELECT data FROM events WHERE seq > ? ORDER BY seq", (before,))
+            for (seq, _, kind, task, role, actor, data), (text,) in zip(told.events, texts, strict=True):
+                project(self._db, seq, [Event(kind, task, _read(text, data), role, actor)])
+        if self._tip.seq - self._proven.seq >= _OFTEN:
+            self._prove()
+
+    def _prove(self) -> None:
+        """Commit, and see that the log which others can read now ends in what was written."""
+        with worlds_errors(self._db):
+            self._db.execute("COMMIT")
+            found = event_log.follow_chain(self._file, self._proven)
+        if found != self._tip:
+            raise WorldError(f"the audit trail does not hold: {found}")
+        self._proven = self._tip
+
+    def complete(self, beside: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+        """Add the rows of the other tables, and all indexes in one go each; then it can be read. Raises WorldError."""
+        if self._db.in_transaction:
+            self._prove()
+        with transaction(self._db):
+            for table, rows in beside.items():
+                if rows:
+                    self._db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+            for sql in self._for_later:
+                self._db.execute(sql)
+
+    def finish(self) -> str:
+        """The fingerprint of what was written, which is closed. Raises WorldError."""
+        with worlds_errors(self._db):
+            made = fingerprint(self._db)
+        self.close()
+        return made
+
+
+def _read(text: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the text of an event says: in the order of its author where it says the same, for the log sorts it."""
+    found: Mapping[str, Any] = json.loads(text)
+    return said if found == said else found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where tasks stand, asked of thousands in a row: the few columns that answer it, not the fifty of a whole task.
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a task.md shows of how far its task is."""
+
+    phase: Phase
+    mode: Mode
+    attempted: bool
+    has_result: bool
+    notes: str
+    reason: str
+
+
+class StandingQueries(Connected):
+    def standing(self, local_id: str) -> Standing | None:
+        row = self.db.execute(
+            "SELECT phase, mode, attempt > 0, result <> '', notes, reason FROM tasks WHERE local_id = ?", (local_id,)
+        ).fetchone()
+        if row is None:
+            return None
+        phase, mode, attempted, has_result, notes, reason = row
+        return Standing(Phase(phase), Mode(mode), bool(attempted), bool(has_result), notes, reason)
+
+    def phase_of(self, parent_local_id: str, key: str) -> Phase | None:
+        """The phase of a child, or of the root task with the local id `key` where the parent is empty."""
+        if parent_local_id:
+            of_child = "SELECT t.phase FROM tasks p JOIN tasks t ON t.parent = p.id WHERE p.local_id = ? AND t.key = ?"
+            row = self.db.execute(of_child, (parent_local_id, key)).fetchone()
+        else:
+            row = self.db.execute("SELECT phase FROM tasks WHERE local_id = ?", (key,)).fetchone()
+        return None if row is None else Phase(row[0])
+
+    def leave_ended(self, shown: Container[str]) -> None:
+        """The task.md files of what has ended need not be written where they are among those with these local ids."""
+        ended = self.db.execute(
+            "SELECT s.task, t.local_id FROM stale_files s JOIN tasks t ON t.id = s.task"
+            " WHERE t.phase IN ('completed', 'failed', 'cancelled')"
+        ).fetchall()
+        gone = [(task,) for task, local_id in ended if local_id in shown]
+        self.db.executemany("DELETE FROM stale_files WHERE task = ?", gone)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The store of a database that is being made: the tables that decisions need, in memory; a `Scribe` writes the file.
+
+_NOT_ASKED = (
+    "events_by_task", "messages_by_path", "messages_by_task", "messages_unfiled_by_name",
+    "tasks_deadline", "tasks_due", "tasks_heartbeat", "tasks_held", "tasks_open", "tasks_pausing", "tasks_runnable",
+    "tasks_runnable_by_children",
+)  # fmt: skip
+"""Indexes by which only a daemon and its commands find something."""
+
+
+class FreshStore(Store, StandingQueries):
+    """What is recorded is kept for the scribe, who is given it by `take`; the log here is empty."""
+
+    _told: Told
+    waiting: int
+    """Bytes of bodies that `take` would give now, or a few more."""
+
+    @classmethod
+    def empty(cls, now: str) -> Self:
+        """A store of a database that is still empty."""
+        store = cls.open(None, now)
+        store._told, store.waiting = Told([], []), 0
+        for name in _NOT_ASKED:
+            store.db.execute(f"DROP INDEX {name}")
+        return store
+
+    def events(self) -> int:
+        """How many were recorded."""
+        return self._tip.seq
+
+    def take(self) -> Told:
+        """What was recorded since the last time; outside of savepoints."""
+        told, self._told, self.waiting = self._told, Told([], []), 0
+        return told
+
+    def beside(self) -> Mapping[str, Sequence[Sequence[Any]]]:
+        """The rows of the tables that no events add up to."""
+        return {table: self.db.execute(f"SELECT * FROM {table}").fetchall() for table in BESIDE}
+
+    def keep_body(self, message: str, raw: bytes) -> None:
+        self._told.bodies.append((message, raw))
+        self.waiting += len(raw)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        events, bodies = len(self._told.events), len(self._told.bodies)
+        try:
+            with super().savepoint():
+                yield
+        except BaseException:
+            del self._told.events[events:], self._told.bodies[bodies:]
+            raise
+
+    def _end(self) -> event_log.Tip:
+        return self._tip
+
+    def _write(self, events: Sequence[Event], now: str) -> event_log.Tip:
+        last = self._tip.seq
+        self._told.events.extend(event_log.as_rows(events, now, last))
+        project(self.db, last + 1, events)
+        return event_log.Tip(last + len(events), "")

@@ -1,0 +1,414 @@
+"""Read-only questions of people and scripts, answered as what JSON can say.
+
+A `Report` is one look at the database beside a daemon that goes on writing: each method is one snapshot. It needs
+neither the configuration nor the engine, so `mailboxd status` starts fast and works whatever else is broken.
+Times are ISO-8601 UTC; a task is named by its local id where a person reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from mailboxd.core.json_codec import from_json, to_json
+from mailboxd.core.model import Policy, Spec
+from mailboxd.core.specs import say, weaknesses
+from mailboxd.core.vocabulary import Mode, Phase, child_status, is_id, task_status
+from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.explain.model import Picture
+from mailboxd.store import explain_query
+from mailboxd.store.database import connect, other_schema, schema_version
+from mailboxd.store.row_mapping import GONE, OPEN, RUNNABLE, STUCK
+
+Row = dict[str, Any]
+
+BLOCKED = 50
+"""Blocked tasks that `status` names."""
+_RECENT = 10
+_CANDIDATES = 10
+_ENDED = "('completed', 'failed', 'cancelled')"
+_LAST = "\U0010ffff"
+_LIST = (
+    't.id, t.local_id, t.task_id, t.key, t.title, t.mode, t.phase, t.sender AS "from", t.executor AS agent, t.attempt,'
+    " t.result <> '' AS has_result, t.kids AS children_total, t.kids_completed AS children_completed,"
+    " t.kids_failed AS children_failed, t.reason, t.created_at, t.updated_at"
+)
+BELOW = "WITH RECURSIVE below (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Report]:
+    """A report on the database at `path`. Raises UnavailableError when there is none, WorldError when it is damaged."""
+    if not path.exists():
+        raise UnavailableError(f"{path}: there is no database yet; `mailboxd init` makes one, and so does the daemon")
+    db = connect(path, read_only=True)
+    try:
+        yield Report(db)
+    except sqlite3.Error as error:
+        raise WorldError(f"{path}: the database {_of_another(db) or f'cannot be read: {error}'}") from error
+    finally:
+        db.close()
+
+
+def _of_another(db: sqlite3.Connection) -> str:
+    try:
+        return other_schema(schema_version(db))
+    except WorldError:
+        return ""
+
+
+class Report:
+    """Answers about one workspace's database."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """What is read inside belongs to one moment. May be nested."""
+        if self.db.in_transaction:
+            yield
+            return
+        self.db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.db.execute("COMMIT")
+
+    def rows(self, sql: str, *args: object) -> list[Row]:
+        cursor = self.db.execute(sql, args)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, values, strict=True)) for values in cursor]
+
+    def find(self, name: str) -> str:
+        """The id of the task with this local id or id, or with a unique beginning of one.
+
+        A beginning that fits a task and its children means the task. Raises UnavailableError.
+        """
+        if not is_id(name):  # and so no beginning of one
+            raise UnavailableError(f"there is no task {ascii(name)[:200]}; `mailboxd ls --all --children` lists all")
+        exact = self.db.execute("SELECT id FROM tasks WHERE local_id = ?1 OR id = ?1", (name,)).fetchone()
+        if exact is not None:
+            return str(exact[0])
+        found = self.db.execute(
+            "SELECT id, local_id FROM tasks WHERE (local_id >= ?1 AND local_id < ?2) OR (id >= ?1 AND id < ?2)"
+            " ORDER BY length(local_id), local_id LIMIT 1000",
+            (name, name + _LAST),
+        ).fetchall()
+        if not found:
+            raise UnavailableError(f"there is no task {name}; `mailboxd ls --all --children` lists all")
+        top = found[0]
+        if any(not local_id.startswith(f"{top[1]}.") for _, local_id in found[1:]):
+            some = ", ".join(local_id for _, local_id in found[:8]) + (" ..." if len(found) > 8 else "")
+            raise UnavailableError(f"{name} fits several tasks: {some}; write more of the name")
+        return str(top[0])
+
+    def beginning(self, name: str, limit: int) -> list[tuple[str, str]]:
+        """Local id and title of the tasks whose local id begins so, roots first."""
+        rows = self.db.execute(
+            "SELECT local_id, title FROM tasks WHERE local_id >= ?1 AND local_id < ?2"
+            " ORDER BY depth, local_id LIMIT ?3",
+            (name, name + _LAST, limit),
+        )
+        return list(rows)
+
+    # -------------------------------------------------------------- lists
+
+    def tasks(
+        self, *, everything: bool = False, children: bool = False, phase: str | None = None, agent: str | None = None
+    ) -> list[Row]:
+        """Tasks in the order they came: root tasks, with `children` all.
+
+        Of ended ones only the 10 that changed last, unless `everything` or a phase is asked for.
+        """
+        where, args = ["1"], []
+        if not children:
+            where.append("t.parent IS NULL")
+        for column, wanted in (("phase", phase), ("executor", agent)):
+            if wanted is not None:
+                where.append(f"t.{column} = ?")
+                args.append(wanted)
+        kept = " AND ".join(where)
+        if not everything and phase is None:
+            ended = f"{kept} AND t.phase IN {_ENDED} ORDER BY t.updated_at DESC, t.seq DESC LIMIT {_RECENT}"
+            kept = f"({kept} AND {OPEN}) OR t.id IN (SELECT t.id FROM tasks t WHERE {ended})"
+            args *= 2
+        return [_listed(row) for row in self.rows(f"SELECT {_LIST} FROM tasks t WHERE {kept} ORDER BY t.seq", *args)]
+
+    def open_roots(self, limit: int | None = None) -> tuple[int, list[Row]]:
+        """How many root tasks have not ended, and the first of them in the order they came."""
+        open_ = f"t.parent IS NULL AND {OPEN}"
+        rows = self.rows(
+            f"SELECT {_LIST} FROM tasks t WHERE {open_} ORDER BY t.seq LIMIT ?", -1 if limit is None else limit
+        )
+        counted = f"SELECT count(*) FROM tasks t INDEXED BY tasks_open_by_sender WHERE {open_}"  # reads no task
+        return self.db.execute(counted).fetchone()[0], [_listed(row) for row in rows]
+
+    def tree(self, task_id: str) -> Row:
+        """The task with all that is below it: `children` in each, `depends_on` by key.
+
+        `running_since`: when its attempt started, if one is under way.
+        """
+        with self.snapshot():
+            rows = self.rows(
+                f"{BELOW} SELECT {_LIST}, t.parent, t.result_summary, t.error, a.started_at AS running_since"
+                " FROM below b JOIN tasks t ON t.id = b.id"
+                " LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt AND a.status = 'running'"
+                " ORDER BY t.depth, t.seq",
+                task_id,
+            )
+            needs = self.db.execute(
+                f"{BELOW} SELECT d.task, CASE WHEN n.parent IS t.parent THEN n.key ELSE n.local_id END"
+                " FROM below b JOIN dependencies d ON d.task = b.id JOIN tasks t ON t.id = d.task"
+                " JOIN tasks n ON n.id = d.needs ORDER BY n.seq",
+                (task_id,),
+            ).fetchall()
+        nodes: dict[str, Row] = {}
+        for row in rows:
+            parent = nodes.get(row.pop("parent") or "")
+            nodes[row["id"]] = node = _listed(row) | {"depends_on": [], "children": []}
+            if parent is not None:
+                parent["children"].append(node)
+                node["status"] = child_status(Phase(node["phase"]), attempted=node["attempt"] > 0)
+        for task, need in needs:
+            nodes[task]["depends_on"].append(need)
+        return nodes[task_id]
+
+    # -------------------------------------------------------------- events
+
+    def events(self, task_id: str | None = None, *, tree: bool = False, after: int = 0) -> Iterator[Row]:
+        """Events after number `after`, oldest first: all, one task's, or with `tree` those of all below it too."""
+        from mailboxd.store.event_log import sentence
+
+        scope = "" if task_id is None else " AND e.task = ?2"
+        if task_id is not None and tree:
+            scope = f" AND e.task IN ({BELOW.replace('?1', '?2')} SELECT id FROM below)"
+        cursor = self.db.execute(
+            "SELECT e.seq, e.at, e.kind, e.task, t.local_id, e.role, e.actor, e.data, e.hash FROM events e"
+            f" LEFT JOIN tasks t ON t.id = e.task WHERE e.seq > ?1{scope} ORDER BY e.seq",
+            (after,) if task_id is None else (after, task_id),
+        )
+        for seq, at, kind, task, name, role, actor, data, digest in cursor:
+            text = sentence(kind, task, data, role, actor, name or "")
+            yield {
+                "seq": seq, "at": at, "kind": kind, "task": name, "task_id": task, "role": role, "actor": actor,
+                "text": text, "data": _without_tokens(json.loads(data)), "hash": digest,
+            }  # fmt: skip
+
+    def notices(self, task_id: str) -> list[Row]:
+        """What somebody should look at about a task, oldest first: alarms, and mail about it that was rejected."""
+        from mailboxd.store.event_log import sentence
+
+        found = self.db.execute(
+            "SELECT at, kind, data, role, actor FROM events WHERE task = ? AND kind IN ('alarm', 'message.rejected')"
+            " ORDER BY seq DESC LIMIT ?",
+            (task_id, _RECENT),
+        ).fetchall()
+        return [
+            {"at": at, "text": sentence(kind, task_id, data, role, actor, "")}
+            for at, kind, data, role, actor in reversed(found)
+        ]
+
+    def local_id(self, task_id: str) -> str:
+        return str(self.db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
+
+    def phase(self, task_id: str) -> str:
+        return str(self.db.execute("SELECT phase FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
+
+    def last_event(self) -> int:
+        return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+
+    # -------------------------------------------------------------- how things stand
+
+    def phases(self) -> dict[str, int]:
+        """How many tasks stand in each phase."""
+        return dict(self.db.execute("SELECT phase, count(*) FROM tasks GROUP BY phase ORDER BY phase"))
+
+    def messages(self) -> dict[str, int]:
+        """How many files were judged, and where they lie: in archive/, in rejected/, or still in the inbox."""
+        row = self.rows(
+            "SELECT count(*) FILTER (WHERE direction = 'in') AS judged,"
+            " count(*) FILTER (WHERE direction = 'in' AND path IS NOT NULL AND verdict <> 'rejected') AS archived,"
+            " count(*) FILTER (WHERE direction = 'in' AND path IS NOT NULL AND verdict = 'rejected') AS rejected,"
+            " count(*) FILTER (WHERE direction = 'out') AS sent FROM messages"
+        )[0]
+        return {name: int(value) for name, value in row.items()}
+
+    def unfiled(self) -> set[str]:
+        """Names of judged files that have not been moved out of the inbox yet."""
+        return {row[0] for row in self.db.execute("SELECT name FROM messages WHERE path IS NULL")}
+
+    def asked(self) -> int:
+        """How many requests wait for a person."""
+        return int(self.db.execute("SELECT count(*) FROM approvals WHERE status = 'pending'").fetchone()[0])
+
+    def blocked(self) -> list[str]:
+        """Ids of tasks that go on only when somebody does something, at most 50."""
+        rows = self.db.execute(
+            f"SELECT t.id {STUCK} ORDER BY t.seq LIMIT ?",
+            (BLOCKED,),
+        )
+        return [row[0] for row in rows]
+
+    def blocked_count(self, found: int = BLOCKED) -> int:
+        """How many tasks go on only when somebody does something, however many there are. Costs O(open tasks), unless
+        `blocked` has `found` so few that they are all.
+        """
+        return found if found < BLOCKED else int(self.db.execute(f"SELECT count(*) {STUCK}").fetchone()[0])
+
+    def moving(self) -> list[str]:
+        """Ids of the tasks of which one is the next that something happens to by itself."""
+        found: dict[str, None] = {}
+        for sql in (
+            # two questions in the order of an index each: to sort them, all tasks there ever were would be read
+            f"SELECT id FROM tasks INDEXED BY tasks_open WHERE {OPEN} AND {RUNNABLE}"
+            " AND not_before IS NULL ORDER BY seq LIMIT ?",
+            f"SELECT id FROM tasks WHERE not_before IS NOT NULL AND {RUNNABLE} ORDER BY not_before, seq LIMIT ?",
+            "SELECT task FROM outbox WHERE state = 'pending' AND task <> '' ORDER BY seq LIMIT ?",
+            "SELECT id FROM tasks WHERE due IS NOT NULL ORDER BY due LIMIT ?",
+        ):
+            found |= dict.fromkeys(row[0] for row in self.db.execute(sql, (_CANDIDATES,)))
+        return list(found)
+
+    def picture(self, tasks: Sequence[str], now: str, daemon: int | None, *, neighbours: bool = True) -> Picture:
+        """These tasks as they stand at `now`, for `core.why`."""
+        with self.snapshot():
+            return explain_query.load(self.db, tasks, now, daemon, neighbours=neighbours)
+
+    def room(self) -> Row | None:
+        """How many calls run, of how many; `memory` if that keeps more from starting. None = no daemon yet."""
+        noted = explain_query.room(self.db)
+        if noted is None:
+            return None
+        memory = {"free": noted.free_bytes, "call": noted.call_bytes} if noted.is_short else None
+        return {"running": len(noted.running), "most": noted.most, "memory": memory}
+
+    def limits(self) -> dict[str, int] | None:
+        """The limits that the latest daemon worked under, by their names in the configuration; None = no daemon yet."""
+        row = self.db.execute("SELECT value FROM meta WHERE name = 'limits'").fetchone()
+        return None if row is None else dict(json.loads(row[0]))
+
+    # -------------------------------------------------------------- what was sent
+
+    def received(self, message_id: str) -> Row | None:
+        """What became of a message that lay in the inbox: verdict, task (id), reason; None = not judged yet."""
+        rows = self.rows(
+            "SELECT verdict, task, reason FROM messages WHERE message_id = ? AND direction = 'in' ORDER BY id LIMIT 1",
+            message_id,
+        )
+        if not rows:
+            return None
+        return rows[0] | {"reason": json.loads(rows[0]["reason"] or "null")}
+
+
+def _listed(row: Row) -> Row:
+    phase, mode = Phase(row["phase"]), Mode(row["mode"])
+    status = task_status(phase, mode, attempted=row["attempt"] > 0, has_result=bool(row.pop("has_result")))
+    return row | {"status": status}
+
+
+def _without_tokens(data: Any) -> Any:
+    """The data of an event as it may be shown: who knows a reply token can reply in another's name."""
+    if isinstance(data, dict):
+        return {name: "(hidden)" if name == "reply_token" else _without_tokens(item) for name, item in data.items()}
+    return [_without_tokens(item) for item in data] if isinstance(data, list) else data
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How a workspace stands, in four indexed questions: for looking at forty of them at once.
+
+
+def brief(report: Report) -> Row:
+    """`open`: how many tasks stand in each phase that is not an end; `approvals` and `blocked`: how many wait for
+    somebody; `stuck`: the blocked task that changed last the longest ago; `latest`: when the newest event was recorded.
+
+    Costs O(open tasks), however long the history is.
+    """
+    with report.snapshot():
+        counts = report.db.execute(
+            f"SELECT phase, count(*) FROM tasks WHERE {OPEN} GROUP BY phase ORDER BY phase"
+        ).fetchall()
+        stuck = report.rows(
+            "SELECT t.local_id AS task, t.phase, t.updated_at AS since,"
+            " CASE WHEN t.held <> '' THEN t.held WHEN t.phase <> 'execution_ready' THEN t.reason"
+            f" ELSE (SELECT value FROM {GONE} WHERE key = t.executor) END AS why {STUCK}"
+            " ORDER BY t.updated_at, t.seq LIMIT 1"
+        )
+        latest = report.db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        return {
+            "open": dict(counts),
+            "approvals": report.asked(),
+            "blocked": report.blocked_count(),
+            "stuck": stuck[0] if stuck else None,
+            "latest": latest[0] if latest else None,
+        }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What waits for somebody: work that may start, and tasks that a reviewer was asked about. Read-only.
+
+_SHOWN = "t.local_id AS task, t.title, t.phase, t.executor AS agent, t.attempt"
+_READY = "t.phase = 'execution_ready' AND t.unmet = 0 AND t.parent_live = 1"
+
+
+def ready(report: Report, limit: int) -> list[Row]:
+    """Tasks that start as soon as there is a slot, in the order of the scheduler."""
+    return report.rows(f"SELECT {_SHOWN} FROM tasks t WHERE {_READY} ORDER BY t.priority DESC, t.seq LIMIT ?", limit)
+
+
+def of_executor(report: Report, agent: str, limit: int) -> list[Row]:
+    """The agent's own tasks that are ready, or under way."""
+    return report.rows(
+        f"SELECT {_SHOWN} FROM tasks t WHERE t.executor = ? COLLATE NOCASE AND (({_READY}) OR t.phase = 'executing')"
+        " ORDER BY t.priority DESC, t.seq LIMIT ?",
+        agent,
+        limit,
+    )
+
+
+def at_gates(report: Report, agent: str, gates: tuple[str, ...]) -> list[Row]:
+    """Tasks at one of `gates` about which the agent was ever asked there; with `id`. Whether still, a view tells."""
+    marks = ", ".join("?" * len(gates))
+    return report.rows(
+        f"SELECT t.id, {_SHOWN} FROM tasks t WHERE t.phase IN ({marks}) AND EXISTS (SELECT 1 FROM review_requests r"
+        "  WHERE r.task = t.id AND r.gate = t.phase AND r.reviewer = ? COLLATE NOCASE)"
+        " ORDER BY t.priority DESC, t.seq",
+        *gates,
+        agent,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The spec of one task as it stands, for `mailboxd spec`.
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`lacks` is empty when the spec is complete, as far as its text tells."""
+
+    local_id: str
+    title: str
+    phase: str
+    spec: Spec
+    lacks: str
+
+    def as_json(self) -> Row:
+        spec = {field.name: to_json(getattr(self.spec, field.name)) for field in fields(Spec)}
+        return {"task": self.local_id, "title": self.title, "phase": self.phase, "lacks": self.lacks, "spec": spec}
+
+
+def spec_of(report: Report, task_id: str) -> Found:
+    """The spec of the task with this id. Raises KeyError for an unknown one."""
+    row = report.db.execute(
+        "SELECT local_id, title, phase, spec, policy FROM tasks WHERE id = ?", (task_id,)
+    ).fetchone()
+    if row is None:
+        raise KeyError(task_id)
+    local_id, title, phase, text, rules = row
+    spec, policy = from_json(Spec, json.loads(text)), from_json(Policy, json.loads(rules))
+    return Found(local_id, title, phase, spec, say(weaknesses(spec, policy.weak)))

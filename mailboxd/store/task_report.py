@@ -1,0 +1,258 @@
+"""Everything that is on record about one task, as `mailboxd show` says it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from mailboxd.core.json_codec import from_json, to_json
+from mailboxd.core.model import Policy, Spec, Stronger, Usage
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import Mode, Phase, child_status, task_status
+from mailboxd.errors import UnavailableError
+from mailboxd.store.reports import Report, Row
+
+_TASK = (
+    "t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, t.sender, t.executor, t.runtime, t.key,"
+    " t.depth, t.reason, t.error, t.findings, t.notes, t.answer, t.result, t.result_summary, t.planned_actions,"
+    " t.spec, t.policy, t.attempt, t.held, t.spent_tokens, t.spent_usd, t.turns, t.stronger, t.failures,"
+    " t.rework, t.stalls, t.circuit_open, t.not_before, t.due, t.broadcast,"
+    " t.created_at, t.updated_at, t.dispatched_at, t.completed_at, p.local_id AS parent, r.local_id AS root"
+)
+_AS_IT_IS = (
+    "id", "local_id", "task_id", "subtask_id", "title", "mode", "phase", "key", "depth", "parent", "root", "runtime",
+    "reason", "error", "findings", "notes", "answer", "result_summary", "not_before", "due",
+    "created_at", "updated_at", "dispatched_at", "completed_at",
+)  # fmt: skip
+
+
+def details(report: Report, task_id: str, *, children: bool = True) -> Row:
+    """The task with this id, its attempts, children (of which there may be many), dependencies, reviews, artifacts and
+    messages.
+
+    Secrets (reply tokens) are left out. Raises KeyError for an unknown id.
+    """
+    with report.snapshot():
+        found = report.rows(
+            f"SELECT {_TASK} FROM tasks t LEFT JOIN tasks p ON p.id = t.parent LEFT JOIN tasks r ON r.id = t.root"
+            " WHERE t.id = ?",
+            task_id,
+        )
+        if not found:
+            raise KeyError(task_id)
+        return _task(found[0]) | {
+            "attempts": _attempts(report, task_id),
+            "dependencies": _dependencies(report, task_id),
+            "children": _children(report, task_id) if children else [],
+            "reviews": _reviews(report, task_id),
+            "artifacts": _artifacts(report, task_id),
+            "approvals": approvals(report, " WHERE a.task = ?", task_id),
+            "messages": _messages(report, task_id),
+        }
+
+
+def _task(row: Row) -> Row:
+    phase, mode, policy = Phase(row["phase"]), Mode(row["mode"]), _whole(Policy, row["policy"])
+    return {name: row[name] for name in _AS_IT_IS} | {
+        "status": task_status(phase, mode, attempted=row["attempt"] > 0, has_result=bool(row["result"])),
+        "from": row["sender"],
+        "agent": row["executor"],
+        "broadcast": bool(row["broadcast"]),
+        "spec": _whole(Spec, row["spec"]),
+        "policy": policy,
+        "results": row["result"],
+        "planned_actions": json.loads(row["planned_actions"]),
+        "held": row["held"] or None,
+        "spent": {
+            "usd": row["spent_usd"],
+            "tokens": row["spent_tokens"],
+            "turns": row["turns"],
+            "budget_usd": policy["budget_usd"],
+            "budget_tokens": policy["budget_tokens"],
+        },
+        "escalated": _whole(Stronger, row["stronger"]),
+        "circuit": {
+            "open": bool(row["circuit_open"]),
+            "held_until": row["due"] if row["circuit_open"] else None,
+            "failures": row["failures"],
+            "max_attempts": policy["max_attempts"],
+            "rework": row["rework"],
+            "stalls": row["stalls"],
+        },
+    }
+
+
+def _whole(kind: Callable[..., Any], text: str) -> Row:
+    """A value of the core with its defaults, which the database leaves out."""
+    value = from_json(kind, json.loads(text))
+    return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+
+
+def _attempts(report: Report, task_id: str) -> list[Row]:
+    rows = report.rows(
+        "SELECT id, ordinal, executor, runtime, worker_ref, status, waiting_for, session_key, session_ref, run_id,"
+        " error_summary, usage, question_turns, model, escalated, silent, started_at, finished_at FROM attempts"
+        " WHERE task = ? ORDER BY ordinal",
+        task_id,
+    )
+    return [
+        row
+        | {
+            "usage": _whole(Usage, row["usage"]),
+            "silent": bool(row["silent"]),
+            "seconds": _seconds(row["started_at"], row["finished_at"]),
+        }
+        for row in rows
+    ]
+
+
+def _seconds(started_at: str, finished_at: str | None) -> float | None:
+    """How long it took; None while it runs."""
+    return None if finished_at is None else round(to_epoch(finished_at) - to_epoch(started_at), 3)
+
+
+def _dependencies(report: Report, task_id: str) -> list[Row]:
+    return report.rows(
+        "SELECT n.key, n.local_id, n.phase FROM dependencies d JOIN tasks n ON n.id = d.needs"
+        " WHERE d.task = ? ORDER BY n.seq",
+        task_id,
+    )
+
+
+def _children(report: Report, task_id: str) -> list[Row]:
+    rows = report.rows(
+        "SELECT id, local_id, key, title, executor AS agent, mode, phase, attempt, result_summary, error,"
+        " dispatched_at, completed_at FROM tasks WHERE parent = ? ORDER BY seq",
+        task_id,
+    )
+    needs: dict[str, list[str]] = {row["id"]: [] for row in rows}
+    for child, key in report.db.execute(
+        "SELECT d.task, CASE WHEN n.parent IS t.parent THEN n.key ELSE n.local_id END FROM tasks t"
+        " JOIN dependencies d ON d.task = t.id JOIN tasks n ON n.id = d.needs WHERE t.parent = ? ORDER BY n.seq",
+        (task_id,),
+    ):
+        needs[child].append(key)
+    return [
+        row
+        | {
+            "status": child_status(Phase(row["phase"]), attempted=row["attempt"] > 0),
+            "depends_on": needs[row["id"]],
+        }
+        for row in rows
+    ]
+
+
+def _reviews(report: Report, task_id: str) -> list[Row]:
+    rows = report.rows(
+        "SELECT id, gate, round, reviewer, verdict, summary, findings, at FROM reviews WHERE task = ? ORDER BY id",
+        task_id,
+    )
+    return [row | {"findings": json.loads(row["findings"])} for row in rows]
+
+
+def _artifacts(report: Report, task_id: str) -> list[Row]:
+    return report.rows(
+        "SELECT id, kind, uri, sha256, summary, produced_by, at FROM artifacts WHERE task = ? ORDER BY id", task_id
+    )
+
+
+def approvals(report: Report, where: str = "", *values: str) -> list[Row]:
+    """Approvals, oldest first; `where` narrows the rows of `approvals a JOIN tasks t`."""
+    rows = report.rows(
+        "SELECT a.id, lower(substr(a.id, -6)) AS short_id, t.local_id AS task, a.attempt, a.purpose, a.status, a.state,"
+        " a.requested_action, a.side_effect_kind, a.risk, a.digest, a.idempotency_key, a.gate, a.requested_by, a.at,"
+        " a.expires_at, a.resolved_by, a.resolved_at, a.note, a.started_at, a.finished_at, a.summary, a.artifact,"
+        f" a.void, a.origin, a.action, a.preview FROM approvals a JOIN tasks t ON t.id = a.task{where}"
+        " ORDER BY a.rowid",
+        *values,
+    )
+    return [row | {"action": json.loads(row["action"]), "void": bool(row["void"])} for row in rows]
+
+
+def _messages(report: Report, task_id: str) -> list[Row]:
+    return report.rows(
+        'SELECT id, message_id, direction, type, sender AS "from", receiver AS "to", verdict, verified, name, path, at'
+        " FROM messages WHERE task = ? ORDER BY id",
+        task_id,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Approvals as people name and read them: by the end of their id, with what was asked, decided and done.
+
+_SHORTEST = 6
+_NAME = re.compile(r"[0-9A-Za-z_]{6,40}")
+_SHOWN = 8
+_KINDS = (
+    "approval.requested",
+    "approval.resolved",
+    "action.started",
+    "action.delayed",
+    "action.ended",
+    "undo.requested",
+)
+
+
+def find(report: Report, name: str) -> str:
+    """The id of the approval whose id is `name`, or ends so, in any case. Raises UnavailableError."""
+    if _NAME.fullmatch(name) is None:
+        raise UnavailableError(
+            f"{ascii(name)[:100]} names no approval: write its short id, like 3f9k2q, or more of the end of its id; "
+            "`mailboxd approvals` lists them"
+        )
+    rows = report.rows(
+        "SELECT a.id, t.local_id, a.status, a.requested_action FROM approvals a JOIN tasks t ON t.id = a.task"
+        " WHERE upper(substr(a.id, -length(?1))) = upper(?1) ORDER BY a.rowid LIMIT ?2",
+        name,
+        _SHOWN + 1,
+    )
+    exact = [row for row in rows if row["id"].upper() == name.upper()]
+    if len(exact or rows) == 1:
+        return str((exact or rows)[0]["id"])
+    if not rows:
+        raise UnavailableError(f"there is no approval {name}; `mailboxd approvals --all` lists them")
+    some = "; ".join(f"{row['id']} ({row['local_id']}, {row['status']})" for row in rows[:_SHOWN])
+    more = " ..." if len(rows) > _SHOWN else ""
+    raise UnavailableError(f"{name} fits several approvals: {some}{more}; write more of the end of the id")
+
+
+def listed(report: Report, *, everything: bool = False, task_id: str | None = None) -> list[Row]:
+    """What waits for a person, oldest first; `everything` that was ever asked; of one task and all below it."""
+    where, args = [] if everything else ["a.status = 'pending'"], []
+    if task_id is not None:
+        below = "WITH RECURSIVE b (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN b ON t.parent = b.id)"
+        where.append(f"a.task IN ({below} SELECT id FROM b)")
+        args.append(task_id)
+    return approvals(report, f" WHERE {' AND '.join(where)}" if where else "", *args)
+
+
+def one(report: Report, approval_id: str) -> Row:
+    """All that is on record about an approval: `taken_back` are the requests to undo it, `history` its events."""
+    with report.snapshot():
+        row = approvals(report, " WHERE a.id = ?1", approval_id)[0]
+        undone = approvals(report, " WHERE a.origin = ?1 AND a.purpose = 'undo'", approval_id)
+        task = report.rows("SELECT task FROM approvals WHERE id = ?", approval_id)[0]["task"]
+        history = [
+            {"at": event["at"], "kind": event["kind"], "actor": event["actor"], "text": event["text"]}
+            for event in report.events(task)
+            if event["kind"] in _KINDS and _about(event["data"]["approval"]) == approval_id
+        ]
+    short = [{name: other[name] for name in ("id", "short_id", "status", "state", "summary")} for other in undone]
+    return row | {"taken_back": short, "history": history}
+
+
+def _about(named: str | Row) -> str:
+    return named if isinstance(named, str) else str(named["id"])
+
+
+def ending(report: Report, incomplete: str, limit: int) -> list[tuple[str, str]]:
+    """Short ids of what waits that begin so, each with what it is."""
+    rows = report.db.execute(
+        "SELECT lower(substr(id, -?3)), requested_action FROM approvals WHERE status = 'pending'"
+        " AND lower(substr(id, -?3, length(?1))) = lower(?1) ORDER BY rowid LIMIT ?2",
+        (incomplete, limit, _SHORTEST),
+    )
+    return list(rows)

@@ -1,0 +1,219 @@
+"""The attempts of a tree as bars of a timeline: bounded, however large the tree is. Read-only."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import Phase
+from mailboxd.drawing.gantt import Bar
+from mailboxd.drawing.graph import Edge, Graph, Kid, Lead, Link, Node, fold
+from mailboxd.drawing.phase_style import Tone, look_of
+from mailboxd.store.reports import BELOW, Report, Row
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How the work on a task went: every attempt of it and of all below it, as times.
+
+
+def course(report: Report, task_id: str) -> Row:
+    """The task and all below it, in the order of its tree, each with its attempts.
+
+    `rows` holds `task` (local id), `key`, `depth` (0: the task itself), `agent`, `phase`, `title`, `created_at`,
+    `completed_at` and `attempts`; `began` and `ended` are the first and the last moment that is known (`ended` is None
+    while something is under way). Times are ISO-8601 UTC.
+    """
+    with report.snapshot():
+        tasks = report.rows(
+            f"{BELOW} SELECT t.id, t.parent, t.local_id AS task, t.key, t.executor AS agent, t.phase, t.title,"
+            " t.created_at, t.completed_at FROM below b JOIN tasks t ON t.id = b.id ORDER BY t.depth, t.seq",
+            task_id,
+        )
+        attempts = report.rows(
+            f"{BELOW} SELECT a.task, a.ordinal, a.executor AS agent, a.status, a.waiting_for, a.started_at,"
+            " a.finished_at, a.error_summary AS error FROM below b JOIN attempts a ON a.task = b.id"
+            " ORDER BY a.task, a.ordinal",
+            task_id,
+        )
+    of_task: dict[str, list[Row]] = {}
+    for attempt in attempts:
+        of_task.setdefault(attempt.pop("task"), []).append(attempt)
+    rows = _in_order(tasks, of_task)
+    under_way = any(row["completed_at"] is None for row in rows[:1])
+    moments = [moment for row in rows for moment in _moments(row)]
+    return {
+        "task": rows[0]["task"],
+        "began": min(moments),
+        "ended": None if under_way else max(moments),
+        "rows": rows,
+    }
+
+
+def _moments(row: Row) -> list[str]:
+    ends = [attempt["finished_at"] for attempt in row["attempts"]]
+    return [at for at in (row["created_at"], row["completed_at"], *ends) if at]
+
+
+def _in_order(tasks: list[Row], attempts: dict[str, list[Row]]) -> list[Row]:
+    children: dict[str, list[Row]] = {}
+    for task in tasks[1:]:
+        children.setdefault(task["parent"], []).append(task)
+    rows: list[dict[str, Any]] = []
+    stack = [(tasks[0], 0)]
+    while stack:
+        task, depth = stack.pop()
+        stack += [(child, depth + 1) for child in reversed(children.get(task["id"], []))]
+        named = {name: value for name, value in task.items() if name not in ("id", "parent")}
+        rows.append({**named, "depth": depth, "attempts": attempts.get(task["id"], [])})
+    return rows
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A task and what is below it as a graph that can be drawn: bounded, however large the tree is. Read-only.
+#
+# Level by level, what is under way before what is done. What is not shown is counted where it would begin.
+
+MOST = 200
+"""Nodes of a drawing."""
+MANY = 1_000
+"""Children of one task that are looked at one by one; of more only how many stand in which phase."""
+_ROOM_FOR_THE_ENDED = 60
+_SINGLED_OUT = 12
+_COLUMNS = "t.id, t.local_id, CASE WHEN t.key = '' THEN t.local_id ELSE t.key END, t.phase, t.executor, t.title, t.kids"
+_WAITS = "EXISTS (SELECT 1 FROM dependencies d WHERE d.task = t.id)"
+_LOUD = tuple(phase.value for phase in Phase if look_of(phase).tone not in (Tone.GOOD, Tone.OFF, Tone.IDLE))
+
+
+def no_link(_name: str, _stacked: bool) -> str:
+    return ""
+
+
+def outline(report: Report, task_id: str, *, link: Link = no_link, most: int = MOST) -> Graph:
+    """The graph of the task with this id and of what is below it, at most `most` (10 or more) nodes.
+
+    Raises KeyError for an unknown id.
+    """
+    with report.snapshot():
+        return _Outline(report, link, most).draw(task_id)
+
+
+class _Outline:
+    def __init__(self, report: Report, link: Link, most: int) -> None:
+        self._report = report
+        self._link = link
+        self._most = most
+        self._nodes: dict[str, Node] = {}
+        self._edges: list[Edge] = []
+        self._open: list[tuple[bool, int, int, Kid]] = []
+
+    def draw(self, task_id: str) -> Graph:
+        row = self._report.db.execute(f"SELECT {_COLUMNS} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
+        if row is None:
+            raise KeyError(task_id)
+        self._add(Kid(*row), depth=0)
+        while self._open:
+            ended, depth, _, kid = heapq.heappop(self._open)
+            room = self._most - len(self._nodes)
+            if room >= 2 and not (ended and depth and len(self._nodes) + kid.kids > _ROOM_FOR_THE_ENDED):
+                self._unfold(kid, depth, room)
+        return Graph(tuple(self._nodes.values()), tuple(self._edges))
+
+    def _add(self, kid: Kid, depth: int) -> None:
+        href = self._link(kid.name, False)
+        title = f"{kid.name}: {kid.title}"
+        self._nodes[kid.id] = Node(kid.id, kid.label, kid.phase, kid.agent, href, title, kid.kids)
+        if kid.kids:
+            ended = kid.phase in ("completed", "cancelled")
+            heapq.heappush(self._open, (ended, depth, len(self._nodes), kid))
+
+    def _unfold(self, parent: Kid, depth: int, room: int) -> None:
+        node = self._nodes[parent.id]
+        self._nodes[parent.id] = Node(node.id, node.label, node.phase, node.note, node.href, node.title)
+        if parent.kids > MANY:
+            self._unfold_many(parent, depth, room)
+            return
+        folded = fold(parent.id, parent.name, list(self._kids(parent.id)), room, self._link)
+        for kid in folded.alone:
+            self._add(kid, depth + 1)
+        self._nodes |= {stack.id: stack for stack in folded.stacks}
+        self._edges += folded.edges
+
+    def _kids(self, parent: str) -> Iterator[Kid]:
+        db = self._report.db
+        needs: dict[str, set[str]] = {}
+        sql = "SELECT d.task, d.needs FROM tasks t JOIN dependencies d ON d.task = t.id WHERE t.parent = ?"
+        for task, need in db.execute(sql, (parent,)):
+            needs.setdefault(task, set()).add(need)
+        for row in db.execute(f"SELECT {_COLUMNS} FROM tasks t WHERE t.parent = ? ORDER BY t.seq", (parent,)):
+            yield Kid(*[*row, frozenset(needs.get(row[0], ()))])
+
+    def _unfold_many(self, parent: Kid, depth: int, room: int) -> None:
+        """Two stacks: what needs no other, and what needs others; and a few that want a look."""
+        counts = self._counts(parent.id)
+        first, second = f"{parent.id}/0", f"{parent.id}/1"
+        for kid, waits in self._singled_out(parent.id, min(_SINGLED_OUT, room - 2)):
+            counts[waits][kid.phase] -= 1
+            self._add(kid, depth + 1)
+            self._edges.append(Edge(first, kid.id) if waits else Edge(parent.id, kid.id, Lead.CHILD))
+        for stack, waits in ((first, 0), (second, 1)):
+            left = {phase: count for phase, count in counts.get(waits, {}).items() if count}
+            if left:
+                label, title = f"{sum(left.values()):,} tasks", f"children of {parent.name}"
+                href = self._link(parent.name, True)
+                self._nodes[stack] = Node(stack, label, href=href, title=title, counts=left)
+                needs_first = waits and first in self._nodes
+                edge = Edge(first, stack) if needs_first else Edge(parent.id, stack, Lead.CHILD)
+                self._edges.append(edge)
+
+    def _counts(self, parent: str) -> dict[int, dict[str, int]]:
+        counts: dict[int, dict[str, int]] = {}
+        sql = f"SELECT {_WAITS}, t.phase, count(*) FROM tasks t WHERE t.parent = ? GROUP BY 1, 2"
+        for waits, phase, count in self._report.db.execute(sql, (parent,)):
+            counts.setdefault(waits, {})[phase] = count
+        return counts
+
+    def _singled_out(self, parent: str, most: int) -> list[tuple[Kid, int]]:
+        marks = ", ".join("?" * len(_LOUD))
+        rows = self._report.db.execute(
+            f"SELECT {_COLUMNS}, {_WAITS} FROM tasks t WHERE t.parent = ? AND t.phase IN ({marks})"
+            " ORDER BY t.phase NOT IN ('failed', 'circuit_open', 'awaiting_approval'), t.seq LIMIT ?",
+            (parent, *_LOUD, most),
+        )
+        return [(Kid(*row[:-1]), row[-1]) for row in rows]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The attempts of a tree as bars of a timeline: bounded, however large the tree is. Read-only.
+
+_TASKS = 2_000
+"""Tasks of a tree that are looked at: of more those nearest to the top."""
+
+
+def bars(report: Report, task_id: str, *, most: int = 100, link: Link = no_link) -> list[Bar]:
+    """The last `most` attempts of a task and of what is below it, by task, in the order in which tasks began."""
+    rows = report.rows(
+        "WITH RECURSIVE below (id, depth) AS (SELECT ?1, 0 UNION ALL"
+        " SELECT t.id, b.depth + 1 FROM tasks t JOIN below b ON t.parent = b.id ORDER BY 2 LIMIT ?2)"
+        " SELECT t.local_id, a.ordinal, a.executor, a.status, a.model, a.started_at, a.finished_at, a.error_summary"
+        " FROM below b JOIN tasks t ON t.id = b.id JOIN attempts a ON a.task = b.id"
+        " ORDER BY a.started_at DESC, t.local_id LIMIT ?3",
+        task_id,
+        _TASKS,
+        most,
+    )
+    first: dict[str, str] = {}
+    for row in rows:
+        first[row["local_id"]] = min(row["started_at"], first.get(row["local_id"], row["started_at"]))
+    rows.sort(key=lambda row: (first[row["local_id"]], row["local_id"], row["ordinal"]))
+    return [
+        Bar(
+            row["local_id"],
+            to_epoch(row["started_at"]),
+            to_epoch(row["finished_at"]) if row["finished_at"] else None,
+            row["status"],
+            " ".join(filter(None, [row["executor"], row["model"], row["error_summary"]])),
+            link(row["local_id"], False),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,125 @@
+"""When task.md files are written again: coalesced, and never for a large part of the time.
+
+What changed within `every` seconds becomes one writing. Many files are written in slices, so that nothing else waits
+for long: one after the other while nothing happens, with pauses between them while something does. The file of a tree
+with ten thousand children takes longer to write than a child takes to run: it is followed by a pause of many times its
+length. When nothing happens, all that costs nobody anything, and the files are right soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from mailboxd.clock import Clock
+from mailboxd.core.events import Event, Kind
+from mailboxd.core.times import plus
+from mailboxd.engine.engine import Engine
+from mailboxd.mailbox.task_files import TaskFiles
+
+SLICE = 0.05
+"""Seconds after which no further file is begun. It is no large part of anything."""
+_SHARE = 3.0
+"""While something happens, many small files take at most one part in this many, and one more, of the time."""
+_SHARE_OF_ONE = 40.0
+"""The same for a single file: that of a tree whose children come and go is out of date all the time."""
+_LATEST = 10.0
+"""Seconds that a file of a large tree may be behind, at most."""
+_CALM = 1.0
+"""Seconds without an event after which turns that still run are waited for, and nothing else happens."""
+_HELD_UP = 1.0
+_TROUBLED = 5.0
+
+
+@dataclass(slots=True)
+class Rendering:
+    """`write` begins files until so many seconds are over, and says how many; `stale` says whether any is out of date,
+    `more` whether the last writing left some for the next; `last_event` grows whenever something happens.
+    """
+
+    clock: Clock
+    every: float
+    write: Callable[[float], int]
+    stale: Callable[[], bool]
+    more: Callable[[], bool]
+    is_troubled: Callable[[], bool]
+    last_event: Callable[[], int]
+    _next: float = 0.0
+    """When it may write again, on the monotonic clock."""
+    _while_busy: float = 0.0
+    """The same, while something happens."""
+    _written: float = float("-inf")
+    _event: int = -1
+    _stirred: float = 0.0
+
+    def perform(self, *, turns: bool, mail: bool = False) -> int:
+        """Write what is out of date, if it is time to. `turns`: some run that wait for nobody else; `mail`: more of it
+        waits than one round takes. It comes first, but mail that never ends does not put the files off for ever.
+        """
+        begun = self.clock.monotonic()
+        if (event := self.last_event()) != self._event:
+            self._event, self._stirred = event, begun
+        if begun < self.due(turns=turns) or (mail and begun < self._written + _LATEST):
+            return 0
+        written = self.write(SLICE)
+        ended = self._written = self.clock.monotonic()
+        spent, more = ended - begun, self.more()
+        pause = 0.0 if more else self.every
+        if self.is_troubled():
+            pause = _TROUBLED
+        elif not written and self.stale():
+            pause = max(pause, _HELD_UP)  # somebody is writing that very file
+        self._next = self._while_busy = ended + pause
+        if written == 1 or spent >= 2 * SLICE:  # or one of them alone took that long
+            self._while_busy = max(self._next, ended + min(spent * _SHARE_OF_ONE, _LATEST))
+        elif more:
+            self._while_busy = max(self._next, ended + spent * _SHARE)
+        return written
+
+    def due(self, *, turns: bool) -> float:
+        """When it may write again, on the monotonic clock."""
+        return min(self._while_busy, max(self._next, self._stirred + _CALM)) if turns else self._next
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finished tasks leave `tasks/` for `tasks/.archive/` after a configured time. Mail and events are never touched.
+
+_EVERY = 3600.0
+_BATCH = 500
+
+
+@dataclass(slots=True)
+class Retention:
+    """`keep` is in seconds, counted from the end of the whole tree that a task belongs to."""
+
+    engine: Engine
+    files: TaskFiles
+    keep: float
+    reports: list[Callable[[], None]]
+    _next: float = 0.0
+
+    def perform(self) -> int:
+        """Once an hour, put away what is over; returns how many directories were moved. Raises WorldError."""
+        mono = self.engine.clock.monotonic()
+        if mono < self._next:
+            return 0
+        limit = plus(self.engine.clock.now(), -self.keep)
+        moved = 0
+        for local_id in self.files.directories():
+            ended = self.engine.store.ended_at(local_id)
+            if ended is None or ended > limit:
+                continue
+            place = self.files.put_away(local_id)
+            if place is not None:
+                self.reports.append(partial(self._record, local_id, place))
+                moved += 1
+            if moved == _BATCH:
+                return moved
+        self._next = mono + _EVERY
+        return moved
+
+    def _record(self, local_id: str, place: str) -> None:
+        # of no task: an event of a task has its task.md written again
+        data = {"at": self.engine.now, "local_id": local_id, "path": place}
+        self.engine.record(Event(Kind.TASK_PUT_AWAY, None, data))

@@ -1,0 +1,485 @@
+"""task.md, both ways: the store shown as files, and edits of those files taken as inputs (protocol section 3).
+
+SQLite is authoritative. An edit is compared with what the file would show now; a legal one becomes inputs, an
+illegal one is undone, kept beside the file and recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.inputs import (
+    Cancel,
+    ChildEdited,
+    Edited,
+    Imported,
+    ImportedDispatched,
+    ImportedDone,
+    ImportedFailed,
+    NewTask,
+    SpecWritten,
+    Start,
+)
+from mailboxd.core.model import Origin, PlannedChild, Task
+from mailboxd.core.spec_drafting import WRITABLE
+from mailboxd.core.specs import apply
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import SELF, Mode, Phase, child_status, is_id, task_status
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import MessageError, PlanError, Refused, StoreError, WorldError
+from mailboxd.explain.model import Cause
+from mailboxd.explain.why import explain
+from mailboxd.intake.interpret import Intake
+from mailboxd.mailbox.files import MANY, ObstructedError
+from mailboxd.mailbox.task_files import Changed, Look, TaskFiles
+from mailboxd.protocol.markdown import Section, join_body
+from mailboxd.protocol.plan import DagNode
+from mailboxd.protocol.prompts import Templates
+from mailboxd.protocol.spec import Sections, is_spec_section, rewritten, shown_sections
+from mailboxd.protocol.taskmd import (
+    TaskEdit,
+    TaskFile,
+    compare,
+    divide,
+    is_sealed,
+    of_spec,
+    parse_task_file,
+    render_task_file,
+    sealed,
+    unsealed,
+)
+from mailboxd.store import explain_query
+from mailboxd.store.store import Store
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A task.md that says more than "to be done": what it says was done, has failed or is with a peer, is taken over.
+
+_UNDER_WAY = ("executing", "aggregating", "done", "failed")
+ACTOR = "task.md"
+
+
+def take_over(engine: Engine, task: Task, written: TaskFile) -> None:
+    """Bring a task that was just recorded, with its children, to where its file says they are; inside a batch.
+
+    What was in progress here starts again, for nobody knows how far it came. Raises Refused.
+    """
+    if task.mode is Mode.COORDINATING and written.status in _UNDER_WAY:
+        _children(engine, task, written)
+    now = engine.store.task(task.id) or task
+    if now.phase.is_terminal:
+        return
+    match written.status:
+        case "done":
+            result = written.synthesised if task.mode is Mode.COORDINATING else written.results
+            engine.hear(task.id, ImportedDone(result), actor=ACTOR)
+        case "failed":
+            engine.hear(task.id, ImportedFailed(written.results), actor=ACTOR)
+        case "cancelled":
+            engine.hear(task.id, Cancel(task.sender, "it was cancelled before mailboxd came"), actor=ACTOR)
+
+
+def _children(engine: Engine, task: Task, written: TaskFile) -> None:
+    results = dict(written.subtask_results)
+    nodes = {node.key: node for node in written.dag}
+    children = engine.store.children(task.id)
+    for child in children:
+        found = _found(nodes[child.key], results.get(child.key, ""))
+        if found is not None:
+            engine.hear(child.id, found, actor=ACTOR)
+    if written.status not in ("executing", "aggregating"):
+        return
+    engine.hear(task.id, Start())
+    for child in children:
+        if nodes[child.key].status == "dispatched" and child.executor != engine.settings.agent and not child.broadcast:
+            engine.hear(child.id, ImportedDispatched(), actor=ACTOR)
+
+
+def _found(node: DagNode, result: str) -> Imported | None:
+    if node.status == "done":
+        return ImportedDone(result or node.result_summary)
+    if node.status == "failed":
+        return ImportedFailed(result or node.result_summary)
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The section of a task.md that says what is blocked in it, what was tried, and what can be done about it.
+
+HEADING = "Blocked"
+_MOST = 20
+
+
+def blocked_section(store: Store, task: Task, children: Sequence[Task], now: str) -> tuple[tuple[str, str], ...]:
+    """Every open circuit and every hold of the task and its children; nothing when there is none.
+
+    It is told by the same explanation as `mailboxd why`: what was tried, by whom, for how long and at what cost.
+    """
+    lines = [line for one in (task, *children) if _is_blocked(one) for line in _lines(store, one, now)]
+    return ((HEADING, "\n".join(lines[: _MOST * 4])),) if lines else ()
+
+
+def _is_blocked(task: Task) -> bool:
+    return task.phase is Phase.CIRCUIT_OPEN or bool(task.held and not task.phase.is_terminal)
+
+
+def _lines(store: Store, task: Task, now: str) -> list[str]:
+    # Of the task alone: what it waits for has a file, or an entry, of its own.
+    told = explain(explain_query.load(store.db, [task.id], now, 0, neighbours=False), task.id)
+    lines = [line for cause in told.causes[:_MOST] for line in _told(cause)]
+    if task.stronger.why:
+        lines.append(f"  - escalated: {task.stronger.why}")
+    if task.result:
+        lines.append(f"  - last good result: {task.result_summary}")
+    return lines
+
+
+def _told(cause: Cause) -> list[str]:
+    indent = "  " * cause.depth
+    when = f" (at {cause.at}: {cause.then})" if cause.at and cause.then else ""
+    lines = [f"{indent}- {cause.task}: {cause.text}{when}"]
+    return [*lines, f"{indent}  `{cause.hint}`"] if cause.hint else lines
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the task.md of a task shows: the store's words, as the record that is rendered.
+
+
+def task_file(engine: Engine, task: Task) -> TaskFile:
+    """What the task.md of a task shows."""
+    children = engine.store.children(task.id) if task.mode is Mode.COORDINATING else []
+    needs = engine.store.needs_by_key(task.id) if children else {}
+    blocked = blocked_section(engine.store, task, children, engine.clock.now())
+    return TaskFile(
+        task_id=task.task_id,
+        title=task.title,
+        mode=task.mode,
+        status=_status(task),
+        sender=task.sender,
+        created_at=task.created_at,
+        updated_at=task.updated_at,
+        instructions=task.spec.instructions,
+        notes=task.notes,
+        results=task.result or task.error if task.mode is Mode.DIRECT else "",
+        dag=tuple(_node(engine, child, tuple(needs.get(child.key, ()))) for child in children),
+        subtask_results=tuple((c.key, c.result or c.error) for c in children if c.phase.is_terminal),
+        synthesised=task.result if task.mode is Mode.COORDINATING else "",
+        extra_headers=task.extra,
+        extra_sections=shown_sections(task.spec, task.title) + blocked + task.sections,
+    )
+
+
+def _node(engine: Engine, child: Task, needs: tuple[str, ...]) -> DagNode:
+    copies = tuple(copy.executor for copy in engine.store.children(child.id)) if child.broadcast else ()
+    return DagNode(
+        _planned(child, engine.settings.agent, needs, copies),
+        status=child_status(child.phase, attempted=child.attempt > 0),
+        dispatched_at=child.dispatched_at or "",
+        completed_at=child.completed_at or "",
+        result_summary=child.result_summary or child.error,
+    )
+
+
+def _status(task: Task) -> str:
+    """clawflow's word for where a task stands."""
+    return task_status(task.phase, task.mode, attempted=task.attempt > 0, has_result=bool(task.result))
+
+
+def _planned(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ...] = ()) -> PlannedChild:
+    """A child as its plan would name it now; `own` is the agent that is `self` here."""
+    spec, given_to = task.spec, task.stronger.instead_of or task.executor
+    return PlannedChild(
+        key=task.key,
+        agents=copies or (SELF if given_to == own else given_to,),
+        description=spec.goal,
+        depends_on=needs,
+        instructions=spec.instructions if spec.instructions != spec.goal else "",
+        expected_output=spec.expected_output,
+        checks=spec.checks,
+        planned_actions=spec.planned_actions,
+        overrides=task.said,
+        extra=task.extra,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What an edit of a task.md was made to: who saves a file has read it at some moment, and much may have come since.
+#
+# New instructions, an answer or `mailboxd spec` change what the file shows of the spec. An edit of an older version
+# takes nothing of that back: its author has not seen it.
+
+
+def as_read(engine: Engine, task: Task, current: TaskFile, written: TaskFile) -> TaskFile:
+    """`current` with the spec as the file showed it to the author of `written`: `updated_at`, which he left, says when.
+
+    Without it he counts as one who has read the first version.
+    """
+    if written.updated_at == current.updated_at:
+        return current
+    spec = engine.store.as_was(task, written.updated_at).spec
+    read = task_file(engine, replace(task, spec=spec))
+    return replace(current, instructions=read.instructions, extra_sections=read.extra_sections)
+
+
+def caught_up(task: Task, edit: TaskEdit, read: TaskFile) -> TaskEdit:
+    """An edit that was made to `read`, as one of what the spec of the task says now."""
+    now = TaskFile(instructions=task.spec.instructions, extra_sections=shown_sections(task.spec, task.title))
+    said = edit.instructions
+    if said is not None:
+        said = _with_what_came(read.instructions, now.instructions, said)
+    sections = edit.extra_sections
+    if sections is not None:
+        sections = _with_others_words(read.extra_sections, now.extra_sections, sections)
+    return replace(edit, instructions=said if said != now.instructions else None, extra_sections=sections)
+
+
+def _with_what_came(read: str, now: str, said: str) -> str:
+    """New instructions are only ever put behind those before; where somebody wrote them anew, the last word counts."""
+    came = now.removeprefix(read).strip() if now.startswith(read) else ""
+    return said if came in said else f"{said}\n\n{came}"
+
+
+def _with_others_words(read: Sections, now: Sections, said: Sections) -> Sections:
+    """The sections as they are said, those of the spec that are as they were read as they are now."""
+    texts = {heading.casefold(): text for heading, text in now}
+    return tuple(
+        (
+            heading,
+            texts.get(heading.casefold(), text) if (heading, text) in read and is_spec_section(heading, text) else text,
+        )
+        for heading, text in said
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# task.md, both ways: the store shown as files, and edits of those files taken as inputs (protocol section 3).
+
+_log = logging.getLogger("mailboxd")
+_AT_ONCE = 1000
+_STEER = "Steer it, or cancel it and send it again."
+
+
+@dataclass(slots=True)
+class TaskMarkdown:
+    """The task.md files of one workspace."""
+
+    engine: Engine
+    intake: Intake
+    files: TaskFiles
+    templates: Templates
+    reports: list[Callable[[], None]]
+    _shown: dict[str, TaskFile] = field(default_factory=dict)
+    _refused_plans: dict[str, str] = field(default_factory=dict)
+    more: bool = False  # the last writing has left files that are out of date
+    _behind: str = ""
+
+    # -------------------------------------------------------------- store -> file
+
+    def perform(self, seconds: float = 5.0) -> int:
+        """Write the files that show less than the tables know; after so many seconds none is begun. Returns how many.
+
+        The next time goes on where time or room has ended: what is always out of date holds up no other. Raises
+        WorldError, when all were tried.
+        """
+        end = self.engine.clock.monotonic() + seconds
+        stale = self.engine.store.stale_files(self._behind, _AT_ONCE) or self.engine.store.stale_files("", _AT_ONCE)
+        self.more = len(stale) == _AT_ONCE
+        begun: list[tuple[Task, TaskFile, int]] = []
+        answers = self.files.write_all(self._texts(stale, end, begun), many=len(stale) > MANY)
+        written, trouble = 0, None
+        for (task, shown, marks), answer in zip(begun, answers, strict=True):
+            if isinstance(answer, ObstructedError):
+                _log.error("%s", answer)  # tried again when the task changes
+            elif isinstance(answer, WorldError):
+                trouble = trouble or answer
+                continue
+            elif not answer:
+                continue  # somebody edited it meanwhile: that is read first
+            elif task.phase.is_terminal:
+                self._shown.pop(task.id, None)
+            else:
+                self._shown[task.id] = shown  # an edit is of what was shown before
+            self.reports.append(partial(self.engine.store.file_is_fresh, task.id, marks))
+            written += 1
+        if trouble is not None:
+            raise trouble
+        return written
+
+    def _texts(
+        self, stale: Sequence[tuple[str, int]], end: float, begun: list[tuple[Task, TaskFile, int]]
+    ) -> Iterator[tuple[str, bytes]]:
+        for task_id, marks in stale:
+            if begun and self.engine.clock.monotonic() >= end:
+                self.more = True
+                return
+            self._behind = task_id
+            task = self.engine.store.task(task_id)
+            if task is None:
+                self.reports.append(partial(self.engine.store.file_is_fresh, task_id, marks))
+            else:
+                begun.append((task, shown := task_file(self.engine, task), marks))
+                yield task.local_id, sealed(render_task_file(shown, self.templates))
+        if not self.more:
+            self._behind = ""  # else newer ones, which come behind it, could put off an older one for ever
+
+    # -------------------------------------------------------------- file -> store
+
+    def look(self, now: float, among: Sequence[str] | None = None) -> Look:
+        """Let every task.md that somebody wrote since the last look happen; inside a batch. Raises WorldError."""
+        found = self.files.look(now, among)
+        for index, changed in enumerate(found.changed):
+            try:
+                if not is_sealed(changed.raw):
+                    self.take(changed)
+            except WorldError:
+                for unread in found.changed[index:]:
+                    self.files.forget(unread.local_id)  # reported again by the next look
+                raise
+        for unusable in found.unusable:
+            task = self.engine.store.by_local_id(unusable.local_id)
+            self._refuse(unusable.local_id, None, task, str(unusable.error))
+        for local_id in found.missing:
+            task = self.engine.store.by_local_id(local_id)
+            self.files.forget(local_id)
+            if task is not None:
+                self.engine.store.mark_for_rendering([task.id])
+        return found
+
+    def restore(self) -> None:
+        """Have the files rendered again that were deleted while no daemon ran; inside a batch."""
+        tasks = {local_id: task for task, local_id in self.engine.store.open_shown()}
+        self.engine.store.mark_for_rendering([tasks[local_id] for local_id in self.files.missing(tasks)])
+
+    def look_at(self, task: Task) -> str:
+        """Take what was written into one task's file: its agent's turn is about to be judged.
+
+        Returns why a plan that was written there could not be taken, now or earlier in the turn; else nothing.
+        """
+        try:
+            self.look(to_epoch(self.engine.now), [task.local_id])
+        except StoreError:
+            raise
+        except WorldError as error:
+            _log.error("what %s wrote into its task.md cannot be read: %s", task.local_id, error)
+        return self._refused_plans.pop(task.id, "")
+
+    def take(self, changed: Changed) -> None:
+        """Let one task.md happen; inside a batch."""
+        task = self.engine.store.by_local_id(changed.local_id)
+        try:
+            written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md")
+            with self.engine.store.savepoint():
+                if task is None:
+                    self.create_task(changed.local_id, written)
+                else:
+                    self._edit(task, written, changed.raw)
+        except (MessageError, PlanError, Refused) as error:
+            self._refuse(changed.local_id, changed.raw, task, str(error))
+            if task is not None and task.mode is Mode.DIRECT and b"\n## DAG" in changed.raw:
+                self._refused_plans[task.id] = str(error)
+        except (WorldError, MemoryError):
+            raise
+        except Exception as bug:
+            # A bug of ours must not stop the other work, nor meet the same file again after every restart.
+            _log.exception(
+                "a bug of mailboxd: tasks/%s/task.md could not be taken; please report this", changed.local_id
+            )
+            why = f"a bug of mailboxd ({type(bug).__name__}); its log has the details"
+            self._refuse(changed.local_id, changed.raw, task, why)
+        if task is not None:
+            self.engine.store.mark_for_rendering([task.id])  # also where the edit said nothing: the store's words stand
+
+    def create_task(self, local_id: str, written: TaskFile) -> None:
+        """A task.md that no task is known for becomes one, where it says that it is; inside a batch."""
+        sender = written.sender or "operator"
+        if not is_id(sender):
+            raise MessageError("bad-id", f"{sender[:80]!r} cannot be a sender", field="from")
+        policy = apply(self.engine.settings.policy, written.overrides)
+        plan = written.plan if written.dag else None
+        known = {heading.lower() for heading, _ in (*shown_sections(written.spec(), written.title), (HEADING, ""))}
+        task_id = written.task_id or local_id
+        subtask_id, message_id = self.engine.store.imported_work(sender, task_id) or (None, None)
+        new = NewTask(
+            task_id if message_id or subtask_id else local_id,
+            subtask_id,
+            local_id,
+            sender,
+            written.title or local_id,
+            written.spec(),
+            policy,
+            plan=plan,
+            origin=Origin(message_id=message_id),
+            extra=written.extra_headers,
+            sections=tuple(item for item in written.extra_sections if item[0].lower() not in known),
+        )
+        take_over(self.engine, self.intake.create(new, actor=sender), written)
+
+    def _edit(self, task: Task, written: TaskFile, raw: bytes) -> None:
+        current = as_read(self.engine, task, self._shown.get(task.id) or task_file(self.engine, task), written)
+        edit = compare(current, written)
+        if edit.problems:
+            raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
+        fixed = [] if task.phase in WRITABLE else of_spec(edit.extra_sections, current.extra_sections)
+        if fixed and task.phase is not Phase.EXECUTING:
+            raise Refused(
+                "spec-fixed", f"{task.local_id} is {task.phase}: {', '.join(fixed)} can no longer change", _STEER
+            )
+        with self.engine.store.savepoint():  # an illegal edit changes nothing, also where only its last part is
+            self.apply(task, caught_up(task, edit, current))
+        if fixed and any(heading in dict(current.extra_sections) for heading in fixed):
+            # its agent may have written the file from memory, and its results count; what it said of its spec is kept
+            why = f"{', '.join(fixed)} cannot change while it is {task.phase}; the rest is taken (spec-fixed). {_STEER}"
+            self._refuse(task.local_id, raw, task, why)
+        # Until it is rendered again the file says what was written: whoever saves a second time changes that.
+        shown = task_file(self.engine, self.engine.store.task(task.id) or task)
+        keys = {node.key for node in written.dag} or {node.key for node in shown.dag}
+        said, dag = written.instructions or shown.instructions, tuple(node for node in shown.dag if node.key in keys)
+        self._shown[task.id] = replace(shown, updated_at=written.updated_at, instructions=said, dag=dag)
+
+    def apply(self, task: Task, edit: TaskEdit) -> None:
+        """A legal edit, as inputs: first what is added, then what is changed, then what is removed.
+
+        In this order a changed child may need an added one, and one that no longer needs a removed one is not
+        cancelled with it.
+        """
+        children = {child.key: child for child in self.engine.store.children(task.id)}
+        ours = tuple(item for item in edit.extra_sections or () if item[0] == HEADING)
+        shown = shown_sections(task.spec, task.title) + ours
+        said, sections = divide(edit.extra_sections, shown, writable=task.phase in WRITABLE)
+        heard = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections)
+        if heard != Edited():
+            self.engine.hear(task.id, heard, actor="task.md")
+        if said:
+            self._rewrite_spec(task, said)
+        for planned in edit.changed:
+            self._change(task, planned, children[planned.key])
+        for key in edit.cancelled:
+            self.engine.hear(
+                children[key].id, Cancel("operator", "as the parent's task.md says"), Role.OPERATOR, "task.md"
+            )
+
+    def _rewrite_spec(self, task: Task, said: Sections) -> None:
+        now = self.engine.store.task(task.id) or task  # the instructions may just have been edited
+        text = join_body("", "", [Section(heading, text) for heading, text in said])
+        spec = rewritten(now.spec, text)
+        if spec is not None:
+            self.engine.hear(task.id, SpecWritten(spec), actor="task.md")
+
+    def _change(self, task: Task, planned: PlannedChild, child: Task) -> None:
+        if child.broadcast or len(planned.agents) > 1:
+            raise Refused("illegal-edit", f"{planned.key} is a broadcast", "Cancel it and add another child.")
+        needs = self.engine.needs_of_edited(task, planned)
+        before = {needed.id for needed in self.engine.store.dependencies(child.id)}
+        self.engine.hear(child.id, ChildEdited(planned, None if before == {*needs} else needs), actor="task.md")
+
+    def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:
+        """Keep what was written beside the file, and show the store's truth again."""
+        try:
+            kept = self.files.keep_rejected(local_id, raw, self.engine.now)
+        except ObstructedError as error:
+            kept, why = "", f"{why}; it could not be kept: {error}"
+        data = {"at": self.engine.now, "file": f"tasks/{local_id}/task.md", "kept_as": kept, "why": why[:2000]}
+        self.engine.record(Event(Kind.EDIT_REFUSED, task.id if task else None, data))
