@@ -15,7 +15,7 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError
-from mailboxd.intake.archive import File, receipt, storable_name
+from mailboxd.intake.archive import InboxFile, message_row, stored_name
 from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.progress import Progress, silent, stepwise
@@ -68,7 +68,7 @@ def _files(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[PurePosi
 
 
 def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Account) -> None:
-    shown, _ = storable_name(str(path))
+    shown, _ = stored_name(str(path))
     if engine.store.is_filed(shown):
         account.known += 1
         return
@@ -86,8 +86,8 @@ def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Accoun
     except MessageError as error:
         account.problems.append((f"mailbox/{shown}", error.problem))
         return
-    message, (name, stamp) = parsed.message, storable_name(path.name)
-    row = receipt(engine, File(name, raw, parsed.sha256, len(raw), stamp), "imported", message)
+    message, (name, stamp) = parsed.message, stored_name(path.name)
+    row = message_row(engine, InboxFile(name, raw, parsed.sha256, len(raw), stamp), "imported", message)
     engine.store.keep_body(row["id"], raw)
     engine.record(Event(Kind.MESSAGE_RECEIVED, None, {"at": engine.now, "message": row}, actor=message.from_))
     engine.record(Event(Kind.MESSAGE_FILED, None, {"at": engine.now, "id": row["id"], "path": shown}))

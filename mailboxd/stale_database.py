@@ -27,7 +27,7 @@ from mailboxd.effects.message_builder import row_of_sent
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, OutdatedError, Refused
 from mailboxd.ids import time_of
-from mailboxd.intake.archive import RECOVERED, File, receipt, storable_name
+from mailboxd.intake.archive import RECOVERED, InboxFile, message_row, stored_name
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.files import directory
 from mailboxd.mailbox.layout import Workspace, is_temporary
@@ -246,24 +246,24 @@ def _record(core: Engine, intake: Intake, found: _Found, answered: Collection[tu
     Other work becomes a task, which is then held as all others.
     """
     message, raw = found.parsed.message, found.raw
-    path, _ = storable_name(found.path)
+    path, _ = stored_name(found.path)
     if found.is_sent:
         row = row_of_sent(found.id, message.type, core.settings.agent, "", path, raw)
         core.store.keep_body(found.id, raw)
         core.record(Event(Kind.MESSAGE_SENT, None, {"at": core.now, "message": row}))
         return
-    name, stamp = storable_name(found.name)
-    file = File(name, raw, found.parsed.sha256, len(raw), stamp)
+    name, stamp = stored_name(found.name)
+    file = InboxFile(name, raw, found.parsed.sha256, len(raw), stamp)
     has_ended = isinstance(message, TaskMessage) and (message.task_id, message.subtask_id) in answered
     if has_ended or not _takes(core, intake, file, found.parsed):
-        row = receipt(core, file, RECOVERED, message)
+        row = message_row(core, file, RECOVERED, message)
         core.store.keep_body(str(row["id"]), raw)
         core.record(Event(Kind.MESSAGE_RECEIVED, None, {"at": core.now, "message": row}, actor=message.from_))
     known = core.store.unfiled_of(found.parsed.sha256)
     core.record(Event(Kind.MESSAGE_FILED, None, {"at": core.now, "id": known, "path": path}))
 
 
-def _takes(core: Engine, intake: Intake, file: File, parsed: Parsed) -> bool:
+def _takes(core: Engine, intake: Intake, file: InboxFile, parsed: Parsed) -> bool:
     """Let a message happen as when it came; False where that is refused, for it may be about what came to be later."""
     with suppress(_NotTakenError), core.store.savepoint():
         if intake.receive(file, parsed) == "rejected":

@@ -13,7 +13,7 @@ import pytest
 from mailboxd.clock import ManualClock
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine.engine import Engine
-from mailboxd.intake.archive import EVERY, Archiving, Custody
+from mailboxd.intake.archive import EVERY, Archiver, ArchiveWatch
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.settings import Settings
@@ -41,9 +41,9 @@ class Room:
 
     def begin(self) -> None:
         """Another daemon."""
-        custody = Custody(self.engine, self.ws, self.reports)
-        self.custody = custody
-        self.archiving = Archiving(self.engine, self.ws, self.reports, custody)
+        archive_watch = ArchiveWatch(self.engine, self.ws, self.reports)
+        self.archive_watch = archive_watch
+        self.archiving = Archiver(self.engine, self.ws, self.reports, archive_watch)
 
     def filed(self, name: str, path: str, verdict: str) -> Path:
         file = self.ws.mailbox / path
@@ -64,7 +64,7 @@ class Room:
         self.clock.advance(EVERY)
         before = self.engine.store.last_event()
         self.archiving.try_again()
-        while self.custody.look():
+        while self.archive_watch.look():
             pass
         with self.engine.batch():
             for report in self.reports:
@@ -146,7 +146,7 @@ def test_a_day_of_the_archive_that_is_lost_is_put_back_from_the_database(keeping
     (why,) = keeping.look()
     assert "and 449 more were gone: put back from the database" in why
     assert all(file.read_bytes() == b"said" for file in more)
-    assert keeping.custody.why == ""
+    assert keeping.archive_watch.why == ""
     assert keeping.look() == []
 
 
@@ -167,13 +167,13 @@ def test_a_rejected_file_is_put_back_with_its_reason(keeping: Room) -> None:
 def test_what_cannot_be_put_back_keeps_health_from_being_green(room: Room) -> None:
     room.good.unlink()
     room.look()
-    assert "archive/2026-01-01/good.md is gone" in room.custody.why
+    assert "archive/2026-01-01/good.md is gone" in room.archive_watch.why
     room.begin()
     room.look()
-    assert "archive/2026-01-01/good.md is gone" in room.custody.why
+    assert "archive/2026-01-01/good.md is gone" in room.archive_watch.why
     room.good.write_bytes(b"said")
     room.look()
-    assert room.custody.why == ""
+    assert room.archive_watch.why == ""
 
 
 def test_nothing_that_somebody_put_there_is_replaced(keeping: Room) -> None:
@@ -183,21 +183,21 @@ def test_nothing_that_somebody_put_there_is_replaced(keeping: Room) -> None:
     keeping.good.unlink()
     assert "put back" in keeping.look()[0]
     assert keeping.good.read_bytes() == b"said"
-    assert keeping.custody.why == ""
+    assert keeping.archive_watch.why == ""
 
 
 def test_a_file_that_was_filed_a_moment_ago_is_watched_closely(keeping: Room) -> None:
     """Another text of the same length, in the same file: its writer had it open."""
-    keeping.custody.watch("good", "archive/2026-01-01/good.md", Stamp.of(keeping.good.stat()))
+    keeping.archive_watch.watch("good", "archive/2026-01-01/good.md", Stamp.of(keeping.good.stat()))
     assert keeping.look() == []
     keeping.good.write_bytes(b"sa1d")
     os.utime(keeping.good, (1, 1))
     assert "was written to after it was filed" in keeping.look()[0]
     assert keeping.look() == []
-    assert "good.md" in keeping.custody.why
+    assert "good.md" in keeping.archive_watch.why
     keeping.good.write_bytes(b"said")
     keeping.look()
-    assert keeping.custody.why == ""
+    assert keeping.archive_watch.why == ""
 
 
 def test_another_directory_in_the_place_of_the_archive_is_noticed_and_what_vanishes_with_it_is_put_back(
@@ -217,4 +217,4 @@ def test_another_directory_in_the_place_of_the_archive_is_noticed_and_what_vanis
     assert "mailbox/archive is another directory than before" in said[0]
     assert "within.md was gone: put back" in said[1]
     assert within.read_bytes() == b"said"
-    assert keeping.custody.why == ""
+    assert keeping.archive_watch.why == ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mailboxd.clock import ManualClock
-from mailboxd.taskmd.schedule import Rendering
+from mailboxd.taskmd.schedule import RenderSchedule
 
 
 class Desk:
@@ -16,7 +16,7 @@ class Desk:
         self.seconds = seconds
         self.files = 0 if held_up else files
         self.event = 0
-        self.rendering = Rendering(
+        self.rendering = RenderSchedule(
             self.clock,
             0.2,
             self.write,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from mailboxd import log_checkpoints
-from mailboxd.intake.archive import reason_beside
+from mailboxd.intake.archive import reason_file
 from mailboxd.mailbox.files import directory, look, open_regular, read_up_to, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import REASON
@@ -122,7 +122,7 @@ def _check(folders: Folders, file: RecordedFile) -> Finding | None:
 
 
 def _check_reason(fd: int, name: str, where: str, file: RecordedFile) -> Finding | None:
-    wanted = reason_beside(file.name, file.at, file.sha256, file.id, file.reason)
+    wanted = reason_file(file.name, file.at, file.sha256, file.id, file.reason)
     raw = _small(fd, name + REASON)
     try:
         found = None if raw is None else json.loads(raw)

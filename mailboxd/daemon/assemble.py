@@ -40,8 +40,8 @@ from mailboxd.host import disk, process
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.process import Reserve
 from mailboxd.host.wakeup import Wake
-from mailboxd.intake.archive import Archiving, Custody
-from mailboxd.intake.arrivals import Arrivals, Timetable
+from mailboxd.intake.archive import Archiver, ArchiveWatch
+from mailboxd.intake.arrivals import Arrivals, SenderQuota
 from mailboxd.intake.interpret import Intake
 from mailboxd.keys.keyring import Ring
 from mailboxd.keys.trust import Trust, signer
@@ -49,7 +49,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.inbox import Inbox
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import deliver, require_places
+from mailboxd.mailbox.maildir import deliver, require_directories
 from mailboxd.mailbox.task_files import TaskFiles
 from mailboxd.mailbox.watcher import Watcher
 from mailboxd.peers import Peers
@@ -140,14 +140,14 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
     taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=config.inbox.settle_seconds), templates, reports)
     with world_errors(f"listen in {ws.state}"):
         wake = Wake(calls.selector, ws.state)
-    timetable = Timetable(config.limits.sender_messages, config.limits.sender_bytes)
+    quota = SenderQuota(config.limits.sender_messages, config.limits.sender_bytes)
     watcher = Watcher(ws, calls.selector, wake.poke, polls)
     inbox, patience = _inbox(ws, config, watcher), config.inbox.incomplete_seconds
     return Daemon(
         engine=core,
-        arrivals=Arrivals(core, intake, inbox, patience, timetable, partial(require_places, ws)),
+        arrivals=Arrivals(core, intake, inbox, patience, quota, partial(require_directories, ws)),
         relay=_relay(ws, config, peers, templates, taskmd, reports),
-        archiving=Archiving(core, ws, reports, Custody(core, ws, reports)),
+        archiving=Archiver(core, ws, reports, ArchiveWatch(core, ws, reports)),
         taskmd=taskmd,
         retention=Retention(core, taskmd.files, config.tasks.keep_days * 86_400.0, reports),
         heads=log_checkpoints.Heads(core, ws, log_checkpoints.signer(ws, os.environ), reports),

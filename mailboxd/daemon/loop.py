@@ -25,16 +25,16 @@ from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.health import Grade, Where
 from mailboxd.host.process import Reserve
 from mailboxd.host.wakeup import Wake, Woken
-from mailboxd.intake.archive import Archiving
+from mailboxd.intake.archive import Archiver
 from mailboxd.intake.arrivals import Arrivals
 from mailboxd.log_checkpoints import Heads
-from mailboxd.mailbox.task_files import Look
+from mailboxd.mailbox.task_files import TaskFileChanges
 from mailboxd.mailbox.watcher import Watcher
 from mailboxd.peers import Peers
 from mailboxd.settings import Pace
 from mailboxd.store.database import LARGEST_WAL
 from mailboxd.store.store import Store
-from mailboxd.taskmd.schedule import Rendering, Retention
+from mailboxd.taskmd.schedule import RenderSchedule, Retention
 from mailboxd.taskmd.sync import TaskMarkdown
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ _SOON = 1 / 3
 
 
 @dataclass(slots=True)
-class Looks:
+class ScanSchedule:
     """What the next round looks at, and when one looks without being asked, on the monotonic clock.
 
     tasks/ may be large: it is left out of a look for which only mail was heard, and for a while after a look at it that
@@ -87,11 +87,11 @@ class Looks:
         self.mail = self.tasks = True
         self.tasks_from = 0.0
 
-    def at_tasks(self, clock: Clock, look: Callable[[], Look]) -> Look:
+    def at_tasks(self, clock: Clock, look: Callable[[], TaskFileChanges]) -> TaskFileChanges:
         """What a look at tasks/ finds, if one is wanted now."""
         begun = clock.monotonic()
         if not self.tasks or begun < self.tasks_from:
-            return Look()
+            return TaskFileChanges()
         seen = look()
         ended = clock.monotonic()
         spent = ended - begun
@@ -179,7 +179,7 @@ class Daemon:
     engine: Engine
     arrivals: Arrivals
     relay: Relay
-    archiving: Archiving
+    archiving: Archiver
     taskmd: TaskMarkdown
     retention: Retention
     heads: Heads
@@ -202,14 +202,14 @@ class Daemon:
     _away: dict[str, float] = field(default_factory=dict)
     """Since when peers that are waited for have been without a daemon, on the monotonic clock."""
     _stopping: int = 0
-    _looks: Looks = field(default_factory=Looks)
-    _rendering: Rendering = field(init=False)
+    _schedule: ScanSchedule = field(default_factory=ScanSchedule)
+    _rendering: RenderSchedule = field(init=False)
     _checkpoints: Checkpoints = field(init=False)
     _tidied_at: float = float("-inf")
 
     def __post_init__(self) -> None:
         self._checkpoints = Checkpoints(self.engine.store, self.engine.clock)
-        self._rendering = Rendering(
+        self._rendering = RenderSchedule(
             self.engine.clock,
             self.pace.render,
             write=lambda seconds: self._try(Where.RENDERING, lambda: self.taskmd.perform(seconds)),
@@ -232,7 +232,7 @@ class Daemon:
             if idle_rounds == 2:
                 break
             if idle_rounds == 1:
-                self._looks.everywhere()  # a file may have come while the last one was finished
+                self._schedule.everywhere()  # a file may have come while the last one was finished
             self._sleep(0.0 if busy or idle_rounds else None)
         self.health.notifier.stopping("waiting for running turns")
         if self._stopping and self.calls.running:
@@ -268,14 +268,14 @@ class Daemon:
         self._hear_of_peers()
         if self.peers.must_wait:
             return False
-        more = self._record_round(self._looks.is_due(self.engine.clock.monotonic()))
+        more = self._record_round(self._schedule.is_due(self.engine.clock.monotonic()))
         if self._stopping:
             return more
         begun = 0 if self.reserve.why else self._try(Where.SENDING, self.relay.perform)
         self._tell()  # only now: calls that were begun run meanwhile
         begun += self._try(Where.FILING, self.archiving.perform)
         begun += self._look_after()
-        begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._looks.mail)
+        begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._schedule.mail)
         begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
         self._checkpoints.perform()
         return begun + self._try(Where.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
@@ -292,7 +292,7 @@ class Daemon:
             self._look_at_peers()
             if look and not self._stopping:
                 more = self._take_files()
-            self.engine.tick(self.arrivals.heard_until())
+            self.engine.tick(self.arrivals.judged_until())
             if self.arrivals.judged == judged:
                 return self._begin() or more
         with self.engine.batch():
@@ -332,9 +332,9 @@ class Daemon:
 
     def _look_after(self) -> bool:
         """See that what was filed is still there; whether more of it is to be put back at once."""
-        custody = self.archiving.custody
-        more = custody.look()
-        self.health.say(Where.CUSTODY, custody.why, Grade.AMBER)
+        archive_watch = self.archiving.archive_watch
+        more = archive_watch.look()
+        self.health.say(Where.CUSTODY, archive_watch.why, Grade.AMBER)
         return more
 
     def _begin(self) -> bool:
@@ -363,7 +363,7 @@ class Daemon:
 
     def _take_files(self) -> bool:
         """Judge what lies in the inbox and what was written below tasks/; whether there is more of it."""
-        looks, now, mono = self._looks, to_epoch(self.engine.now), self.engine.clock.monotonic()
+        looks, now, mono = self._schedule, to_epoch(self.engine.now), self.engine.clock.monotonic()
         looks.mail, looks.wait_until = False, None
         if looks.tasks or not self.health.is_green:  # else there is mail, and it does not wait for that
             self._look_around(mono)
@@ -384,7 +384,7 @@ class Daemon:
 
     def _look_around(self, mono: float) -> None:
         """How it stands with what the work needs; inside a batch."""
-        self._looks.tasks = self.arrivals.listen(self.watcher, mono) or self._looks.tasks
+        self._schedule.tasks = self.arrivals.listen(self.watcher, mono) or self._schedule.tasks
         self.archiving.try_again()
         self.health.say(Where.WATCHING, self.watcher.reason, Grade.AMBER)
         self.health.say(Where.ROOM, self.room(), Grade.AMBER)
@@ -406,12 +406,12 @@ class Daemon:
         """The disk refuses something that can wait: say so once, and go on with what works."""
         can_wait = self.reserve.spend(error.__cause__) or where in _CAN_WAIT
         self.health.say(where, str(error), Grade.AMBER if can_wait else Grade.RED)
-        self._looks.at = min(self._looks.at, self.engine.clock.monotonic() + _ANXIOUS)
+        self._schedule.at = min(self._schedule.at, self.engine.clock.monotonic() + _ANXIOUS)
         return 0
 
     def _well(self, where: Where) -> None:
         if self.health.say(where, ""):
-            self._looks.everywhere()
+            self._schedule.everywhere()
 
     # -------------------------------------------------------------- waiting
 
@@ -425,8 +425,8 @@ class Daemon:
         rendering = self._rendering.due(turns=bool(self.calls.running)) if is_stale else None
         sync = None if self.reserve.why else self.relay.starting.dispatches.due
         clocked = (
-            *(self._looks.next, self.health.next_beat, self.calls.next_deadline()),
-            *(sync, rendering, self._checkpoints.due, self.archiving.custody.due),
+            *(self._schedule.next, self.health.next_beat, self.calls.next_deadline()),
+            *(sync, rendering, self._checkpoints.due, self.archiving.archive_watch.due),
             self.peers.gateway.due,
         )
         moments = [moment - mono for moment in clocked if moment is not None]
@@ -445,12 +445,12 @@ class Daemon:
         monotonic = self.engine.clock.monotonic
         seconds = self._timeout() if seconds is None else seconds
         until = monotonic() + seconds
-        self._looks.awake_by = until + _OVERSLEPT
+        self._schedule.awake_by = until + _OVERSLEPT
         woken = self._wait(until)
         if woken.mail:
-            self._looks.heard(woken.more or self.watcher.is_disturbed)
+            self._schedule.heard(woken.more or self.watcher.is_disturbed)
         if seconds and woken.by_timer and (now := monotonic()) >= until:
-            self._looks.by_timer(now)
+            self._schedule.by_timer(now)
 
     def _wait(self, until: float) -> Woken:
         """Until something happens or it is time. What running calls write is measured meanwhile, without a round."""
@@ -467,8 +467,8 @@ class Daemon:
         store = self.engine.store
         return not (
             (self.calls.running or self.reports)
-            or self._looks.mail
-            or self._looks.wait_until is not None
+            or self._schedule.mail
+            or self._schedule.wait_until is not None
             or store.has_stale_files()
             or self.archiving.waiting()
             or store.has_pending()

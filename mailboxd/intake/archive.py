@@ -20,7 +20,7 @@ from mailboxd.errors import MessageError, PlanError, Refused, WorldError
 from mailboxd.keys.trust import Proof
 from mailboxd.mailbox.files import ObstructedError, Stamp
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import Judged, archive_many, put_back, read_message, reject_many
+from mailboxd.mailbox.maildir import JudgedFile, archive_many, put_back, read_message, reject_many
 from mailboxd.protocol.messages import Message
 from mailboxd.store.messages import Filed, Unfiled
 from mailboxd.store.store import Store
@@ -33,7 +33,7 @@ RECOVERED = "recovered"
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class InboxFile:
     """An arrival as it lay in the inbox. `raw` is None when it was refused without being read."""
 
     name: str
@@ -45,8 +45,8 @@ class File:
     """It is not known to have been renamed in."""
 
 
-def receipt(
-    engine: Engine, file: File, verdict: str, message: Message | None, proof: Proof | None = None
+def message_row(
+    engine: Engine, file: InboxFile, verdict: str, message: Message | None, proof: Proof | None = None
 ) -> dict[str, Any]:
     """The row of `messages` for a file that has been judged. `proof`: what its signature shows; None = not examined."""
     return {
@@ -68,26 +68,26 @@ def receipt(
     }
 
 
-def reason_of(error: MessageError | PlanError | Refused) -> dict[str, Any]:
+def reason_fields(error: MessageError | PlanError | Refused) -> dict[str, Any]:
     reason: dict[str, Any] = {"rule": error.rule, "problem": error.problem[:2000], "hint": error.hint[:500]}
     if isinstance(error, MessageError):
         reason |= {"line": error.line, "field": error.field}
     return reason
 
 
-def reason_beside(
+def reason_file(
     name: str, at: str, sha256: str | None, message: str, reason: Mapping[str, object] | None
 ) -> dict[str, object]:
     """What stands in `<name>.reason.json` beside a rejected file; the same in every repetition."""
     return {"name": name, "rejected_at": at, "sha256": sha256, "message": message, **(reason or {})}
 
 
-def raw_name(name: str, stamp: Mapping[str, Any]) -> str:
+def file_system_name(name: str, stamp: Mapping[str, Any]) -> str:
     """A file's name as the file system has it: SQLite cannot hold one that is not valid text."""
     return bytes.fromhex(stamp["name"]).decode("utf-8", "surrogateescape") if "name" in stamp else name
 
 
-def storable_name(name: str) -> tuple[str, dict[str, str]]:
+def stored_name(name: str) -> tuple[str, dict[str, str]]:
     """The name as text that can be stored and shown, and what `raw_name` needs to undo that."""
     raw = name.encode("utf-8", "surrogateescape")
     shown = raw.decode("utf-8", "backslashreplace")
@@ -134,7 +134,7 @@ class _Recent:
 
 
 @dataclass(slots=True)
-class Custody:
+class ArchiveWatch:
     """Over the mail of one workspace. Nothing here raises because of what the directories look like."""
 
     engine: Engine
@@ -308,7 +308,7 @@ class Custody:
         if raw is None or _digest(raw) != file.sha256:
             return f"mailbox/{file.path} is gone, and the database does not have its bytes"
         item = self.engine.store.judged(file.id)
-        reason = reason_beside(item.name, item.at, item.sha256, item.id, item.reason) if item.rejected else None
+        reason = reason_file(item.name, item.at, item.sha256, item.id, item.reason) if item.rejected else None
         try:
             put_back(self.ws, file.path, raw, reason)
         except WorldError as error:
@@ -339,7 +339,7 @@ class Custody:
         self.engine.record(Event(Kind.ALARM, task, {"at": self.engine.now, "what": "custody", "why": why}))
 
 
-def note_rest(store: Store, name: str, head: str, at: str) -> None:
+def note_late_rest(store: Store, name: str, head: str, at: str) -> None:
     """Remember that the rest of a message came late, so that health says it for a while; inside a transaction."""
     rests = [*json.loads(store.meta(META_RESTS) or "[]"), [name, head, at]]
     store.set_meta(META_RESTS, json.dumps(rests[-_MOST_RESTS:]))
@@ -373,11 +373,11 @@ ARCHIVE_BATCH = 1000
 
 
 @dataclass(slots=True)
-class Archiving:
+class Archiver:
     engine: Engine
     ws: Workspace
     reports: list[Callable[[], None]]
-    custody: Custody
+    archive_watch: ArchiveWatch
     obstructed: dict[str, str] = field(default_factory=dict)
     """Files that do not let themselves be moved, by the message's id, with the reason. Forgotten by `try_again`."""
 
@@ -403,11 +403,11 @@ class Archiving:
     def try_again(self) -> None:
         """Forget what stood in the way: it may be gone. And see whether the directories are those that they were."""
         self.obstructed.clear()
-        self.custody.notice()
+        self.archive_watch.notice()
 
-    def _judged(self, item: Unfiled) -> Judged:
+    def _judged(self, item: Unfiled) -> JudgedFile:
         raw = self.engine.store.body(item.id)
-        return Judged(raw_name(item.name, item.stamp), _stamp(item), raw)
+        return JudgedFile(file_system_name(item.name, item.stamp), _stamp(item), raw)
 
     def _note(self, items: Sequence[Unfiled], places: Sequence[str | ObstructedError]) -> None:
         moved = []
@@ -419,7 +419,7 @@ class Archiving:
                     self.reports.append(partial(self._alarm, item, str(place)))
             else:
                 moved.append((item.id, place))
-                self.custody.watch(item.id, place, _stamp(item))
+                self.archive_watch.watch(item.id, place, _stamp(item))
         self.reports.append(lambda: self._record(moved))
 
     def _record(self, moved: Sequence[tuple[str, str]]) -> None:
@@ -436,4 +436,4 @@ def _stamp(item: Unfiled) -> Stamp:
 
 
 def _reason(item: Unfiled) -> dict[str, object]:
-    return reason_beside(item.name, item.at, item.sha256, item.id, item.reason)
+    return reason_file(item.name, item.at, item.sha256, item.id, item.reason)

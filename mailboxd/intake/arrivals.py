@@ -10,7 +10,7 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_text
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, WorldError
-from mailboxd.intake.archive import File, storable_name
+from mailboxd.intake.archive import InboxFile, stored_name
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.inbox import Arrival, Inbox, Refusal
 from mailboxd.mailbox.watcher import Watcher
@@ -26,7 +26,7 @@ from mailboxd.mailbox.watcher import Watcher
 # from peers that have run wild. From one that lies, signatures do (`signing.require`).
 
 _MINUTE = 60.0
-NOBODY = ""
+UNKNOWN_SENDER = ""
 """Who sent what cannot be read: all of that counts as one sender's."""
 
 
@@ -40,7 +40,7 @@ class _Page:
 
 
 @dataclass(slots=True)
-class Timetable:
+class SenderQuota:
     """`messages` and `size` (bytes) are what one sender may bring in a minute; 0: as much as it likes."""
 
     messages: int = 0
@@ -97,7 +97,7 @@ _log = logging.getLogger("mailboxd")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class IntakeResult:
     """What one look at the inbox leaves to do: moments to look again (seconds since 1970), or at once."""
 
     moments: list[float]
@@ -112,8 +112,8 @@ class Arrivals:
     intake: Intake
     inbox: Inbox
     incomplete: float
-    timetable: Timetable = field(default_factory=Timetable)
-    require_places: Callable[[], None] = lambda: None
+    quota: SenderQuota = field(default_factory=SenderQuota)
+    require_directories: Callable[[], None] = lambda: None
     """Raises WorldError while judged mail could not be moved out of the inbox."""
     is_catching_up: bool = False
     """What lay here when the daemon started is not judged yet: among it may be what takes back the work that waits."""
@@ -132,15 +132,15 @@ class Arrivals:
             self.engine.record(Event(Kind.INBOX_REARMED, None, {"at": self.engine.now, "path": "mailbox/inbox"}))
         return missed
 
-    def take(self, now: float, *, can_file: bool) -> Taken:
+    def take(self, now: float, *, can_file: bool) -> IntakeResult:
         """Judge what is ready; inside a batch. `now` is seconds since 1970. Raises WorldError.
 
         Nothing is judged while it cannot be filed: then the inbox is left as it is.
         """
         self._is_behind = True
         if not can_file:
-            return Taken([], more=False)
-        self.require_places()
+            return IntakeResult([], more=False)
+        self.require_directories()
         scan = self.inbox.scan(now, AT_ONCE)
         moments = [scan.look_again]
         arrived = ((arrival, _file(arrival)) for arrival in scan.arrivals)
@@ -151,25 +151,25 @@ class Arrivals:
         self.judged += len(scan.arrivals) + len(scan.refused)
         self._read_until, self._is_behind = scan.read_until, scan.truncated
         self.is_catching_up = scan.truncated and not scan.read_until
-        return Taken([moment for moment in moments if moment is not None], scan.truncated)
+        return IntakeResult([moment for moment in moments if moment is not None], scan.truncated)
 
-    def heard_until(self) -> str | None:
+    def judged_until(self) -> str | None:
         """All that came before that moment has been judged: ours, as text. None: all there is has been."""
         if not self._is_behind:
             return None
         return to_text(self._read_until) if self._read_until else ""
 
-    def _is_new(self, file: File) -> bool:
+    def _is_new(self, file: InboxFile) -> bool:
         """Not judged already and only not moved yet, because a crash or an obstacle came between."""
         return not self.engine.store.awaits_filing(file.name, file.stamp)
 
-    def _judge(self, arrival: Arrival, file: File, now: float) -> float | None:
+    def _judge(self, arrival: Arrival, file: InboxFile, now: float) -> float | None:
         """Let an arrival happen; or the moment at which one that looks unfinished is judged all the same."""
         parsed = self.intake.parse(file)
         until = arrival.first_seen + self.incomplete
         unfinished = isinstance(parsed, MessageError) and parsed.rule in _INCOMPLETE and now < until
-        sender = NOBODY if isinstance(parsed, MessageError) else parsed.message.from_
-        turn = None if unfinished else self.timetable.turn(sender, arrival.name, len(arrival.raw), now)
+        sender = UNKNOWN_SENDER if isinstance(parsed, MessageError) else parsed.message.from_
+        turn = None if unfinished else self.quota.turn(sender, arrival.name, len(arrival.raw), now)
         if turn is not None:
             self.inbox.defer(arrival.name, turn)
             return turn
@@ -196,9 +196,9 @@ class Arrivals:
         return None
 
 
-def _file(found: Arrival | Refusal) -> File:
-    name, extra = storable_name(found.name)
+def _file(found: Arrival | Refusal) -> InboxFile:
+    name, extra = stored_name(found.name)
     stamp = found.stamp
     numbers = {"dev": stamp.dev, "ino": stamp.ino, "size": stamp.size, "mtime_ns": stamp.mtime_ns}
     in_place = isinstance(found, Arrival) and found.in_place
-    return File(name, found.raw, found.sha256, stamp.size, numbers | extra, in_place)
+    return InboxFile(name, found.raw, found.sha256, stamp.size, numbers | extra, in_place)

@@ -25,7 +25,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import earliest
-from mailboxd.intake.archive import File, note_rest, reason_of, receipt
+from mailboxd.intake.archive import InboxFile, message_row, note_late_rest, reason_fields
 from mailboxd.keys.trust import Proof, Trust, require_operator
 from mailboxd.protocol.answer import answer_of
 from mailboxd.protocol.codec import Parsed, parse
@@ -60,7 +60,7 @@ class Intake:
         self._trust = trust
         self._store = engine.store
 
-    def parse(self, file: File) -> Parsed | MessageError:
+    def parse(self, file: InboxFile) -> Parsed | MessageError:
         """Read a file's message; pure, so that what is incomplete can be left for later before anything is recorded."""
         try:
             raw = file.raw or b""  # the inbox has judged its size, by the configuration
@@ -73,7 +73,7 @@ class Intake:
             )
         return parsed
 
-    def receive(self, file: File, parsed: Parsed) -> str:
+    def receive(self, file: InboxFile, parsed: Parsed) -> str:
         """Let a message happen, and record it with its verdict, which is returned (docs/messages.md has the words)."""
         message = parsed.message
         proof = self._trust.examine(file.raw or b"", message) if self._trust else Proof()
@@ -86,7 +86,7 @@ class Intake:
         except (MessageError, PlanError, Refused) as error:
             self.reject(file, error, message, proof)
             return "rejected"
-        row = receipt(self._engine, file, verdict, message, proof)
+        row = message_row(self._engine, file, verdict, message, proof)
         data: dict[str, Any] = {"at": self._engine.now, "message": row}
         if warnings := [*parsed.warnings, *([f"signature: {proof.problem}"] if proof.problem else ())]:
             data["warnings"] = warnings
@@ -94,7 +94,7 @@ class Intake:
         self._engine.record(Event(Kind.MESSAGE_RECEIVED, task, data, actor=message.from_))
         return verdict
 
-    def _is_rest(self, file: File) -> str:
+    def _is_rest(self, file: InboxFile) -> str:
         """The verdict on a text without front matter, if it is the rest of a message that was taken a moment ago."""
         now = self._engine.now
         head = self._store.head_of(file.name, earliest("msg", plus(now, -REST_SECONDS)))
@@ -112,12 +112,12 @@ class Intake:
             file.name,
         )
         self.reject(file, error, task=task, of=message)
-        note_rest(self._store, file.name, message, now)
+        note_late_rest(self._store, file.name, message, now)
         return "rejected"
 
     def reject(
         self,
-        file: File,
+        file: InboxFile,
         error: MessageError | PlanError | Refused,
         message: Message | None = None,
         proof: Proof | None = None,
@@ -126,8 +126,8 @@ class Intake:
         of: str | None = None,
     ) -> None:
         """Record why a file is not accepted, and tell the sender of a task. `of`: the message that it belongs to."""
-        row = receipt(self._engine, file, "rejected", message, proof)
-        row["reason"] = reason_of(error) | ({"of": of} if of else {})
+        row = message_row(self._engine, file, "rejected", message, proof)
+        row["reason"] = reason_fields(error) | ({"of": of} if of else {})
         again = self._store.was_rejected(file.sha256)  # however often it is dropped: its sender has been told
         self._keep(row, file)
         self._engine.record(Event(Kind.MESSAGE_REJECTED, task, {"at": self._engine.now, "message": row}))
@@ -141,7 +141,7 @@ class Intake:
             )  # fmt: skip
             self._engine.order("", bounce)
 
-    def _keep(self, row: Mapping[str, Any], file: File) -> None:
+    def _keep(self, row: Mapping[str, Any], file: InboxFile) -> None:
         if file.raw is not None:
             self._store.keep_body(row["id"], file.raw)
 

@@ -22,7 +22,7 @@ from mailboxd.mailbox.layout import Workspace, is_showable, is_temporary, printa
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class NotReady:
     """Not yet. `until` is when it is worth another look (seconds since 1970); None: when something changes."""
 
     text: str
@@ -32,7 +32,7 @@ class Unsettled:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class QuietPeriod:
     """Seconds that a file must have been quiet: where the kernel says that nobody has it open, and where it does not.
 
     A closed file can be opened again: between two `echo ... >> file` nobody has it open.
@@ -42,33 +42,33 @@ class Patience:
     unknown: float
 
 
-def read_settled(
-    dir_fd: int, name: str, seen: Stamp, quiet_since: float, now: float, patience: Patience
-) -> bytes | Unsettled:
+def read_stable(
+    dir_fd: int, name: str, seen: Stamp, quiet_since: float, now: float, patience: QuietPeriod
+) -> bytes | NotReady:
     """The whole file, if no writer has it open, it has been quiet for long enough, and it is still what `seen` saw.
 
     It has been quiet since `quiet_since` (seconds since 1970, like `now`). The kernel does not say of other users'
     files, and on some file systems of none, whether they are open. Reads at most the size that `seen` saw.
     """
     if now < quiet_since + patience.closed:
-        return Unsettled("it was written a moment ago", quiet_since + patience.closed)
+        return NotReady("it was written a moment ago", quiet_since + patience.closed)
     try:
         fd = open_regular(dir_fd, name)
     except OSError as error:
         if error.errno in {errno.EACCES, errno.EPERM}:
-            return Unsettled(f"uid {os.geteuid()} may not read it", denied=True)
+            return NotReady(f"uid {os.geteuid()} may not read it", denied=True)
         raise
     if fd is None:
-        return Unsettled("it changed while it was looked at", now)
+        return NotReady("it changed while it was looked at", now)
     try:
         written = is_being_written(fd)
         if written:
-            return Unsettled("a writer has it open")
+            return NotReady("a writer has it open")
         if written is None and now < quiet_since + patience.unknown:
-            return Unsettled("it was written a moment ago", quiet_since + patience.unknown)
+            return NotReady("it was written a moment ago", quiet_since + patience.unknown)
         raw = read_up_to(fd, seen.size + 1)
         if Stamp.of(os.fstat(fd)) != seen or len(raw) != seen.size:
-            return Unsettled("it changed while it was read", now + patience.unknown)
+            return NotReady("it changed while it was read", now + patience.unknown)
         return raw
     finally:
         os.close(fd)
@@ -87,7 +87,7 @@ _REPORTED = 1000
 """Temporary names that a scan reports."""
 
 
-_COMPLETE = Patience(0.0, 0.0)
+_COMPLETE = QuietPeriod(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftFile:
     """What stays where it is for now, and why. `since` and `until` are seconds since 1970; `until` None: no date."""
 
     name: str
@@ -135,8 +135,8 @@ class Scan:
 
     arrivals: list[Arrival] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
-    waiting: list[Left] = field(default_factory=list)
-    ignored: list[Left] = field(default_factory=list)
+    waiting: list[LeftFile] = field(default_factory=list)
+    ignored: list[LeftFile] = field(default_factory=list)
     truncated: bool = False
     """There may be more that is ready: scan again as soon as this is handled."""
     read_until: float = 0.0
@@ -181,11 +181,11 @@ class Inbox:
     ) -> None:
         self._ws = ws
         self._renamed = renamed
-        self._patience = Patience(settle_seconds, 2 * settle_seconds)
+        self._patience = QuietPeriod(settle_seconds, 2 * settle_seconds)
         self._incomplete = incomplete_seconds
         self._max_bytes = max_bytes
         self._known: dict[str, _Known] = {}
-        self._ignored: dict[str, Left] = {}
+        self._ignored: dict[str, LeftFile] = {}
         self._looked_at = 0.0
 
     def scan(self, now: float, limit: int) -> Scan:
@@ -248,7 +248,7 @@ class Inbox:
             status = look(fd, name)
             if status is not None:
                 since = noted[name].since if name in noted else min(status.st_mtime, now)
-                self._ignored[name] = Left(printable(name), "a temporary name", since)
+                self._ignored[name] = LeftFile(printable(name), "a temporary name", since)
 
     def _take(self, fd: int, now: float, limit: int, scan: Scan) -> None:
         size = 0
@@ -262,12 +262,12 @@ class Inbox:
                     size += len(arrival.raw)
                 case Refusal() as refusal:
                     scan.refused.append(refusal)
-                case Left() as left:
+                case LeftFile() as left:
                     scan.waiting.append(left)
                 case None:
                     pass
 
-    def _examine(self, fd: int, name: str, known: _Known, now: float) -> Arrival | Refusal | Left | None:
+    def _examine(self, fd: int, name: str, known: _Known, now: float) -> Arrival | Refusal | LeftFile | None:
         status = look(fd, name)
         if status is None:
             return None
@@ -276,13 +276,13 @@ class Inbox:
             known.stamp, known.unchanged_since, known.deferred, known.renamed = stamp, now, None, False
         known.unchanged_since = min(known.unchanged_since, now)  # a clock that was set back makes nobody wait longer
         if known.deferred is not None and now < known.deferred:
-            return Left(printable(name), "looked at, and left for later", known.first_seen, known.deferred)
+            return LeftFile(printable(name), "looked at, and left for later", known.first_seen, known.deferred)
         error = self._unread_problem(name, status)
         if error is not None:
             return Refusal(name, error, stamp)
         patience = _COMPLETE if known.renamed else self._patience
-        content = read_settled(fd, name, stamp, known.unchanged_since, now, patience)
-        if isinstance(content, Unsettled):
+        content = read_stable(fd, name, stamp, known.unchanged_since, now, patience)
+        if isinstance(content, NotReady):
             return self._unsettled(name, known, stamp, content, now)
         if not content:
             return self._empty(name, known, stamp, now)
@@ -304,18 +304,18 @@ class Inbox:
         problem = "its name is not UTF-8, or has control characters"
         return MessageError("bad-name", problem, "Send it under a plain name such as task.md.", path)
 
-    def _unsettled(self, name: str, known: _Known, stamp: Stamp, why: Unsettled, now: float) -> Refusal | Left:
+    def _unsettled(self, name: str, known: _Known, stamp: Stamp, why: NotReady, now: float) -> Refusal | LeftFile:
         if why.denied:
             deadline = known.unchanged_since + self._incomplete
             if now >= deadline:
                 hint = "Make it readable (`chmod a+r`) before you move it in."
                 return Refusal(name, MessageError("unreadable", why.text, hint, printable(name)), stamp)
-            return Left(printable(name), why.text, known.first_seen, deadline)
-        return Left(printable(name), why.text, known.first_seen, why.until)
+            return LeftFile(printable(name), why.text, known.first_seen, deadline)
+        return LeftFile(printable(name), why.text, known.first_seen, why.until)
 
-    def _empty(self, name: str, known: _Known, stamp: Stamp, now: float) -> Refusal | Left:
+    def _empty(self, name: str, known: _Known, stamp: Stamp, now: float) -> Refusal | LeftFile:
         deadline = known.unchanged_since + self._incomplete
         if now < deadline:
-            return Left(printable(name), "it is empty as yet", known.first_seen, deadline)
+            return LeftFile(printable(name), "it is empty as yet", known.first_seen, deadline)
         error = MessageError("empty", "it is empty", "Write it under a hidden name, then rename it.", printable(name))
         return Refusal(name, error, stamp, b"", hashlib.sha256(b"").hexdigest())

@@ -48,7 +48,7 @@ from mailboxd.mailbox.layout import Workspace, clash_name, first_free, is_file_n
 
 REASON = ".reason.json"
 
-Taken = Callable[[str], bool]
+IsFiled = Callable[[str], bool]
 """Whether a path (relative to mailbox/) is on record as the place of another file already."""
 
 _STUCK = frozenset({errno.EPERM, errno.EBUSY})
@@ -56,7 +56,7 @@ _STUCK = frozenset({errno.EPERM, errno.EBUSY})
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedFile:
     """A file of the inbox that has been judged, with what it was judged by.
 
     `stamp` None: not known any more (a restart lost it), the bytes decide. `raw` None: it was refused unread.
@@ -74,10 +74,10 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Filing:
+class MoveRequest:
     """One move: which file, to which directory below mailbox/, with which reason beside it."""
 
-    item: Judged
+    item: JudgedFile
     place: str
     reason: bytes | None = None
 
@@ -97,7 +97,7 @@ class Move:
     directories.
     """
 
-    def __init__(self, inbox: int, target: int, filing: Filing) -> None:
+    def __init__(self, inbox: int, target: int, filing: MoveRequest) -> None:
         self._inbox = inbox
         self._target = target
         self._filing = filing
@@ -105,7 +105,7 @@ class Move:
         self._done: str | None = None
         self._stuck: ObstructedError | None = None
 
-    def claim(self, taken: Taken) -> None:
+    def claim(self, taken: IsFiled) -> None:
         """Takes the file away from its writers, unless an earlier run has finished this."""
         inbox, target, filing = self._inbox, self._target, self._filing
         self._where = _left_claim(inbox, target, filing)
@@ -150,13 +150,13 @@ class Move:
         return f"{filing.place}/{self._done}"
 
 
-def _is_untouched(inbox: int, filing: Filing) -> bool:
+def _is_untouched(inbox: int, filing: MoveRequest) -> bool:
     """Whether the very file still lies in the inbox: then no earlier run has moved it."""
     status = look(inbox, filing.item.name)
     return status is not None and Stamp.of(status) == filing.item.stamp
 
 
-def _find(target: int, filing: Filing, taken: Taken) -> str | None:
+def _find(target: int, filing: MoveRequest, taken: IsFiled) -> str | None:
     """The name under which an earlier run finished this filing, if one did."""
     first = first_free(lambda number: look(target, filing.name(number)) is not None)
     for name in (filing.name(number) for number in numbers_in_use(first)):
@@ -169,14 +169,14 @@ def _find(target: int, filing: Filing, taken: Taken) -> str | None:
     return None
 
 
-def _left_claim(inbox: int, target: int, filing: Filing) -> int | None:
+def _left_claim(inbox: int, target: int, filing: MoveRequest) -> int | None:
     for where in (target, inbox):
         if look(where, filing.claim) is not None:
             return where
     return None
 
 
-def _claim(inbox: int, target: int, filing: Filing) -> int | None:
+def _claim(inbox: int, target: int, filing: MoveRequest) -> int | None:
     """Takes the file out of everybody's reach; the directory that it is in now, None if it is gone."""
     item = filing.item
     if item.raw is None and item.stamp is None:
@@ -205,7 +205,7 @@ def _is_locked_directory(inbox: int, name: str, error: OSError) -> bool:
     return error.errno == errno.EACCES and status is not None and stat.S_ISDIR(status.st_mode)
 
 
-def _begin_writing(where: int, filing: Filing) -> None:
+def _begin_writing(where: int, filing: MoveRequest) -> None:
     with suppress(OSError):  # this is advice
         fd = None if filing.item.raw is None else open_regular(where, filing.claim)
         if fd is not None:
@@ -213,7 +213,7 @@ def _begin_writing(where: int, filing: Filing) -> None:
             os.close(fd)
 
 
-def _is_judged(where: int, filing: Filing, *, durable: bool) -> bool:
+def _is_judged(where: int, filing: MoveRequest, *, durable: bool) -> bool:
     """Whether the claimed file is the one that was judged and nobody can change it; made `durable` then."""
     item = filing.item
     if item.raw is None:
@@ -240,7 +240,7 @@ def _is_judged(where: int, filing: Filing, *, durable: bool) -> bool:
         os.close(fd)
 
 
-def _put_back(where: int, inbox: int, filing: Filing) -> None:
+def _put_back(where: int, inbox: int, filing: MoveRequest) -> None:
     name = filing.item.name
     while True:
         try:
@@ -253,14 +253,14 @@ def _put_back(where: int, inbox: int, filing: Filing) -> None:
             name = clash_name(filing.item.name, filing.item.digest, number)
 
 
-def _write(target: int, filing: Filing) -> str:
+def _write(target: int, filing: MoveRequest) -> str:
     raw = filing.item.raw
     if raw is None:
         raise ObstructedError(f"inbox/{printable(filing.item.name)} is gone, and it was never read")
     return _name(target, filing, lambda name: publish(target, name, raw))
 
 
-def _name(target: int, filing: Filing, put: Callable[[str], None]) -> str:
+def _name(target: int, filing: MoveRequest, put: Callable[[str], None]) -> str:
     """Puts the file under the first name that is free for it, with its reason there before it."""
 
     def is_used(number: int) -> bool:
@@ -334,17 +334,17 @@ def _deliver(fd: int, name: str, raw: bytes, renamed: bool) -> str:
     return publish_once(fd, name, raw, renamed=renamed)
 
 
-def archive(ws: Workspace, name: str, stamp: Stamp | None, raw: bytes, day: str, taken: Taken) -> str:
+def archive(ws: Workspace, name: str, stamp: Stamp | None, raw: bytes, day: str, taken: IsFiled) -> str:
     """Moves inbox/<name> to archive/<day>/, and returns its path there relative to mailbox/.
 
     If the file is gone or is no longer the one that was judged, the judged bytes are written to the archive, and what
     now lies in the inbox stays there as a new arrival. `day` is `YYYY-MM-DD` and must be the same in a repetition.
     Raises WorldError, ObstructedError, ValueError.
     """
-    return _only(archive_many(ws, [(Judged(name, stamp, raw), day)], taken))
+    return _only(archive_many(ws, [(JudgedFile(name, stamp, raw), day)], taken))
 
 
-def archive_many(ws: Workspace, items: Sequence[tuple[Judged, str]], taken: Taken) -> Answers:
+def archive_many(ws: Workspace, items: Sequence[tuple[JudgedFile, str]], taken: IsFiled) -> Answers:
     """`archive` for many, one answer for each in order, with one fsync of each directory.
 
     Record the answers before the next call, or `taken` does not know them. A WorldError may come half-way: then
@@ -353,11 +353,11 @@ def archive_many(ws: Workspace, items: Sequence[tuple[Judged, str]], taken: Take
     for _, day in items:
         if _DAY.fullmatch(day) is None:
             raise ValueError(f"{day!r} is not a day like 2026-11-21")
-    return _file_all(ws, [Filing(item, f"archive/{day}") for item, day in items], taken)
+    return _file_all(ws, [MoveRequest(item, f"archive/{day}") for item, day in items], taken)
 
 
 def reject(
-    ws: Workspace, name: str, stamp: Stamp | None, raw: bytes | None, reason: Mapping[str, object], taken: Taken
+    ws: Workspace, name: str, stamp: Stamp | None, raw: bytes | None, reason: Mapping[str, object], taken: IsFiled
 ) -> str:
     """Moves inbox/<name> to rejected/ as `archive` does, and writes `<its name there>.reason.json` beside it.
 
@@ -365,12 +365,12 @@ def reject(
     link itself and not its target. `reason` is what JSON can say, and must be the same in a repetition. Raises as
     `archive` does; ObstructedError also if the file was never read and is gone.
     """
-    return _only(reject_many(ws, [(Judged(name, stamp, raw), reason)], taken))
+    return _only(reject_many(ws, [(JudgedFile(name, stamp, raw), reason)], taken))
 
 
-def reject_many(ws: Workspace, items: Sequence[tuple[Judged, Mapping[str, object]]], taken: Taken) -> Answers:
+def reject_many(ws: Workspace, items: Sequence[tuple[JudgedFile, Mapping[str, object]]], taken: IsFiled) -> Answers:
     """`reject` for many, as `archive_many` is for `archive`."""
-    filings = [Filing(item, "rejected", _text_of(reason)) for item, reason in items]
+    filings = [MoveRequest(item, "rejected", _text_of(reason)) for item, reason in items]
     return _file_all(ws, filings, taken)
 
 
@@ -392,7 +392,7 @@ def put_back(ws: Workspace, path: str, raw: bytes, reason: Mapping[str, object] 
         os.fsync(fd)
 
 
-def require_places(ws: Workspace) -> None:
+def require_directories(ws: Workspace) -> None:
     """Raises WorldError unless mail can be taken out of the inbox and put where it belongs: ask before judging any.
 
     So a message is not accepted, and the work that it asks for not begun, while its file has nowhere to go.
@@ -425,7 +425,7 @@ def _only(answers: Answers) -> str:
     return answer
 
 
-def _file_all(ws: Workspace, filings: Sequence[Filing], taken: Taken) -> Answers:
+def _file_all(ws: Workspace, filings: Sequence[MoveRequest], taken: IsFiled) -> Answers:
     for filing in filings:
         if not is_file_name(filing.item.name):
             raise ValueError(f"{filing.item.name!r} is no file name")
@@ -467,9 +467,9 @@ def _finish(move: Move) -> str | ObstructedError:
         return stuck
 
 
-def _waves(filings: Iterable[Filing]) -> Iterator[list[Filing]]:
+def _waves(filings: Iterable[MoveRequest]) -> Iterator[list[MoveRequest]]:
     """Cuts the group where a name comes again: that is about a later file, which the earlier one must not take."""
-    wave: dict[str, Filing] = {}
+    wave: dict[str, MoveRequest] = {}
     for filing in filings:
         if filing.item.name in wave:
             yield list(wave.values())

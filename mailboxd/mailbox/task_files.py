@@ -29,7 +29,7 @@ from mailboxd.mailbox.files import (
     put,
     world_errors,
 )
-from mailboxd.mailbox.inbox import Patience, Unsettled, read_settled
+from mailboxd.mailbox.inbox import NotReady, QuietPeriod, read_stable
 from mailboxd.mailbox.layout import Workspace, clash_name, first_free
 from mailboxd.mailbox.maildir import publish_once
 
@@ -140,7 +140,7 @@ _TIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:.+-]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedFile:
     """A task.md that somebody else wrote, complete."""
 
     local_id: str
@@ -149,7 +149,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
+class UnreadableFile:
     """Something stands in the place of a task.md that cannot be read as one: a link, a directory, 5 MiB."""
 
     local_id: str
@@ -158,11 +158,11 @@ class Unusable:
 
 
 @dataclass(slots=True)
-class Look:
+class TaskFileChanges:
     """One look at the task files."""
 
-    changed: list[Changed] = field(default_factory=list)
-    unusable: list[Unusable] = field(default_factory=list)
+    changed: list[ChangedFile] = field(default_factory=list)
+    unusable: list[UnreadableFile] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Local ids whose task.md was rendered or seen before, and is gone."""
     look_again: float | None = None
@@ -179,13 +179,13 @@ class TaskFiles:
 
     def __init__(self, ws: Workspace, *, settle_seconds: float = 0.5) -> None:
         self._ws = ws
-        self._patience = Patience(closed=0.0, unknown=settle_seconds)
+        self._patience = QuietPeriod(closed=0.0, unknown=settle_seconds)
         self._seen: dict[str, Stamp] = {}
         self._waiting: dict[str, tuple[Stamp, float]] = {}
         self._unvisited: list[str] = []
         """What a look at every directory has left for the next one."""
 
-    def look(self, now: float, among: Collection[str] | None = None, limit: int = 256) -> Look:
+    def look(self, now: float, among: Collection[str] | None = None, limit: int = 256) -> TaskFileChanges:
         """What was changed by others since the last look; each change is reported once, missing files every time.
 
         `among`: look at these local ids only; None: at every directory below tasks/, which costs one stat for each. The
@@ -193,14 +193,14 @@ class TaskFiles:
         has changed meanwhile. `now` is seconds since 1970. Raises WorldError if tasks/ is not there, is a link, or
         cannot be read: then nothing counts as reported.
         """
-        found = Look()
+        found = TaskFileChanges()
         goes_on = among is None and bool(self._unvisited)
         try:
             with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
                 ids = self._unvisited if goes_on else self._ids(tasks, among)
                 visited = self._visit(tasks, ids, now, limit, found)
         except WorldError:
-            reported: list[Changed | Unusable] = [*found.changed, *found.unusable]
+            reported: list[ChangedFile | UnreadableFile] = [*found.changed, *found.unusable]
             for one in reported:
                 self.forget(one.local_id)
             raise
@@ -273,7 +273,7 @@ class TaskFiles:
         with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
             return sorted(_directories(tasks))
 
-    def put_away(self, local_id: str) -> str | None:
+    def move_to_archive(self, local_id: str) -> str | None:
         """Moves the whole directory of a task to tasks/.archive/; its new path relative to the root.
 
         None if it cannot be moved now: it is gone, or somebody has put something else in its place. Raises WorldError.
@@ -298,7 +298,7 @@ class TaskFiles:
             return [local_id for local_id in among if is_id(local_id)]
         return list(dict.fromkeys((*_directories(tasks), *self._seen, *self._waiting)))
 
-    def _visit(self, tasks: int, ids: Sequence[str], now: float, limit: int, found: Look) -> int:
+    def _visit(self, tasks: int, ids: Sequence[str], now: float, limit: int, found: TaskFileChanges) -> int:
         """Looks at one after the other until so many have changed, or are too large together; how many it looked at."""
         size = 0
         for number, local_id in enumerate(ids):
@@ -313,30 +313,30 @@ class TaskFiles:
                 size += self._read(local_id, status, now, found)
         return len(ids)
 
-    def _read(self, local_id: str, status: os.stat_result, now: float, found: Look) -> int:
+    def _read(self, local_id: str, status: os.stat_result, now: float, found: TaskFileChanges) -> int:
         """Reads one changed file into `found`; how many bytes that was."""
         stamp = Stamp.of(status)
         problem = _problem(local_id, status)
         if problem is not None:
             self.remember(local_id, stamp)
-            found.unusable.append(Unusable(local_id, problem, stamp))
+            found.unusable.append(UnreadableFile(local_id, problem, stamp))
             return 0
         seen, since = self._waiting.get(local_id, (stamp, now))
         since = min(now, stamp.mtime, since if seen == stamp else now)
         try:
             with directory(self._ws.root, "tasks", local_id) as fd:
-                content = read_settled(fd, TASK_FILE, stamp, since, now, self._patience)
+                content = read_stable(fd, TASK_FILE, stamp, since, now, self._patience)
         except OSError as error:
             if error.errno not in OBSTACLES:
                 raise
             return 0  # the directory is a link, or was replaced this very moment
-        if isinstance(content, Unsettled):
+        if isinstance(content, NotReady):
             self._waiting[local_id] = (stamp, since)
             if content.until is not None:
                 found.look_again = min(content.until, found.look_again or content.until)
             return 0
         self.remember(local_id, stamp)
-        found.changed.append(Changed(local_id, content, stamp))
+        found.changed.append(ChangedFile(local_id, content, stamp))
         return len(content)
 
 

@@ -51,7 +51,7 @@ from mailboxd.effects.message_builder import row_of_sent
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import Ids, time_of
-from mailboxd.intake.archive import File, receipt
+from mailboxd.intake.archive import InboxFile, message_row
 from mailboxd.intake.interpret import Intake
 from mailboxd.keys.trust import Trust
 from mailboxd.protocol.codec import parse
@@ -224,7 +224,7 @@ class Mail:
                 problem = f"it has changed while it was read: {error.problem}"
                 self.differences.append(f"mailbox/{came.path}: {problem}")
                 return
-        file = File(came.name, raw, parsed.sha256, len(raw), {})
+        file = InboxFile(came.name, raw, parsed.sha256, len(raw), {})
         self._doubt(came, raw)
         try:
             with self.desk.store.savepoint():
@@ -244,8 +244,8 @@ class Mail:
             except MessageError as error:
                 self.differences.append(f"mailbox/{came.path}: taken as it lies there, but {error.problem}")
 
-    def _record(self, file: File, verdict: str, came: Came) -> None:
-        row = receipt(self.desk.engine, file, verdict, came.message)
+    def _record(self, file: InboxFile, verdict: str, came: Came) -> None:
+        row = message_row(self.desk.engine, file, verdict, came.message)
         self.desk.store.keep_body(row["id"], file.raw or b"")
         data = {"at": self.desk.engine.now, "message": row}
         self.desk.engine.record(Event(Kind.MESSAGE_RECEIVED, None, data, actor=came.message.from_))
@@ -254,7 +254,7 @@ class Mail:
         """One that lies in rejected/ arrives."""
         said = refusal.reason
         raw = self.read(refusal.path) if said.get("sha256") else None
-        file = File(said["name"], raw, said.get("sha256"), len(raw) if raw is not None else None, {})
+        file = InboxFile(said["name"], raw, said.get("sha256"), len(raw) if raw is not None else None, {})
         rule, problem, hint = said["rule"], said["problem"], str(said.get("hint", ""))
         error: MessageError | Refused = Refused(rule, problem, hint)
         if "line" in said:

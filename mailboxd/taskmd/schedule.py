@@ -33,7 +33,7 @@ _TROUBLED = 5.0
 
 
 @dataclass(slots=True)
-class Rendering:
+class RenderSchedule:
     """`write` begins files until so many seconds are over, and says how many; `stale` says whether any is out of date,
     `more` whether the last writing left some for the next; `last_event` grows whenever something happens.
     """
@@ -110,7 +110,7 @@ class Retention:
             ended = self.engine.store.ended_at(local_id)
             if ended is None or ended > limit:
                 continue
-            place = self.files.put_away(local_id)
+            place = self.files.move_to_archive(local_id)
             if place is not None:
                 self.reports.append(partial(self._record, local_id, place))
                 moved += 1

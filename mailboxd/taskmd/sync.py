@@ -35,7 +35,7 @@ from mailboxd.explain.model import Cause
 from mailboxd.explain.why import explain
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.files import MANY, ObstructedError
-from mailboxd.mailbox.task_files import Changed, Look, TaskFiles
+from mailboxd.mailbox.task_files import ChangedFile, TaskFileChanges, TaskFiles
 from mailboxd.protocol.markdown import Section, join_body
 from mailboxd.protocol.plan import DagNode
 from mailboxd.protocol.prompts import Templates
@@ -62,7 +62,7 @@ _UNDER_WAY = ("executing", "aggregating", "done", "failed")
 ACTOR = "task.md"
 
 
-def take_over(engine: Engine, task: Task, written: TaskFile) -> None:
+def adopt_status(engine: Engine, task: Task, written: TaskFile) -> None:
     """Bring a task that was just recorded, with its children, to where its file says they are; inside a batch.
 
     What was in progress here starts again, for nobody knows how far it came. Raises Refused.
@@ -148,7 +148,7 @@ def _told(cause: Cause) -> list[str]:
 # What the task.md of a task shows: the store's words, as the record that is rendered.
 
 
-def task_file(engine: Engine, task: Task) -> TaskFile:
+def to_record(engine: Engine, task: Task) -> TaskFile:
     """What the task.md of a task shows."""
     children = engine.store.children(task.id) if task.mode is Mode.COORDINATING else []
     needs = engine.store.needs_by_key(task.id) if children else {}
@@ -212,7 +212,7 @@ def _planned(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ..
 # takes nothing of that back: its author has not seen it.
 
 
-def as_read(engine: Engine, task: Task, current: TaskFile, written: TaskFile) -> TaskFile:
+def edit_base(engine: Engine, task: Task, current: TaskFile, written: TaskFile) -> TaskFile:
     """`current` with the spec as the file showed it to the author of `written`: `updated_at`, which he left, says when.
 
     Without it he counts as one who has read the first version.
@@ -220,11 +220,11 @@ def as_read(engine: Engine, task: Task, current: TaskFile, written: TaskFile) ->
     if written.updated_at == current.updated_at:
         return current
     spec = engine.store.as_was(task, written.updated_at).spec
-    read = task_file(engine, replace(task, spec=spec))
+    read = to_record(engine, replace(task, spec=spec))
     return replace(current, instructions=read.instructions, extra_sections=read.extra_sections)
 
 
-def caught_up(task: Task, edit: TaskEdit, read: TaskFile) -> TaskEdit:
+def rebase_edit(task: Task, edit: TaskEdit, read: TaskFile) -> TaskEdit:
     """An edit that was made to `read`, as one of what the spec of the task says now."""
     now = TaskFile(instructions=task.spec.instructions, extra_sections=shown_sections(task.spec, task.title))
     said = edit.instructions
@@ -320,14 +320,14 @@ class TaskMarkdown:
             if task is None:
                 self.reports.append(partial(self.engine.store.file_is_fresh, task_id, marks))
             else:
-                begun.append((task, shown := task_file(self.engine, task), marks))
+                begun.append((task, shown := to_record(self.engine, task), marks))
                 yield task.local_id, sealed(render_task_file(shown, self.templates))
         if not self.more:
             self._behind = ""  # else newer ones, which come behind it, could put off an older one for ever
 
     # -------------------------------------------------------------- file -> store
 
-    def look(self, now: float, among: Sequence[str] | None = None) -> Look:
+    def look(self, now: float, among: Sequence[str] | None = None) -> TaskFileChanges:
         """Let every task.md that somebody wrote since the last look happen; inside a batch. Raises WorldError."""
         found = self.files.look(now, among)
         for index, changed in enumerate(found.changed):
@@ -366,7 +366,7 @@ class TaskMarkdown:
             _log.error("what %s wrote into its task.md cannot be read: %s", task.local_id, error)
         return self._refused_plans.pop(task.id, "")
 
-    def take(self, changed: Changed) -> None:
+    def take(self, changed: ChangedFile) -> None:
         """Let one task.md happen; inside a batch."""
         task = self.engine.store.by_local_id(changed.local_id)
         try:
@@ -415,10 +415,10 @@ class TaskMarkdown:
             extra=written.extra_headers,
             sections=tuple(item for item in written.extra_sections if item[0].lower() not in known),
         )
-        take_over(self.engine, self.intake.create(new, actor=sender), written)
+        adopt_status(self.engine, self.intake.create(new, actor=sender), written)
 
     def _edit(self, task: Task, written: TaskFile, raw: bytes) -> None:
-        current = as_read(self.engine, task, self._shown.get(task.id) or task_file(self.engine, task), written)
+        current = edit_base(self.engine, task, self._shown.get(task.id) or to_record(self.engine, task), written)
         edit = compare(current, written)
         if edit.problems:
             raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
@@ -428,13 +428,13 @@ class TaskMarkdown:
                 "spec-fixed", f"{task.local_id} is {task.phase}: {', '.join(fixed)} can no longer change", _STEER
             )
         with self.engine.store.savepoint():  # an illegal edit changes nothing, also where only its last part is
-            self.apply(task, caught_up(task, edit, current))
+            self.apply(task, rebase_edit(task, edit, current))
         if fixed and any(heading in dict(current.extra_sections) for heading in fixed):
             # its agent may have written the file from memory, and its results count; what it said of its spec is kept
             why = f"{', '.join(fixed)} cannot change while it is {task.phase}; the rest is taken (spec-fixed). {_STEER}"
             self._refuse(task.local_id, raw, task, why)
         # Until it is rendered again the file says what was written: whoever saves a second time changes that.
-        shown = task_file(self.engine, self.engine.store.task(task.id) or task)
+        shown = to_record(self.engine, self.engine.store.task(task.id) or task)
         keys = {node.key for node in written.dag} or {node.key for node in shown.dag}
         said, dag = written.instructions or shown.instructions, tuple(node for node in shown.dag if node.key in keys)
         self._shown[task.id] = replace(shown, updated_at=written.updated_at, instructions=said, dag=dag)

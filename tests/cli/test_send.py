@@ -15,7 +15,7 @@ from mailboxd.cli.commands.send import Draft, compose, slug
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError
-from mailboxd.intake.archive import File
+from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.interpret import Intake
 from mailboxd.protocol.codec import parse
 from mailboxd.protocol.messages import ReplyMessage, TaskMessage
@@ -43,7 +43,7 @@ def receive(stage: Stage) -> str:
     raw = path.read_bytes()
     parsed = parse(raw, path.name)
     with stage.engine() as engine:
-        verdict = Intake(engine).receive(File(path.name, raw, parsed.sha256, len(raw), {}), parsed)
+        verdict = Intake(engine).receive(InboxFile(path.name, raw, parsed.sha256, len(raw), {}), parsed)
     path.unlink()
     return verdict
 

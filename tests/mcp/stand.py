@@ -18,7 +18,7 @@ from mailboxd.core.model import Overrides, PlannedChild, Policy
 from mailboxd.core.vocabulary import Gate
 from mailboxd.engine import open
 from mailboxd.errors import MessageError
-from mailboxd.intake.archive import File
+from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.interpret import Intake
 from mailboxd.mcp.server import Desk, server
 from mailboxd.mcp.tokens import parse
@@ -135,7 +135,7 @@ class Stand:
         raw = text.encode()
         with self.stage.engine() as engine:
             intake = Intake(engine)
-            file = File("dropped.md", raw, hashlib.sha256(raw).hexdigest(), len(raw), {})
+            file = InboxFile("dropped.md", raw, hashlib.sha256(raw).hexdigest(), len(raw), {})
             parsed = intake.parse(file)
             if isinstance(parsed, MessageError):
                 return parsed.rule

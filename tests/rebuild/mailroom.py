@@ -23,7 +23,7 @@ from mailboxd.effects.message_builder import Outgoing, Prompting
 from mailboxd.effects.process_table import Calls
 from mailboxd.engine.engine import Engine
 from mailboxd.ids import Ids
-from mailboxd.intake.archive import Archiving, Custody
+from mailboxd.intake.archive import Archiver, ArchiveWatch
 from mailboxd.intake.arrivals import Arrivals
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.inbox import Inbox
@@ -239,7 +239,7 @@ class Mailroom:
 @dataclass(slots=True)
 class Parts:
     arrivals: Arrivals
-    archiving: Archiving
+    archiving: Archiver
     taskmd: TaskMarkdown
     outgoing: Outgoing
     posting: Posting
@@ -257,5 +257,5 @@ class Parts:
         posting = Posting(core, *nobody, outgoing, ws, lambda _: "", room.reports)
         arrivals = Arrivals(core, intake, inbox, 0.0)
         return cls(
-            arrivals, Archiving(core, ws, room.reports, Custody(core, ws, room.reports)), taskmd, outgoing, posting
+            arrivals, Archiver(core, ws, room.reports, ArchiveWatch(core, ws, room.reports)), taskmd, outgoing, posting
         )

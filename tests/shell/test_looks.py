@@ -10,9 +10,9 @@ from time import monotonic
 import pytest
 
 from mailboxd.clock import ManualClock
-from mailboxd.daemon.loop import Looks
+from mailboxd.daemon.loop import ScanSchedule
 from mailboxd.host.wakeup import Wake, Woken, poke
-from mailboxd.mailbox.task_files import Look
+from mailboxd.mailbox.task_files import TaskFileChanges
 
 
 class Door:
@@ -123,7 +123,7 @@ def test_what_was_said_is_not_said_again_until_it_was_heard(tmp_path: Path, monk
             wake.close()
 
 
-def looked(looks: Looks, mono: float) -> tuple[bool, bool]:
+def looked(looks: ScanSchedule, mono: float) -> tuple[bool, bool]:
     """One round at that moment: whether it looks at the inbox, and at tasks/."""
     if not looks.is_due(mono):
         return False, False
@@ -134,7 +134,7 @@ def looked(looks: Looks, mono: float) -> tuple[bool, bool]:
 
 
 def test_the_first_look_is_at_everything_and_mail_leaves_tasks_out() -> None:
-    looks = Looks()
+    looks = ScanSchedule()
     assert looked(looks, 100.0) == (True, True)
     assert looked(looks, 101.0) == (False, False)
     looks.heard(False)
@@ -145,7 +145,7 @@ def test_the_first_look_is_at_everything_and_mail_leaves_tasks_out() -> None:
 
 
 def test_mail_that_never_ends_does_not_put_off_the_look_at_tasks() -> None:
-    looks = Looks()
+    looks = ScanSchedule()
     assert looked(looks, 100.0) == (True, True)
     for second in range(101, 130):
         looks.heard(False)
@@ -156,7 +156,7 @@ def test_mail_that_never_ends_does_not_put_off_the_look_at_tasks() -> None:
 
 
 def test_a_file_that_waits_is_looked_at_when_it_may_be_ready() -> None:
-    looks = Looks()
+    looks = ScanSchedule()
     assert looked(looks, 100.0) == (True, True)
     looks.wait_until = 100.5
     assert looks.next == 100.5
@@ -165,7 +165,7 @@ def test_a_file_that_waits_is_looked_at_when_it_may_be_ready() -> None:
 
 
 def test_who_was_stopped_looks_before_anything_is_judged_by_the_clock() -> None:
-    looks = Looks()
+    looks = ScanSchedule()
     assert looked(looks, 100.0) == (True, True)
     looks.awake_by = 102.0
     assert looked(looks, 102.0) == (False, False)
@@ -173,7 +173,7 @@ def test_who_was_stopped_looks_before_anything_is_judged_by_the_clock() -> None:
 
 
 def test_a_look_that_is_due_soon_comes_with_another_timer_and_not_in_a_wake_up_of_its_own() -> None:
-    looks = Looks()
+    looks = ScanSchedule()
     assert looked(looks, 100.0) == (True, True)
     looks.by_timer(119.0)
     assert looked(looks, 119.0) == (False, False)
@@ -186,14 +186,14 @@ class Tasks:
     """tasks/, a look at which takes `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        self.clock, self.seconds, self.looks = ManualClock(), seconds, Looks()
+        self.clock, self.seconds, self.looks = ManualClock(), seconds, ScanSchedule()
         self.times = self.left = 0
 
-    def look(self) -> Look:
+    def look(self) -> TaskFileChanges:
         self.clock.advance(self.seconds)
         self.times += 1
         self.left = max(self.left - 1, 0)
-        return Look(truncated=self.left > 0)
+        return TaskFileChanges(truncated=self.left > 0)
 
     def round(self) -> int:
         """A round of the daemon; how often it looked at tasks/ so far."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.intake.arrivals import Timetable
+from mailboxd.intake.arrivals import SenderQuota
 
 pytestmark = pytest.mark.slow
 
@@ -16,12 +16,12 @@ NOW = 60.0 * 1_000_000 + 7
 
 
 def test_without_limits_nobody_waits() -> None:
-    table = Timetable()
+    table = SenderQuota()
     assert [table.turn("a", f"{n}", 1 << 20, NOW) for n in range(1000)] == [None] * 1000
 
 
 def test_what_is_more_waits_for_its_own_minute_and_is_then_taken() -> None:
-    table = Timetable(messages=2)
+    table = SenderQuota(messages=2)
     turns = [table.turn("a", f"{n}", 1, NOW) for n in range(5)]
     minute = NOW - 7
     assert turns == [None, None, minute + 60, minute + 60, minute + 120]
@@ -32,21 +32,21 @@ def test_what_is_more_waits_for_its_own_minute_and_is_then_taken() -> None:
 
 
 def test_senders_do_not_wait_for_each_other_and_letters_make_no_other_sender() -> None:
-    table = Timetable(messages=1)
+    table = SenderQuota(messages=1)
     assert table.turn("a", "1", 1, NOW) is None
     assert table.turn("b", "2", 1, NOW) is None
     assert table.turn("A", "3", 1, NOW) is not None
 
 
 def test_bytes_count_as_well_and_what_is_larger_than_a_minute_allows_comes_all_the_same() -> None:
-    table = Timetable(size=100)
+    table = SenderQuota(size=100)
     assert table.turn("a", "large", 500, NOW) is None
     assert table.turn("a", "small", 10, NOW) == NOW - 7 + 60
     assert table.turn("a", "large too", 500, NOW) == NOW - 7 + 120
 
 
 def test_a_clock_that_is_set_back_makes_nobody_wait_longer() -> None:
-    table = Timetable(messages=1)
+    table = SenderQuota(messages=1)
     later = NOW + 86_400
     assert table.turn("a", "1", 1, later) is None
     assert table.turn("a", "2", 1, later) is not None
@@ -55,7 +55,7 @@ def test_a_clock_that_is_set_back_makes_nobody_wait_longer() -> None:
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 90)), max_size=60))
 def test_nobody_brings_more_and_everything_comes(most: int, arrivals: list[tuple[str, float]]) -> None:
-    table = Timetable(messages=most)
+    table = SenderQuota(messages=most)
     now, waiting, taken = NOW, {}, Counter[tuple[str, int]]()
     for number, (sender, pause) in enumerate(arrivals):
         now += pause

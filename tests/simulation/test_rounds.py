@@ -25,7 +25,7 @@ def test_mail_is_recorded_before_what_it_lets_begin(tmp_path: Path) -> None:
         house.store.db.set_trace_callback(said.append)
         house.drop("job.md", TASK, 1)
         assert house.daemon is not None
-        house.daemon._looks.everywhere()
+        house.daemon._schedule.everywhere()
         house.daemon.round()
         kept = next(place for place, sql in enumerate(said) if "INTO bodies" in sql)
         begun = next(place for place, sql in enumerate(said) if sql.startswith("UPDATE outbox SET begun"))
@@ -54,7 +54,7 @@ def test_mail_that_there_was_no_memory_to_take_is_not_judged(tmp_path: Path, mon
         house.work()
         house.drop("job.md", TASK, 1)
         assert house.daemon is not None
-        house.daemon._looks.everywhere()
+        house.daemon._schedule.everywhere()
         with monkeypatch.context() as patched:
             patched.setattr("mailboxd.intake.interpret.Intake.receive", refuse)
             with pytest.raises(MemoryError):
@@ -71,7 +71,7 @@ def test_the_beginning_of_a_turn_needs_no_round_of_its_own(tmp_path: Path) -> No
         house.work()
         assert house.daemon is not None
         house.drop("job.md", TASK, 1)
-        house.daemon._looks.everywhere()
+        house.daemon._schedule.everywhere()
         house.daemon._record_round(look=True)
         assert house.processes.all == []
         assert house.daemon.relay.perform() == 0
@@ -109,7 +109,7 @@ def test_a_message_whose_call_was_overtaken_lies_in_the_outbox_as_the_record_say
         house.work()
         house.drop("job.md", TASK, 1)
         assert house.daemon is not None
-        house.daemon._looks.everywhere()
+        house.daemon._schedule.everywhere()
         house.daemon._record_round(look=True)
         house.daemon.relay.starting._fresh.clear()
         child = house.store.by_local_id("job.x")

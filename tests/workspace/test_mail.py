@@ -18,7 +18,7 @@ from mailboxd.errors import WorldError
 from mailboxd.mailbox.files import ObstructedError, Stamp
 from mailboxd.mailbox.inbox import Inbox
 from mailboxd.mailbox.layout import Workspace, is_showable
-from mailboxd.mailbox.maildir import Judged, archive, archive_many, deliver, deliver_many, reject, reject_many
+from mailboxd.mailbox.maildir import JudgedFile, archive, archive_many, deliver, deliver_many, reject, reject_many
 
 DAY = "2026-11-21"
 REASON = {"rule": "empty", "problem": "it is empty"}
@@ -203,7 +203,9 @@ def test_a_new_file_of_the_same_name_is_left_alone_when_an_archiving_is_repeated
 
 
 def test_many_are_archived_with_one_answer_each_in_order(ws: Workspace) -> None:
-    items = [(Judged(f"{n}.md", put(ws, f"{n}.md", b"%d" % n), b"%d" % n), f"2026-11-{21 + n % 2}") for n in range(50)]
+    items = [
+        (JudgedFile(f"{n}.md", put(ws, f"{n}.md", b"%d" % n), b"%d" % n), f"2026-11-{21 + n % 2}") for n in range(50)
+    ]
 
     answers = archive_many(ws, items, nothing)
 
@@ -216,7 +218,7 @@ def test_one_name_may_come_twice_in_a_group(ws: Workspace) -> None:
     (ws.inbox / ".x").write_bytes(b"second")
     (ws.inbox / ".x").rename(ws.inbox / "x.md")
     second = Stamp.of((ws.inbox / "x.md").lstat())
-    items = [(Judged("x.md", first, b"first"), DAY), (Judged("x.md", second, b"second"), DAY)]
+    items = [(JudgedFile("x.md", first, b"first"), DAY), (JudgedFile("x.md", second, b"second"), DAY)]
 
     answers = archive_many(ws, items, nothing)
 
@@ -229,7 +231,7 @@ def test_one_name_may_come_twice_in_a_group(ws: Workspace) -> None:
 def test_the_same_name_and_bytes_twice_in_a_group_are_two_files(ws: Workspace, lying: int) -> None:
     stamps = [None, put(ws, "x.md")] if lying else [None, None]
 
-    answers = archive_many(ws, [(Judged("x.md", stamp, b"text"), DAY) for stamp in stamps], nothing)
+    answers = archive_many(ws, [(JudgedFile("x.md", stamp, b"text"), DAY) for stamp in stamps], nothing)
 
     assert answers == [f"archive/{DAY}/x.md", f"archive/{DAY}/x~2.md"]
     assert tree(ws.mailbox) == {f"archive/{DAY}/x.md": b"text", f"archive/{DAY}/x~2.md": b"text"}
@@ -373,7 +375,7 @@ def test_whatever_was_refused_unread_is_moved_as_it_is(ws: Workspace) -> None:
         writer.truncate(10 << 30)
         scan = Inbox(ws).scan(0.0, 9)
         writer.truncate(11 << 30)
-        answers = reject_many(ws, [(Judged(it.name, it.stamp, it.raw), REASON) for it in scan.refused], nothing)
+        answers = reject_many(ws, [(JudgedFile(it.name, it.stamp, it.raw), REASON) for it in scan.refused], nothing)
 
     assert sorted(map(str, answers)) == ["rejected/dir", "rejected/growing", "rejected/pipe"]
     assert (ws.rejected / "pipe").is_fifo()
@@ -432,7 +434,7 @@ def test_one_file_that_cannot_be_moved_is_reported_and_holds_up_no_other(ws: Wor
         pytest.skip("no immutable files here")
     try:
         answers = archive_many(
-            ws, [(Judged("stuck.md", stuck, b"text"), DAY), (Judged("free.md", free, b"text"), DAY)], nothing
+            ws, [(JudgedFile("stuck.md", stuck, b"text"), DAY), (JudgedFile("free.md", free, b"text"), DAY)], nothing
         )
     finally:
         subprocess.run(["chattr", "-i", str(ws.inbox / "stuck.md")], check=True)

@@ -12,7 +12,7 @@ import pytest
 
 from mailboxd.mailbox.files import ObstructedError, Stamp
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import Judged, archive, archive_many, deliver, reject
+from mailboxd.mailbox.maildir import JudgedFile, archive, archive_many, deliver, reject
 from tests.workspace.killing import every_point, killed_at
 
 DAY = "2026-11-21"
@@ -137,7 +137,7 @@ def test_a_group_survives_a_kill_at_every_point(ws: Workspace) -> None:
             (ws.inbox / name).write_bytes(name.encode())
 
     def act() -> list[str | ObstructedError]:
-        return archive_many(ws, [(Judged(name, None, name.encode()), DAY) for name in names], TAKEN.__contains__)
+        return archive_many(ws, [(JudgedFile(name, None, name.encode()), DAY) for name in names], TAKEN.__contains__)
 
     for point in every_point(act, prepare):
         assert act() == [f"archive/{DAY}/{name}" for name in names], point
