@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TextIO
 
-from mailboxd.core.text import escaped
+from mailboxd.core.sanitize import for_log
 from mailboxd.core.times import to_text
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -275,8 +275,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         begin = f"{to_text(record.created)} {record.levelname} {_source(record)}: "
         trace = _trace(self, record)
-        end = f" | {escaped(trace)}" if trace else ""
-        return "\n".join([f"{begin}{escaped(_cut(said) + _in_brackets(about))}{end}" for said, about in _lines(record)])
+        end = f" | {for_log(trace)}" if trace else ""
+        return "\n".join([f"{begin}{for_log(_cut(said) + _in_brackets(about))}{end}" for said, about in _lines(record)])
 
 
 class JsonFormatter(logging.Formatter):

@@ -38,7 +38,7 @@ from mailboxd.agents.openclaw import (
 )
 from mailboxd.agents.process import NotStarted
 from mailboxd.agents.readiness import Gateway, is_here
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line, storable_line
 from mailboxd.core.vocabulary import OPERATORS, SELF
 from mailboxd.effects.process_table import Call, Calls, NewCall
 from mailboxd.engine.engine import Engine
@@ -46,7 +46,6 @@ from mailboxd.errors import ConfigError, WorldError
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp, directory, open_regular, read_up_to
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.protocol.markdown import one_line
 from mailboxd.protocol.prompts import Peer
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -76,7 +75,7 @@ def theme_of(text: str) -> str:
 
 def brief_role(text: str) -> str:
     """One line of at most 200 characters of what an agent is said to be."""
-    line = one_line(text)
+    line = storable_line(text)
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1].rstrip() + "…"
 
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd import log
-from mailboxd.core.text import escaped
+from mailboxd.core.sanitize import for_log
 from mailboxd.log import JsonFormatter, TextFormatter
 
 FORGED = "done\n2026-11-21T02:07:53.120Z INFO engine: approved\r\x1b[2J\u2028\u202e\x00\x9b"
@@ -93,8 +93,8 @@ def _without_times(stream: io.StringIO) -> list[str]:
 
 
 def test_escaping_leaves_ordinary_text_alone() -> None:
-    assert escaped("Grüße, 世界 — “ok” 100 %") == "Grüße, 世界 — “ok” 100 %"
-    assert escaped("a\tb\x1b[1m\u2028") == "a\\tb\\x1b[1m\\u2028"
+    assert for_log("Grüße, 世界 — “ok” 100 %") == "Grüße, 世界 — “ok” 100 %"
+    assert for_log("a\tb\x1b[1m\u2028") == "a\\tb\\x1b[1m\\u2028"
 
 
 def test_a_long_message_is_cut_and_says_so() -> None:

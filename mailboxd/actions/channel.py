@@ -12,7 +12,7 @@ import re
 from mailboxd.actions.command import Ran
 from mailboxd.actions.result import End
 from mailboxd.core.approvals import Action, Performed
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 
 _NOTHING_SENT = re.compile(
     r"Gateway not reachable at \S+ \(ECONNREFUSED\)|Unknown channel |Unknown account |Channel is unavailable: "

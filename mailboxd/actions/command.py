@@ -15,7 +15,7 @@ from mailboxd.agents.call_dir import CALL, cut_output, output_size, world, writt
 from mailboxd.agents.openclaw import child_environment
 from mailboxd.agents.process import Child, adopt, kill_writers, spawn
 from mailboxd.core.approvals import Performed
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.errors import WorldError
 from mailboxd.mailbox.files import directory
 

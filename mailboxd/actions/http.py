@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from mailboxd.actions.result import REPORT, End, Impossible, require_possible
 from mailboxd.core.approvals import Action, Performed
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 
 KEY_HEADER = "Idempotency-Key"
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "expect", KEY_HEADER.lower()})

@@ -15,7 +15,7 @@ from mailboxd.agents.openclaw import child_environment
 from mailboxd.agents.process import NotStarted
 from mailboxd.core.approvals import Action, ActionKind, Performed
 from mailboxd.core.outcomes import Permanence
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.errors import WorldError
 
 

@@ -17,7 +17,7 @@ from mailboxd.actions.file import folder, names_of, present, sha256
 from mailboxd.actions.gate import LARGEST, Place, read_regular
 from mailboxd.actions.result import Impossible, Setting
 from mailboxd.core.approvals import Action, ActionKind
-from mailboxd.core.text import escaped
+from mailboxd.core.sanitize import for_preview
 from mailboxd.errors import require_seen
 from mailboxd.mailbox.files import directory
 
@@ -59,7 +59,7 @@ def preview(action: Action, place: Place, setting: Setting) -> Shown:
     if action.verify:
         lines.append(f"whether it happened is asked by: {_words(action.verify)}")
         found = [line.rpartition(" ") for line in verify_lines(action, str(setting.root))]
-        lines += [f"verify names a file of the workspace: {escaped(name)}, sha256 {sha}" for name, _, sha in found]
+        lines += [f"verify names a file of the workspace: {for_preview(name)}, sha256 {sha}" for name, _, sha in found]
         keep_verify(action, place)
     lines += [f"it can be taken back by: {_words(action.undo)}"] if action.undo else []
     return Shown("\n".join(lines), content_sha256(action, place), target)
@@ -67,13 +67,13 @@ def preview(action: Action, place: Place, setting: Setting) -> Shown:
 
 def _quoted(text: str) -> list[str]:
     """Somebody's lines, so that none can pass for one of ours; cut where they are too many."""
-    shown = [f"| {escaped(line)}" for line in text[:MOST].split("\n")]
+    shown = [f"| {for_preview(line)}" for line in text[:MOST].split("\n")]
     cut = len(text) - MOST
     return [*shown, f"(cut here: {cut} of {len(text)} characters are not shown)"] if cut > 0 else shown
 
 
 def _words(argv: tuple[str, ...]) -> str:
-    return escaped(json.dumps(list(argv), ensure_ascii=False))
+    return for_preview(json.dumps(list(argv), ensure_ascii=False))
 
 
 def _command(action: Action, setting: Setting) -> list[str]:
@@ -82,23 +82,23 @@ def _command(action: Action, setting: Setting) -> list[str]:
     with standing(setting.root, action.cwd):
         where = action.cwd if action.cwd.startswith("/") else str(setting.root.joinpath(action.cwd))
     found = named_files(action.argv, action.cwd, str(setting.root))
-    files = [f"file of the workspace: {escaped(name)}, sha256 {sha}" for name, sha in found]
+    files = [f"file of the workspace: {for_preview(name)}, sha256 {sha}" for name, sha in found]
     files = files or ["no file of the workspace is bound to your approval: it runs whatever lies there by then"]
     env = [f"environment: {', '.join(action.env)}"] if action.env else []
-    return [f"runs, without a shell: {_words(action.argv)}", f"in: {escaped(where)}", *env, *files]
+    return [f"runs, without a shell: {_words(action.argv)}", f"in: {for_preview(where)}", *env, *files]
 
 
 def _message(action: Action) -> list[str]:
     if (why := channel.unsayable(action.text)) is not None:
         raise Impossible(why)
-    account = [f"account: {escaped(action.account)}"] if action.account else []
-    to = [f"sends a message on: {escaped(action.channel)}", f"to: {escaped(action.target)}", *account]
+    account = [f"account: {for_preview(action.account)}"] if action.account else []
+    to = [f"sends a message on: {for_preview(action.channel)}", f"to: {for_preview(action.target)}", *account]
     return [*to, "text:", *_quoted(action.text)]
 
 
 def _http(action: Action) -> list[str]:
     http.checked(action)
-    headers = [f"header: {name}: {escaped(value)}" for name, value in action.headers]
+    headers = [f"header: {name}: {for_preview(value)}" for name, value in action.headers]
     env = [f"environment: {', '.join(action.env)}"] if action.env else []
     body = [f"body, {len(action.body.encode())} bytes:", *_quoted(action.body)] if action.body else ["no body"]
     return [f"sends: {action.method} {action.url}", *headers, *env, *body]
@@ -110,8 +110,8 @@ def _file(action: Action, place: Place, setting: Setting) -> tuple[list[str], st
     with folder(names) as fd:
         old = present(fd, names[-1])
     place.keep("payload", new)
-    source = [f"from: {escaped(action.source)}, as it is now"] if action.source else []
-    head = [f"writes: {escaped(action.path)}", *source, f"with: {_size(new)}"]
+    source = [f"from: {for_preview(action.source)}, as it is now"] if action.source else []
+    head = [f"writes: {for_preview(action.path)}", *source, f"with: {_size(new)}"]
     if old is None:
         return [*head, "there is no such file yet; its content will be:", *_text(new)], ""
     over = f"over: {_size(old)}"

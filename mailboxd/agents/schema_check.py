@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mailboxd.core.text import on_one_line
+from mailboxd.core.sanitize import one_line
 
 FITS, DOES_NOT_FIT, NO_SCHEMA = 0, 1, 2
 MOST_PROBLEMS = 20
@@ -50,7 +50,7 @@ def judge(schema_text: str, instance_text: str) -> tuple[int, list[str]]:
 
 
 def _line(text: str) -> str:
-    line = on_one_line(text)
+    line = one_line(text)
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import click
 
-from mailboxd.cli.text import Unwritable, flush, plain, say, to_json
+from mailboxd.cli.text import Unwritable, flush, say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import (
     EXIT_BUG,
     EXIT_NO,
@@ -128,7 +129,7 @@ def _facts(error: MailboxdError) -> dict[str, Any]:
 
 
 def _tell(facts: dict[str, Any], as_json: bool) -> None:
-    text = to_json({"error": facts}) if as_json else f"mailboxd: {plain(facts['message'])}"
+    text = to_json({"error": facts}) if as_json else f"mailboxd: {for_terminal(facts['message'])}"
     log = sys.modules.get("mailboxd.log")
     if log is not None and log.last_words(text):
         return  # a daemon must be able to end, even where nobody reads what it says

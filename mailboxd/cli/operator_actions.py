@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.errors import Refused
 from mailboxd.host import process
@@ -83,7 +84,7 @@ def _tell(session: Session, account: dict[str, Any], heard: bool) -> None:
         say(to_json(account | {"daemon": {"running": heard}}))
         return
     for happened in account["events"]:
-        say(plain(happened["text"]))
+        say(for_terminal(happened["text"]))
     if not heard:
         say("no daemon runs here: it is recorded, and `mailboxd run` carries it out", err=True)
 

@@ -168,9 +168,9 @@ class Words(click.ParamType):  # type: ignore[type-arg]
     name = "TEXT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's signature
-        from mailboxd.protocol.markdown import clean
+        from mailboxd.core.sanitize import storable_text
 
-        return clean(value)
+        return storable_text(value)
 
 
 class Header(click.ParamType):  # type: ignore[type-arg]

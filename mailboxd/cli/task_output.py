@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from mailboxd.cli.text import PHASES, fit, lasted, meter, pad, phase, plain, width
+from mailboxd.cli.text import PHASES, fit, lasted, meter, pad, phase, width
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 
 Node = dict[str, Any]
@@ -117,9 +118,9 @@ def _line(branch: str, node: Node, now: str, room: int) -> str:
     state = phase(node["phase"]) + _since(node, now)
     name = node["key"] if branch else node["local_id"]
     left = room - width(branch) - width(state) - 2
-    who = f" ({plain(node['agent'])})"
+    who = f" ({for_terminal(node['agent'])})"
     if left < _SHORTEST_NAME:
-        return fit(click.unstyle(f"{branch}{state}  {plain(name)}{who}"), room)
+        return fit(click.unstyle(f"{branch}{state}  {for_terminal(name)}{who}"), room)
     named = fit(name, max(left - width(who), _SHORTEST_NAME)) + who
     start = f"{branch}{state}  {fit(named, left)}"
     left = room - width(start) - 2
@@ -203,7 +204,7 @@ def _trees(moment: Moment, room: int, most: int) -> list[str]:
 
 
 def _event(event: dict[str, Any], room: int) -> str:
-    return fit(f"{event['at'][11:19]}  {plain(event['text'])}", room)
+    return fit(f"{event['at'][11:19]}  {for_terminal(event['text'])}", room)
 
 
 def _divider(word: str, room: int) -> str:

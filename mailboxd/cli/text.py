@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import click
 
-from mailboxd.core.text import escaped
+from mailboxd.core.sanitize import for_terminal
 
 PHASES = {
     "spec_draft": ("…", "yellow"),
@@ -74,11 +74,6 @@ def to_json(value: Any, *, indent: int | None = 2) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=True)
 
 
-def plain(text: str) -> str:
-    """`text` with its lines and tabs, and every other character that acts on a terminal written as an escape."""
-    return escaped(text, keep="\n\t")
-
-
 def phase(word: str) -> str:
     """`✓ completed`, in its colour."""
     symbol, colour = PHASES[word]
@@ -108,7 +103,7 @@ def _width(char: str) -> int:
 
 def fit(text: str, room: int) -> str:
     """Plain text on one line in at most `room` columns; a cut shows as an ellipsis."""
-    text = " ".join(plain(text).split())
+    text = " ".join(for_terminal(text).split())
     if width(text) <= room:
         return text
     kept, used = [], 0
@@ -155,4 +150,4 @@ def lasted(seconds: float) -> str:
 
 def folded(text: str, indent: str) -> str:
     """A text of several lines, indented."""
-    return "\n".join(f"{indent}{line}".rstrip() for line in plain(text).split("\n"))
+    return "\n".join(f"{indent}{line}".rstrip() for line in for_terminal(text).split("\n"))

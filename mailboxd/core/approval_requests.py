@@ -37,7 +37,7 @@ from mailboxd.core.events import Kind, Role
 from mailboxd.core.fixpoint import open_circuit
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Phase, same_agent
 from mailboxd.errors import Refused

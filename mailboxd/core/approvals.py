@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Planned actions: side effects that work declares and that a person has to approve before they happen.

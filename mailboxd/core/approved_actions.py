@@ -16,8 +16,8 @@ from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context
-from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Phase
 from mailboxd.errors import Refused

@@ -40,8 +40,8 @@ from mailboxd.core.outcomes import (
     Unreadable,
 )
 from mailboxd.core.reviews import review_ended
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.session_keys import next_session_key
-from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Runtime, Turn, Waiting, same_agent
 from mailboxd.errors import PlanError, Refused

@@ -17,7 +17,7 @@ from typing import Any
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.model import BreakerRules
 from mailboxd.core.outcomes import Failed, Outage, Outcome, Permanence, Succeeded
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
 
 

@@ -15,12 +15,16 @@ from typing import Any
 from mailboxd.core.inputs import Unblock
 from mailboxd.core.model import Policy, Spent, Usage
 from mailboxd.core.task_view import Limits
-from mailboxd.core.text import money
 
 TURNS_OF_OWN = 10
 """What each task of a person's own plan adds to the turns that its tree may take."""
 _LIMIT = re.compile(r"\((limits\.\w+)\)$")
 _WITHIN_AN_HOUR = re.compile(r"planned (\d+) tasks within an hour")
+
+
+def money(usd: float) -> str:
+    """`usd` US dollars in words, exact to a millionth and without trailing zeros: `0.25 USD`."""
+    return f"{usd:.6f}".rstrip("0").rstrip(".") + " USD"
 
 
 def over(policy: Policy, spent: Spent) -> str:

@@ -14,8 +14,8 @@ from mailboxd.core.effects import RunCheck
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import CheckEnded
 from mailboxd.core.model import Check, Finding, Spec, Task
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import CheckRun, Context, View
-from mailboxd.core.text import first_line
 from mailboxd.core.vocabulary import CheckVerdict, Phase, same_agent
 
 PRODUCER = "mailboxd"

@@ -17,8 +17,8 @@ from mailboxd.core.failure import failed_attempt
 from mailboxd.core.fixpoint import stop_turns
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.outcomes import Results, Silence, Succeeded
+from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.session_keys import session_key
-from mailboxd.core.text import attributed, first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS, AttemptStatus, Phase, Synthesis, Turn, Waiting, same_agent
 from mailboxd.errors import Refused
@@ -143,7 +143,7 @@ def clarified(draft: Draft, sender: str, text: str, ends: bool) -> None:
         draft.order(Send(draft.ctx.new_id("msg"), "answer", attempt.executor, note, attempt.ordinal))
         await_reply(draft)
         return
-    order_turn(draft, _NO_ANSWER if ends else attributed(f"The answer of {sender} to your question", text))
+    order_turn(draft, _NO_ANSWER if ends else blockquote(f"The answer of {sender} to your question", text))
 
 
 # ---------------------------------------------------------------- new instructions
@@ -152,7 +152,7 @@ def clarified(draft: Draft, sender: str, text: str, ends: bool) -> None:
 def steered(draft: Draft, sender: str, text: str) -> None:
     """New instructions: part of the spec from here on, and told to whoever works on it. Says which way they take."""
     task, attempt = draft.task, draft.attempt
-    more = "\n\n".join([task.spec.instructions, attributed(f"New instructions from {sender}", text)])
+    more = "\n\n".join([task.spec.instructions, blockquote(f"New instructions from {sender}", text)])
     scope = more if task.spec.scope_in == task.spec.instructions else task.spec.scope_in
     spec = replace(task.spec, instructions=more, scope_in=scope)
     live = attempt is not None and attempt.status is AttemptStatus.RUNNING and task.phase is Phase.EXECUTING
@@ -186,7 +186,7 @@ def steer_again(draft: Draft, turn: Turn) -> bool:
     if not attempt.steered:
         return False
     draft.checkpoint("its results are from before the new instructions: another turn", steered="")
-    note = attributed("New instructions came while you worked, and your results have to follow them", attempt.steered)
+    note = blockquote("New instructions came while you worked, and your results have to follow them", attempt.steered)
     if turn is Turn.SYNTHESIS:
         turn_id = draft.ctx.new_id("trn")
         key = attempt.session_key

@@ -59,8 +59,8 @@ from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import AFTER_JOIN, TRANSITIONS, Trigger
 from mailboxd.core.model import NO_USAGE, Plan, PlannedChild, Task
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Succeeded, Unknown
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context, View
-from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS, AttemptStatus, Mode, Phase, Waiting, same_agent
 from mailboxd.errors import Refused

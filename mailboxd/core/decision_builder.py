@@ -17,8 +17,8 @@ from mailboxd.core.json_codec import each_to_json, to_json
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Aborted, Failed, Failure, Results, Succeeded, Unknown
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context, Family, View
-from mailboxd.core.text import first_line
 from mailboxd.core.vocabulary import AttemptStatus, Waiting
 
 

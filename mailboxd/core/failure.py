@@ -12,7 +12,7 @@ from mailboxd.core.decision_builder import Draft
 from mailboxd.core.fixpoint import end, open_circuit
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import Stronger, Task, backoff, is_exhausted
-from mailboxd.core.text import attributed, first_line
+from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Runtime, same_agent
 
@@ -139,8 +139,8 @@ def failed_attempt(
 def _what_failed(status: AttemptStatus, error: str) -> str:
     if status is AttemptStatus.UNKNOWN:
         again = "Nobody knows how far the attempt before came. If the work was already done, report its result only"
-        return attributed(f"{again}. What is known", error)
-    return attributed("The previous attempt failed. Its error", error)
+        return blockquote(f"{again}. What is known", error)
+    return blockquote("The previous attempt failed. Its error", error)
 
 
 def pause(draft: Draft, failures: int) -> float:

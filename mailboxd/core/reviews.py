@@ -16,9 +16,9 @@ from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import eligible, judges, own_work, review_round, shared_out
 from mailboxd.core.model import Attempt, Task, backoff
 from mailboxd.core.outcomes import Failed, Permanence, Reviewed, Succeeded, Unknown
+from mailboxd.core.sanitize import blockquote
 from mailboxd.core.session_keys import review_key
 from mailboxd.core.task_view import Asked, Review, View
-from mailboxd.core.text import attributed
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Gate, Lost, Turn, Verdict, same_agent
 from mailboxd.errors import Refused
@@ -90,7 +90,7 @@ def said_by(reviews: Iterable[Review]) -> str:
     for review in reviews:
         found = [f"- {finding.severity}: {finding.message}" for finding in review.findings]
         said = "\n".join(filter(None, [review.summary, *found]))
-        lines.append(attributed(f"The review of {review.reviewer} ({review.verdict})", said))
+        lines.append(blockquote(f"The review of {review.reviewer} ({review.verdict})", said))
     return "\n".join(lines)
 
 

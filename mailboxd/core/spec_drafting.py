@@ -22,8 +22,8 @@ from mailboxd.core.inputs import Clarification, TurnEnded
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import Mending, Spec, Task, backoff
 from mailboxd.core.outcomes import Drafted, Failed, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.session_keys import draft_key
-from mailboxd.core.text import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Phase, Turn, Waiting, Weak
 from mailboxd.errors import Refused

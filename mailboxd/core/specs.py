@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from mailboxd.core.model import Overrides, PlannedChild, Policy, Spec
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import SELF, Runtime, Weak
 
 # ---------------------------------------------------------------------------------------------------------------------

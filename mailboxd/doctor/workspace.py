@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from mailboxd.core.sanitize import for_file_name
 from mailboxd.core.times import to_epoch
 from mailboxd.doctor.facts import (
     Daemon,
@@ -26,7 +27,7 @@ from mailboxd.doctor.facts import (
     warning,
 )
 from mailboxd.mailbox import lock
-from mailboxd.mailbox.layout import Workspace, is_temporary, printable
+from mailboxd.mailbox.layout import Workspace, is_temporary
 
 NETWORK = frozenset(
     {
@@ -262,7 +263,7 @@ def probe_daemon(ws: Workspace) -> Daemon:
 def probe_leftovers(ws: Workspace, now: str) -> Leftovers:
     """What lies about. Raises OSError."""
     rejected = sum(1 for name in _names(ws.rejected) if not name.endswith(".reason.json"))
-    abandoned = tuple(sorted(printable(name) for name in _temporary(ws.inbox, to_epoch(now) - _ABANDONED)))
+    abandoned = tuple(sorted(for_file_name(name) for name in _temporary(ws.inbox, to_epoch(now) - _ABANDONED)))
     return Leftovers(rejected, sum(1 for _ in _names(ws.inbox)), abandoned)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from mailboxd.core.sanitize import for_drawing
 from mailboxd.core.times import to_text
 from mailboxd.drawing.phase_style import ATTEMPTS, Shape, look_of
-from mailboxd.drawing.svg import drawing, fit, outline, safe, tag
+from mailboxd.drawing.svg import drawing, fit, outline, tag
 
 _NAMES, _PLOT, _ROW, _TOP, _MARGIN = 200.0, 720.0, 26.0, 30.0, 12.0
 _NAME = 27
@@ -48,7 +49,7 @@ def gantt_svg(bars: Sequence[Bar], now: float, label: str = "Timeline", *, alone
         content += tag("line", cls="now", x1=x, x2=x, y1=_TOP - 6, y2=height - _MARGIN)
     for number, row in enumerate(rows):
         y = _TOP + number * _ROW
-        content += tag("text", safe(fit(row[0].row, _NAME)), x=_MARGIN, y=y + 17)
+        content += tag("text", for_drawing(fit(row[0].row, _NAME)), x=_MARGIN, y=y + 17)
         content += "".join(_bar(bar, y, first, span, now) for bar in row)
     return drawing(_NAMES + _PLOT + 2 * _MARGIN, height, label, content, alone=alone)
 
@@ -65,10 +66,10 @@ def _bar(bar: Bar, y: float, first: float, span: float, now: float) -> str:
     took = f"{duration(end - bar.start)}{'' if bar.end is not None else ' so far'}"
     says = " · ".join(filter(None, [bar.row, look.word, took, bar.note]))
     shape = look.shape if width >= _SHAPED else Shape.BOX
-    content = tag("title", safe(says)) + outline(shape, start, y + 4, width, _ROW - 8)
+    content = tag("title", for_drawing(says)) + outline(shape, start, y + 4, width, _ROW - 8)
     word = look.symbol if width < 70 else fit(f"{look.symbol} {look.word} {took}", int(width / 7))
     if width >= 18:
-        content += tag("text", safe(word), cls="soft", x=start + 9, y=y + 17)
+        content += tag("text", for_drawing(word), cls="soft", x=start + 9, y=y + 17)
     group = tag("g", content, cls=f"bar {look.tone}")
     return tag("a", group, href=bar.href) if bar.href else group
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mailboxd.core.text import on_one_line
+from mailboxd.core.sanitize import one_line
 from mailboxd.drawing.graph import Graph, Lead, Node
 from mailboxd.drawing.phase_style import Shape, Tone, counted, look_of, loudest
 from mailboxd.drawing.svg import fit
@@ -78,4 +78,4 @@ def _entities(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return on_one_line(text).replace("\\", "\\\\").replace('"', '\\"')
+    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from itertools import pairwise
 from unicodedata import east_asian_width
 
+from mailboxd.core.sanitize import for_drawing
 from mailboxd.drawing.graph import Edge, Graph, Lead, Node
 from mailboxd.drawing.phase_style import Look, Shape, counted, look_of, loudest
 
@@ -42,15 +42,10 @@ STYLE = """\
 """
 
 
-def safe(text: str) -> str:
-    """Foreign text as it may stand in XML: escaped, and without what XML does not have."""
-    return escape("".join(char if char.isprintable() else "�" if char not in "\n\t" else " " for char in text))
-
-
 def tag(name: str, content: str = "", **attributes: object) -> str:
     """An element; `content` is markup already, the values of attributes are escaped. `cls` is `class`, `_` is `-`."""
     said = "".join(
-        f' {"class" if key == "cls" else key.replace("_", "-")}="{safe(number(value))}"'
+        f' {"class" if key == "cls" else key.replace("_", "-")}="{for_drawing(number(value))}"'
         for key, value in attributes.items()
         if value is not None and value != ""
     )
@@ -109,10 +104,11 @@ def drawing(width: float, height: float, label: str, content: str, *, alone: boo
 
 def document(title: str, *parts: str) -> str:
     """A page of HTML that needs nothing else: drawings that were made with `alone=True`, under a title."""
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{safe(title)}</title>'
+    title = for_drawing(title)
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
     look = "<style>:root{color-scheme:light dark}body{font:15px system-ui,sans-serif;margin:2rem}</style>"
     body = "".join(f"<div>{part}</div>" for part in parts)
-    return f'<!doctype html><html lang="en"><head>{head}{look}</head><body><h1>{safe(title)}</h1>{body}</body></html>\n'
+    return f'<!doctype html><html lang="en"><head>{head}{look}</head><body><h1>{title}</h1>{body}</body></html>\n'
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -330,9 +326,9 @@ def _node(node: Node, placed: Placed) -> str:
         look = Look(counted(node.counts), "≡", Shape.STACK, loudest(node.counts))
     below = f" · {node.below:,} below" if node.below else ""
     says = " · ".join(filter(None, [look.word, node.note])) + below
-    content = tag("title", safe(f"{node.title or node.label}: {says}"))
+    content = tag("title", for_drawing(f"{node.title or node.label}: {says}"))
     content += outline(look.shape, x, y, WIDTH, HEIGHT)
-    content += tag("text", safe(f"{look.symbol} {fit(node.label, _LABEL)}"), x=x + 13, y=y + 17)
-    content += tag("text", safe(fit(says, _NOTE)), cls="soft", x=x + 13, y=y + 32)
+    content += tag("text", for_drawing(f"{look.symbol} {fit(node.label, _LABEL)}"), x=x + 13, y=y + 17)
+    content += tag("text", for_drawing(fit(says, _NOTE)), cls="soft", x=x + 13, y=y + 32)
     group = tag("g", content, cls=f"node {look.tone}")
     return tag("a", group, href=node.href) if node.href else group

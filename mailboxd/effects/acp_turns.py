@@ -29,7 +29,7 @@ from mailboxd.core.effects import AnswerPermission, LookUp, RunTurn
 from mailboxd.core.inputs import Checkpoint
 from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Made, Outcome, Unknown
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
 from mailboxd.effects.process_table import PATIENCE, Call, Calls, NewCall
 from mailboxd.engine.engine import Engine

@@ -35,7 +35,7 @@ from mailboxd.core.approvals import (
     digest,
 )
 from mailboxd.core.effects import Perform, Prepare, Verify
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
 from mailboxd.effects.process_table import Call, Calls, NewCall
 from mailboxd.engine.engine import Engine

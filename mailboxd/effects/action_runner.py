@@ -23,7 +23,7 @@ from mailboxd.actions.content_digest import content_sha256
 from mailboxd.actions.gate import Place
 from mailboxd.actions.result import End, NotNow, Setting
 from mailboxd.core.approvals import ActionEnded, ActionKind, ActionNotBegun, ActionStarted, Approval, Performed, digest
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import BusyError, NoRoomError, Refused
 

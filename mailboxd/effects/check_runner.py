@@ -29,7 +29,7 @@ from mailboxd.core.checks import kind_of, may_not_run
 from mailboxd.core.effects import RunCheck
 from mailboxd.core.inputs import CheckEnded
 from mailboxd.core.model import Check, Task
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import CheckVerdict, Phase
 from mailboxd.effects.process_table import Call, Calls, NewCall
 from mailboxd.engine.engine import Engine

@@ -15,9 +15,9 @@ from mailboxd.core.effects import Bounce, RunTurn, Send
 from mailboxd.core.lifecycle import winner
 from mailboxd.core.model import Attempt, Spec, Task
 from mailboxd.core.reviews import said_by
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import DERIVED_CRITERION, say, weaknesses
 from mailboxd.core.task_view import Limits
-from mailboxd.core.text import first_line
 from mailboxd.core.vocabulary import Gate, Phase, Turn
 from mailboxd.errors import MessageError
 from mailboxd.protocol import codec

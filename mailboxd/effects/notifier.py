@@ -22,7 +22,7 @@ from mailboxd.agents.process import NotStarted, State
 from mailboxd.core.approvals import Action, ActionKind, Approval, ApprovalStatus, Performed
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
 from mailboxd.effects.process_table import Call, Calls, NewCall
 from mailboxd.engine.engine import Engine

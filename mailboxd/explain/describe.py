@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mailboxd.core.budget import money
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.text import first_line, money, on_one_line
+from mailboxd.core.sanitize import first_line, one_line
 
 
 def describe(event: Event, name: str = "") -> str:
@@ -14,12 +15,12 @@ def describe(event: Event, name: str = "") -> str:
 
     Names of files and other foreign words stand in it: what cannot be shown is a space.
     """
-    return on_one_line(_sentence(event, name))
+    return one_line(_sentence(event, name))
 
 
 def describe_passage(moves: Sequence[Event], name: str) -> str:
     """Transitions of one task, each from where the one before it led, in one line."""
-    return on_one_line(_passage(moves, name))
+    return one_line(_passage(moves, name))
 
 
 def _passage(moves: Sequence[Event], name: str) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mailboxd.core.budget import limit_of
-from mailboxd.core.text import first_line, money
+from mailboxd.core.budget import limit_of, money
+from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
 from mailboxd.explain.model import Cause, Picture, Sign, Standing, Try

@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Mapping
 
-from mailboxd.core.text import on_one_line
+from mailboxd.core.sanitize import one_line
 
 
 class Notifier:
@@ -24,11 +24,11 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         """The daemon has its lock, its store and its watcher; `status` is a line for `systemctl status`."""
-        self._send(f"READY=1\nSTATUS={on_one_line(status)}")
+        self._send(f"READY=1\nSTATUS={one_line(status)}")
 
     def status(self, text: str) -> None:
         """One line for `systemctl status`."""
-        self._send(f"STATUS={on_one_line(text)}")
+        self._send(f"STATUS={one_line(text)}")
 
     def watchdog(self) -> None:
         """The loop is alive. Only the loop itself may say so, or a hang would go unseen."""
@@ -36,7 +36,7 @@ class Notifier:
 
     def stopping(self, status: str) -> None:
         """The daemon drains and will exit."""
-        self._send(f"STOPPING=1\nSTATUS={on_one_line(status)}")
+        self._send(f"STOPPING=1\nSTATUS={one_line(status)}")
 
     def _send(self, text: str) -> None:
         if not self._address:

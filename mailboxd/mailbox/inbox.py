@@ -13,9 +13,10 @@ import stat
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from mailboxd.core.sanitize import for_file_name
 from mailboxd.errors import MessageError
 from mailboxd.mailbox.files import Stamp, directory, is_being_written, look, open_regular, read_up_to, refusal
-from mailboxd.mailbox.layout import Workspace, is_showable, is_temporary, printable
+from mailboxd.mailbox.layout import Workspace, is_temporary
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Reading a file only when nobody is still writing it.
@@ -248,7 +249,7 @@ class Inbox:
             status = look(fd, name)
             if status is not None:
                 since = noted[name].since if name in noted else min(status.st_mtime, now)
-                self._ignored[name] = LeftFile(printable(name), "a temporary name", since)
+                self._ignored[name] = LeftFile(for_file_name(name), "a temporary name", since)
 
     def _take(self, fd: int, now: float, limit: int, scan: Scan) -> None:
         size = 0
@@ -276,7 +277,7 @@ class Inbox:
             known.stamp, known.unchanged_since, known.deferred, known.renamed = stamp, now, None, False
         known.unchanged_since = min(known.unchanged_since, now)  # a clock that was set back makes nobody wait longer
         if known.deferred is not None and now < known.deferred:
-            return LeftFile(printable(name), "looked at, and left for later", known.first_seen, known.deferred)
+            return LeftFile(for_file_name(name), "looked at, and left for later", known.first_seen, known.deferred)
         error = self._unread_problem(name, status)
         if error is not None:
             return Refusal(name, error, stamp)
@@ -290,9 +291,9 @@ class Inbox:
         return Arrival(name, content, digest, stamp, known.first_seen, in_place=not known.renamed)
 
     def _unread_problem(self, name: str, status: os.stat_result) -> MessageError | None:
-        if stat.S_ISREG(status.st_mode) and status.st_size <= self._max_bytes and is_showable(name):
+        if stat.S_ISREG(status.st_mode) and status.st_size <= self._max_bytes and for_file_name(name) == name:
             return None
-        path = printable(name)
+        path = for_file_name(name)
         if stat.S_ISLNK(status.st_mode):
             return MessageError("symlink", "it is a symbolic link", "Send the file itself.", path)
         if not stat.S_ISREG(status.st_mode):
@@ -309,13 +310,15 @@ class Inbox:
             deadline = known.unchanged_since + self._incomplete
             if now >= deadline:
                 hint = "Make it readable (`chmod a+r`) before you move it in."
-                return Refusal(name, MessageError("unreadable", why.text, hint, printable(name)), stamp)
-            return LeftFile(printable(name), why.text, known.first_seen, deadline)
-        return LeftFile(printable(name), why.text, known.first_seen, why.until)
+                return Refusal(name, MessageError("unreadable", why.text, hint, for_file_name(name)), stamp)
+            return LeftFile(for_file_name(name), why.text, known.first_seen, deadline)
+        return LeftFile(for_file_name(name), why.text, known.first_seen, why.until)
 
     def _empty(self, name: str, known: _Known, stamp: Stamp, now: float) -> Refusal | LeftFile:
         deadline = known.unchanged_since + self._incomplete
         if now < deadline:
-            return LeftFile(printable(name), "it is empty as yet", known.first_seen, deadline)
-        error = MessageError("empty", "it is empty", "Write it under a hidden name, then rename it.", printable(name))
+            return LeftFile(for_file_name(name), "it is empty as yet", known.first_seen, deadline)
+        error = MessageError(
+            "empty", "it is empty", "Write it under a hidden name, then rename it.", for_file_name(name)
+        )
         return Refusal(name, error, stamp, b"", hashlib.sha256(b"").hexdigest())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mailboxd.core.sanitize import for_file_name
 from mailboxd.errors import ConfigError, UnavailableError
 from mailboxd.mailbox.files import directory, world_errors
 
@@ -175,9 +175,6 @@ _BEGINNINGS = (".", "~$")  # hidden (vim, emacs, rsync, Syncthing, GNOME ...), o
 _ENDINGS = ("~", ".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".download", ".swp", ".swx")
 _VIM_PROBE = "4913"
 
-_UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, line separators, direction overrides, and the surrogates that stand for invalid UTF-8."""
-
 _LONGEST_EXTENSION = 20
 
 
@@ -191,23 +188,6 @@ def is_temporary(name: str) -> bool:
     )
 
 
-def is_showable(name: str) -> bool:
-    """Whether the name is valid UTF-8 and cannot disturb a terminal, a log line or a database."""
-    return _UNSHOWABLE.search(name) is None
-
-
-def printable(name: str) -> str:
-    """The name, with each byte of what is not showable as %XX. At most three times as long."""
-    return _UNSHOWABLE.sub(_percent, name)
-
-
-def _percent(found: re.Match[str]) -> str:
-    character = found.group()
-    undecodable = "\udc80" <= character <= "\udcff"  # one byte of a name that is not UTF-8, as Python shows it
-    raw = character.encode("utf-8", "surrogateescape" if undecodable else "surrogatepass")
-    return "".join(f"%{byte:02X}" for byte in raw)
-
-
 def is_file_name(name: str) -> bool:
     """Whether `name` is one component of a path: no slash, no NUL, not `.` or `..`, 1 to 255 bytes."""
     return name not in {"", ".", ".."} and not {"/", "\0"} & set(name) and len(os.fsencode(name)) <= LONGEST
@@ -216,10 +196,10 @@ def is_file_name(name: str) -> bool:
 def clash_name(name: str, digest: str, number: int, room: int = 0) -> str:
     """The name to try for `name`, `number` from 0: itself, `x~2.md` to `x~9.md`, then `x~<digest>-10.md` and so on.
 
-    It is showable and leaves `room` of the 255 bytes free: the stem is shortened, an extension of up to 20 bytes stays.
+    It is safe to show and leaves `room` of the 255 bytes: the stem is shortened, an extension of up to 20 bytes stays.
     `digest` is hexadecimal. The same arguments give the same name: so a repetition finds what a crash left.
     """
-    shown = printable(name)
+    shown = for_file_name(name)
     stem, dot, last = shown.rpartition(".")
     extension = dot + last if stem and len(last.encode()) <= _LONGEST_EXTENSION else ""
     stem = shown.removesuffix(extension)

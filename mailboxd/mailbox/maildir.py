@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from mailboxd.core.sanitize import for_file_name
 from mailboxd.mailbox import files
 from mailboxd.mailbox import files as syncing
 from mailboxd.mailbox.files import (
@@ -36,7 +37,7 @@ from mailboxd.mailbox.files import (
     replace,
     world_errors,
 )
-from mailboxd.mailbox.layout import Workspace, clash_name, first_free, is_file_name, numbers_in_use, printable
+from mailboxd.mailbox.layout import Workspace, clash_name, first_free, is_file_name, numbers_in_use
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Moving one judged file out of the inbox: claim it, check it, give it its name.
@@ -195,7 +196,7 @@ def _claim(inbox: int, target: int, filing: MoveRequest) -> int | None:
         return None
     except OSError as error:
         if error.errno in _STUCK or error.errno == errno.EXDEV or _is_locked_directory(inbox, item.name, error):
-            raise ObstructedError(f"cannot move inbox/{printable(item.name)}: {error.strerror}") from error
+            raise ObstructedError(f"cannot move inbox/{for_file_name(item.name)}: {error.strerror}") from error
         raise
 
 
@@ -256,7 +257,7 @@ def _put_back(where: int, inbox: int, filing: MoveRequest) -> None:
 def _write(target: int, filing: MoveRequest) -> str:
     raw = filing.item.raw
     if raw is None:
-        raise ObstructedError(f"inbox/{printable(filing.item.name)} is gone, and it was never read")
+        raise ObstructedError(f"inbox/{for_file_name(filing.item.name)} is gone, and it was never read")
     return _name(target, filing, lambda name: publish(target, name, raw))
 
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from mailboxd.core.sanitize import storable_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import Refused
-from mailboxd.protocol.markdown import clean
 
 _MOST_PROBLEMS = 5
 
@@ -26,7 +26,7 @@ def _id(value: str) -> str:
 
 def _words(least: int, most: int) -> Callable[[str], str]:
     def check(value: str) -> str:
-        value = clean(value)
+        value = storable_text(value)
         if len(value.strip()) < least or len(value) > most:
             raise ValueError(f"write {least} to {most} characters")
         return value

@@ -30,12 +30,13 @@ from mailboxd.core.outcomes import (
     Silence,
     Unreadable,
 )
+from mailboxd.core.sanitize import storable_line, storable_text
 from mailboxd.core.vocabulary import Verdict
 from mailboxd.errors import MessageError
 from mailboxd.protocol import codec
 from mailboxd.protocol.envelope import DECLARATIONS
 from mailboxd.protocol.headings import block_end, fenced
-from mailboxd.protocol.markdown import Section, clean, one_line, split_body
+from mailboxd.protocol.markdown import Section, split_body
 from mailboxd.protocol.messages import (
     MESSAGE_TYPES,
     AckMessage,
@@ -96,13 +97,13 @@ def read_answer(text: str) -> Answer:
     A turn knows who answers what: `task_id` and `from` may be left out. Text is taken in its normal form
     (`text.clean`), without blank space around it.
     """
-    text = clean(text).strip().lstrip(_INVISIBLE)
+    text = storable_text(text).strip().lstrip(_INVISIBLE)
     if not text or text in SILENCE or text.startswith(_NO_SUMMARY):
         return Silence(text)
     try:
         said = _read(text)
     except MessageError as error:
-        return Unreadable(one_line(str(error)), text)
+        return Unreadable(storable_line(str(error)), text)
     return replace(said, text=text) if isinstance(said, Unreadable) else said
 
 
@@ -165,7 +166,7 @@ def _with_front_matter(lines: list[str], header: list[str], keys: Mapping[str, s
         known = keys.keys() <= _HEADERS or any(map(_OUTCOME.match, rest))
         meant = {of for name, (of, values) in _MEANT.items() if keys.get(name) in values}
         if "type" in keys or not known or len(meant) != 1:
-            said = ", ".join(f"`{one_line(name)}`" for name in keys)[:200]
+            said = ", ".join(f"`{storable_line(name)}`" for name in keys)[:200]
             wanted = "`type: reply` and `status: done` or `status: failed`"
             return Unreadable(f"front matter with {said} is no form of an answer: write {wanted} into it", "")
         missing["type"] = meant.pop()
@@ -195,7 +196,7 @@ def answer_of(message: AnyMessage) -> Answer:
     try:
         return _meaning(message)
     except MessageError as error:
-        return Unreadable(one_line(str(error)), message.text)
+        return Unreadable(storable_line(str(error)), message.text)
 
 
 def _meaning(message: AnyMessage) -> Answer:
@@ -237,9 +238,9 @@ def _plan(yaml_text: str, first_line: int) -> Plan:
 def read_draft(text: str) -> Drafted | Unreadable:
     """What `text`, the answer of a drafting turn (`draft.md.j2`), says of a spec."""
     try:
-        said = rewritten(Spec(""), _unwrapped(clean(text).strip()))
+        said = rewritten(Spec(""), _unwrapped(storable_text(text).strip()))
     except MessageError as error:
-        return Unreadable(one_line(str(error)), text)
+        return Unreadable(storable_line(str(error)), text)
     return Drafted(said) if said is not None else Unreadable("there is no section of a spec in it", text)
 
 

@@ -17,11 +17,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from mailboxd.core.model import Finding
+from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol.envelope import MAX_FILE, Envelope, join, split
 from mailboxd.protocol.headers import CONVERTERS, PROTOCOL, Source, findings
-from mailboxd.protocol.markdown import Body, Section, excerpt, join_body, one_line, split_body, trim
+from mailboxd.protocol.markdown import Body, Section, join_body, split_body, trim
 from mailboxd.protocol.messages import MESSAGE_TYPES, AnyMessage, Message, ReviewMessage, TaskMessage, shadow
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of
 from mailboxd.protocol.strict_yaml import Yaml, load
@@ -214,7 +215,7 @@ def _plain_task(text: str, path: str, digest: str) -> TaskMessage:
     task_id = f"{stem[:119] if is_id(stem) else 'task'}-{digest[:8]}"
     body = split_body(text, path=path)
     heading = body.title or (body.sections[0].heading if body.sections else "")
-    title = heading or one_line(body.preamble[:_MAX_FIRST_LINE].partition("\n")[0].lstrip("#"))
+    title = heading or storable_line(body.preamble[:_MAX_FIRST_LINE].partition("\n")[0].lstrip("#"))
     if len(title) > _MAX_PLAIN_TITLE:
         title = title[: _MAX_PLAIN_TITLE - 1] + "…"
     if any(section.is_called("Instructions") for section in body.sections):

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import frontmatter
 from frontmatter.default_handlers import YAMLHandler
 
+from mailboxd.core.sanitize import excerpt
 from mailboxd.errors import MessageError
-from mailboxd.protocol.markdown import excerpt, trim
+from mailboxd.protocol.markdown import trim
 from mailboxd.protocol.strict_yaml import Loaded, Path, Yaml, flow, load, scalar
 
 MAX_FILE = 1 << 20

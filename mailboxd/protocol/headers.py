@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from mailboxd.core.model import Finding, Overrides
+from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is_id
 from mailboxd.errors import MessageError
-from mailboxd.protocol.markdown import clean, excerpt, one_line
 from mailboxd.protocol.strict_yaml import Path, Yaml, flow
 
 Warn = Callable[[str], None]
@@ -167,7 +167,7 @@ def names(item: Convert) -> Convert:
 
 def answer(value: Yaml, _: Warn) -> str:
     """The declared answer, at most 4096 characters."""
-    text = clean(text_of(value, "one text"))
+    text = storable_text(text_of(value, "one text"))
     if len(text) > MAX_ANSWER:
         raise MessageError("field-range", "the answer is too long", f"At most {MAX_ANSWER} characters are accepted.")
     return text
@@ -182,13 +182,13 @@ def findings(value: Yaml, warn: Warn) -> tuple[Finding, ...]:
 
 def _finding(item: Yaml, warn: Warn) -> Finding:
     if isinstance(item, str):
-        return Finding("minor", clean(item))
+        return Finding("minor", storable_text(item))
     if isinstance(item, list):
         raise MessageError("wrong-type", "a finding is a list", "Expected: a mapping with `severity` and `message`.")
     line = item.get("line", "")
     return Finding(
         severity=choice(str, SEVERITIES)(item.get("severity", "minor"), warn),
-        message=clean(text_of(item.get("message", ""), "a message")),
+        message=storable_text(text_of(item.get("message", ""), "a message")),
         file=_optional(item.get("file", ""), "a file name"),
         line=integer(1, MAX_LINE)(line, warn) if line != "" else None,
         artifact_uri=_optional(item.get("artifact_uri", ""), "a URI"),
@@ -196,7 +196,7 @@ def _finding(item: Yaml, warn: Warn) -> Finding:
 
 
 def _optional(value: Yaml, expected: str) -> str | None:
-    return clean(text_of(value, expected)) or None
+    return storable_text(text_of(value, expected)) or None
 
 
 CONVERTERS: dict[str, Convert] = {
@@ -254,7 +254,7 @@ class Source:
     def fail(self, rule: str, problem: str, where: Path, hint: str = "") -> NoReturn:
         """Raise MessageError for the value at `where`, or for what stands closest around it."""
         line = next((self._lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in self._lines), None)
-        field = ".".join(one_line(str(part)[:140]) for part in where)[:400] or None
+        field = ".".join(storable_line(str(part)[:140]) for part in where)[:400] or None
         raise MessageError(rule, problem, hint, self._path, self._first_line if line is None else line, field)
 
     def mapping(self, value: Yaml, where: Path) -> dict[str, Yaml]:

@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mailboxd.protocol.markdown import one_line
+from mailboxd.core.sanitize import storable_line
 
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
 _STRUCTURE = re.compile(r"^( {0,3})(\\*(?:#|```|~~~))")
@@ -103,7 +103,7 @@ def outline(body: str, first_line: int = 1) -> Outline:
     for index, line in enumerate(lines):
         if not line.startswith("#") or inside[index]:
             continue
-        if line.startswith("## ") and one_line(line[3:]):
+        if line.startswith("## ") and storable_line(line[3:]):
             starts.append(index)
         elif title is None and not starts and (line == "#" or line.startswith("# ")):
             title = index
@@ -121,7 +121,9 @@ def entries(section: Section) -> tuple[str, tuple[Section, ...]]:
     """The text of `section` before its first level-3 heading, and what stands under each of them."""
     lines = section.text.split("\n")
     inside, _ = fenced(lines)
-    starts = [i for i, line in enumerate(lines) if line.startswith("### ") and one_line(line[4:]) and not inside[i]]
+    starts = [
+        i for i, line in enumerate(lines) if line.startswith("### ") and storable_line(line[4:]) and not inside[i]
+    ]
     before = lines[: starts[0] if starts else len(lines)]
     return "\n".join(before).strip("\n"), _below(lines, starts, "### ", section.line)
 
@@ -130,7 +132,9 @@ def _below(lines: list[str], starts: list[int], mark: str, first_line: int) -> t
     """The headings at `starts`, which begin with `mark`, each with the lines up to the next one."""
     return tuple(
         Section(
-            one_line(lines[start][len(mark) :]), "\n".join(lines[start + 1 : stop]).strip("\n"), first_line + start + 1
+            storable_line(lines[start][len(mark) :]),
+            "\n".join(lines[start + 1 : stop]).strip("\n"),
+            first_line + start + 1,
         )
         for start, stop in pairwise([*starts, len(lines)])
     )

@@ -22,12 +22,13 @@ from pydantic_core import PydanticCustomError
 
 from mailboxd.core.approvals import Action, merged
 from mailboxd.core.model import Finding, Overrides, Spec
+from mailboxd.core.sanitize import storable_line, storable_text
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is_id
 from mailboxd.protocol import headers
 from mailboxd.protocol.envelope import DECLARATIONS
 from mailboxd.protocol.headers import NOTHING_SAID, OVERRIDES
-from mailboxd.protocol.markdown import Section, clean, join_body, one_line, trim
+from mailboxd.protocol.markdown import Section, join_body, trim
 from mailboxd.protocol.spec import derive_spec
 from mailboxd.protocol.strict_yaml import UNSTORABLE, Yaml
 
@@ -53,7 +54,7 @@ def _text(value: object) -> object:
 
 
 def _line(value: object) -> object:
-    return one_line(value) if isinstance(value, str) else value
+    return storable_line(value) if isinstance(value, str) else value
 
 
 def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -217,11 +218,11 @@ _TASK = re.compile(r"\A(?:task:\s*)+", re.IGNORECASE)
 
 
 def _task_title(value: object) -> object:
-    return _TASK.sub("", one_line(value)) if isinstance(value, str) else value
+    return _TASK.sub("", storable_line(value)) if isinstance(value, str) else value
 
 
 def _answer(value: object) -> object:
-    return clean(value) if isinstance(value, str) else value
+    return storable_text(value) if isinstance(value, str) else value
 
 
 def _storable_finding(finding: Finding) -> Finding:
@@ -230,8 +231,8 @@ def _storable_finding(finding: Finding) -> Finding:
         raise PydanticCustomError("wrong-type", "the severity of a finding is critical, major or minor")
     if finding.line is not None and not 1 <= finding.line <= headers.MAX_LINE:
         raise PydanticCustomError("field-range", "the line of a finding is out of range")
-    file, uri = clean(finding.file or ""), clean(finding.artifact_uri or "")
-    return Finding(finding.severity, clean(finding.message), file or None, finding.line, uri or None)
+    file, uri = storable_text(finding.file or ""), storable_text(finding.artifact_uri or "")
+    return Finding(finding.severity, storable_text(finding.message), file or None, finding.line, uri or None)
 
 
 class TaskMessage(Message):

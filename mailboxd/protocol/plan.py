@@ -21,12 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mailboxd.core.model import Plan, PlannedChild
+from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.vocabulary import SELF, Synthesis, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol import strict_yaml
 from mailboxd.protocol.headers import ID_RULE, OVERRIDES, Source, override_items
 from mailboxd.protocol.headings import block_end, fenced
-from mailboxd.protocol.markdown import excerpt, one_line
 from mailboxd.protocol.spec import action_lines, actions_of, checks_of, render_checks
 from mailboxd.protocol.strict_yaml import Path, Yaml, block, flow, scalar
 
@@ -63,7 +63,7 @@ class DagNode:
 
     def __post_init__(self) -> None:
         # A summary is written by whoever did the work: it must fit on a line of the YAML.
-        object.__setattr__(self, "result_summary", one_line(self.result_summary))
+        object.__setattr__(self, "result_summary", storable_line(self.result_summary))
 
     @property
     def key(self) -> str:

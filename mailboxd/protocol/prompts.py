@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mailboxd.core.model import Spec
+from mailboxd.core.sanitize import storable_line
 from mailboxd.core.vocabulary import Gate
 from mailboxd.errors import ConfigError
-from mailboxd.protocol.markdown import escape, one_line, quote_fence
+from mailboxd.protocol.markdown import escape, quote_fence
 from mailboxd.protocol.spec import render_actions, render_checks
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Templates:
             line = _line(error, str(path))
             place = f"{path}:{line}" if line else str(path)
             raise ConfigError(
-                f"{place}: this template cannot be used: {one_line(str(error))[:500]}. "
+                f"{place}: this template cannot be used: {storable_line(str(error))[:500]}. "
                 "Mend it, or delete it to use the packaged one."
             ) from error
 
@@ -94,7 +95,7 @@ class Templates:
             keep_trailing_newline=True,
         )
         environment.filters["quoted"] = quote_fence
-        environment.filters["one_line"] = one_line
+        environment.filters["one_line"] = storable_line
         environment.filters["section"] = _section
         environment.filters["checks"] = render_checks
         environment.filters["actions"] = render_actions

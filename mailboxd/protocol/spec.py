@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.checks import path_problem
 from mailboxd.core.model import Check, Spec
+from mailboxd.core.sanitize import excerpt, storable_text
 from mailboxd.core.specs import DERIVED_CRITERION, criteria
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol import strict_yaml
 from mailboxd.protocol.headers import ID_RULE, Source, integer
-from mailboxd.protocol.markdown import Section, clean, excerpt, join_body, split_body
+from mailboxd.protocol.markdown import Section, join_body, split_body
 from mailboxd.protocol.strict_yaml import Path, Yaml, flow, scalar
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -519,7 +520,7 @@ def _has(found: tuple[Section, ...], name: str) -> bool:
 
 
 def _own_sections(text: str) -> tuple[Section, ...]:
-    return tuple(s for s in split_body(clean(text)).sections if any(map(s.is_called, _FIELDS)))
+    return tuple(s for s in split_body(storable_text(text)).sections if any(map(s.is_called, _FIELDS)))
 
 
 def is_spec_section(heading: str, text: str) -> bool:

@@ -23,8 +23,8 @@ from typing import NoReturn
 
 import yaml
 
+from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.errors import MessageError
-from mailboxd.protocol.markdown import excerpt, one_line
 
 Yaml = str | list["Yaml"] | dict[str, "Yaml"]
 Path = tuple[str | int, ...]
@@ -173,7 +173,7 @@ class _Builder:
 
     def _refuse(self, event: yaml.Event, rule: str, problem: str, hint: str, key: str | None = None) -> NoReturn:
         line = self._line(event)
-        raise MessageError(rule, problem, hint, self.path, line, None if key is None else one_line(key[:80]))
+        raise MessageError(rule, problem, hint, self.path, line, None if key is None else storable_line(key[:80]))
 
 
 _ONE_DOCUMENT = "There is one YAML document and nothing beside it."

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mailboxd.core.model import Overrides, Plan, PlannedChild, Spec
+from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import Mode, Synthesis, is_id
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol import envelope
 from mailboxd.protocol.headers import ID_RULE, NOTHING_SAID, OVERRIDES, Source, override_items
 from mailboxd.protocol.headings import Outline, Section, entries, escape, outline, unescape
 from mailboxd.protocol.markdown import Section as MessageSection
-from mailboxd.protocol.markdown import clean, excerpt, one_line
 from mailboxd.protocol.plan import STATE, Dag, DagNode, parse_dag, render_dag
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.spec import Sections, derive_spec, is_spec_section
@@ -90,10 +90,10 @@ class TaskFile:
 
     def __post_init__(self) -> None:
         normal: dict[str, Any] = {name: _normal(getattr(self, name)) for name in _TEXTS}
-        normal["title"] = one_line(self.title)
+        normal["title"] = storable_line(self.title)
         normal["mode"] = Mode.COORDINATING if self.dag else self.mode
         normal["subtask_results"] = tuple((key, _normal(text)) for key, text in self.subtask_results)
-        normal["extra_sections"] = tuple((one_line(name), _normal(text)) for name, text in self.extra_sections)
+        normal["extra_sections"] = tuple((storable_line(name), _normal(text)) for name, text in self.extra_sections)
         for name, value in normal.items():
             object.__setattr__(self, name, value)
 
@@ -116,7 +116,7 @@ _TEXTS = ("instructions", "notes", "results", "synthesised")
 
 
 def _normal(text: str) -> str:
-    return clean(text).strip("\n")
+    return storable_text(text).strip("\n")
 
 
 # ---------------------------------------------------------------- writing
@@ -183,7 +183,7 @@ def parse_task_file(raw: bytes, path: str) -> TaskFile:
     `duplicate-subtask`, `wrong-type` for an unknown mode or status, `unterminated` for a code fence nothing closes.
     """
     split = envelope.split(raw, path, max_bytes=MAX_BYTES)
-    body = clean(split.body)
+    body = storable_text(split.body)
     found = outline(body, split.body_line)
     if found.unclosed is not None:
         hint = "close it, or put a backslash before it"

@@ -17,12 +17,13 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any
 
+from mailboxd.core.sanitize import for_file_name
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError
 from mailboxd.ids import time_of
 from mailboxd.mailbox.files import directory, look, open_regular, read_up_to, world_errors
-from mailboxd.mailbox.layout import Workspace, is_temporary, printable
+from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import REASON
 from mailboxd.mailbox.task_files import ARCHIVE, TASK_FILE
 from mailboxd.progress import Progress, silent
@@ -384,7 +385,7 @@ def read_batch(ws: Workspace, batch: Batch) -> Sources:
             if is_text(path):
                 read_one(fd, path, name, found)
             else:
-                found.problems.append((f"mailbox/{printable(path)}", "its name is not UTF-8"))
+                found.problems.append((f"mailbox/{for_file_name(path)}", "its name is not UTF-8"))
     return found
 
 

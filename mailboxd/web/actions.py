@@ -14,11 +14,11 @@ from mailboxd.core.approvals import Decision
 from mailboxd.core.events import Event
 from mailboxd.core.inputs import Cancel, Remedy, Retry, Unblock
 from mailboxd.core.model import Task
+from mailboxd.core.sanitize import storable_text
 from mailboxd.engine import operator_commands
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused, UnavailableError
 from mailboxd.host import process, wakeup
-from mailboxd.protocol.markdown import clean
 from mailboxd.web.workspaces import Place
 
 Form = Mapping[str, str]
@@ -90,7 +90,7 @@ def _carry_out(engine: Engine, task: Task, name: str, text: str, user: str) -> S
 
 
 def _text(form: Form, name: str, most: int) -> str:
-    text = clean(form.get(name, "").replace("\r\n", "\n")).strip()
+    text = storable_text(form.get(name, "").replace("\r\n", "\n")).strip()
     if len(text) > most:
         raise Refused("bad-form", f"{name} has {len(text)} characters; {most} are taken", "Write a file instead.")
     return text

@@ -21,7 +21,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from mailboxd.core.text import escaped, money
+from mailboxd.core.budget import money
+from mailboxd.core.sanitize import for_page
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, is_id
 from mailboxd.drawing.gantt import duration
@@ -82,7 +83,7 @@ def visible(value: object) -> object:
         return ""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    return escaped(value, keep="\n\t")
+    return for_page(value)
 
 
 def moment(at: str | None, now: str) -> str:

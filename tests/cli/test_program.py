@@ -17,7 +17,8 @@ from mailboxd import log
 from mailboxd.cli import boundary
 from mailboxd.cli.program import COMMANDS, program
 from mailboxd.cli.session import Session
-from mailboxd.cli.text import PHASES, fit, plain, width
+from mailboxd.cli.text import PHASES, fit, width
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import (
     EXIT_BUG,
@@ -287,4 +288,4 @@ def test_a_cell_is_cut_to_the_columns_it_has(text: str, room: int, shown: str) -
 
 
 def test_what_acts_on_a_terminal_is_shown_as_an_escape() -> None:
-    assert plain("a\tb\n\x1b[2J\u202eevil\udcff\x9b") == "a\tb\n\\x1b[2J\\u202eevil\\udcff\\x9b"
+    assert for_terminal("a\tb\n\x1b[2J\u202eevil\udcff\x9b") == "a\tb\n\\x1b[2J\\u202eevil\\udcff\\x9b"

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mailboxd.core.model import Finding
+from mailboxd.core.sanitize import storable_line
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import Gate, Join, Synthesis, Verdict, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol.codec import parse, render, render_with
 from mailboxd.protocol.headers import MAX_BUDGET, RANGES
-from mailboxd.protocol.markdown import Section, one_line, split_body, trim
+from mailboxd.protocol.markdown import Section, split_body, trim
 from mailboxd.protocol.messages import MESSAGE_TYPES, Message, ReplyMessage, TaskMessage
 
 ids = st.from_regex(re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}"), fullmatch=True).filter(is_id)
@@ -39,7 +40,7 @@ structures = st.recursive(
 )
 sections = st.builds(
     Section,
-    st.sampled_from(["Results", "findings", "DAG", "# x"]) | storable.filter(lambda s: bool(one_line(s))),
+    st.sampled_from(["Results", "findings", "DAG", "# x"]) | storable.filter(lambda s: bool(storable_line(s))),
     markdown,
 )
 findings = st.builds(

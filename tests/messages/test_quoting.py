@@ -1,4 +1,4 @@
-"""Foreign text inside ours: it cannot close its block, and in an error it stays short and on its line."""
+"""Foreign text inside ours: it cannot close its block."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.protocol.markdown import excerpt, quote_fence
+from mailboxd.protocol.markdown import quote_fence
 
 
 def test_a_quoted_text_names_its_source_and_says_that_it_is_data() -> None:
@@ -32,14 +32,3 @@ def test_nothing_in_a_text_can_close_its_block(text: str) -> None:
         assert f"\n{candidate}\n{end}" in block
         assert end not in candidate
         assert quote_fence(candidate, "b") == block
-
-
-def test_an_excerpt_is_short_printable_and_says_when_it_is_cut() -> None:
-    assert excerpt("é\n\x1b") == "'é\\n\\x1b'"
-    assert excerpt("x" * 61) == "'" + "x" * 60 + "'…"
-
-
-@given(st.text())
-def test_every_excerpt_is_printable(text: str) -> None:
-    assert excerpt(text).isprintable()
-    assert len(excerpt(text)) <= 60 * 10 + 3

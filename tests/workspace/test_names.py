@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.mailbox.layout import (
-    LONGEST,
-    clash_name,
-    first_free,
-    is_file_name,
-    is_showable,
-    is_temporary,
-    numbers_in_use,
-    printable,
-)
+from mailboxd.core.sanitize import for_file_name
+from mailboxd.mailbox.layout import LONGEST, clash_name, first_free, is_file_name, is_temporary, numbers_in_use
 
 DIGEST = "0123456789abcdef" * 4
 file_names = st.binary(min_size=1, max_size=LONGEST).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
@@ -43,13 +35,13 @@ def test_names_of_messages_are_not_temporary(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[31m", "\x7f", "\x85", "\udcff", "a\u202eb", "\u2028"])
 def test_names_that_could_disturb_a_terminal_or_a_database_are_shown_escaped(name: str) -> None:
-    assert not is_showable(name)
-    assert is_showable(printable(name))
+    assert for_file_name(name) != name
+    assert for_file_name(name).isprintable()
 
 
 def test_a_byte_that_is_not_utf8_is_shown_as_itself() -> None:
-    assert printable(b"caf\xe9.md".decode("utf-8", "surrogateescape")) == "caf%E9.md"
-    assert printable("\ud800") == "%ED%A0%80"
+    assert for_file_name(b"caf\xe9.md".decode("utf-8", "surrogateescape")) == "caf%E9.md"
+    assert for_file_name("\ud800") == "%ED%A0%80"
 
 
 @given(file_names, st.integers(0, 100_000), st.sampled_from([0, 12]))
@@ -57,7 +49,7 @@ def test_every_clash_name_is_a_showable_file_name_with_room_left(name: str, numb
     made = clash_name(name, DIGEST, number, room)
 
     assert is_file_name(made)
-    assert is_showable(made)
+    assert for_file_name(made) == made
     assert len(made.encode()) <= LONGEST - room
     assert made == clash_name(name, DIGEST, number, room)
 

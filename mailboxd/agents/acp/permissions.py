@@ -15,7 +15,7 @@ from typing import Any
 
 from mailboxd.agents.acp import turn_files
 from mailboxd.agents.json_output import at, brief, text_at
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 from mailboxd.host import wakeup
 
 _NEEDS = {

@@ -13,7 +13,7 @@ from typing import Any
 
 from mailboxd.agents.acp.permissions import needed, paths
 from mailboxd.agents.json_output import at, brief, count_at, text_at
-from mailboxd.core.text import first_line
+from mailboxd.core.sanitize import first_line
 
 _MOST_TEXT = 2 * 1024 * 1024
 _MOST_FILES = 1_000

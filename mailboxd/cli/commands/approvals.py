@@ -16,7 +16,8 @@ import click
 
 from mailboxd.cli.operator_actions import OPERATOR, order_by_hand, require_person
 from mailboxd.cli.session import Session, Words, verb
-from mailboxd.cli.text import fit, folded, pad, plain, say, to_json
+from mailboxd.cli.text import fit, folded, pad, say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, MailboxdError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
 
     with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
         found = task_report.ending(report, incomplete, _MOST_COMPLETIONS)
-        return [CompletionItem(short_id, help=plain(what)) for short_id, what in found]
+        return [CompletionItem(short_id, help=for_terminal(what)) for short_id, what in found]
     return []
 
 
@@ -381,7 +382,7 @@ def run(session: Session, approval: str) -> None:
     if session.as_json:
         say(to_json({"approval": row.id, "state": row.state, "summary": row.summary}))
     else:
-        say(plain(f"{row.short_id} {row.state or row.status}: {row.summary or row.note}"))
+        say(for_terminal(f"{row.short_id} {row.state or row.status}: {row.summary or row.note}"))
 
 
 effect_command.add_command(run)

@@ -11,7 +11,8 @@ import click
 
 from mailboxd.cli.live import bars
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import plus
 from mailboxd.errors import EXIT_NO, Refused
 from mailboxd.mailbox.layout import Workspace
@@ -83,12 +84,12 @@ def _of_workspace(session: Session, head: str | None) -> Account:
 def _tell(account: Account) -> None:
     counts = ", ".join(f"{count} {name}" for name, count in account.checked.items())
     for note in account.notes:
-        say(plain(f"note: {note}"), err=True)
+        say(for_terminal(f"note: {note}"), err=True)
     if account.finding is None:
         say(f"{counts}: everything is as it was recorded")
     else:
-        say(plain(f"checked: {counts}"), err=True)
-        say(plain(str(account.finding)), err=True)
+        say(for_terminal(f"checked: {counts}"), err=True)
+        say(for_terminal(str(account.finding)), err=True)
 
 
 @verb("head", "audit head", "audit head --json")
@@ -133,8 +134,8 @@ def search(session: Session, query: tuple[str, ...], **said: Any) -> int | None:
     if session.as_json:
         say(to_json(found))
     for hit in [] if session.as_json else found:
-        say(plain(f"{hit['at']}  {hit['type']:<7}  {hit['task'] or '-'}  {hit['where']}"))
-        say(plain(f"    {hit['snippet']}"))
+        say(for_terminal(f"{hit['at']}  {hit['type']:<7}  {hit['task'] or '-'}  {hit['where']}"))
+        say(for_terminal(f"    {hit['snippet']}"))
     return None if found else EXIT_NO
 
 

@@ -13,7 +13,8 @@ import click
 from click.shell_completion import ShellComplete, get_completion_class
 
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import WorldError
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ def _tell(session: Session, shell: str, changed: list[Path], word: str) -> None:
         say(to_json({"shell": shell, "changed": [str(path) for path in changed]}))
     elif changed:
         for path in changed:
-            say(plain(str(path)))
+            say(for_terminal(str(path)))
         say(f"completion for {shell} is {word}; a new terminal has it so")
     else:
         say(f"completion for {shell} was {word} before; nothing is changed")

@@ -10,7 +10,8 @@ import click
 from mailboxd.cli.live import bars
 from mailboxd.cli.operator_actions import OPERATOR, require_person
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO
 
 
@@ -79,9 +80,9 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
         for table, what in make.NOT_IN_THE_FILES.items():
             say(f"not in the files: {table}: {what}")
         for path, problem in account.problems:
-            say(plain(f"{path}: {problem}"), err=True)
+            say(for_terminal(f"{path}: {problem}"), err=True)
         for difference in account.differences:
-            say(plain(difference), err=True)
+            say(for_terminal(difference), err=True)
         if account.kept:
             say(f"the one before is kept as {account.kept}")
     return EXIT_NO if account.problems or account.differences else 0
@@ -126,8 +127,12 @@ def accept_older_command(session: Session) -> None:
     if session.as_json:
         say(to_json({"why": account.why, "messages": account.messages, "waiting": account.waiting}))
         return
-    say(plain(f"accepted: {account.why}"))
+    say(for_terminal(f"accepted: {account.why}"))
     say(f"{account.messages} messages that came later are on record; {len(account.waiting)} tasks wait for you")
     for local_id in account.waiting:
-        say(plain(f"  {local_id}: `mailboxd why {local_id}`, then `mailboxd unblock {local_id} --retry` or `cancel`"))
+        say(
+            for_terminal(
+                f"  {local_id}: `mailboxd why {local_id}`, then `mailboxd unblock {local_id} --retry` or `cancel`"
+            )
+        )
     say("next: `mailboxd run`, or start its service again")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import columns, fit, plain, say, to_json
+from mailboxd.cli.text import columns, fit, say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def check_command(session: Session, fix: bool, strict: bool) -> int:
     ws = session.workspace()
     if fix:
         for line in _mended(ws):
-            say(plain(line), err=True)
+            say(for_terminal(line), err=True)
     about = examination.subject(ws, "", os.environ)
     found = list(table.judge(examination.gather(about, os.environ, session.clock, lambda _name: None, near=True)))
     if not session.as_json:
@@ -183,11 +184,11 @@ def show(found: Judged) -> None:
         mark, colour = _MARKS[finding.level]
         sign = click.style(mark, fg=colour) if colour else mark
         named = "" if finding.level == "ok" else f" [{finding.id}]"
-        text = " ".join(plain(finding.text + named).split())
+        text = " ".join(for_terminal(finding.text + named).split())
         lines = textwrap.wrap(text, columns() - 4, break_on_hyphens=False)
         say(f"  {sign} " + "\n    ".join(lines))
         for mend in finding.mends:
-            say(f"    -> {plain(mend)}")  # never broken into lines: it is there to be copied
+            say(f"    -> {for_terminal(mend)}")  # never broken into lines: it is there to be copied
     say()
 
 

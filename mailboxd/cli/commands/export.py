@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mailboxd.cli.session import Session, agent_of, task_argument, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, ConfigError
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _export(session: Session, task: str | None, otlp: str | None, path: Path | N
     if session.as_json and str(path) != "-":
         say(to_json({"spans": count}))
     elif str(path) != "-":
-        say(plain(f"{count} spans: {otlp or path}"))
+        say(for_terminal(f"{count} spans: {otlp or path}"))
 
 
 traces_command.add_command(_export)

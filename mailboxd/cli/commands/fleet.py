@@ -13,7 +13,8 @@ import click
 from mailboxd import health
 from mailboxd.cli.commands import send as sending
 from mailboxd.cli.session import Id, Session, agent_of, verb
-from mailboxd.cli.text import columns, fit, lasted, pad, plain, say, to_json, width
+from mailboxd.cli.text import columns, fit, lasted, pad, say, to_json, width
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, MailboxdError, UnavailableError
 from mailboxd.health import Grade
@@ -157,7 +158,7 @@ def _workspace_of(agent: str) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        places = ", ".join(plain(str(root)) for root in found)
+        places = ", ".join(for_terminal(str(root)) for root in found)
         raise UnavailableError(f"{agent} has several workspaces: {places}; name one: `mailboxd send --to DIRECTORY`")
     near = get_close_matches(agent, [name for name, _ in known], 1)
     hint = f"did you mean {near[0]}?" if near else "`mailboxd fleet status` lists those that are known"
@@ -310,7 +311,7 @@ def lines(found: Sequence[Row], room: int) -> Iterator[str]:
 def _cells(row: Row, room: int) -> tuple[str, str, str, str, str]:
     name = fit(row["agent"] or Path(row["workspace"]).name, room // 5)
     if row["state"] != "ok":
-        return name, row["state"], "", "", plain(f"{row['workspace']}: {row['why']}")
+        return name, row["state"], "", "", for_terminal(f"{row['workspace']}: {row['why']}")
     runs = "up" if row["daemon"]["running"] else "down"
     amber = row["troubles"] if row["health"] == Grade.AMBER else []
     return name, row["health"], runs, fit(_open(row["open"]), room // 4), "; ".join([*row["attention"], *amber])

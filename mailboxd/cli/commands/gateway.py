@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, MailboxdError, UnavailableError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
     if isinstance(found, Waiting):
         facts = {"paired": False, "request": found.request, "device": device, "name": name, "url": found.pairing.url}
         remedy = [
-            f"{plain(found.pairing.url)} wants a person to approve {plain(name)}.",
+            f"{for_terminal(found.pairing.url)} wants a person to approve {for_terminal(name)}.",
             "On the gateway's host, within 5 minutes:",
             f"  openclaw devices approve {found.request}",
             "then run `mailboxd gateway pair` once more",
@@ -203,4 +204,4 @@ def _facts(found: Standing, config: Config) -> dict[str, Any]:
 
 
 def _tell(session: Session, facts: dict[str, Any], sentence: str) -> None:
-    say(to_json(facts) if session.as_json else plain(sentence))
+    say(to_json(facts) if session.as_json else for_terminal(sentence))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.session import Id, Session, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _create(session: Session, operator: bool) -> None:
         ring.trust("operator", key.public, session.clock.now())
     name = "operator" if operator else _agent(session)
     facts = {"name": name, "fingerprint": key.public.fingerprint, "key": str(key.public)}
-    say(to_json(facts) if session.as_json else f"{plain(name)}  {key.public.fingerprint}\n{key.public}")
+    say(to_json(facts) if session.as_json else f"{for_terminal(name)}  {key.public.fingerprint}\n{key.public}")
 
 
 @verb("list", "keys list", "keys list --json", exits=_EXITS)
@@ -59,7 +60,7 @@ def _list(session: Session) -> None:
         say(to_json(rows))
         return
     for row in rows:
-        say(plain(f"{row['kind']:8}{row['name']:20}{row['fingerprint']}  {row['key']}"))
+        say(for_terminal(f"{row['kind']:8}{row['name']:20}{row['fingerprint']}  {row['key']}"))
     if not rows:
         say("no keys: `mailboxd keys create` makes one", err=True)
 
@@ -82,7 +83,7 @@ def _trust(session: Session, name: str, key: str) -> None:
     new = ring.trust(name, public, session.clock.now())
     facts = {"name": name, "fingerprint": public.fingerprint, "new": new}
     text = f"{public.fingerprint} is {'now' if new else 'already'} trusted as {name}"
-    say(to_json(facts) if session.as_json else plain(text))
+    say(to_json(facts) if session.as_json else for_terminal(text))
 
 
 @verb("untrust", "keys untrust writer", exits=_EXITS | {EXIT_NO: _PERSON, EXIT_UNAVAILABLE: "no such key"})
@@ -92,7 +93,7 @@ def _untrust(session: Session, name: str) -> None:
     gone = _ring(session, as_person=True).untrust(name)
     facts = {"name": name, "fingerprints": [row.public.fingerprint for row in gone]}
     text = "\n".join(f"{row.public.fingerprint} is no longer trusted as {row.name}" for row in gone)
-    say(to_json(facts) if session.as_json else plain(text))
+    say(to_json(facts) if session.as_json else for_terminal(text))
 
 
 @verb(
@@ -121,7 +122,7 @@ def _sign(session: Session, file: Path, stdout: bool) -> None:
         return
     _replace(file, done)
     facts = {"file": str(file), "fingerprint": key.public.fingerprint}
-    say(to_json(facts) if session.as_json else plain(f"{file}: signed with {key.public.fingerprint}"))
+    say(to_json(facts) if session.as_json else for_terminal(f"{file}: signed with {key.public.fingerprint}"))
 
 
 @verb(
@@ -142,7 +143,7 @@ def _verify(session: Session, file: Path) -> int | None:
     problem = "it is not signed" if proof.verified == UNSIGNED else proof.problem
     facts = {"verified": proof.verified, "from": message.from_, "fingerprint": proof.signer, "problem": problem}
     text = f"signed by {message.from_}, with {proof.signer}" if proof.verified == YES else problem
-    say(to_json(facts) if session.as_json else plain(f"{file}: {text}"))
+    say(to_json(facts) if session.as_json else for_terminal(f"{file}: {text}"))
     return None if proof.verified == YES else EXIT_NO
 
 

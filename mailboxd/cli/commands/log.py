@@ -8,7 +8,8 @@ import click
 
 from mailboxd.cli.live import follow, print_event
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_NO, WorldError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _verify(session: Session, report: Report) -> int | None:
     elif problem is None:
         say(f"{count} events: the chain holds, and they add up to the tables")
     else:
-        say(plain(problem), err=True)
+        say(for_terminal(problem), err=True)
     return None if problem is None else EXIT_NO
 
 
@@ -102,4 +103,4 @@ def logs_command(session: Session, following: bool, lines: int) -> None:
 
 
 def _print(event: dict[str, Any]) -> None:
-    say(f"{event['at']} {event['kind']}: {plain(event['text'])}")
+    say(f"{event['at']} {event['kind']}: {for_terminal(event['text'])}")

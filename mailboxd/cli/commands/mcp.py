@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, ConfigError, Refused
 
 if TYPE_CHECKING:
@@ -181,9 +182,9 @@ def _tell(facts: dict[str, Any]) -> None:
     listening = "listening" if facts["listening"] else "nobody listens; `mailboxd run` does"
     say(f"{facts['url']}: {listening}" if facts["url"] else "not served: set `mcp.port` in the configuration")
     for one in facts["tokens"]:
-        say(plain(f"{one['caller']}: {one['entry'] or 'another client'}, since {one['made_at']}"))
+        say(for_terminal(f"{one['caller']}: {one['entry'] or 'another client'}, since {one['made_at']}"))
     for what in facts["missing"]:
-        say(plain(f"missing: {what} (`mailboxd mcp install`)"))
+        say(for_terminal(f"missing: {what} (`mailboxd mcp install`)"))
 
 
 def _account(session: Session, change: Change, *, dry_run: bool) -> None:
@@ -193,7 +194,7 @@ def _account(session: Session, change: Change, *, dry_run: bool) -> None:
         say(to_json({"changes": change.done, "patch": without_tokens(change.patch), "applied": not dry_run}))
         return
     for what in change.done:
-        say(plain(f"would change: {what}" if dry_run else what))
+        say(for_terminal(f"would change: {what}" if dry_run else what))
     if not change.done:
         say("nothing to do")
 

@@ -9,7 +9,8 @@ import click
 
 from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, order_by_hand, read_text
 from mailboxd.cli.session import Header, Session, Words, task_argument, verb
-from mailboxd.cli.text import folded, plain, say, to_json
+from mailboxd.cli.text import folded, say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_CONFIG, EXIT_NO
 
 if TYPE_CHECKING:
@@ -232,15 +233,15 @@ def _show(session: Session, task: str) -> None:
         return
     from mailboxd.protocol.spec import spec_sections
 
-    say(f"{found.local_id}: {plain(found.title)}")
-    say(f"  {found.phase}" + (f": its spec is weak: {plain(found.lacks)}" if found.lacks else ""))
+    say(f"{found.local_id}: {for_terminal(found.title)}")
+    say(f"  {found.phase}" + (f": its spec is weak: {for_terminal(found.lacks)}" if found.lacks else ""))
     for heading, text in spec_sections(found.spec):
         say(f"\n{heading}\n{folded(_plain_lines(text.strip()), '  ')}")
 
 
 def _plain_lines(text: str) -> str:
     """`text` with every line fit to be printed."""
-    return "\n".join(plain(line) for line in text.split("\n"))
+    return "\n".join(for_terminal(line) for line in text.split("\n"))
 
 
 def _edit(session: Session, task: str) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def _install(session: Session, dry_run: bool) -> None:
         return
     taken = have_taken(openclaw, environment, session.clock)
     if not session.as_json:
-        say(plain(f"plugin {state.version} is installed ({state.path})"))
-        say(plain(taken))
+        say(for_terminal(f"plugin {state.version} is installed ({state.path})"))
+        say(for_terminal(taken))
 
 
 @verb("uninstall", "plugin uninstall", "plugin uninstall --dry-run", exits=_EXITS)
@@ -95,9 +96,9 @@ def _status(session: Session) -> int | None:
     if session.as_json:
         say(to_json(asdict(state)))
     elif state.problem:
-        say(plain(f"the plugin takes no messages: {state.problem}; run `mailboxd plugin install`"))
+        say(for_terminal(f"the plugin takes no messages: {state.problem}; run `mailboxd plugin install`"))
     else:
-        say(plain(f"plugin {state.version} is installed ({state.path})"))
+        say(for_terminal(f"plugin {state.version} is installed ({state.path})"))
     return EXIT_NO if state.problem else None
 
 
@@ -112,7 +113,7 @@ def _account(session: Session, state: PluginState, steps: list[Step], *, dry_run
         say(to_json({"steps": shown(steps), "applied": not dry_run, "state": asdict(state)}))
         return
     for step in steps:
-        say(plain(f"would {step}" if dry_run else str(step)))
+        say(for_terminal(f"would {step}" if dry_run else str(step)))
     if not steps:
         say("nothing to do")
 

@@ -15,7 +15,8 @@ import click
 from mailboxd.cli.live import POLL_INTERVAL
 from mailboxd.cli.operator_actions import read_text, require_person
 from mailboxd.cli.session import Header, Session, Words, shared_options, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN, MessageError, UnavailableError
 from mailboxd.mailbox.layout import Workspace
 
@@ -166,7 +167,7 @@ class Wait:
         for event in report.events(task, tree=True, after=after):
             after = event["seq"]
             if event["kind"] in _TOLD and not self.session.as_json:
-                say(f"{event['at']}  {plain(event['text'])}", err=True)
+                say(f"{event['at']}  {for_terminal(event['text'])}", err=True)
         return after
 
 
@@ -234,7 +235,7 @@ def send(session: Session, to: Path | None, said: dict[str, Any]) -> int | None:
     sent = {"task_id": task_id, "message_id": message_id, "file": str(ws.inbox / name)}
     if said["wait"]:
         return _wait(Wait(session, ws, message_id, said["wait_timeout"]), sent["file"], elsewhere=to is not None)
-    say(to_json(sent) if session.as_json else f"{task_id}\n{plain(sent['file'])}")
+    say(to_json(sent) if session.as_json else f"{task_id}\n{for_terminal(sent['file'])}")
     return None
 
 
@@ -275,20 +276,20 @@ def _wait(wait: Wait, file: str, *, elsewhere: bool) -> int | None:
 
     session = wait.session
     if not session.as_json:
-        say(f"sent {plain(file)}", err=True)
+        say(f"sent {for_terminal(file)}", err=True)
         if lock.holder(wait.ws) is None:
             say("no daemon runs there: it is done once `mailboxd run` is started", err=True)
     found = wait.result()
     if found is None:
-        say(plain(_still(wait, file, elsewhere)), err=True)
+        say(for_terminal(_still(wait, file, elsewhere)), err=True)
         return EXIT_TRY_AGAIN
     done = found["phase"] == "completed"
     if session.as_json:
         say(to_json(found))
     elif done:
-        say(plain(found["results"]))
+        say(for_terminal(found["results"]))
     else:
-        say(plain(f"{found['local_id']} {found['phase']}: {found['error'] or found['reason']}"), err=True)
+        say(for_terminal(f"{found['local_id']} {found['phase']}: {found['error'] or found['reason']}"), err=True)
     return None if done else EXIT_NO
 
 

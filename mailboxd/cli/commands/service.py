@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_NO, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _account(session: Session, unit: Unit, done: list[str]) -> None:
         say(to_json({"done": done, "state": asdict(state)}))
         return
     for line in done or ["nothing to do"]:
-        say(plain(line))
+        say(for_terminal(line))
     _tell(state)
     if state.enabled and not lingers(os.environ):
         say("it ends when you log out, unless you say: loginctl enable-linger")
@@ -135,9 +136,11 @@ def _account(session: Session, unit: Unit, done: list[str]) -> None:
 
 def _tell(state: ServiceState) -> None:
     if not state.problem:
-        say(plain(f"{state.unit} runs, pid {state.pid}: {state.said}"))
+        say(for_terminal(f"{state.unit} runs, pid {state.pid}: {state.said}"))
     elif state.installed and state.manager:
-        say(plain(f"{state.unit}: {state.problem}"))
+        say(for_terminal(f"{state.unit}: {state.problem}"))
     else:
         where = f" ({state.path})" if state.installed else ""
-        say(plain(f"{state.unit}: {'installed' if state.installed else 'not installed'}{where}; {state.problem}"))
+        say(
+            for_terminal(f"{state.unit}: {'installed' if state.installed else 'not installed'}{where}; {state.problem}")
+        )

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.session import Id, Session, verb
-from mailboxd.cli.text import columns, fit, plain, say, to_json
+from mailboxd.cli.text import columns, fit, say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -99,9 +100,9 @@ def _undo(session: Session, found: Setting, record: Record, *, yes: bool, dry_ru
         for one, part in steps:
             where = f"{one.agent}, {one.workspace}" if one.workspace else "for all agents"
             stays = " (stays as it is)" if part.kind == "workspace" else ""
-            say(plain(f"  ○ take back {part.kind}: {where}{stays}"))
+            say(for_terminal(f"  ○ take back {part.kind}: {where}{stays}"))
         if not steps:
-            say(plain(f"nothing to take back: setup did nothing beside this OpenClaw ({found.config_path})"))
+            say(for_terminal(f"nothing to take back: setup did nothing beside this OpenClaw ({found.config_path})"))
     if dry_run or (steps and not _agreed(yes, session)):
         if session.as_json:
             say(to_json({"steps": [_named(part) for _, part in steps], "applied": False}))
@@ -142,7 +143,7 @@ def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[
     checked, healthy = [], True
     for agent, root in plan.homes.items():
         if not session.as_json:
-            say(plain(f"\n{agent}: mailboxd -w {root} doctor{' --canary' if canary else ''}"))
+            say(for_terminal(f"\n{agent}: mailboxd -w {root} doctor{' --canary' if canary else ''}"))
         about = examination.subject(Workspace(root), "", os.environ)
         found = doctor.examine(replace(session, path=root), about, canary=canary)
         well = not any(finding.level == "error" for _, finding in found)
@@ -152,9 +153,9 @@ def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[
 
 
 def _show(plan: Plan) -> None:
-    say(plain(f"OpenClaw {plan.version}, {plan.setting.config_path or 'configuration not known'}"))
+    say(for_terminal(f"OpenClaw {plan.version}, {plan.setting.config_path or 'configuration not known'}"))
     for agent, why in plan.passed_over.items():
-        say(plain(f"  – {agent} gets no mailbox: {why}"))
+        say(for_terminal(f"  – {agent} gets no mailbox: {why}"))
     for step in plan.steps:
         _line(step.part, step.look)
     if not plan.homes:
@@ -165,13 +166,13 @@ def _show(plan: Plan) -> None:
 
 def _line(part: Part, look: Look) -> None:
     who = part.agent or "all agents"
-    say(plain(f"  {_MARKS[look.standing]} {part.kind:<9} {who}: {look.says}"))
+    say(for_terminal(f"  {_MARKS[look.standing]} {part.kind:<9} {who}: {look.says}"))
 
 
 def _told(session: Session, result: Result) -> Result:
     if not session.as_json:
         who = f"{result.step.part.kind} {result.step.part.agent}".strip()
-        say(plain(f"  ✗ {who}: {result.problem}" if result.problem else f"  ✓ {who}: {result.done}"))
+        say(for_terminal(f"  ✗ {who}: {result.problem}" if result.problem else f"  ✓ {who}: {result.done}"))
     return result
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from mailboxd.cli.session import Session, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO
 
 _EXITS = {EXIT_NO: "this is a shell inside an agent's turn", EXIT_CONFIG: "a person has changed a file of it"}
@@ -35,9 +36,9 @@ def _install(session: Session, dry_run: bool, force: bool) -> None:
     if session.as_json:
         say(to_json({"path": path, "written": written, "applied": not dry_run}))
     elif not written:
-        say(plain(f"{path} is up to date"))
+        say(for_terminal(f"{path} is up to date"))
     else:
-        say(plain(f"{'would write' if dry_run else 'wrote'} {', '.join(written)} in {path}"))
+        say(for_terminal(f"{'would write' if dry_run else 'wrote'} {', '.join(written)} in {path}"))
 
 
 @verb("status", "skill status", "skill status --json", exits={EXIT_NO: "it is missing, outdated or changed"})
@@ -49,9 +50,9 @@ def _status(session: Session) -> int | None:
     if session.as_json:
         say(to_json(asdict(state)))
     elif state.problem:
-        say(plain(f"{state.path}: {state.problem}; run `mailboxd skill install`"))
+        say(for_terminal(f"{state.path}: {state.problem}; run `mailboxd skill install`"))
     else:
-        say(plain(f"{state.path} is up to date"))
+        say(for_terminal(f"{state.path} is up to date"))
     return EXIT_NO if state.problem else None
 
 
@@ -69,9 +70,11 @@ def _uninstall(session: Session, dry_run: bool, force: bool) -> None:
         facts: dict[str, Any] = {"removed": removed, "kept": kept, "applied": not dry_run}
         say(to_json(facts))
         return
-    say(plain(f"{'would remove' if dry_run else 'removed'} {', '.join(removed)}") if removed else "nothing to do")
+    say(
+        for_terminal(f"{'would remove' if dry_run else 'removed'} {', '.join(removed)}") if removed else "nothing to do"
+    )
     if kept:
-        say(plain(f"kept, because a person changed it: {', '.join(kept)}"))
+        say(for_terminal(f"kept, because a person changed it: {', '.join(kept)}"))
 
 
 for _command in (_install, _status, _uninstall):

@@ -10,7 +10,8 @@ import click
 
 from mailboxd import health
 from mailboxd.cli.session import Id, Session, agent_of, verb
-from mailboxd.cli.text import PHASES, columns, fit, pad, phase, plain, say, table, to_json
+from mailboxd.cli.text import PHASES, columns, fit, pad, phase, say, table, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
 from mailboxd.explain import why
 from mailboxd.health import Grade, Trouble
@@ -125,13 +126,13 @@ def _next(picture: Picture, unjudged: int) -> dict[str, Any] | None:
 
 
 def _print(found: dict[str, Any]) -> None:
-    _entry("workspace", plain(found["workspace"]))
+    _entry("workspace", for_terminal(found["workspace"]))
     _entry("health", found["health"]["grade"])
     for trouble in found["health"]["troubles"]:
-        _entry("", plain(f"{trouble['where']}: {trouble['why']}"))
-        _entry("", plain(f"  -> docs/operations.md#{trouble['slug']}"))
+        _entry("", for_terminal(f"{trouble['where']}: {trouble['why']}"))
+        _entry("", for_terminal(f"  -> docs/operations.md#{trouble['slug']}"))
     if "error" in found:
-        _entry("", plain(found["error"]))
+        _entry("", for_terminal(found["error"]))
     else:
         _print_all(found)
 
@@ -171,7 +172,7 @@ def _print_all(found: dict[str, Any]) -> None:
         _entry("" if number else "paced", fit(text, columns() - 11))
     if found["limits"]:
         _wrapped("limits", _limits(found["limits"]))
-    _wrapped("next", plain(_sentence(found["next"], daemon["running"])))
+    _wrapped("next", for_terminal(_sentence(found["next"], daemon["running"])))
 
 
 def _limits(limits: dict[str, int]) -> str:

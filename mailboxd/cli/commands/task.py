@@ -10,8 +10,9 @@ import click
 
 from mailboxd.cli import task_output
 from mailboxd.cli.session import Session, task_argument, verb
-from mailboxd.cli.text import columns, fit, folded, pad, phase, plain, say, table, to_json
-from mailboxd.core.text import money
+from mailboxd.cli.text import columns, fit, folded, pad, phase, say, table, to_json
+from mailboxd.core.budget import money
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.explain.why import explain
 from mailboxd.mailbox import lock
@@ -280,7 +281,7 @@ def why_command(session: Session, task: str) -> None:
     if not session.as_json:
         _print_why(told, standing.local_id, standing.phase, pid is not None or standing.phase.is_terminal)
         for notice in notices:
-            say(f"look at this: {notice['at']}  {plain(notice['text'])}")
+            say(f"look at this: {notice['at']}  {for_terminal(notice['text'])}")
         return
     found = {
         "task": standing.local_id,
@@ -303,15 +304,15 @@ def _print_why(told: Explanation, task: str, word: str, running: bool) -> None:
     shown = [cause for cause in told.causes if cause.depth < _DEEPEST or cause.kind not in ("dependency", "more")]
     for cause in shown[:_MOST_CAUSES]:
         indent = "  " * (min(cause.depth, _DEEPEST) + 1)
-        say(f"{indent}{plain(f'{cause.task}: {cause.text}')}")
+        say(f"{indent}{for_terminal(f'{cause.task}: {cause.text}')}")
         if cause.then:
             say(f"{indent}  {f'at {cause.at}' if cause.at else 'next'}: {cause.then}")
         if cause.hint:
-            say(f"{indent}  -> {plain(cause.hint)}")
+            say(f"{indent}  -> {for_terminal(cause.hint)}")
     if len(told.causes) > len(shown[:_MOST_CAUSES]):
         say(f"  ({len(told.causes) - len(shown[:_MOST_CAUSES])} more between and after these: --json shows all)")
     if told.sign is not None:
-        say(f"last sign of life: {told.sign.at}  {plain(told.sign.text)}")
+        say(f"last sign of life: {told.sign.at}  {for_terminal(told.sign.text)}")
     coming = _coming(told.next)
     if coming is None:
         say("next: nothing happens by itself")

@@ -12,7 +12,8 @@ import click
 from mailboxd.cli.live import bars
 from mailboxd.cli.operator_actions import OPERATOR, require_person
 from mailboxd.cli.session import Id, Session, verb
-from mailboxd.cli.text import plain, say, to_json
+from mailboxd.cli.text import say, to_json
+from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ def init_command(session: Session, directory: Path | None, agent: str) -> None:
     if session.as_json:
         say(to_json({"workspace": str(ws.root), "agent": agent, "made": made}))
         return
-    say(plain(f"{ws.root}: the workspace of agent {agent}"))
+    say(for_terminal(f"{ws.root}: the workspace of agent {agent}"))
     say("made " + ", ".join(made) if made else "all of it was there already")
-    say(f"next: look at {plain(str(ws.config))}, then `mailboxd run`, and drop a file into mailbox/inbox/")
+    say(f"next: look at {for_terminal(str(ws.config))}, then `mailboxd run`, and drop a file into mailbox/inbox/")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -80,9 +81,9 @@ def import_command(session: Session) -> int:
         return EXIT_NO if problems else 0
     say(f"{account.messages} archived messages and {len(account.tasks)} tasks taken over; {account.known} known before")
     for local_id in account.tasks:
-        say(plain(f"  {local_id}"))
+        say(for_terminal(f"  {local_id}"))
     for path, problem in account.problems:
-        say(plain(f"{path}: {problem}"), err=True)
+        say(for_terminal(f"{path}: {problem}"), err=True)
     say("next: `mailboxd status`, then `mailboxd run`")
     return EXIT_NO if account.problems else 0
 
@@ -111,7 +112,7 @@ def config_command(session: Session, key: str | None, everything: bool, path: bo
 
     ws = session.workspace()
     if path:
-        say(to_json({"path": str(ws.config)}) if session.as_json else plain(str(ws.config)))
+        say(to_json({"path": str(ws.config)}) if session.as_json else for_terminal(str(ws.config)))
         return
     settings = config.load(ws.config)
     changed = {"agent": settings.agent, **config.differences(settings)}
@@ -146,4 +147,4 @@ def _below(values: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    return plain(value) if isinstance(value, str) else to_json(value, indent=None)
+    return for_terminal(value) if isinstance(value, str) else to_json(value, indent=None)
