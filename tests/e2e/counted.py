@@ -1,14 +1,13 @@
-"""Runs `mailboxd` with the words after the first, and counts what it does; the counts are a JSON file, the first word.
+"""Runs `mailboxd` with the arguments after the first and counts what it does; the counts go to a JSON file, the first.
 
-What is counted, each by the function of mailboxd that does it: SQL statements, fsync, fdatasync, syncfs, bytes
-written to files, programs started, files and directories removed. No clock: the same work gives the same counts on any
-machine. The statements themselves are kept as well, one text for each, to ask SQLite how it carries them out.
+Counted are SQL statements, commits, fsync, fdatasync, syncfs, programs started and files removed. No clock: the same
+work gives the same counts on any machine. The texts of the statements are kept as well, so that SQLite can be asked how
+it runs them.
 """
 
 from __future__ import annotations
 
 import atexit
-import inspect
 import json
 import os
 import sqlite3
@@ -17,90 +16,56 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-_SYNCS = ("fsync", "fdatasync")
 _REMOVALS = ("os.remove", "os.rmdir")
-_PACKAGE = f"{os.sep}mailboxd{os.sep}"
 
 
 class Counts:
-    """What happened so far: `what:module.function` -> how often, or how many bytes."""
+    """How often each kind of operation happened so far."""
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
-        self.statements: dict[str, str] = {}
+        self.statements: dict[str, None] = {}
         self._opened: list[Any] = []
 
-    def heard(self, event: str, args: tuple[Any, ...]) -> None:
-        while self._opened:  # only now is the connection more than a promise
-            with suppress(sqlite3.ProgrammingError):  # one that was closed before anything else happened
-                self._opened.pop().set_trace_callback(self.statement)
+    def on_audit_event(self, event: str, args: tuple[Any, ...]) -> None:
+        while self._opened:  # a connection can be traced only after the event that announces it
+            with suppress(sqlite3.ProgrammingError):  # closed before anything else happened
+                self._opened.pop().set_trace_callback(self.on_statement)
         if event == "sqlite3.connect/handle":
             self._opened.append(args[0])
         elif event == "subprocess.Popen":
-            self.add("process")
+            self.seen["processes"] += 1
         elif event in _REMOVALS:
-            self.add("removed")
+            self.seen["removals"] += 1
 
-    def statement(self, sql: str) -> None:
-        name = self.add("sql")
-        self.statements.setdefault(f"{name} {sql[:60]}", sql)
+    def on_statement(self, sql: str) -> None:
+        self.seen["commits" if sql.strip() == "COMMIT" else "statements"] += 1
+        self.statements.setdefault(sql)
 
-    def add(self, what: str, amount: int = 1) -> str:
-        name = f"{what}:{_caller()}"
-        self.seen[name] += amount
-        return name
-
-    def counting(self, name: str) -> Callable[..., Any]:
-        """The function of `os` with that name, counted."""
-        function = getattr(os, name)
-
+    def counting(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         def counted(*args: Any) -> Any:
-            result = function(*args)
-            self.add("bytes" if name == "write" else name, result if name == "write" else 1)
-            return result
+            self.seen[name] += 1
+            return function(*args)
 
         return counted
 
     def save(self, path: str) -> None:
-        Path(path).write_text(json.dumps({"seen": self.seen, "statements": self.statements}))
-
-
-def _caller() -> str:
-    """The nearest public function of mailboxd on the stack; what `rendering` has it do is marked as such."""
-    found = ""
-    frame: FrameType | None = inspect.currentframe()
-    while frame is not None:
-        code, frame = frame.f_code, frame.f_back
-        if _PACKAGE not in code.co_filename:
-            continue
-        module = Path(code.co_filename).stem
-        if not found and not code.co_name.startswith(("_", "<")):
-            found = f"{module}.{code.co_name}"
-        elif module == "rendering":
-            return f"rendering {found}"
-    return found
+        Path(path).write_text(json.dumps({"seen": self.seen, "statements": list(self.statements)}))
 
 
 def main() -> None:
     counts = Counts()
     atexit.register(counts.save, sys.argv[1])
-    for name in (*_SYNCS, "write"):
-        setattr(os, name, counts.counting(name))
+    for name in ("fsync", "fdatasync"):
+        setattr(os, name, counts.counting(getattr(os, name), "syncs"))
     from mailboxd.cli import main as program
     from mailboxd.mailbox import files
 
-    sync_file_system = files.sync_file_system
-
-    def counted_sync(fd: int) -> None:
-        counts.add("syncfs")
-        sync_file_system(fd)
-
-    files.sync_file_system = counted_sync
+    files.sync_file_system = counts.counting(files.sync_file_system, "syncfs")
     sys.argv = ["mailboxd", *sys.argv[2:]]
-    sys.addaudithook(counts.heard)
+    sys.addaudithook(counts.on_audit_event)
     program()
 
 
