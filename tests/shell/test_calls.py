@@ -221,9 +221,12 @@ def leaving(calls: Calls, name: str, work: str) -> int:
     return int(exit_.stdout.split()[0])
 
 
-def test_what_an_ended_call_left_running_is_killed_when_it_writes_without_end(calls: Calls) -> None:
+def test_what_an_ended_call_left_running_is_killed_when_it_writes_without_end(calls: Calls, tmp_path: Path) -> None:
     calls.output_cap = 200_000
-    pid = leaving(calls, "a", 'sys.stdout.write("x" * 5000000); sys.stdout.flush()')
+    gate = tmp_path / "gate"  # it writes once the call has been reaped: else its output would be cut by that
+    os.mkfifo(gate)
+    pid = leaving(calls, "a", f'open("{gate}").read(); sys.stdout.write("x" * 5000000); sys.stdout.flush()')
+    gate.write_bytes(b"")
     eventually(lambda: output_size(calls.directory("a")) > 5_000_000)
     with (calls.turns / "a" / "stdout").open("rb"):  # a person looks at it, and is left alone
         calls.expire(calls.next_measuring())
