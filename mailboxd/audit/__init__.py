@@ -1,1 +1,1 @@
-"""Proof and evidence: whether everything is still what was recorded, and what to hand to somebody who asks."""
+"""Verifies a workspace against its event log, and exports evidence."""

@@ -1,6 +1,6 @@
-"""What happened, written out: events as lines of JSON, or a task tree with all that belongs to it in one file.
+"""Exports events as JSON lines, or a task tree with its files as one archive, and verifies such exports.
 
-An archive is the same bytes for the same records: names in order, no time, no owner, one mode.
+Archives are reproducible: the same records give the same bytes (sorted names, no timestamps, no owner, one mode).
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from mailboxd.audit.verify import Account, Finding
+from mailboxd.audit.verify import Finding, Verification
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
 from mailboxd.mailbox.layout import Workspace
@@ -35,13 +34,13 @@ _TASK_FILE = "task.md"
 
 
 def lines(report: Report, task_id: str | None) -> Iterator[str]:
-    """Events as lines of JSON, all or those of a task tree (docs/audit.md)."""
+    """Events as JSON lines: all of them, or those of one task tree (docs/audit.md)."""
     with report.snapshot():
         yield from audit_queries.lines(report.db, task_id)
 
 
 def lines_to(report: Report, task_id: str | None, output: Path, progress: Progress = silent) -> int:
-    """Write the lines to a new file; how many. Raises UnavailableError when there is such a file, WorldError."""
+    """Write the lines to a new file and return their number. Raises UnavailableError if it exists, WorldError."""
     count = 0
     total = report.last_event() if task_id is None else 0
     with _new_file(output) as file:
@@ -52,9 +51,9 @@ def lines_to(report: Report, task_id: str | None, output: Path, progress: Progre
 
 
 def archive(ws: Workspace, report: Report, task_id: str, output: Path, progress: Progress = silent) -> int:
-    """Write a task tree to a new .tar.gz; how many files are in it. Raises UnavailableError, WorldError.
+    """Write a task tree to a new .tar.gz and return the number of files in it. Raises UnavailableError, WorldError.
 
-    A message that is not what was recorded is not exported: WorldError says which.
+    A message that differs from its record is not exported; the WorldError names it.
     """
     with report.snapshot():
         contents = dict(sorted(stepwise(_contents(ws, report, task_id), "read", 0, progress)))
@@ -77,15 +76,15 @@ def _contents(ws: Workspace, report: Report, task_id: str) -> Iterator[tuple[str
     for artifact_id, sha256, body in audit_queries.artifacts_of(db, task_id):
         raw = body.encode()
         if hashlib.sha256(raw).hexdigest() != sha256:
-            raise WorldError(f"artifact {artifact_id} is not what was recorded; see `mailboxd audit verify`")
+            raise WorldError(f"artifact {artifact_id} differs from its record; run `mailboxd audit verify`")
         yield f"artifacts/{artifact_id}.md", raw
     for file in audit_queries.files_of(db, task_id):
-        place = PurePosixPath(file.path or "")
-        with world_errors(f"read mailbox/{place}"):
-            found = _read(ws, ("mailbox", *place.parent.parts), place.name)
+        path = PurePosixPath(file.path or "")
+        with world_errors(f"read mailbox/{path}"):
+            found = _read(ws, ("mailbox", *path.parent.parts), path.name)
         if found is None or (file.sha256 is not None and hashlib.sha256(found).hexdigest() != file.sha256):
-            raise WorldError(f"mailbox/{place} is not what was recorded; see `mailboxd audit verify`")
-        yield f"mailbox/{place}", found
+            raise WorldError(f"mailbox/{path} differs from its record; run `mailboxd audit verify`")
+        yield f"mailbox/{path}", found
     for _, local_id in tree:
         for parts in (("tasks", local_id), ("tasks", ".archive", local_id)):
             found = _read(ws, parts, _TASK_FILE)
@@ -129,12 +128,12 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 
 @contextmanager
 def _new_file(output: Path) -> Iterator[IO[bytes]]:
-    """A file that only its owner reads, which must not exist; half a file is removed."""
+    """Create a file that only its owner can read. It must not exist yet; it is removed if writing fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
         fd = os.open(output, flags, 0o600)
     except FileExistsError:
-        raise UnavailableError(f"{output}: there is such a file already; it is left as it is") from None
+        raise UnavailableError(f"{output}: this file already exists and was not changed") from None
     except OSError as error:
         raise WorldError(f"{output}: cannot be written: {error.strerror}") from error
     try:
@@ -147,65 +146,61 @@ def _new_file(output: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# An export checked without a workspace: an archive against its manifest, a list of events against its own chain.
+# Verifying an export needs no workspace: an archive is checked against its manifest, a list of events against its chain
 
 _CHUNK = 1 << 20
 _LARGEST_MANIFEST = 64 << 20
 _LONGEST_LINE = 64 << 20
-_AGAIN = "Export it again, or ask whoever made it for the file as it was."
+_REMEDY = "Export it again, or ask its author for the original file."
 _GZIP = b"\x1f\x8b"
 
 
-def verify_export(path: Path) -> Account:
-    """Check an exported file. Raises WorldError when it cannot be read."""
-    account = Account()
+def verify_export(path: Path) -> Verification:
+    """Verify an exported file. Raises WorldError if it cannot be read."""
+    report = Verification()
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP
-        account.finding = _archive(path, account) if packed else _lines(path, account)
+        report.finding = _verify_archive(path, report) if packed else _verify_lines(path, report)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        account.finding = _wrong(str(path), f"it cannot be unpacked: {error}", "a .tar.gz of `audit export`")
+        report.finding = _wrong(str(path), f"it cannot be unpacked: {error}", "a .tar.gz of `audit export`")
     except OSError as error:
         raise WorldError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return account
+    return report
 
 
 def _wrong(where: str, problem: str, expected: str) -> Finding:
-    return Finding("export", where, problem, expected, _AGAIN)
+    return Finding("export", where, problem, expected, _REMEDY)
 
 
-# ---------------------------------------------------------------- an archive
-
-
-def _archive(path: Path, account: Account) -> Finding | None:
+def _verify_archive(path: Path, report: Verification) -> Finding | None:
     with tarfile.open(path, "r|gz") as tar:
         first = tar.next()
         if first is None or first.name != MANIFEST or not first.isreg() or first.size > _LARGEST_MANIFEST:
-            return _wrong(str(path), "it does not begin with a manifest", f"{MANIFEST} as its first file")
+            return _wrong(str(path), "it does not start with a manifest", f"{MANIFEST} as its first file")
         listed = _listed(tar, first)
         if listed is None:
             return _wrong(MANIFEST, "it cannot be read", f"a list of files, format {FORMAT}")
-        account.checked["files"] = len(listed)
+        report.checked["files"] = len(listed)
         while (member := tar.next()) is not None:
             known = listed.pop(member.name, None)
             if known is None or not member.isreg():
-                return _wrong(ascii(member.name), "the manifest does not name it", "only files of the manifest, once")
+                return _wrong(ascii(member.name), "it is not in the manifest", "only the files in the manifest, once")
             size, sha256 = known
             if member.size != size or _digest(tar.extractfile(member)) != sha256:
                 return _wrong(member.name, "its bytes were changed", f"{size} bytes with sha256 {sha256}")
     if listed:
-        return _wrong(min(listed), "it is missing", "every file of the manifest")
+        return _wrong(min(listed), "it is missing", "every file in the manifest")
     return None
 
 
 def _listed(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, tuple[int, str]] | None:
     file = tar.extractfile(member)
     try:
-        said: Any = json.loads(b"" if file is None else file.read())
-        if said["format"] != FORMAT:
+        manifest: Any = json.loads(b"" if file is None else file.read())
+        if manifest["format"] != FORMAT:
             return None
-        return {str(item["path"]): (int(item["size"]), str(item["sha256"])) for item in said["files"]}
+        return {str(item["path"]): (int(item["size"]), str(item["sha256"])) for item in manifest["files"]}
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -217,45 +212,36 @@ def _digest(file: IO[bytes] | None) -> str:
     return hashed.hexdigest()
 
 
-# ---------------------------------------------------------------- lines of events
-
-
-@dataclass(slots=True)
-class _Chain:
-    seq: int = 0
-    hash: str = GENESIS
-
-
-def _lines(path: Path, account: Account) -> Finding | None:
-    """Each line that follows its neighbour by number must follow it by hash; where events are left out none can."""
-    last, links = _Chain(), 0
+def _verify_lines(path: Path, report: Verification) -> Finding | None:
+    """Check the hash of each event whose predecessor by number is the line before; others cannot be checked."""
+    last_seq, last_hash, links = 0, GENESIS, 0
     with path.open("rb") as file:
         for number, raw in enumerate(_each(file), 1):
             where = f"{path} line {number}"
             try:
-                said = json.loads(raw)
-                data = json.dumps(said["data"], ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-                row = [said[name] for name in ("seq", "at", "kind", "task", "role", "actor")]
-                seq, digest = int(said["seq"]), str(said["hash"])
+                event = json.loads(raw)
+                data = json.dumps(event["data"], ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+                row = [event[name] for name in ("seq", "at", "kind", "task", "role", "actor")]
+                seq, digest = int(event["seq"]), str(event["hash"])
             except (ValueError, KeyError, TypeError, RecursionError):
-                return _wrong(where, "it is no event", "a line of `audit export --format jsonl`")
-            if seq <= last.seq:
-                return _wrong(where, f"event {seq} stands after event {last.seq}", "events in their order, each once")
-            if seq == last.seq + 1:
+                return _wrong(where, "it is not an event", "a line of `audit export --format jsonl`")
+            if seq <= last_seq:
+                return _wrong(where, f"event {seq} comes after event {last_seq}", "events in order, each once")
+            if seq == last_seq + 1:
                 links += 1
-                if chain(last.hash, [*row, data]) != digest:
-                    return _wrong(where, f"event {seq} is not what was recorded", "an event that follows from the last")
-            last.seq, last.hash = seq, digest
-            account.checked["events"] = number
-    if not last.seq:
-        return _wrong(f"{path}", "there is no event in it", "at least one line of `audit export --format jsonl`")
-    account.checked["links"] = links
-    if loose := account.checked["events"] - links:
-        account.notes.append(
-            f"{loose} of its events follow one that is not in it: whether these were changed it cannot show; an export "
-            "of all events can"
+                if chain(last_hash, [*row, data]) != digest:
+                    return _wrong(where, f"event {seq} was changed", "the hash that follows from the event before it")
+            last_seq, last_hash = seq, digest
+            report.checked["events"] = number
+    if not last_seq:
+        return _wrong(f"{path}", "it contains no event", "at least one line of `audit export --format jsonl`")
+    report.checked["links"] = links
+    if unlinked := report.checked["events"] - links:
+        report.notes.append(
+            f"{unlinked} of its events follow an event that was not exported, so a change of these would not show; "
+            "export all events to check them"
         )
-    account.notes.append(f"its last event is {last.seq}:{last.hash}; compare that with a head that was noted")
+    report.notes.append(f"its last event is {last_seq}:{last_hash}; compare that with a head noted elsewhere")
     return None
 
 

@@ -1,4 +1,7 @@
-"""Whether everything is still as recorded: pages, log, tables, files, heads. Changes nothing; a daemon may run."""
+"""Verifies that database pages, event log, tables, files and checkpoints still match what was recorded.
+
+Read-only; the daemon may run meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,14 @@ from mailboxd.store.audit_queries import RecordedFile
 from mailboxd.store.backup import integrity_problem
 from mailboxd.store.reports import Report
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What an audit says: the first thing that is wrong, what was expected in its place, and what to do.
-
 REBUILD = "Stop the daemon and restore a backup, or run `mailboxd rebuild --into FILE` and compare."
 RESTORE = "Stop the daemon, then restore a backup, or run `mailboxd rebuild --replace`."
-LOOK = "Find out who wrote there; docs/audit.md says what each finding means."
+INVESTIGATE = "Find out who wrote there; docs/audit.md explains each finding."
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was recorded. `where` is an event, or a path relative to the workspace."""
+    """A difference from the record. `where` is an event, or a path relative to the workspace."""
 
     check: str
     where: str
@@ -45,8 +45,8 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Account:
-    """How much was checked, and what is wrong first."""
+class Verification:
+    """How much was checked, and the first difference that was found."""
 
     checked: dict[str, int] = field(default_factory=dict)
     finding: Finding | None = None
@@ -54,19 +54,17 @@ class Account:
     """What could not be checked, and why."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The mailbox against what was recorded of it: every file is there, is what it was, and nobody's else is.
-
+# The mailbox: every recorded file exists unchanged, and there is no other
 _CHUNK = 1 << 20
 _LARGEST_REASON = 1 << 20
 _DEEPEST = 4
 PLACES = ("archive", "rejected", "outbox")
-_MISSING = "Restore it from a backup of mailbox/; its bytes may also stand in the table `bodies`."
-_CHANGED = "Keep it as evidence, and restore the recorded bytes from a backup or from the table `bodies`."
+_MISSING = "Restore it from a backup of mailbox/; the table `bodies` may have its bytes, too."
+_CHANGED = "Keep it as evidence, and restore the original from a backup or from the table `bodies`."
 
 
 class Folders:
-    """Directories below mailbox/, kept open while files of them are read one after the other."""
+    """Opens directories below mailbox/ and keeps the last one open, since its files are read one after the other."""
 
     def __init__(self, ws: Workspace) -> None:
         self._ws = ws
@@ -75,7 +73,7 @@ class Folders:
         self._fd = -1
 
     def descriptor(self, parts: tuple[str, ...]) -> int:
-        """Raises OSError when one of them is missing or a link."""
+        """Raises OSError if one of them is missing or a link."""
         if self._fd < 0 or parts != self._at:
             self.close()
             self._fd = self._open.enter_context(directory(self._ws.root, "mailbox", *parts))
@@ -88,7 +86,7 @@ class Folders:
 
 
 def check_files(ws: Workspace, files: Iterable[RecordedFile], total: int, progress: Progress) -> Finding | None:
-    """The first recorded file that is gone or is not what was recorded. Raises WorldError."""
+    """The first recorded file that is missing or changed. Raises WorldError."""
     folders = Folders(ws)
     try:
         for done, file in enumerate(files):
@@ -111,13 +109,13 @@ def _check(folders: Folders, file: RecordedFile) -> Finding | None:
     except (FileNotFoundError, NotADirectoryError):
         status = None
     if status is None:
-        return Finding("files", where, f"it is gone (message {file.id})", _recorded(file), _MISSING)
+        return Finding("files", where, f"it is missing (message {file.id})", _recorded(file), _MISSING)
     if file.sha256 is not None:
         found = _digest(fd, place.name) if stat.S_ISREG(status.st_mode) else None
         if found is None:
-            return Finding("files", where, "it is no regular file", _recorded(file), _CHANGED)
+            return Finding("files", where, "it is not a regular file", _recorded(file), _CHANGED)
         if found != file.sha256:
-            return Finding("files", where, f"its bytes were changed: sha256 {found}", _recorded(file), _CHANGED)
+            return Finding("files", where, f"it was changed: sha256 {found}", _recorded(file), _CHANGED)
     return _check_reason(fd, place.name, where, file) if file.verdict == "rejected" else None
 
 
@@ -130,19 +128,19 @@ def _check_reason(fd: int, name: str, where: str, file: RecordedFile) -> Finding
         found = raw
     if found == wanted:
         return None
-    problem = "it is gone" if raw is None else "it does not say what was recorded"
+    problem = "it is missing" if raw is None else "it differs from its record"
     expected = f"the reason of message {file.id}: {wanted.get('rule')}"
-    return Finding("files", where + REASON, problem, expected, "Write what `mailboxd history` says, or restore it.")
+    return Finding("files", where + REASON, problem, expected, "Restore it; `mailboxd history` has its content.")
 
 
 def _recorded(file: RecordedFile) -> str:
     if file.sha256 is None:
-        return f"what was {file.verdict} as {file.name} at {file.at}"
+        return f"the file {file.verdict} as {file.name} at {file.at}"
     return f"{file.size} bytes with sha256 {file.sha256}, recorded at {file.at}"
 
 
 def digest_of(fd: int, name: str) -> tuple[str, int] | None:
-    """The hash of a regular file and its length, read in pieces; None if it is none. Raises OSError."""
+    """The SHA-256 and size of a regular file, read in chunks; None if it is not one. Raises OSError."""
     file = open_regular(fd, name)
     if file is None:
         return None
@@ -171,13 +169,10 @@ def _small(fd: int, name: str) -> bytes | None:
         os.close(file)
 
 
-# ---------------------------------------------------------------- what nobody recorded
-
-
 def present(ws: Workspace) -> Iterator[str]:
-    """Every file below archive/, rejected/ and outbox/ that is meant to be there, by its path below mailbox/.
+    """The paths below mailbox/ of all files in archive/, rejected/ and outbox/.
 
-    Not the temporary files of writers and the reasons beside rejected files. Raises WorldError.
+    Temporary files and the reasons beside rejected files are left out. Raises WorldError.
     """
     with world_errors(f"read {ws.mailbox}"):
         for place in PLACES:
@@ -199,8 +194,8 @@ def _is_reason(below: PurePosixPath, name: str, names: set[str]) -> bool:
     return below.parts[0] == "rejected" and name.endswith(REASON) and name.removesuffix(REASON) in names
 
 
-def stranger(ws: Workspace, path: str, judged: set[str], ordered: set[str]) -> Finding | None:
-    """A file without a record: None when it is one that is being moved or written this moment."""
+def unrecorded(ws: Workspace, path: str, judged: set[str], ordered: set[str]) -> Finding | None:
+    """The finding for a file without a record; None if it is just being moved or written."""
     place = PurePosixPath(path)
     with world_errors(f"read mailbox/{path}"), directory(ws.mailbox, *place.parent.parts) as fd:
         found = digest_of(fd, place.name)
@@ -208,20 +203,17 @@ def stranger(ws: Workspace, path: str, judged: set[str], ordered: set[str]) -> F
         return None
     if place.parts[0] != "outbox" and judged & {place.name, *(found or ())[:1]}:
         return None
-    says = "nobody recorded that it was sent" if place.parts[0] == "outbox" else "nobody recorded that it arrived"
-    remedy = "If it is yours, move it to mailbox/inbox/ to be judged. " + LOOK
-    return Finding("files", f"mailbox/{path}", says, "only files that an event names", remedy)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Whether everything is still as recorded: pages, log, tables, files, heads. Changes nothing; a daemon may run.
+    problem = f"there is no record that it was {'sent' if place.parts[0] == 'outbox' else 'received'}"
+    remedy = "If it is yours, move it to mailbox/inbox/ to have it processed. " + INVESTIGATE
+    return Finding("files", f"mailbox/{path}", problem, "only files that an event names", remedy)
 
 
 @dataclass(slots=True)
 class Audit:
-    """One look at one workspace. `check` says whether a head was signed by the key of this workspace; None = no key.
+    """One audit of one workspace.
 
-    `noted` is a head that somebody wrote down elsewhere: number of the event and hash.
+    `check` verifies the signature of a checkpoint with this workspace's key; None without a key. `noted` is a
+    checkpoint that was kept elsewhere: event number and hash.
     """
 
     ws: Workspace
@@ -230,89 +222,86 @@ class Audit:
     check: log_checkpoints.Check | None = None
     noted: tuple[int, str] | None = None
 
-    def perform(self) -> Account:
-        """All checks in turn, until one finds something. Raises WorldError when something cannot be read."""
-        account = Account()
-        account.finding = self._pages()  # before the snapshot, which cannot even be ended on some damaged files
-        if account.finding is not None:
-            return account
-        checks: tuple[Callable[[Account], Finding | None], ...] = (
+    def perform(self) -> Verification:
+        """Run the checks in turn until one finds something. Raises WorldError if something cannot be read."""
+        report = Verification()
+        report.finding = self._pages()  # before the snapshot, which fails to end on some damaged files
+        if report.finding is not None:
+            return report
+        checks: tuple[Callable[[Verification], Finding | None], ...] = (
             self._chain,
             self._heads,
             self._tables,
             self._bodies,
             self._files,
-            self._strangers,
         )
         with self.report.snapshot():
-            for check in checks[:-1]:
-                account.finding = check(account)
-                if account.finding is not None:
-                    return account
-        account.finding = self._strangers(account)  # after the snapshot: mail that moves meanwhile is on record then
-        return account
+            for check in checks:
+                report.finding = check(report)
+                if report.finding is not None:
+                    return report
+        report.finding = self._unrecorded(report)  # outside the snapshot: files moved meanwhile are on record by now
+        return report
 
     def _pages(self) -> Finding | None:
-        """SQLite's own check: a page that no query of ours reads is damaged as well."""
+        """SQLite's own check, which also covers pages that the other checks do not read."""
         damage = integrity_problem(self.report.db, self.progress)
         if not damage:
             return None
-        return Finding("pages", f".mailboxd/{self.ws.database.name}", damage, "a file that SQLite finds sound", RESTORE)
+        return Finding("pages", f".mailboxd/{self.ws.database.name}", damage, "an intact database file", RESTORE)
 
-    def _chain(self, account: Account) -> Finding | None:
-        count = account.checked["events"] = self.report.last_event()
+    def _chain(self, report: Verification) -> Finding | None:
+        count = report.checked["events"] = self.report.last_event()
         problem = event_log.verify_chain(self.report.db, self.progress, count)
         if problem is None:
             return None
         where, _, what = problem.partition(" is ")
-        return Finding("chain", where, f"it is {what}", "an event that follows from the one before it", REBUILD)
+        return Finding("chain", where, f"it is {what}", "the hash that follows from the event before it", REBUILD)
 
-    def _tables(self, account: Account) -> Finding | None:
-        found = event_log.differences(self.report.db, self.progress, account.checked["events"])
-        account.checked["tables"] = len(event_log.REPLAYED)
+    def _tables(self, report: Verification) -> Finding | None:
+        found = event_log.differences(self.report.db, self.progress, report.checked["events"])
+        report.checked["tables"] = len(event_log.REPLAYED)
         if not found:
             return None
         table, _, what = found[0].partition(": ")
-        return Finding("tables", f"the table {table}", what, "what the events add up to", REBUILD)
+        return Finding("tables", f"the table {table}", what, "the result of replaying the events", REBUILD)
 
-    def _bodies(self, _account: Account) -> Finding | None:
+    def _bodies(self, _account: Verification) -> Finding | None:
         spoiled = audit_queries.spoiled_body(self.report.db)
         if spoiled is None:
             return None
-        remedy = "Restore a backup of the database; the file in archive/ or rejected/ may still be right."
+        remedy = "Restore a backup of the database; the file in archive/ or rejected/ may be intact."
         message, sha256 = spoiled
         if sha256 is None:
-            return Finding("bodies", f"the kept bytes of {message}", "they were moved", "no message of that id", remedy)
-        return Finding("bodies", f"the kept bytes of {sha256}", "they were changed", f"sha256 {sha256}", remedy)
+            return Finding("bodies", f"the stored body of {message}", "it was moved", "no message with that id", remedy)
+        return Finding("bodies", f"the stored body of {sha256}", "it was changed", f"sha256 {sha256}", remedy)
 
-    def _files(self, account: Account) -> Finding | None:
+    def _files(self, report: Verification) -> Finding | None:
         total = len(audit_queries.paths(self.report.db))
-        account.checked["files"] = total
+        report.checked["files"] = total
         return check_files(self.ws, audit_queries.filed(self.report.db), total, self.progress)
 
-    def _strangers(self, account: Account) -> Finding | None:
+    def _unrecorded(self, report: Verification) -> Finding | None:
         found = list(present(self.ws))
-        account.checked["present"] = len(found)
+        report.checked["present"] = len(found)
         with self.report.snapshot():
             known, (judged, ordered) = audit_queries.paths(self.report.db), audit_queries.on_the_way(self.report.db)
         for path in found:
-            if path not in known and (finding := stranger(self.ws, path, judged, ordered)) is not None:
+            if path not in known and (finding := unrecorded(self.ws, path, judged, ordered)) is not None:
                 return finding
         return None
 
-    # -------------------------------------------------------------- heads
-
-    def _heads(self, account: Account) -> Finding | None:
+    def _heads(self, report: Verification) -> Finding | None:
         where = f".mailboxd/{log_checkpoints.FILE}"
         try:
             written = log_checkpoints.read(self.ws)
         except ValueError as error:
-            return Finding("heads", f"{where} {error}", "it was changed", "a line as the daemon writes it", LOOK)
-        account.checked["heads"] = len(written)
+            return Finding("heads", f"{where} {error}", "it was changed", "a line written by the daemon", INVESTIGATE)
+        report.checked["heads"] = len(written)
         if not written:
-            account.notes.append("no head of the log was written yet: that its end is missing would not show")
+            report.notes.append("there is no checkpoint of the log yet, so a missing end would not show")
         elif self.check is None:
-            account.notes.append("the heads are not checked for signatures: there is no key (`mailboxd keys`)")
+            report.notes.append("signatures of checkpoints were not checked: there is no key (`mailboxd keys`)")
         return next(filter(None, (*self._lines(where, written), self._remembered(where, written), self._noted())), None)
 
     def _lines(self, where: str, written: list[log_checkpoints.Head]) -> Iterator[Finding | None]:
@@ -321,11 +310,12 @@ class Audit:
             line = f"{where} line {number}"
             if head.before != before:
                 expected = "the hash of the line before it"
-                yield Finding("heads", line, "a line before it was removed or changed", expected, LOOK)
+                yield Finding("heads", line, "a line before it was removed or changed", expected, INVESTIGATE)
             if self.check is not None and head.signature and not self.check(head.signed(), head.signature):
-                yield Finding("heads", line, "its signature is not valid", "a signature of this workspace's key", LOOK)
+                expected = "a signature by this workspace's key"
+                yield Finding("heads", line, "its signature is invalid", expected, INVESTIGATE)
             if self.check is not None and not head.signature and number > 1 and written[number - 2].signature:
-                yield Finding("heads", line, "it is not signed", "a signature, as the line before it has", LOOK)
+                yield Finding("heads", line, "it is not signed", "a signature, like the line before", INVESTIGATE)
             yield self._against(line, head.seq, head.hash)
             before = log_checkpoints.digest(head)
 
@@ -345,7 +335,8 @@ class Audit:
         seq, line = json.loads(noted)
         if any(log_checkpoints.digest(head) == line for head in written):
             return None
-        return Finding("heads", where, "its last lines are missing", f"a line for event {seq}, hash {line}", LOOK)
+        expected = f"a line for event {seq}, hash {line}"
+        return Finding("heads", where, "its last lines are missing", expected, INVESTIGATE)
 
     def _noted(self) -> Finding | None:
-        return None if self.noted is None else self._against("the head that was noted elsewhere", *self.noted)
+        return None if self.noted is None else self._against("the head noted elsewhere", *self.noted)

@@ -124,7 +124,7 @@ def test_with_a_key_they_are_signed_and_a_forged_one_is_found(alpha: Agent, tmp_
     forged = replace(last, signature=last.signature[:-8] + "AAAAAAAA")
     (ws.state / log_checkpoints.FILE).write_bytes(b"".join([*lines[:-1], forged.line()]))
     said = json.loads(alpha.call("audit", "verify", "--json", env=environment).stdout)
-    assert "signature is not valid" in said["problem"]["problem"]
+    assert "signature is invalid" in said["problem"]["problem"]
     unsigned = replace(last, seq=last.seq, before=log_checkpoints.digest(last), signature="")
     (ws.state / log_checkpoints.FILE).write_bytes(b"".join([*lines, unsigned.line()]))
     said = json.loads(alpha.call("audit", "verify", "--json", env=environment).stdout)

@@ -212,8 +212,8 @@ TAMPERINGS: dict[Callable[[Agent], None], tuple[str, str]] = {
     an_event_says_something_else: ("chain", "event 12"),
     a_row_is_changed: ("tables", "tasks"),
     a_row_is_added: ("tables", "dependencies"),
-    kept_bytes_are_changed: ("bodies", "the kept bytes"),
-    kept_bytes_are_of_no_message: ("bodies", "the kept bytes of msg_elsewhere"),
+    kept_bytes_are_changed: ("bodies", "the stored body"),
+    kept_bytes_are_of_no_message: ("bodies", "the stored body of msg_elsewhere"),
     a_forged_event: ("tables", "tasks"),
     an_event_of_no_kind: ("tables", "events"),
     the_log_is_written_anew: ("heads", "heads.jsonl line"),
@@ -246,7 +246,7 @@ def test_the_command_says_it_and_ends_with_1(alpha: Agent) -> None:
     a_byte_of_an_archived_file(alpha)
     done = alpha.call("audit", "verify")
     assert done.returncode == 1
-    assert "two.md: its bytes were changed" in done.stderr
+    assert "two.md: it was changed" in done.stderr
     assert verify(alpha)["problem"]["check"] == "files"
     a_page_of_an_index_is_damaged(alpha)
     done = alpha.call("audit", "verify")
@@ -262,7 +262,7 @@ def test_a_head_that_was_noted_elsewhere_catches_who_cut_everything(alpha: Agent
     assert rebuilt.returncode == 0, rebuilt.stderr
     assert verify(alpha)["holds"]
     said = verify(alpha, "--head", noted)
-    assert said["problem"]["where"] == "the head that was noted elsewhere"
+    assert said["problem"]["where"] == "the head noted elsewhere"
     assert alpha.call("audit", "verify", "--head", "nonsense").returncode == 2
 
 

@@ -22,7 +22,7 @@ from mailboxd.store.reports import opened
 from mailboxd.store.search import Index, Wanted, matching
 
 if TYPE_CHECKING:
-    from mailboxd.audit.verify import Account
+    from mailboxd.audit.verify import Verification
 
 
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
@@ -60,13 +60,13 @@ def verify(session: Session, archive: Path | None, head: str | None) -> int | No
     return None if finding is None else EXIT_NO
 
 
-def _of_export(path: Path) -> Account:
+def _of_export(path: Path) -> Verification:
     from mailboxd.audit.export import verify_export
 
     return verify_export(path)
 
 
-def _of_workspace(session: Session, head: str | None) -> Account:
+def _of_workspace(session: Session, head: str | None) -> Verification:
     from mailboxd.audit.verify import Audit
     from mailboxd.log_checkpoints import checker
 
@@ -81,7 +81,7 @@ def _of_workspace(session: Session, head: str | None) -> Account:
         return Audit(ws, report, progress, checker(ws, os.environ), noted).perform()
 
 
-def _tell(account: Account) -> None:
+def _tell(account: Verification) -> None:
     counts = ", ".join(f"{count} {name}" for name, count in account.checked.items())
     for note in account.notes:
         say(for_terminal(f"note: {note}"), err=True)
