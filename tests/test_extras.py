@@ -1,8 +1,10 @@
-"""What is advised when an extra is missing is what whatever installed mailboxd understands."""
+"""Extras: without them everything else works, and the advice to install one suits the installer in use."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,30 @@ def test_an_extra_is_added_by_what_installed_it(notes: dict[str, str], advice: s
     for name, text in notes.items():
         (tmp_path / name).write_text(text)
     assert to_add("web", tmp_path) == advice
+
+
+_WITHOUT_EXTRAS = """\
+import importlib, pkgutil, sys
+
+EXTRAS = {
+    "acp", "cryptography", "jsonschema", "mcp", "opentelemetry", "prometheus_client", "starlette", "uvicorn", "wsproto",
+}
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in EXTRAS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hide())
+import mailboxd.cli.commands as commands
+names = [module.name for module in pkgutil.iter_modules(commands.__path__, commands.__name__ + ".")]
+for name in (*names, *sys.argv[1:]):
+    importlib.import_module(name)
+"""
+
+
+@pytest.mark.parametrize("module", ["daemon.supervise", "doctor.examination", "setup.plan", "agents.acp.program"])
+def test_what_needs_no_extra_can_be_imported_without_them(module: str) -> None:
+    argv = [sys.executable, "-c", _WITHOUT_EXTRAS, f"mailboxd.{module}"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

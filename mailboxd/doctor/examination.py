@@ -128,8 +128,8 @@ def _near(about: Subject, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe]
     yield Probe("keys", "keys", "mailboxd keys list", signatures)
     yield Probe("database", "database", "mailboxd history --verify", lambda: examine(ws.database))
     yield Probe("skill", "skill", "mailboxd skill status", lambda: skill_state(ws.root))
-    hellos = lambda: harnesses.hellos(ws.root, about.acp, about.environ)  # noqa: E731
-    yield Probe("harnesses", "harnesses", "mailboxd config", hellos)
+    info = lambda: harnesses.probe_harnesses(ws.root, about.acp, about.environ)  # noqa: E731
+    yield Probe("harnesses", "harnesses", "mailboxd config", info)
 
 
 def _program(about: Subject, _: Mapping[str, Any], __: Clock) -> Iterator[Probe]:

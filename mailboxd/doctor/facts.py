@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mailboxd.agents.acp.conversation import Hello
+from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.integration.plugin import PluginState
 from mailboxd.integration.skill import SkillState
@@ -253,7 +253,7 @@ class Facts:
     leftovers: Leftovers | None = None
     keys: Keys | None = None
     skill: SkillState | None = None
-    harnesses: tuple[Hello, ...] | None = None
+    harnesses: tuple[HarnessInfo, ...] | None = None
 
     program: Program | None = None
     runtime: Runtime | None = None

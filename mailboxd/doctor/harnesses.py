@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mailboxd.agents.acp import transport
-from mailboxd.agents.acp.conversation import Hello, hello
+from mailboxd.agents.acp.probe import HarnessInfo, probe
 from mailboxd.config.model import AcpSection, HarnessSection
 from mailboxd.doctor.facts import Facts, Finding, edit, note, ok, warning
 
@@ -17,7 +17,7 @@ def harnesses(facts: Facts) -> Iterator[Finding]:
         yield _judged(found, facts.settings.path)
 
 
-def _judged(found: Hello, config: str) -> Finding:
+def _judged(found: HarnessInfo, config: str) -> Finding:
     what = f"the harness {found.name}"
     if found.problem:
         text = f"{what} cannot be had, and its tasks wait: {found.problem}"
@@ -36,16 +36,16 @@ def _judged(found: Hello, config: str) -> Finding:
 # What each configured harness says of itself.
 
 
-def hellos(root: Path, acp: AcpSection, environ: Mapping[str, str]) -> tuple[Hello, ...]:
+def probe_harnesses(root: Path, acp: AcpSection, environ: Mapping[str, str]) -> tuple[HarnessInfo, ...]:
     """One after the other: a harness may be large."""
     return tuple(_hello(root, name, harness, acp.acpx[0], environ) for name, harness in acp.harnesses.items())
 
 
-def _hello(root: Path, name: str, harness: HarnessSection, acpx: str, environ: Mapping[str, str]) -> Hello:
+def _hello(root: Path, name: str, harness: HarnessSection, acpx: str, environ: Mapping[str, str]) -> HarnessInfo:
     try:
         cwd = transport.directory(root, harness.cwd)
     except OSError as problem:
-        return Hello(name, f"it has nowhere to work: {problem.strerror} (cwd: {harness.cwd})")
+        return HarnessInfo(name, f"it has nowhere to work: {problem.strerror} (cwd: {harness.cwd})")
     if harness.backend == "acpx" and shutil.which(acpx, path=environ.get("PATH")) is None:
-        return Hello(name, f"{acpx} cannot be run: there is no such program in PATH")
-    return hello(name, harness.argv, cwd, transport.environment(environ, harness.environment))
+        return HarnessInfo(name, f"{acpx} cannot be run: there is no such program in PATH")
+    return probe(name, harness.argv, cwd, transport.environment(environ, harness.environment))

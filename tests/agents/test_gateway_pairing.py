@@ -10,8 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from mailboxd.agents.gateway import client, pairing
+from mailboxd.agents.gateway.address import from_config, parse_address
 from mailboxd.agents.gateway.client import Challenge, Introduction
-from mailboxd.agents.gateway.pairing import Device, Pairing, checked, from_config
+from mailboxd.agents.gateway.pairing import Device, Pairing
 from mailboxd.agents.gateway.transport import pairing_file
 from mailboxd.errors import ConfigError, WorldError
 from tests.agents.replay import conversation
@@ -140,7 +141,7 @@ def test_neither_key_nor_token_is_ever_shown() -> None:
     ],
 )
 def test_an_address_that_may_be_spoken_to(url: str, host: str, port: int, secure: bool) -> None:
-    address = checked(url)
+    address = parse_address(url)
     assert (address.host, address.port, address.secure) == (host, port, secure)
 
 
@@ -154,7 +155,7 @@ def test_an_address_that_may_be_spoken_to(url: str, host: str, port: int, secure
 )  # fmt: skip
 def test_an_address_that_may_not(url: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        checked(url)
+        parse_address(url)
     assert "secret" not in str(refused.value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mailboxd.agents.acp.conversation import Hello
+from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.doctor.facts import (
     Agents,
@@ -69,7 +69,7 @@ HEALTHY = Facts(
     database=DATABASE,
     leftovers=Leftovers(0, 0),
     skill=SKILL,
-    harnesses=(Hello("coder", "", "codex", "1.0", loads=True),),
+    harnesses=(HarnessInfo("coder", "", "codex", "1.0", loads=True),),
     program=Program("openclaw", "/usr/bin/openclaw"),
     runtime=RUNTIME,
     release=Release((2026, 9, 6), ""),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp.conversation import Hello
+from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.doctor import examination
 from mailboxd.doctor.facts import (
@@ -88,9 +88,9 @@ BROKEN = [
     ({"inotify": Inotify(1, 128, 8_000, 8_192)}, "inotify-watches", "warning", "8000 of 8192", "watches=524288"),
     ({"memory": 500_000_000}, "memory", "warning", "room for 2 of the 4", "limits.turns: 2"),
     ({"memory": 100_000_000}, "memory", "error", "none starts", "ps "),
-    ({"harnesses": (Hello("x", "codex cannot be run"),)}, "harness", "warning", "codex cannot be run", "harnesses.x"),
-    ({"harnesses": (Hello("x", "run `pip install"),)}, "harness", "warning", "its tasks wait", "mailboxd[acp]"),
-    ({"harnesses": (Hello("x", "", "odd", "2"),)}, "harness", "note", "(odd 2) speaks ACP; it cannot load", ""),
+    ({"harnesses": (HarnessInfo("x", "codex cannot be run"),)}, "harness", "warning", "cannot be run", "harnesses.x"),
+    ({"harnesses": (HarnessInfo("x", "run `pip install"),)}, "harness", "warning", "its tasks wait", "mailboxd[acp]"),
+    ({"harnesses": (HarnessInfo("x", "", "odd", "2"),)}, "harness", "note", "(odd 2) speaks ACP; it cannot load", ""),
     ({"open_files": 64}, "open-files", "warning", "64", "ulimit -n 4096"),
     ({"synchronised": False}, "clock", "note", "nothing synchronises", "timedatectl set-ntp true"),
     ({"now": "2026-11-20T00:00:00.000Z"}, "clock", "warning", "set back", "timedatectl"),

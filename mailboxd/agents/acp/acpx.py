@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mailboxd.agents.acp import session_updates
-from mailboxd.agents.acp.conversation import Stop
-from mailboxd.agents.acp.harness import Harness, Journal, TooLarge, Wire
+from mailboxd.agents.acp.harness import Harness, Journal, Stop, TooLarge, Wire
 from mailboxd.agents.acp.permissions import wish
 from mailboxd.agents.acp.session_updates import Ended, Hearing
 from mailboxd.agents.acp.turn_files import Order

@@ -7,9 +7,7 @@ stop reason. What a harness asks of us beside permissions (files, terminals) is 
 from __future__ import annotations
 
 import asyncio
-import signal
-import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,51 +17,11 @@ from acp import PROTOCOL_VERSION, RequestError
 from acp.connection import Connection
 
 from mailboxd.agents.acp import session_updates, turn_files
-from mailboxd.agents.acp.harness import Harness, Journal, Wire
+from mailboxd.agents.acp.harness import Harness, Journal, Stop, Wire
 from mailboxd.agents.acp.permissions import Parking
 from mailboxd.agents.acp.session_updates import Ended, Hearing
-from mailboxd.agents.acp.transport import require_extra
 from mailboxd.agents.acp.turn_files import Order
 from mailboxd.agents.json_output import at, brief, text_at
-from mailboxd.errors import ConfigError
-
-# ---------------------------------------------------------------------------------------------------------------------
-# When a turn has to stop: a signal came, or its time is over. Time in which a person is asked does not count.
-
-_TICK = 0.25
-
-
-@dataclass(slots=True)
-class Stop:
-    """`received` is the first signal that came. `parked` says whether a person is being asked."""
-
-    seconds: float
-    parked: Callable[[], bool]
-    received: signal.Signals | None = None
-    _came: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def listen(self) -> None:
-        """From now on a signal ends nothing by itself."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-
-    async def wait(self, seconds: float | None = None) -> None:
-        """Returns when the turn has to stop; with `seconds`, when that many have passed or a signal came."""
-        clock = asyncio.get_running_loop().time
-        left, looked = self.seconds if seconds is None else seconds, clock()
-        while left > 0 and not self._came.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._came.wait(), min(_TICK, left))
-            passed, looked = clock() - looked, clock()
-            left -= 0.0 if seconds is None and self.parked() else passed
-
-    def _on_signal(self, number: signal.Signals) -> None:
-        self.received = self.received or number
-        self._came.set()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One turn over ACP: initialize, a session, one prompt, its end. A signal or the clock cancels it.
 
 _LAST_WORDS = 1.0
 """Seconds in which an ended process may still be heard."""
@@ -232,57 +190,3 @@ _US = {"name": "mailboxd", "title": "mailboxd", "version": "1"}
 def _words(error: RequestError) -> str:
     details = at(error.data, "details") or at(error.data, "message")
     return brief(f"{error}: {details}" if isinstance(details, str) else str(error))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Whether a harness starts and speaks ACP: `initialize`, and nothing more. For `mailboxd doctor`.
-
-_SECONDS = 30.0
-_GOING = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """What a harness says of itself; `problem` where it cannot be had."""
-
-    name: str
-    """Of the configuration."""
-    problem: str = ""
-    title: str = ""
-    version: str = ""
-    loads: bool = False
-    """A session can be loaded again: it can be asked what became of a turn."""
-
-
-def hello(name: str, argv: tuple[str, ...], cwd: str, environment: Mapping[str, str]) -> Hello:
-    """Start it, greet it, end it. Raises nothing of the harness's."""
-    try:
-        require_extra()
-        return asyncio.run(_greet(name, argv, cwd, environment))
-    except OSError as error:
-        return Hello(name, f"{argv[0]} cannot be run: {error.strerror}")
-    except ConfigError as error:
-        return Hello(name, str(error))
-
-
-async def _greet(name: str, argv: tuple[str, ...], cwd: str, environment: Mapping[str, str]) -> Hello:
-
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        order = Order(argv, cwd, "", "", "", (), timeout=0, grace=_GOING, patience=_SECONDS)
-        harness = Harness.start(argv, cwd, folder, environment=environment)
-        parking = Parking(folder, folder, (), cwd)
-        talk = Conversation(order, folder, Hearing(), parking, Stop(_SECONDS, lambda: False), harness)
-        journal = Journal(folder / "frames")
-        try:
-            await talk.open(journal)
-            said = await talk.hello()
-        except NotBegun as problem:
-            return Hello(name, str(problem))
-        finally:
-            await talk.close()
-            await harness.end(_GOING)
-            journal.close()
-    loads = at(said, "agentCapabilities", "loadSession") is True
-    who = [brief(text_at(said, "agentInfo", key))[:100] for key in ("name", "version")]
-    return Hello(name, "", who[0], who[1], loads)

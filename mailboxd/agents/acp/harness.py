@@ -7,8 +7,9 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -103,6 +104,40 @@ class Harness:
     def _on_end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._pidfd)
         self.ended.set()
+
+
+# When a turn has to stop: on a signal, or when its time is over.
+
+_TICK = 0.25
+
+
+@dataclass(slots=True)
+class Stop:
+    """Tells when a turn has to stop. `received` is the first signal; time while `parked()` does not count."""
+
+    seconds: float
+    parked: Callable[[], bool]
+    received: signal.Signals | None = None
+    _came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def listen(self) -> None:
+        """From now on a signal ends nothing by itself."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Returns when the turn has to stop; with `seconds`, when that many have passed or a signal came."""
+        clock = asyncio.get_running_loop().time
+        left, looked = self.seconds if seconds is None else seconds, clock()
+        while left > 0 and not self._came.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._came.wait(), min(_TICK, left))
+            passed, looked = clock() - looked, clock()
+            left -= 0.0 if seconds is None and self.parked() else passed
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        self.received = self.received or number
+        self._came.set()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

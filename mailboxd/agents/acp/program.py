@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from mailboxd.agents.acp import acpx, session_updates, turn_files
-from mailboxd.agents.acp.conversation import Stop
-from mailboxd.agents.acp.harness import Harness, Journal
+from mailboxd.agents.acp.harness import Harness, Journal, Stop
 from mailboxd.agents.acp.permissions import Parking
 from mailboxd.agents.acp.session_updates import Ended, Hearing
 from mailboxd.agents.acp.turn_files import Order

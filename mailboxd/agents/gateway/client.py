@@ -29,7 +29,8 @@ from wsproto.events import (
 from wsproto.utilities import ProtocolError
 
 from mailboxd.agents.gateway import pairing
-from mailboxd.agents.gateway.pairing import Address, Device, Pairing, checked
+from mailboxd.agents.gateway.address import Address, parse_address
+from mailboxd.agents.gateway.pairing import Device, Pairing
 from mailboxd.agents.json_output import at, text_at
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, UnavailableError
@@ -484,7 +485,7 @@ def enrol(path: Path, url: str, agent: str, secret: str, clock: Clock) -> Standi
     when this is repeated, so that a request which waits for approval remains the same one. Raises ConfigError when the
     gateway refuses, UnavailableError when it is not there, WorldError.
     """
-    address = checked(url)
+    address = parse_address(url)
     before = pairing.read(path)
     device = before.device if before is not None else Device.new()
     kept = before.token if before is not None and before.url == url else None
@@ -511,7 +512,7 @@ def enrol(path: Path, url: str, agent: str, secret: str, clock: Clock) -> Standi
 def standing(paired: Pairing, clock: Clock) -> Standing:
     """Connect as a turn does. Raises ConfigError when the gateway refuses, UnavailableError when it is not there."""
     try:
-        with Client(checked(paired.url), paired, paired.token or "", clock) as client:
+        with Client(parse_address(paired.url), paired, paired.token or "", clock) as client:
             return Standing(paired, text_at(client.hello, "server", "version"), _scopes(client.hello))
     except NotAdmitted as error:
         raise ConfigError(f"{paired.url}: {error.problem.message}; pair again with `mailboxd gateway pair`") from error

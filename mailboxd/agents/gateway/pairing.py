@@ -12,21 +12,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ipaddress
 import json
 import os
 import stat
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from mailboxd.agents.call_dir import open_regular, sync, world
-from mailboxd.agents.json_output import at
 from mailboxd.errors import ConfigError
 
 _LARGEST = 16_384
@@ -132,70 +128,3 @@ def _parsed(content: Any) -> Pairing:
     if token is not None and not isinstance(token, str):
         raise ValueError("not a token")
     return Pairing(url, name, Device(seed), token)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which gateways may be spoken to: one on this machine in the clear, any other over TLS only.
-
-_PORTS = {"ws": 80, "wss": 443}
-_DEFAULT_PORT = 18789
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A gateway's address, checked."""
-
-    url: str
-    host: str
-    port: int
-    target: str
-    """Path and query, as the request line has them."""
-    secure: bool
-
-
-def checked(url: str) -> Address:
-    """The parts of a gateway's URL. Raises ConfigError for anything but wss, or ws to a loopback address.
-
-    A token in the URL (`wss://user:secret@host`) is refused as well: URLs are shown and logged.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
-    except ValueError as error:
-        raise ConfigError(f"{url!r} is not the URL of a gateway: {error}") from None
-    if parts.scheme not in _PORTS or not host or not url.isprintable():
-        raise ConfigError(f"{url!r} is not the URL of a gateway: write ws://127.0.0.1:18789 or wss://host")
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError("the URL of a gateway must not hold a password: URLs are shown and logged")
-    if parts.scheme == "ws" and not _is_loopback(host):
-        raise ConfigError(
-            f"{url} would send the device's token over the network in the clear: "
-            "use wss://, or a tunnel that ends on 127.0.0.1"
-        )
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Address(url, host, port, target, secure=parts.scheme == "wss")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def from_config(section: object, environ: Mapping[str, str]) -> str:
-    """The gateway that OpenClaw itself would talk to: its variables first, then the `gateway` of its configuration.
-
-    Raises ConfigError if the configuration wants a remote gateway and does not say which.
-    """
-    if named := environ.get("OPENCLAW_GATEWAY_URL", "").strip():
-        return named
-    if at(section, "mode") == "remote":
-        remote = at(section, "remote", "url")
-        if not isinstance(remote, str) or not remote:
-            raise ConfigError("OpenClaw's gateway.mode is remote, and gateway.remote.url is not set; give --url")
-        return remote
-    port = environ.get("OPENCLAW_GATEWAY_PORT", "").strip() or at(section, "port") or _DEFAULT_PORT
-    return f"{'wss' if at(section, 'tls', 'enabled') is True else 'ws'}://127.0.0.1:{port}"

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO
 
 from mailboxd.agents.gateway import pairing
+from mailboxd.agents.gateway.address import parse_address
 from mailboxd.agents.gateway.client import Client, Closed, NotAdmitted, NotConnected, Problem, Response
-from mailboxd.agents.gateway.pairing import checked
 from mailboxd.agents.nesting_guard import inside_agent
 from mailboxd.clock import Clock, SystemClock
 from mailboxd.errors import MailboxdError
@@ -277,7 +277,7 @@ def _connect(order: Order, signals: Signals, clock: Clock) -> Client:
     if paired is None or paired.token is None:
         raise Failed(f"unauthorized: {order.pairing} holds no approved device; run `mailboxd gateway pair`")
     try:
-        return Client(checked(paired.url), paired, paired.token, clock, signals.wakeup)
+        return Client(parse_address(paired.url), paired, paired.token, clock, signals.wakeup)
     except NotConnected as error:
         raise Failed(f"Gateway not reachable at {paired.url} ({error}).") from error
     except NotAdmitted as error:

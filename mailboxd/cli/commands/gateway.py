@@ -155,7 +155,7 @@ def _config(session: Session) -> Config:
 
 
 def _configured_url(config: Config) -> str:
-    from mailboxd.agents.gateway.pairing import from_config
+    from mailboxd.agents.gateway.address import from_config
 
     section, problem = _ask(config, "config", "get", "gateway")
     if problem and not problem.startswith(_UNSET):
