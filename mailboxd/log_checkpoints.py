@@ -20,7 +20,7 @@ from importlib.util import find_spec
 
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
-from mailboxd.keys.keyring import PrivateKey, Ring, parse_signature
+from mailboxd.keys.keyring import Keyring, PrivateKey, parse_signature
 from mailboxd.mailbox.files import append_line, directory, open_regular, read_up_to, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import event_log
@@ -90,8 +90,8 @@ def checker(ws: Workspace, environ: Mapping[str, str]) -> Check | None:
 
 
 def _key(ws: Workspace, environ: Mapping[str, str]) -> PrivateKey | None:
-    ring = Ring.of(ws.root, environ)
-    return ring.private(ring.own_file) if find_spec("cryptography") is not None else None
+    keyring = Keyring.of(ws.root, environ)
+    return keyring.private(keyring.own_file) if find_spec("cryptography") is not None else None
 
 
 @dataclass(slots=True)

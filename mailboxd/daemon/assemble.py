@@ -43,7 +43,7 @@ from mailboxd.host.wakeup import Wake
 from mailboxd.intake.archive import Archiver, ArchiveWatch
 from mailboxd.intake.arrivals import Arrivals, SenderQuota
 from mailboxd.intake.interpret import Intake
-from mailboxd.keys.keyring import Ring
+from mailboxd.keys.keyring import Keyring
 from mailboxd.keys.trust import Trust, signer
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, world_errors
@@ -135,7 +135,7 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
     peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery)
     core.may_reach, core.is_gone = peers.may_reach, peers.is_gone
     templates = Templates(ws.templates)
-    trust = Trust.of(Ring.of(ws.root, os.environ), config.agent, config.signing.require)
+    trust = Trust.of(Keyring.of(ws.root, os.environ), config.agent, config.signing.require)
     intake = Intake(core, accept_plain=config.inbox.accept_plain_files, trust=trust)
     taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=config.inbox.settle_seconds), templates, reports)
     with world_errors(f"listen in {ws.state}"):
@@ -217,7 +217,7 @@ def _relay(
     dispatcher: Dispatcher = openclaw
     if config.openclaw.transport == "gateway":
         dispatcher = gateway.ready(openclaw, gateway.pairing_file(ws.root, os.environ))
-    sign = signer(Ring.of(ws.root, os.environ))
+    sign = signer(Keyring.of(ws.root, os.environ))
     posting = Posting(core, calls, dispatcher, outgoing, ws, peers.route, reports, sign, peers.gateway)
     dispatches = Dispatches(core, ws, reports)
     recovery = Recovery(core, calls, openclaw, reports, peers.gateway)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from mailboxd.doctor.facts import Facts, Finding, Keys, error, note, ok, warning
 from mailboxd.errors import ConfigError
-from mailboxd.keys.keyring import Ring, Trusted, known_as, require_extra
+from mailboxd.keys.keyring import Keyring, Trusted, known_as, require_extra
 
 _OPERATOR = "operator"
 
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 def probe_keys(root: Path, required: Iterable[str], environ: Mapping[str, str]) -> Keys:
     """The keys of the workspace at `root`. Raises WorldError if they cannot be looked at."""
-    ring, problems = Ring.of(root, environ), list[str]()
+    keyring, problems = Keyring.of(root, environ), list[str]()
 
     def tried(read: Callable[[], T]) -> T | None:
         try:
@@ -80,15 +80,15 @@ def probe_keys(root: Path, required: Iterable[str], environ: Mapping[str, str]) 
 
     extra = tried(_has_extra) is not None
     problems.clear()  # that is no problem of a key
-    own = tried(lambda: ring.private(ring.own_file)) if extra else None
-    operator = tried(lambda: ring.private(ring.operator_file)) if extra else None
-    trusted: tuple[Trusted, ...] = tried(ring.trusted) or ()
+    own = tried(lambda: keyring.private(keyring.own_file)) if extra else None
+    operator = tried(lambda: keyring.private(keyring.operator_file)) if extra else None
+    trusted: tuple[Trusted, ...] = tried(keyring.trusted) or ()
     mode, owner = 0o700, os.geteuid()
     with suppress(OSError):
-        status = ring.folder.lstat()
+        status = keyring.folder.lstat()
         mode, owner = stat.S_IMODE(status.st_mode), status.st_uid
     return Keys(
-        str(ring.folder),
+        str(keyring.folder),
         tuple(problems),
         own is not None,
         operator is not None,

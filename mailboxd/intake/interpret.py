@@ -76,7 +76,7 @@ class Intake:
     def receive(self, file: InboxFile, parsed: Parsed) -> str:
         """Let a message happen, and record it with its verdict, which is returned (docs/messages.md has the words)."""
         message = parsed.message
-        proof = self._trust.examine(file.raw or b"", message) if self._trust else Proof()
+        proof = self._trust.verify(file.raw or b"", message) if self._trust else Proof()
         if parsed.plain and file.in_place and (rest := self._is_rest(file)):
             return rest
         try:

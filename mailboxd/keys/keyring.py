@@ -1,11 +1,11 @@
-"""Where keys lie: `$XDG_STATE_HOME/mailboxd/keys/` (by default below ~/.local/state), 0700, every file 0600.
+"""Ed25519 keys and the directory that holds them: `$XDG_STATE_HOME/mailboxd/keys/` (default ~/.local/state), mode 0700.
 
     operator.key            the operator's private key, for all workspaces of this user
-    <workspace>.key         the private key of the agent of one workspace
+    <workspace>.key         the private key of one workspace's agent
     <workspace>.trusted     the public keys that this workspace trusts, a JSON object
 
-`<workspace>` is the beginning of the SHA-256 of its real path. Nothing of it lies in the workspace: an agent that
-OpenClaw confines to its workspace must be able neither to read a key nor to make us trust another one.
+`<workspace>` is a prefix of the SHA-256 of its real path; every file has mode 0600. No key is kept in a workspace: an
+agent that OpenClaw confines to its workspace must not be able to read a key or to add a trusted one.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.host.pip_extras import to_add
 from mailboxd.mailbox.files import Stamp, directory, look, open_regular, publish, read_up_to, replace, world_errors
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One key: as text, by its fingerprint, and what it is for.
+# Text formats:
 #
-#     ed25519:<43 characters, base64url>              the public half, as it is handed to others
-#     ed25519-private:<43 characters, base64url>      the private half, in a file of its owner
-#     ed25519:<32 hex>:<86 characters, base64url>     a signature, with the fingerprint of its key
+#     ed25519:<43 characters, base64url>              public key
+#     ed25519-private:<43 characters, base64url>      private key, only in its owner's file
+#     ed25519:<32 hex>:<86 characters, base64url>     signature, with the fingerprint of its key
 #
-# The fingerprint is the beginning of the SHA-256 of the 32 bytes of the public key, as 32 hexadecimal digits.
+# The fingerprint is the first half of the SHA-256 of the public key's 32 bytes, in hexadecimal.
 
 _PUBLIC, _PRIVATE = "ed25519:", "ed25519-private:"
 _KEY = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -51,13 +50,13 @@ def require_extra() -> None:
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """The public half: 32 bytes."""
+    """A public key: 32 bytes."""
 
     raw: bytes
 
     @classmethod
     def parse(cls, text: str) -> PublicKey:
-        """Raises ValueError if `text` is no public key."""
+        """Raises ValueError if `text` is not a public key."""
         return cls(_key_bytes(text, _PUBLIC))
 
     @property
@@ -68,20 +67,20 @@ class PublicKey:
         return _PUBLIC + _to_base64url(self.raw)
 
     def verifies(self, signature: bytes, signed: bytes) -> bool:
-        """Whether this key has signed exactly these bytes."""
+        """Whether `signature` is this key's signature of exactly these bytes."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, signed)
-        except (InvalidSignature, ValueError):  # ValueError: 32 bytes that are no point of the curve
+        except (InvalidSignature, ValueError):  # ValueError: the 32 bytes are not a point on the curve
             return False
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateKey:
-    """The private half: 32 bytes, which no message, log line or `repr` ever shows."""
+    """A private key: 32 bytes, which never appear in a message, log line or `repr`."""
 
     seed: bytes = field(repr=False)
 
@@ -93,7 +92,7 @@ class PrivateKey:
 
     @classmethod
     def parse(cls, text: str) -> PrivateKey:
-        """Raises ValueError, which does not quote `text`."""
+        """Raises ValueError, without quoting `text`."""
         return cls(_key_bytes(text, _PRIVATE))
 
     @property
@@ -103,49 +102,46 @@ class PrivateKey:
         return PublicKey(Ed25519PrivateKey.from_private_bytes(self.seed).public_key().public_bytes_raw())
 
     def file_text(self) -> str:
-        """What stands in the file of this key."""
+        """The content of this key's file."""
         return _PRIVATE + _to_base64url(self.seed) + "\n"
 
-    def sign(self, said: bytes) -> str:
-        """The signature of `said`, as it stands in a header."""
+    def sign(self, content: bytes) -> str:
+        """The signature of `content`, in the form used in headers."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-        signature = Ed25519PrivateKey.from_private_bytes(self.seed).sign(said)
+        signature = Ed25519PrivateKey.from_private_bytes(self.seed).sign(content)
         return f"{_PUBLIC}{self.public.fingerprint}:{_to_base64url(signature)}"
 
 
 def parse_signature(text: str) -> tuple[str, bytes]:
-    """The fingerprint of the key, and the signature itself. Raises ValueError."""
+    """The key's fingerprint and the signature itself. Raises ValueError."""
     found = _SIGNATURE.fullmatch(text)
     if found is None:
-        raise ValueError("this is no signature")
+        raise ValueError("it is not a signature")
     return found[1], _from_base64url(found[2])
 
 
 def _key_bytes(text: str, begins: str) -> bytes:
     text = text.strip()
     if not text.startswith(begins) or not _KEY.fullmatch(text, len(begins)):
-        raise ValueError(f"this is no key: it must be `{begins}` and 43 characters")
+        raise ValueError(f"this is not a key: a key is `{begins}` followed by 43 characters")
     return _from_base64url(text[len(begins) :])
 
 
 def _from_base64url(text: str) -> bytes:
-    """Exactly one text for the same bytes: the last character has bits that count for nothing, and must be 0."""
+    """Decode strictly, so that the same bytes have exactly one text: the unused bits of the last character are 0."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:
-        raise ValueError("this is not base64url") from None
+        raise ValueError("it is not base64url") from None
     if _to_base64url(raw) != text:
-        raise ValueError("this is not how base64url writes it")
+        raise ValueError("it is not canonical base64url")
     return raw
 
 
 def _to_base64url(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Where keys lie: `$XDG_STATE_HOME/mailboxd/keys/` (by default below ~/.local/state), 0700, every file 0600.
 
 OPERATOR = "operator"
 _LARGEST = 1 << 20
@@ -154,7 +150,7 @@ _FOLDERS = ("mailboxd", "keys")
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """A key that this workspace takes for that of `name`, an agent or `operator`. `added_at` is a time, UTC."""
+    """A key that this workspace accepts as the key of `name`, an agent or `operator`. `added_at` is in UTC."""
 
     name: str
     key: str
@@ -166,14 +162,14 @@ class Trusted:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
-    """The keys that the user who runs this has for one workspace. `state` is the user's state directory."""
+class Keyring:
+    """The current user's keys for one workspace. `state` is the user's state directory."""
 
     state: Path
     workspace: Path
 
     @classmethod
-    def of(cls, workspace: Path, environ: Mapping[str, str]) -> Ring:
+    def of(cls, workspace: Path, environ: Mapping[str, str]) -> Keyring:
         """`workspace` is its real path."""
         state = environ.get("XDG_STATE_HOME", "")
         if not state.startswith("/"):
@@ -200,12 +196,10 @@ class Ring:
     def _name(self) -> str:
         return hashlib.sha256(os.fsencode(self.workspace)).hexdigest()[:16]
 
-    # -------------------------------------------------------------- private keys
-
     def private(self, file: str) -> PrivateKey | None:
-        """The private key in one of the files above; None without one.
+        """The private key in one of the files above, or None.
 
-        Raises ConfigError if others could have read or written it, or it is damaged; WorldError.
+        Raises ConfigError if other users can read or write the file or it is damaged, WorldError.
         """
         raw = self._read(file)
         if raw is None:
@@ -213,30 +207,30 @@ class Ring:
         try:
             return PrivateKey.parse(raw.decode("ascii"))
         except ValueError as error:
-            raise ConfigError(f"{self.folder / file} is damaged; restore it, or remove it and make another") from error
+            raise ConfigError(
+                f"{self.folder / file} is damaged; restore it, or remove it and create a new key"
+            ) from error
 
     def create(self, file: str) -> PrivateKey:
-        """Make a private key, durably. Raises Refused if there is one already, WorldError."""
+        """Create a private key and sync it to disk. Raises Refused if there already is one, WorldError."""
         key = PrivateKey.new()
         with self._open_for_writing() as folder:
             try:
                 publish(folder, file, key.file_text().encode("ascii"))
             except FileExistsError:
-                hint = "Remove that file first; whoever trusts it must then trust the new one."
-                raise Refused("key-exists", f"there is a key already, {self.folder / file}", hint) from None
+                hint = "Remove that file first; all who trust the old key must then trust the new one."
+                raise Refused("key-exists", f"there already is a key: {self.folder / file}", hint) from None
             os.fsync(folder)
         return key
 
-    # -------------------------------------------------------------- trusted keys
-
     def stamp(self, file: str) -> Stamp | None:
-        """What changes whenever the file does; None without one. Raises WorldError."""
+        """A value that changes whenever the file changes; None if there is no file. Raises WorldError."""
         with self._open() as folder:
             status = None if folder is None else look(folder, file)
         return None if status is None else Stamp.of(status)
 
     def trusted(self) -> tuple[Trusted, ...]:
-        """Raises ConfigError if others could have written the file, or it is damaged; WorldError."""
+        """Raises ConfigError if other users can write the file or it is damaged, WorldError."""
         raw = self._read(self.trusted_file)
         if raw is None:
             return ()
@@ -247,13 +241,16 @@ class Ring:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             path = self.folder / self.trusted_file
             raise ConfigError(
-                f"{path} is damaged; remove it and trust the keys again (`mailboxd keys trust`)"
+                f"{path} is damaged; remove it, then trust the keys again (`mailboxd keys trust`)"
             ) from error
         return tuple(rows)
 
     def trust(self, name: str, key: PublicKey, now: str) -> bool:
-        """Take `key` for that of `name` from now on; False if it was already. Raises ConfigError, WorldError, and
-        Refused if it is trusted as the key of somebody else: then a signature would not say whose it is."""
+        """Trust `key` as the key of `name`; False if it already was.
+
+        Raises Refused if the key is trusted under another name (its signatures would be ambiguous), ConfigError,
+        WorldError.
+        """
         name = known_as(name)
         with self._open_for_writing() as folder:
             rows = self.trusted()
@@ -262,12 +259,12 @@ class Ring:
                     if row.name == name:
                         return False
                     hint = f"Untrust {row.name} first."
-                    raise Refused("key-in-use", f"the key {key.fingerprint} is trusted as that of {row.name}", hint)
+                    raise Refused("key-in-use", f"the key {key.fingerprint} is trusted as the key of {row.name}", hint)
             self._write(folder, (*rows, Trusted(name, str(key), now)))
         return True
 
     def untrust(self, name: str) -> tuple[Trusted, ...]:
-        """Trust no key of `name` any more; those that were. Raises UnavailableError, ConfigError, WorldError."""
+        """Stop trusting every key of `name` and return them. Raises UnavailableError, ConfigError, WorldError."""
         name = known_as(name)
         with self._open_for_writing() as folder:
             rows = self.trusted()
@@ -277,11 +274,9 @@ class Ring:
             self._write(folder, tuple(row for row in rows if row.name != name))
         return gone
 
-    # -------------------------------------------------------------- inside
-
     def _write(self, folder: int, rows: tuple[Trusted, ...]) -> None:
-        said = {"workspace": os.fsencode(self.workspace).decode("utf-8", "backslashreplace")}
-        text = json.dumps({**said, "trusted": [asdict(row) for row in rows]}, indent=2)
+        workspace = os.fsencode(self.workspace).decode("utf-8", "backslashreplace")
+        text = json.dumps({"workspace": workspace, "trusted": [asdict(row) for row in rows]}, indent=2)
         replace(folder, self.trusted_file, text.encode() + b"\n", lambda: True)
 
     def _read(self, file: str) -> bytes | None:
@@ -299,7 +294,7 @@ class Ring:
 
     @contextmanager
     def _open(self) -> Iterator[int | None]:
-        """The directory; None where there is none, as in most installations."""
+        """The directory, or None: most installations have no keys."""
         with world_errors(f"read {self.folder}"), ExitStack() as opened:
             try:
                 folder = opened.enter_context(directory(self.state, *_FOLDERS))
@@ -311,7 +306,7 @@ class Ring:
 
     @contextmanager
     def _open_for_writing(self) -> Iterator[int]:
-        """The directory, made if it is not there, and for nobody else to write in at the same time."""
+        """The directory, created if necessary and locked against other writers."""
         with world_errors(f"write to {self.folder}"):
             self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
             for depth, name in enumerate(_FOLDERS):
@@ -326,7 +321,7 @@ class Ring:
 
 
 def _home(environ: Mapping[str, str]) -> Path:
-    """Some accounts have none: then there are no keys, until XDG_STATE_HOME says where."""
+    """The home directory. Some accounts have none; they have no keys unless XDG_STATE_HOME is set."""
     try:
         return Path(environ.get("HOME") or Path.home())
     except RuntimeError:
@@ -334,14 +329,17 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def known_as(sender: str) -> str:
-    """Under which name a sender's keys are trusted: people are the operator, and agents' ids ignore case."""
+    """The name under which a sender's keys are trusted: every person is the operator, agent ids ignore case."""
     return OPERATOR if sender.lower() in OPERATORS else sender.lower()
 
 
 def _require_safe(fd: int, path: Path, *, secret: bool) -> None:
-    """A private key is its owner's alone. Whom we trust may stand in a file of root's: not even we change that one."""
+    """Check that only the owner can access a private key, and that only the owner or root can change the trusted ones.
+
+    Raises ConfigError.
+    """
     status = os.fstat(fd)
     owners = {os.geteuid()} if secret else {os.geteuid(), 0}
     if stat.S_IMODE(status.st_mode) & (0o077 if secret else 0o022) or status.st_uid not in owners:
-        may = "read or change" if secret else "change"
-        raise ConfigError(f"{path} belongs to others, or they can {may} it; run `chmod 600 {path}` as its owner")
+        access = "read or change" if secret else "change"
+        raise ConfigError(f"other users own {path} or can {access} it; run `chmod 600 {path}` as its owner")

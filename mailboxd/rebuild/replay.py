@@ -240,7 +240,7 @@ class Mail:
         """Name what an inbox would not take today; it is taken all the same, for it may be older than the key."""
         if self.trust is not None:
             try:
-                self.trust.admit(self.trust.examine(raw, came.message), came.message.from_)
+                self.trust.admit(self.trust.verify(raw, came.message), came.message.from_)
             except MessageError as error:
                 self.differences.append(f"mailbox/{came.path}: taken as it lies there, but {error.problem}")
 

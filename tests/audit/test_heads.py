@@ -14,7 +14,7 @@ from mailboxd.clock import ManualClock
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import WorldError
-from mailboxd.keys.keyring import Ring
+from mailboxd.keys.keyring import Keyring
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.settings import Settings
 from mailboxd.store import event_log
@@ -112,8 +112,8 @@ def test_a_link_in_its_place_is_not_followed(stage: Stage, tmp_path: Path) -> No
 def test_with_a_key_they_are_signed_and_a_forged_one_is_found(alpha: Agent, tmp_path: Path) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     ws = Workspace(alpha.root)
-    ring = Ring.of(ws.root, environment)
-    ring.create(ring.own_file)
+    keyring = Keyring.of(ws.root, environment)
+    keyring.create(keyring.own_file)
     alpha.drop("more.md", "# More\n\nDo more.\n")
     alpha.run(env=environment)
     assert alpha.call("audit", "verify", env=environment).returncode == 0

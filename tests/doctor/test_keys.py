@@ -11,7 +11,7 @@ import pytest
 from mailboxd.doctor.facts import Keys
 from mailboxd.doctor.keys import keys as judged
 from mailboxd.doctor.keys import probe_keys
-from mailboxd.keys.keyring import PrivateKey, Ring
+from mailboxd.keys.keyring import Keyring, PrivateKey
 from tests.doctor.facts import but
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -46,10 +46,10 @@ def test_each_thing_that_can_be_wrong(said: dict[str, Any], slug: str, level: st
 def test_what_lies_there(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
     root = tmp_path / "ws"
-    assert probe_keys(root, (), environ) == Keys(str(Ring.of(root, environ).folder), owner=os.geteuid())
-    ring = Ring.of(root, environ)
-    ring.create(ring.own_file)
-    ring.trust("Beta", PrivateKey.new().public, NOW)
+    assert probe_keys(root, (), environ) == Keys(str(Keyring.of(root, environ).folder), owner=os.geteuid())
+    keyring = Keyring.of(root, environ)
+    keyring.create(keyring.own_file)
+    keyring.trust("Beta", PrivateKey.new().public, NOW)
     seen = probe_keys(root, ("human", "Gamma"), environ)
     assert (seen.own, seen.operator, seen.trusted, seen.required) == (True, False, ("beta",), ("gamma", "operator"))
     assert seen.problems == ()
@@ -57,11 +57,11 @@ def test_what_lies_there(tmp_path: Path) -> None:
 
 def test_a_private_key_that_others_can_read_and_a_damaged_list(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    ring = Ring.of(tmp_path / "ws", environ)
-    ring.create(ring.own_file)
-    (ring.folder / ring.own_file).chmod(0o640)
-    (ring.folder / ring.trusted_file).write_text("{")
-    (ring.folder / ring.trusted_file).chmod(0o600)
+    keyring = Keyring.of(tmp_path / "ws", environ)
+    keyring.create(keyring.own_file)
+    (keyring.folder / keyring.own_file).chmod(0o640)
+    (keyring.folder / keyring.trusted_file).write_text("{")
+    (keyring.folder / keyring.trusted_file).chmod(0o600)
     key, trusted = probe_keys(tmp_path / "ws", (), environ).problems
-    assert "they can read or change it" in key
+    assert "can read or change it" in key
     assert "is damaged" in trusted

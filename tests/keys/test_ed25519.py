@@ -50,13 +50,13 @@ def test_texts_are_read_back_and_the_private_half_is_never_shown() -> None:
     ],
 )
 def test_what_is_no_public_key_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no key|base64url"):
+    with pytest.raises(ValueError, match=r"not a key|base64url"):
         PublicKey.parse(text)
 
 
 def test_an_error_about_a_private_key_does_not_quote_it() -> None:
     text = PrivateKey(SEED).file_text().strip() + "x"
-    with pytest.raises(ValueError, match="no key") as refused:
+    with pytest.raises(ValueError, match="not a key") as refused:
         PrivateKey.parse(text)
     assert text[20:40] not in str(refused.value)
 

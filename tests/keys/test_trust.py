@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError, MessageError, Refused, WorldError
-from mailboxd.keys.keyring import PrivateKey, Ring
+from mailboxd.keys.keyring import Keyring, PrivateKey
 from mailboxd.keys.trust import Proof, Trust, require_operator, signed, signer
 from mailboxd.protocol.codec import parse
 from mailboxd.protocol.envelope import MAX_FILE
@@ -17,8 +17,8 @@ WRITER, OTHER = PrivateKey.new(), PrivateKey.new()
 
 
 @pytest.fixture
-def ring(tmp_path: Path) -> Ring:
-    made = Ring.of(tmp_path / "ws", {"XDG_STATE_HOME": str(tmp_path / "state")})
+def keyring(tmp_path: Path) -> Keyring:
+    made = Keyring.of(tmp_path / "ws", {"XDG_STATE_HOME": str(tmp_path / "state")})
     made.trust("writer", WRITER.public, NOW)
     return made
 
@@ -28,21 +28,21 @@ def said(sender: str = "writer", to: str = "", body: str = "Done.") -> bytes:
     return f"---\ntype: ack\ntask_id: a\nfrom: {sender}\n{receiver}---\n\n{body}\n".encode()
 
 
-def examined(ring: Ring, raw: bytes) -> Proof:
-    return Trust.of(ring, "main", ()).examine(raw, parse(raw, "x.md").message)
+def examined(keyring: Keyring, raw: bytes) -> Proof:
+    return Trust.of(keyring, "main", ()).verify(raw, parse(raw, "x.md").message)
 
 
-def test_a_trusted_key_of_the_sender_is_a_proof(ring: Ring) -> None:
-    assert examined(ring, signed(said(), WRITER)) == Proof("yes", WRITER.public.fingerprint)
-    assert examined(ring, signed(said("WRITER", to="Main"), WRITER)).verified == "yes"
-    assert examined(ring, said()) == Proof("unsigned")
+def test_a_trusted_key_of_the_sender_is_a_proof(keyring: Keyring) -> None:
+    assert examined(keyring, signed(said(), WRITER)) == Proof("yes", WRITER.public.fingerprint)
+    assert examined(keyring, signed(said("WRITER", to="Main"), WRITER)).verified == "yes"
+    assert examined(keyring, said()) == Proof("unsigned")
 
 
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
         (signed(said(), WRITER).replace(b"Done.", b"Don't."), "changed"),
-        (signed(said(), OTHER), "nobody here trusts"),
+        (signed(said(), OTHER), "not trusted here"),
         (signed(said("editor"), WRITER), "the key of writer"),
         (signed(said("operator"), WRITER), "the key of writer"),
         (signed(said(to="editor"), WRITER), "signed for editor"),
@@ -53,27 +53,27 @@ def test_a_trusted_key_of_the_sender_is_a_proof(ring: Ring) -> None:
         ),
     ],
 )
-def test_everything_else_is_none_and_says_why(ring: Ring, raw: bytes, problem: str) -> None:
-    proof = examined(ring, raw)
+def test_everything_else_is_none_and_says_why(keyring: Keyring, raw: bytes, problem: str) -> None:
+    proof = examined(keyring, raw)
     assert proof.verified == "no"
     assert problem in proof.problem
 
 
-def test_whom_we_trust_is_read_again_when_it_changes(ring: Ring) -> None:
-    trust, raw = Trust.of(ring, "main", ()), signed(said(), WRITER)
+def test_whom_we_trust_is_read_again_when_it_changes(keyring: Keyring) -> None:
+    trust, raw = Trust.of(keyring, "main", ()), signed(said(), WRITER)
     message = parse(raw, "x.md").message
-    assert trust.examine(raw, message).verified == "yes"
-    ring.untrust("writer")
-    assert trust.examine(raw, message).verified == "no"
-    (ring.folder / ring.trusted_file).write_text("garbage")
+    assert trust.verify(raw, message).verified == "yes"
+    keyring.untrust("writer")
+    assert trust.verify(raw, message).verified == "no"
+    (keyring.folder / keyring.trusted_file).write_text("garbage")
     with pytest.raises(WorldError, match="damaged"):  # not a verdict about the message: it waits
-        trust.examine(raw, message)
+        trust.verify(raw, message)
     with pytest.raises(ConfigError, match="damaged"):
-        Trust.of(ring, "main", ())
+        Trust.of(keyring, "main", ())
 
 
-def test_only_what_is_required_is_refused(ring: Ring) -> None:
-    trust = Trust.of(ring, "main", ("Writer", "operator"))
+def test_only_what_is_required_is_refused(keyring: Keyring) -> None:
+    trust = Trust.of(keyring, "main", ("Writer", "operator"))
     trust.admit(Proof("yes"), "writer")
     trust.admit(Proof("no", problem="x"), "editor")
     for sender, proof, rule in (
@@ -101,21 +101,21 @@ def test_only_a_person_whose_key_is_trusted_approves(proof: Proof, sender: str, 
     assert require_operator(Proof("yes", "abc"), "human") == "key:abc"
 
 
-def test_a_daemon_signs_as_soon_as_there_is_a_key(ring: Ring) -> None:
-    sign = signer(ring)
+def test_a_daemon_signs_as_soon_as_there_is_a_key(keyring: Keyring) -> None:
+    sign = signer(keyring)
     assert sign(said()) == said()
-    key = ring.create(ring.own_file)
-    ring.trust("main", key.public, NOW)
-    assert examined(ring, sign(said("main"))).verified == "yes"
-    (ring.folder / ring.own_file).unlink()
+    key = keyring.create(keyring.own_file)
+    keyring.trust("main", key.public, NOW)
+    assert examined(keyring, sign(said("main"))).verified == "yes"
+    (keyring.folder / keyring.own_file).unlink()
     assert sign(said()) == said()
 
 
-def test_a_key_behind_a_link_that_appears_is_refused_and_not_passed_over(ring: Ring, tmp_path: Path) -> None:
-    sign = signer(ring)
-    ring.create(ring.own_file)
-    moved = ring.folder.rename(tmp_path / "elsewhere")
-    ring.folder.symlink_to(moved)
+def test_a_key_behind_a_link_that_appears_is_refused_and_not_passed_over(keyring: Keyring, tmp_path: Path) -> None:
+    sign = signer(keyring)
+    keyring.create(keyring.own_file)
+    moved = keyring.folder.rename(tmp_path / "elsewhere")
+    keyring.folder.symlink_to(moved)
     with pytest.raises(WorldError):
         sign(said())
 
@@ -126,8 +126,8 @@ def test_a_message_without_room_for_a_signature_is_sent_without() -> None:
     assert signed(raw, WRITER) == raw
 
 
-def test_a_key_that_cannot_be_used_stops_the_daemon_before_it_sends_anything_unsigned(ring: Ring) -> None:
-    ring.create(ring.own_file)
-    (ring.folder / ring.own_file).chmod(0o644)
+def test_a_key_that_cannot_be_used_stops_the_daemon_before_it_sends_anything_unsigned(keyring: Keyring) -> None:
+    keyring.create(keyring.own_file)
+    (keyring.folder / keyring.own_file).chmod(0o644)
     with pytest.raises(ConfigError):
-        signer(ring)
+        signer(keyring)

@@ -58,7 +58,7 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
         raise click.UsageError("say where to: --into FILE, or --replace for the workspace's own database")
     from mailboxd import config
     from mailboxd.engine import open
-    from mailboxd.keys.keyring import Ring
+    from mailboxd.keys.keyring import Keyring
     from mailboxd.keys.trust import Trust
     from mailboxd.rebuild import make
 
@@ -66,7 +66,7 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
     ws = session.workspace()
     with bars() as progress:
         loaded = config.load(ws.config)
-        trust = Trust.of(Ring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
+        trust = Trust.of(Keyring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
         account = make.make(ws, open.settings(loaded), session.clock.now(), into, progress, trust)
     if session.as_json:
         problems = [{"path": path, "problem": problem} for path, problem in account.problems]
@@ -113,7 +113,7 @@ def accept_older_command(session: Session) -> None:
     from mailboxd import config, stale_database
     from mailboxd.engine import open
     from mailboxd.intake.interpret import Intake
-    from mailboxd.keys.keyring import Ring
+    from mailboxd.keys.keyring import Keyring
     from mailboxd.keys.trust import Trust
     from mailboxd.mailbox import lock
 
@@ -121,7 +121,7 @@ def accept_older_command(session: Session) -> None:
     ws = session.workspace()
     loaded = config.load(ws.config)
     with lock.acquire(ws, session.clock.now()), open.engine(ws, loaded, accept_older=True) as core:
-        trust = Trust.of(Ring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
+        trust = Trust.of(Keyring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
         intake = Intake(core, accept_plain=loaded.inbox.accept_plain_files, trust=trust)
         account = stale_database.accept(core, intake, ws)
     if session.as_json:

@@ -14,7 +14,7 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
 
 if TYPE_CHECKING:
-    from mailboxd.keys.keyring import PrivateKey, PublicKey, Ring
+    from mailboxd.keys.keyring import Keyring, PrivateKey, PublicKey
 
 _LARGEST_KEY = 4_096
 _NOWHERE = Path("/")
@@ -38,10 +38,10 @@ def _create(session: Session, operator: bool) -> None:
     The operator's key is trusted in this workspace at once; in others, and an agent's by its peers, with `keys trust`.
     It can be made without a workspace: on a machine, or for a user, that no agent reaches.
     """
-    ring = _operators_ring(session) if operator else _ring(session, as_person=True)
-    key = ring.create(ring.operator_file if operator else ring.own_file)
-    if operator and ring.workspace != _NOWHERE:
-        ring.trust("operator", key.public, session.clock.now())
+    keyring = _operators_keyring(session) if operator else _keyring(session, as_person=True)
+    key = keyring.create(keyring.operator_file if operator else keyring.own_file)
+    if operator and keyring.workspace != _NOWHERE:
+        keyring.trust("operator", key.public, session.clock.now())
     name = "operator" if operator else _agent(session)
     facts = {"name": name, "fingerprint": key.public.fingerprint, "key": str(key.public)}
     say(to_json(facts) if session.as_json else f"{for_terminal(name)}  {key.public.fingerprint}\n{key.public}")
@@ -50,9 +50,9 @@ def _create(session: Session, operator: bool) -> None:
 @verb("list", "keys list", "keys list --json", exits=_EXITS)
 def _list(session: Session) -> None:
     """The keys that there are here, and those that are trusted; private halves are never shown."""
-    ring = _ring(session)
-    own = {"operator": ring.private(ring.operator_file), _agent(session): ring.private(ring.own_file)}
-    trusted = ring.trusted()
+    keyring = _keyring(session)
+    own = {"operator": keyring.private(keyring.operator_file), _agent(session): keyring.private(keyring.own_file)}
+    trusted = keyring.trusted()
     known = {str(row.public) for row in trusted}
     rows = [_row(name, "own", key.public, str(key.public) in known) for name, key in own.items() if key is not None]
     rows += [_row(row.name, "trusted", row.public, True) for row in trusted]
@@ -78,9 +78,9 @@ def _trust(session: Session, name: str, key: str) -> None:
 
     Whoever holds the operator's private key may approve side effects here.
     """
-    ring = _ring(session, as_person=True)
+    keyring = _keyring(session, as_person=True)
     public = _public(key)
-    new = ring.trust(name, public, session.clock.now())
+    new = keyring.trust(name, public, session.clock.now())
     facts = {"name": name, "fingerprint": public.fingerprint, "new": new}
     text = f"{public.fingerprint} is {'now' if new else 'already'} trusted as {name}"
     say(to_json(facts) if session.as_json else for_terminal(text))
@@ -90,7 +90,7 @@ def _trust(session: Session, name: str, key: str) -> None:
 @click.argument("name", type=Id())
 def _untrust(session: Session, name: str) -> None:
     """Trust no key of NAME any more. A running daemon knows at once."""
-    gone = _ring(session, as_person=True).untrust(name)
+    gone = _keyring(session, as_person=True).untrust(name)
     facts = {"name": name, "fingerprints": [row.public.fingerprint for row in gone]}
     text = "\n".join(f"{row.public.fingerprint} is no longer trusted as {row.name}" for row in gone)
     say(to_json(facts) if session.as_json else for_terminal(text))
@@ -136,10 +136,10 @@ def _verify(session: Session, file: Path) -> int | None:
     from mailboxd.keys.trust import UNSIGNED, YES, Trust
     from mailboxd.protocol.codec import parse
 
-    ring = _ring(session)
+    keyring = _keyring(session)
     raw = _read(file)
     message = parse(raw, file.name).message
-    proof = Trust(ring, _agent(session)).examine(raw, message)
+    proof = Trust(keyring, _agent(session)).verify(raw, message)
     problem = "it is not signed" if proof.verified == UNSIGNED else proof.problem
     facts = {"verified": proof.verified, "from": message.from_, "fingerprint": proof.signer, "problem": problem}
     text = f"signed by {message.from_}, with {proof.signer}" if proof.verified == YES else problem
@@ -151,20 +151,20 @@ for _command in (_create, _list, _trust, _untrust, _sign, _verify):
     keys_command.add_command(_command)
 
 
-def _ring(session: Session, *, as_person: bool = False) -> Ring:
+def _keyring(session: Session, *, as_person: bool = False) -> Keyring:
     from mailboxd.cli.operator_actions import OPERATOR, require_person
-    from mailboxd.keys.keyring import Ring, require_extra
+    from mailboxd.keys.keyring import Keyring, require_extra
 
     if as_person:
         require_person(OPERATOR)
     require_extra()
-    return Ring.of(session.workspace().root, os.environ)
+    return Keyring.of(session.workspace().root, os.environ)
 
 
-def _operators_ring(session: Session) -> Ring:
+def _operators_keyring(session: Session) -> Keyring:
     """The operator's key belongs to no workspace, and works where there is none."""
     from mailboxd.cli.operator_actions import OPERATOR, require_person
-    from mailboxd.keys.keyring import Ring, require_extra
+    from mailboxd.keys.keyring import Keyring, require_extra
 
     require_person(OPERATOR)
     require_extra()
@@ -174,7 +174,7 @@ def _operators_ring(session: Session) -> Ring:
         if session.path is not None:
             raise
         root = _NOWHERE
-    return Ring.of(root, os.environ)
+    return Keyring.of(root, os.environ)
 
 
 def _agent(session: Session) -> str:
@@ -203,14 +203,14 @@ def _key_of(session: Session, sender: str) -> PrivateKey:
     from mailboxd.core.vocabulary import OPERATORS, same_agent
 
     if sender.lower() in OPERATORS:
-        ring = _operators_ring(session)
-        file, remedy = ring.operator_file, "mailboxd keys create --operator"
+        keyring = _operators_keyring(session)
+        file, remedy = keyring.operator_file, "mailboxd keys create --operator"
     elif same_agent(sender, _agent(session)):
-        ring = _ring(session, as_person=True)
-        file, remedy = ring.own_file, "mailboxd keys create"
+        keyring = _keyring(session, as_person=True)
+        file, remedy = keyring.own_file, "mailboxd keys create"
     else:
         raise UnavailableError(f"the message is from {sender}, whose key is not here; it is signed where that agent is")
-    key = ring.private(file)
+    key = keyring.private(file)
     if key is None:
         raise UnavailableError(f"there is no key of {sender}; run `{remedy}`")
     return key

@@ -77,10 +77,10 @@ def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
 def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
     """The message, signed if a person sends it who has a key. Raises ConfigError if that key cannot be used."""
     from mailboxd.core.vocabulary import OPERATORS
-    from mailboxd.keys.keyring import Ring
+    from mailboxd.keys.keyring import Keyring
 
-    ring = Ring.of(ws.root, os.environ)
-    key = ring.private(ring.operator_file) if sender.lower() in OPERATORS else None
+    keyring = Keyring.of(ws.root, os.environ)
+    key = keyring.private(keyring.operator_file) if sender.lower() in OPERATORS else None
     if key is None:
         return raw
     from mailboxd.keys.keyring import require_extra
