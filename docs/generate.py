@@ -46,47 +46,16 @@ the line and what to write instead.
 {config.reference()}"""
 
 
-def errors_page() -> str:
-    """Exit codes, kinds of errors, rules."""
+def runbook_page() -> str:
+    """Exit codes with the kinds of error that lead to them, and what to do about each rule."""
     known = tomllib.loads((DOCS / "rules.toml").read_text(encoding="utf-8"))
-    exits = [f"| {code} | {known['exits'][name]} |" for name, code in exit_codes().items()]
-    kinds = [
-        f"| `{kind.__name__}` | {kind.exit_code} | {_sentence(kind)} |"
-        for kind in _kinds(errors.MailboxdError)
-        if kind is not errors.MailboxdError and kind.__module__ == errors.__name__
+    kinds = [kind for kind in _kinds(errors.MailboxdError) if kind.__module__ == errors.__name__]
+    exits = [
+        f"| {code} | {known['exits'][name]} | {_names(tuple(k.__name__ for k in kinds[1:] if k.exit_code == code))} |"
+        for name, code in exit_codes().items()
     ]
-    rules = [
-        f"| `{rule}` | {', '.join(sorted(raised))} | {said['meaning']} | {said['remedy']} |"
-        for rule, raised in sorted(used_rules().items())
-        if (said := known["rules"].get(rule))
-    ]
-    return f"""\
-# Errors
-
-{_GENERATED}
-## Exit codes
-
-| code | meaning |
-| --- | --- |
-{_lines(exits)}
-
-## Kinds
-
-Named by whose fault it is. Anything else that goes wrong is our bug: exit {errors.EXIT_BUG} and a report. An agent that
-fails is no error: it is an outcome, and `retry` in the configuration says what happens.
-
-| kind | exit | |
-| --- | --- | --- |
-{_lines(kinds)}
-
-## Rules
-
-The stable short names: in `rejected/<name>.reason.json`, in events, and in brackets at the end of an error.
-
-| rule | kind | what is wrong | what to do |
-| --- | --- | --- | --- |
-{_lines(rules)}
-"""
+    rules = [f"- `{rule}`: {known['rules'][rule]}" for rule in sorted(used_rules()) if rule in known["rules"]]
+    return _filled("runbook.md", {"exits": _table("code", "meaning", "kinds", rows=exits), "rules": _lines(rules)})
 
 
 def states_page() -> str:
@@ -172,7 +141,7 @@ while the daemon is down. TASK is a local id, an id (`tsk_...`), or a unique beg
 
 With `--json` the answer on standard output is JSON, and an error on standard error is
 `{{"error": {{"kind", "exit", "message", ...}}}}`. Exit statuses beside those below: {errors.EXIT_BUG} for a bug of
-ours, 130 after Ctrl-C. [errors.md](errors.md) explains them all. NO_COLOR is honoured.
+ours, 130 after Ctrl-C. [The runbook](runbook.md#exit-codes) lists them all. NO_COLOR is honoured.
 
 {_lines(sections)}"""
 
@@ -212,9 +181,9 @@ def _metric(name: str, kind: str, labels: tuple[str, ...], says: str) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "configuration.md": configuration_page,
-    "errors.md": errors_page,
     "messages.md": messages_page,
     "observability.md": observability_page,
+    "runbook.md": runbook_page,
     "specs.md": specs_page,
     "states.md": states_page,
     "taskmd.md": taskmd_page,
@@ -233,20 +202,11 @@ def exit_codes() -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
-def used_rules() -> dict[str, set[str]]:
-    """Every rule that the source can raise, with the kinds of error that carry it.
-
-    Found in the syntax tree: a literal that is given to a parameter (or field) called `rule`. A function with such a
-    parameter counts as MessageError unless it is one of the errors itself.
-    """
+def used_rules() -> set[str]:
+    """Every rule that the source can raise: a literal that is passed as a parameter (or field) called `rule`."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
     places = {name: place for tree in trees for name, place in _takers(tree)}
-    kinds = {kind.__name__ for kind in _kinds(errors.MailboxdError)}
-    rules: dict[str, set[str]] = {}
-    for tree in trees:
-        for name, literal in _given(tree, places):
-            rules.setdefault(literal, set()).add(name if name in kinds else "MessageError")
-    return rules
+    return {rule for tree in trees for rule in _given(tree, places)}
 
 
 def _takers(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -263,7 +223,7 @@ def _takers(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.name, names.index("rule")
 
 
-def _given(tree: ast.AST, places: dict[str, int]) -> Iterator[tuple[str, str]]:
+def _given(tree: ast.AST, places: dict[str, int]) -> Iterator[str]:
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if name not in places:
@@ -274,7 +234,7 @@ def _given(tree: ast.AST, places: dict[str, int]) -> Iterator[tuple[str, str]]:
             branches = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
             for branch in branches:
                 if isinstance(branch, ast.Constant) and _SLUG.fullmatch(str(branch.value)):
-                    yield name, str(branch.value)
+                    yield str(branch.value)
 
 
 def _kinds(kind: type[errors.MailboxdError]) -> Iterator[type[errors.MailboxdError]]:

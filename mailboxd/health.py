@@ -38,7 +38,7 @@ class Grade(StrEnum):
 
 
 class Where(StrEnum):
-    """What may not work, as the log and `status` name it. Each has its section in docs/operations.md."""
+    """What may not work, as the log and `status` name it. Each has its section in docs/runbook.md."""
 
     DAEMON = "daemon"
     AGENTS = "agents"
@@ -79,7 +79,7 @@ class Trouble:
 
     @property
     def slug(self) -> str:
-        """The stable short name of it: the section of docs/operations.md that says what to do."""
+        """The stable short name of it: the section of docs/runbook.md that says what to do."""
         halted = next((halt for halt in Halt if self.why.startswith(f"HALT({halt})")), None)
         return halted or self.where.lower().replace(" ", "-")
 

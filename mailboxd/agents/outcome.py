@@ -99,7 +99,7 @@ NOT_ACCEPTED = (
     Rule(r"The harness refused the turn: ", Permanence.PERMANENT),
     Rule(r"The harness cannot start: ", Permanence.TRANSIENT),
 )
-"""Every error that OpenClaw 2026.9.6 returns before it accepts a run; docs/openclaw.md has the table.
+"""Every error that OpenClaw 2026.9.6 returns before it accepts a run; docs/integrations.md has the table.
 
 The last four are those of our own programs, `agents.gateway` and `agents.acp`. What is not listed is unknown.
 """

@@ -45,7 +45,7 @@ from mailboxd.core.vocabulary import Gate, Quorum, Synthesis, Weak
 
 
 class HarnessSection(Section):
-    """One program that speaks ACP (docs/acp.md)."""
+    """One program that speaks ACP (docs/integrations.md)."""
 
     argv: Arguments = Field(description="The program and its arguments, like `[gemini, --acp]`.")
     backend: Literal["direct", "acpx"] = said("direct", "Who speaks ACP with it: mailboxd, or the program `acpx`.")
@@ -57,7 +57,7 @@ class HarnessSection(Section):
 
 
 class AcpSection(Section):
-    """Harnesses that do work for this agent (needs the extra `acp`; docs/acp.md)."""
+    """Harnesses that do work for this agent (needs the extra `acp`; docs/integrations.md)."""
 
     acpx: Arguments = said(("acpx",), "The program for harnesses with `backend: acpx`.")
     harnesses: dict[HarnessName, HarnessSection] = said(
@@ -111,7 +111,7 @@ class ActionsSection(Section):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The part of the configuration that is about failures: retry, circuit, escalation, breaker (docs/failure.md).
+# The part of the configuration that is about failures: retry, circuit, escalation, breaker (docs/failures.md).
 
 _WEEK = 7 * _DAY
 

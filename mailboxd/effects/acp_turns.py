@@ -1,4 +1,4 @@
-"""Turns that a harness takes for this agent (`runtime: acp`, docs/acp.md): begun, followed, answered, asked about.
+"""Turns that a harness takes for this agent (`runtime: acp`, docs/integrations.md): begun, followed, answered, ended.
 
 The call itself is one like every other (`relay`, `calls`). What is different about it is between its start and its
 end: it tells what it is at, and it may ask for more than it was given. Then it waits in the middle of its turn until

@@ -387,7 +387,7 @@ def test_a_turn_outlives_its_daemon(found: Found) -> None:
 
 
 def test_only_the_tools_of_openclaws_owner_are_withheld(turns: Turns) -> None:
-    """docs/gateway.md lists them."""
+    """docs/integrations.md lists them."""
 
     def offered(by: Dispatcher) -> set[str]:
         turn = turns.begin(by=by)

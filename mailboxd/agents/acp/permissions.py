@@ -1,6 +1,6 @@
 """What a harness may do without asking a person, by the capabilities of its attempt. Pure.
 
-It is the harness that says what it is about to do: a policy for an honest one, and no boundary (docs/acp.md).
+It is the harness that says what it is about to do: a policy for an honest one, and no boundary (docs/integrations.md).
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def conclude(session: Session, workspace: str | None, found: Judged, *, strict: 
         say(to_json({"workspace": workspace, "healthy": not bad, "counts": levels, "findings": shown}))
     else:
         if counts.keys() - {"ok"}:
-            say("what each [name] means, and what to do: docs/operations.md#name")
+            say("what each [name] means, and what to do: docs/runbook.md#name")
         say(_sum(counts))
     return EXIT_NO if bad else EXIT_OK
 

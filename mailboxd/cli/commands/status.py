@@ -130,7 +130,7 @@ def _print(found: dict[str, Any]) -> None:
     _entry("health", found["health"]["grade"])
     for trouble in found["health"]["troubles"]:
         _entry("", for_terminal(f"{trouble['where']}: {trouble['why']}"))
-        _entry("", for_terminal(f"  -> docs/operations.md#{trouble['slug']}"))
+        _entry("", for_terminal(f"  -> docs/runbook.md#{trouble['slug']}"))
     if "error" in found:
         _entry("", for_terminal(found["error"]))
     else:
