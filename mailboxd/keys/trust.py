@@ -15,7 +15,7 @@ from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.errors import ConfigError, MessageError, Refused, WorldError
 from mailboxd.keys.keyring import Keyring, PrivateKey, PublicKey, known_as, parse_signature, require_extra
 from mailboxd.mailbox.files import Stamp
-from mailboxd.protocol.envelope import MAX_FILE, canonical, with_signature
+from mailboxd.protocol.front_matter import MAX_FILE, canonical, with_signature
 from mailboxd.protocol.messages import Message
 
 YES, NO, UNSIGNED = "yes", "no", "unsigned"

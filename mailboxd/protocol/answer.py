@@ -34,7 +34,7 @@ from mailboxd.core.sanitize import storable_line, storable_text
 from mailboxd.core.vocabulary import Verdict
 from mailboxd.errors import MessageError
 from mailboxd.protocol import codec
-from mailboxd.protocol.envelope import DECLARATIONS
+from mailboxd.protocol.front_matter import DECLARATIONS
 from mailboxd.protocol.headings import block_end, fenced
 from mailboxd.protocol.markdown import Section, split_body
 from mailboxd.protocol.messages import (

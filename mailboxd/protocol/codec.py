@@ -20,7 +20,7 @@ from mailboxd.core.model import Finding
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError
-from mailboxd.protocol.envelope import MAX_FILE, Envelope, join, split
+from mailboxd.protocol.front_matter import MAX_FILE, Document, join, split
 from mailboxd.protocol.headers import CONVERTERS, PROTOCOL, Source, findings
 from mailboxd.protocol.markdown import Body, Section, join_body, split_body, trim
 from mailboxd.protocol.messages import MESSAGE_TYPES, AnyMessage, Message, ReviewMessage, TaskMessage, shadow
@@ -52,14 +52,14 @@ def parse(raw: bytes, path: str, *, max_bytes: int = MAX_FILE, sha256: str | Non
     """Reads the bytes of the message file `path` (protocol section 2), of which there may be `max_bytes`.
 
     `sha256` is that of the bytes, from who knows it.
-    A file without front matter is a task from the operator. Raises MessageError: the rules of `envelope.split`,
+    A file without front matter is a task from the operator. Raises MessageError: the rules of `front_matter.split`,
     `sections.split_body` and `headers`, and `newer-protocol`, `unknown-type`, `unknown-field`, `missing-field`.
     """
-    envelope = split(raw, path, max_bytes=max_bytes)
+    document = split(raw, path, max_bytes=max_bytes)
     digest = sha256 or hashlib.sha256(raw).hexdigest()
-    if not envelope.has_header:
-        return Parsed(_plain_task(envelope.body, path, digest), (), digest, plain=True)
-    reader = _Reader(envelope, path)
+    if not document.has_header:
+        return Parsed(_plain_task(document.body, path, digest), (), digest, plain=True)
+    reader = _Reader(document, path)
     message = reader.message()
     return Parsed(message, reader.warnings, digest)
 
@@ -104,8 +104,8 @@ def _file(message: Message, body: str) -> bytes:
 class _Reader:
     """The front matter and body of one file on their way to a message."""
 
-    def __init__(self, envelope: Envelope, path: str) -> None:
-        self._envelope = envelope
+    def __init__(self, document: Document, path: str) -> None:
+        self._document = document
         self._path = path
         self._warnings: list[str] = []
 
@@ -114,8 +114,8 @@ class _Reader:
         return tuple(self._warnings)
 
     def message(self) -> AnyMessage:
-        header = self._envelope.header
-        said = {key for key in header if (key,) not in self._envelope.nulls}
+        header = self._document.header
+        said = {key for key in header if (key,) not in self._document.nulls}
         self._check_version(header.get("protocol", ""))
         kind = self._kind(header, said)
         known = kind.header_fields()
@@ -123,7 +123,7 @@ class _Reader:
         self._check_present(kind, said, near)
         values: dict[str, Any] = {known[name]: self._convert(name, header[name]) for name in known if name in said}
         values |= {shadow(name): value for name, value in header.items() if name not in known}
-        body = split_body(self._envelope.body, path=self._path, first_line=self._envelope.body_line)
+        body = split_body(self._document.body, path=self._path, first_line=self._document.body_line)
         values |= _body_values(body)
         if issubclass(kind, ReviewMessage) and "findings" not in values:
             values["findings"] = _section_findings(body.sections, self._warn)
@@ -181,7 +181,7 @@ class _Reader:
             return value
         try:
             if name == "planned_actions":
-                return actions_of(Source(self._path, 1, self._envelope.lines), value, (name,))
+                return actions_of(Source(self._path, 1, self._document.lines), value, (name,))
             return CONVERTERS[name](value, lambda text: self._warn(f"{name}: {text}"))
         except MessageError as error:
             raise self._error(error.rule, error.problem, error.hint, name) from None
@@ -194,7 +194,7 @@ class _Reader:
         return self._error(rule, first["msg"], "", field)
 
     def _error(self, rule: str, problem: str, hint: str, field: str | None) -> MessageError:
-        line = self._envelope.lines.get((field or "",), self._envelope.lines.get(()))
+        line = self._document.lines.get((field or "",), self._document.lines.get(()))
         return MessageError(rule, problem, hint, self._path, line, None if field is None else excerpt(field)[1:-1])
 
     def _warn(self, text: str) -> None:

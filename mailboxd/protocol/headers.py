@@ -8,7 +8,7 @@ and hint; the codec adds file, line and field. `bad-id`, `bad-time`, `wrong-type
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, NoReturn
@@ -18,7 +18,7 @@ from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is_id
 from mailboxd.errors import MessageError
-from mailboxd.protocol.strict_yaml import Path, Yaml, flow
+from mailboxd.protocol.strict_yaml import Path, Yaml
 
 Warn = Callable[[str], None]
 Convert = Callable[[Yaml, Warn], Any]
@@ -314,17 +314,11 @@ def _no_warning(_: str) -> None:
     """A time without an offset is taken as UTC here, as in a message; a plan has no place to say so."""
 
 
-def override_items(overrides: Overrides) -> Iterator[tuple[str, str]]:
-    """`overrides` as names and YAML text; `Source.overrides` reads them back."""
+def override_headers(overrides: Overrides) -> dict[str, object]:
+    """`overrides` as headers, in the types of `strict_yaml.value_text`; `Source.overrides` reads them back."""
     if overrides == NOTHING_SAID:
-        return
-    for name in OVERRIDES:
-        said = getattr(overrides, name)
-        if isinstance(said, frozenset | tuple):
-            yield name, flow(sorted(said) if isinstance(said, frozenset) else said)
-        elif isinstance(said, bool):
-            yield name, "true" if said else "false"
-        elif isinstance(said, float):
-            yield name, f"{said:.6f}".rstrip("0").rstrip(".")
-        elif said is not None:
-            yield name, flow(said) if isinstance(said, str) else str(said)
+        return {}
+    said = {name: value for name in OVERRIDES if (value := getattr(overrides, name)) is not None}
+    if "gates" in said:
+        said["gates"] = sorted(said["gates"])
+    return said

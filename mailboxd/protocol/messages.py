@@ -26,7 +26,7 @@ from mailboxd.core.sanitize import storable_line, storable_text
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is_id
 from mailboxd.protocol import headers
-from mailboxd.protocol.envelope import DECLARATIONS
+from mailboxd.protocol.front_matter import DECLARATIONS
 from mailboxd.protocol.headers import NOTHING_SAID, OVERRIDES
 from mailboxd.protocol.markdown import Section, join_body, trim
 from mailboxd.protocol.spec import derive_spec

@@ -25,10 +25,10 @@ from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.vocabulary import SELF, Synthesis, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol import strict_yaml
-from mailboxd.protocol.headers import ID_RULE, OVERRIDES, Source, override_items
+from mailboxd.protocol.headers import ID_RULE, OVERRIDES, Source, override_headers
 from mailboxd.protocol.headings import block_end, fenced
 from mailboxd.protocol.spec import action_lines, actions_of, checks_of, render_checks
-from mailboxd.protocol.strict_yaml import Path, Yaml, block, flow, scalar
+from mailboxd.protocol.strict_yaml import Path, Yaml, block, flow, scalar, value_text
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_EVENTS = 600_000
@@ -229,7 +229,7 @@ def _add_child(lines: list[str], child: PlannedChild, indent: str) -> None:
     if child.planned_actions:
         lines.append(f"{inner}planned_actions:")
         lines += [f"{inner}  {line}" for line in action_lines(child.planned_actions).split("\n")]
-    lines += [f"{inner}{name}: {said}" for name, said in override_items(child.overrides)]
+    lines += [f"{inner}{name}: {value_text(value)}" for name, value in override_headers(child.overrides).items()]
     lines += [f"{inner}{scalar(key)}: {value}" for key, value in child.extra]
     if child.children:
         lines.append(f"{inner}subtasks:")

@@ -286,3 +286,23 @@ def block(text: str, indent: str) -> str:
     if "\n" not in text or text[0].isspace() or text[-1].isspace() or _NOT_IN_BLOCK.search(text):
         return scalar(text)
     return "|-\n" + "\n".join(indent + line if line else "" for line in text.split("\n"))
+
+
+class YamlText(str):
+    """Text that is YAML already: `value_text` returns it unchanged."""
+
+    __slots__ = ()
+
+
+def value_text(value: object) -> str:
+    """A header's value (text, bool, int, float, list, tuple or mapping of text) as YAML on one line."""
+    if isinstance(value, str):
+        return value if isinstance(value, YamlText) else scalar(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.6f}".rstrip("0").rstrip(".")
+    assert isinstance(value, (list, tuple, dict))  # the models hold nothing else
+    return flow(value)

@@ -20,14 +20,14 @@ from mailboxd.core.model import Overrides, Plan, PlannedChild, Spec
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import Mode, Synthesis, is_id
 from mailboxd.errors import ConfigError, MessageError
-from mailboxd.protocol import envelope
-from mailboxd.protocol.headers import ID_RULE, NOTHING_SAID, OVERRIDES, Source, override_items
+from mailboxd.protocol import front_matter
+from mailboxd.protocol.headers import ID_RULE, NOTHING_SAID, OVERRIDES, Source, override_headers
 from mailboxd.protocol.headings import Outline, Section, entries, escape, outline, unescape
 from mailboxd.protocol.markdown import Section as MessageSection
 from mailboxd.protocol.plan import STATE, Dag, DagNode, parse_dag, render_dag
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.spec import Sections, derive_spec, is_spec_section
-from mailboxd.protocol.strict_yaml import Yaml, flow, scalar
+from mailboxd.protocol.strict_yaml import Yaml, YamlText, flow
 
 MAX_BYTES = 16 * 1024 * 1024
 """Room for a DAG of its largest size and the results of 10,000 children."""
@@ -136,7 +136,7 @@ def render_task_file(task: TaskFile, templates: Templates) -> bytes:
     if override is not None:
         wanted = [(heading, parts.get(heading, "")) for heading in own] + [(o["heading"], o["text"]) for o in others]
         _check_complete(outline(body), title, wanted, str(override))
-    return (_front_matter(task) + "\n" + body.strip("\n") + "\n").encode()
+    return front_matter.join(_front_matter(task), body.strip("\n") + "\n")
 
 
 def _parts(task: TaskFile) -> dict[str, str]:
@@ -153,12 +153,11 @@ def _parts(task: TaskFile) -> dict[str, str]:
     }
 
 
-def _front_matter(task: TaskFile) -> str:
-    lines = [f"{header}: {scalar(getattr(task, field))}" for header, field in _HEADERS.items() if getattr(task, field)]
-    lines += [f"{name}: {scalar(getattr(task, name))}" for name in _TIMES if getattr(task, name)]
-    lines += [f"{name}: {said}" for name, said in override_items(task.overrides)]
-    lines += [f"{scalar(name)}: {value}" for name, value in task.extra_headers]
-    return "\n".join(["---", *lines, "---", ""])
+def _front_matter(task: TaskFile) -> dict[str, object]:
+    header: dict[str, object] = {name: value for name, field in _HEADERS.items() if (value := getattr(task, field))}
+    header |= {name: value for name in _TIMES if (value := getattr(task, name))}
+    header |= override_headers(task.overrides)
+    return header | {name: YamlText(value) for name, value in task.extra_headers}
 
 
 def _check_complete(found: Outline, title: str, wanted: list[tuple[str, str]], template: str) -> None:
@@ -182,7 +181,7 @@ def parse_task_file(raw: bytes, path: str) -> TaskFile:
     Raises MessageError with line and field: the rules of the envelope and of `plan.parse_plan`, `duplicate-section`,
     `duplicate-subtask`, `wrong-type` for an unknown mode or status, `unterminated` for a code fence nothing closes.
     """
-    split = envelope.split(raw, path, max_bytes=MAX_BYTES)
+    split = front_matter.split(raw, path, max_bytes=MAX_BYTES)
     body = storable_text(split.body)
     found = outline(body, split.body_line)
     if found.unclosed is not None:

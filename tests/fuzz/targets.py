@@ -21,7 +21,7 @@ from mailboxd.core.outcomes import Answer, Outcome, Results, Succeeded
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol.answer import read_answer, read_draft
 from mailboxd.protocol.codec import parse, render
-from mailboxd.protocol.envelope import canonical, with_signature
+from mailboxd.protocol.front_matter import canonical, with_signature
 from mailboxd.protocol.plan import parse_dag, render_dag
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.spec import parse_checks, read_actions, render_actions, render_checks, render_spec

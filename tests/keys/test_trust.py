@@ -10,7 +10,7 @@ from mailboxd.errors import ConfigError, MessageError, Refused, WorldError
 from mailboxd.keys.keyring import Keyring, PrivateKey
 from mailboxd.keys.trust import Proof, Trust, require_operator, signed, signer
 from mailboxd.protocol.codec import parse
-from mailboxd.protocol.envelope import MAX_FILE
+from mailboxd.protocol.front_matter import MAX_FILE
 
 NOW = "2026-11-21T12:00:00.000Z"
 WRITER, OTHER = PrivateKey.new(), PrivateKey.new()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
 from mailboxd.protocol.codec import parse, render
-from mailboxd.protocol.envelope import canonical, with_signature
+from mailboxd.protocol.front_matter import canonical, with_signature
 from mailboxd.protocol.markdown import Section
 from mailboxd.protocol.messages import TaskMessage
 

@@ -218,7 +218,7 @@ def _key_of(session: Session, sender: str) -> PrivateKey:
 
 def _read(file: Path) -> bytes:
     from mailboxd.mailbox.files import world_errors
-    from mailboxd.protocol.envelope import MAX_FILE
+    from mailboxd.protocol.front_matter import MAX_FILE
 
     with world_errors(f"read {file}"), file.open("rb") as opened:
         return opened.read(MAX_FILE + 1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
-from mailboxd.protocol.envelope import MAX_FILE, MAX_HEADER, EnvelopeHandler, join, split
+from mailboxd.protocol.front_matter import MAX_FILE, MAX_HEADER, FrontMatter, join, split
 
 
 def refusal(raw: bytes) -> MessageError:
@@ -146,14 +146,14 @@ def test_a_declaration_of_the_wrong_form_is_refused(line: str) -> None:
 
 
 def test_python_frontmatter_reads_and_writes_through_our_handler() -> None:
-    post = frontmatter.loads("---\ntask_id: 0123\nday: 2026-13-45\n---\n\nBody\n", handler=EnvelopeHandler())
+    post = frontmatter.loads("---\ntask_id: 0123\nday: 2026-13-45\n---\n\nBody\n", handler=FrontMatter())
     assert post.metadata == {"task_id": "0123", "day": "2026-13-45"}
     assert frontmatter.dumps(post) == '---\ntask_id: "0123"\nday: "2026-13-45"\n---\n\nBody'
 
 
 @pytest.mark.parametrize("text", ["prose\n---\nfrom: evil\n---\n", "prose only"])
 def test_python_frontmatter_with_our_handler_takes_no_block_out_of_prose(text: str) -> None:
-    assert frontmatter.loads(text, handler=EnvelopeHandler()).metadata == {}
+    assert frontmatter.loads(text, handler=FrontMatter()).metadata == {}
 
 
 def test_python_frontmatter_with_our_handler_refuses_what_we_refuse() -> None:
@@ -164,12 +164,18 @@ def test_python_frontmatter_with_our_handler_refuses_what_we_refuse() -> None:
         "---\na: 1",
     ):
         with pytest.raises(MessageError):
-            frontmatter.loads(text, handler=EnvelopeHandler())
+            frontmatter.loads(text, handler=FrontMatter())
 
 
-def test_headers_named_like_the_librarys_parameters_are_written() -> None:
-    raw = join({"content": "a", "handler": "b", "self": "c"}, "body")
+def test_headers_named_like_the_librarys_parameters_are_written_and_read() -> None:
+    header = {"content": "a", "handler": "b", "self": "c"}
+    raw = join(header, "body")
     assert raw == b"---\ncontent: a\nhandler: b\nself: c\n---\n\nbody"
+    assert split(raw, "a.md").header == header
+
+
+def test_the_body_keeps_the_white_space_that_the_library_would_strip() -> None:
+    assert split(b"---\na: b\n---\n    code\n\n", "a.md").body == "    code\n\n"
 
 
 @given(st.binary(max_size=200) | st.builds(lambda a, b: b"---\n" + a + b"\n---\n" + b, st.binary(), st.binary()))

@@ -1,0 +1,259 @@
+"""Message and task.md files <-> front matter and body, with python-frontmatter; what is signed of a message.
+
+python-frontmatter finds, reads and writes the front matter through `FrontMatter`, its handler. Two things are done
+here, because the library would change a message (docs/decisions/0003): size, encoding and fences are checked first,
+on the whole file, and the body is taken from the file, because the library strips it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import frontmatter
+from frontmatter.default_handlers import BaseHandler
+
+from mailboxd.core.sanitize import excerpt
+from mailboxd.errors import MessageError
+from mailboxd.protocol.markdown import trim
+from mailboxd.protocol.strict_yaml import Loaded, Path, Yaml, load, scalar, value_text
+
+MAX_FILE = 1 << 20
+"""Largest message file in bytes, unless the configuration sets another limit."""
+MAX_HEADER = 64 << 10
+"""Largest front matter in bytes."""
+BOM = b"\xef\xbb\xbf"
+"""The UTF-8 byte order mark that some editors write. It is not part of a message."""
+DECLARATIONS = ("bytes", "sha256")
+"""Headers that describe the bytes of the body. They are checked and then left out of `header`."""
+
+_BLANK = " \t\r\n"
+_JSON = re.compile(r"\{[ \t\r\n]*+(?:[\"}]|\Z)")
+_DECIMAL = re.compile(r"[0-9]{1,12}", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file, split. `header` is empty without front matter; `lines` and `nulls` are those of `strict_yaml.Loaded`.
+
+    `body` is the text after the closing fence (or the whole text) with LF line ends; `body_line` is its first line.
+    """
+
+    header: dict[str, Yaml]
+    lines: Mapping[Path, int]
+    nulls: frozenset[Path]
+    body: str
+    has_header: bool
+    body_line: int
+
+
+class FrontMatter(BaseHandler):
+    """python-frontmatter's handler for messages: strict YAML between two lines `---`, values as text.
+
+    `path` and `first_line` (of the YAML) are used in errors; `loaded` is the result of the last `load`.
+    """
+
+    FM_BOUNDARY = re.compile(r"^---[ \t]*+\r?(?:\n|\Z)", re.MULTILINE)
+    START_DELIMITER = END_DELIMITER = "---"
+
+    def __init__(self, path: str = "", first_line: int = 2) -> None:
+        super().__init__()
+        self.path = path
+        self.first_line = first_line
+        self.loaded = Loaded("", {}, frozenset())
+
+    def split(self, text: str) -> tuple[str, str]:
+        """The YAML and the body of `text`. Raises ValueError without front matter, so that the library returns the
+        text unchanged, and MessageError if the front matter is not closed."""
+        opening, closing = fences(text, self.path)
+        return text[opening.end() : closing.start()], text[closing.end() :]
+
+    def load(self, fm: str) -> dict[str, Yaml]:
+        """Parse the YAML mapping `fm`; scalars stay text. Raises MessageError."""
+        self.loaded = load(fm, path=self.path, first_line=self.first_line)
+        if isinstance(self.loaded.value, dict):
+            return self.loaded.value
+        if () in self.loaded.nulls:
+            return {}
+        problem = "the front matter is not a mapping"
+        raise MessageError("bad-yaml", problem, "Write `key: value` lines.", self.path, self.first_line)
+
+    def export(self, metadata: Mapping[str, object], **_: object) -> str:
+        """One line per header. Text that a YAML reader could take for another type is quoted."""
+        return "\n".join([f"{scalar(key)}: {value_text(value)}" for key, value in metadata.items()])
+
+    def format(self, post: frontmatter.Post, **_: object) -> str:
+        """The whole file. Unlike the library's own `format`, it does not strip the body."""
+        body = f"\n{post.content}" if post.content else ""
+        return f"---\n{self.export(post.metadata)}\n---\n{body}"
+
+
+def split(raw: bytes, path: str, *, max_bytes: int = MAX_FILE) -> Document:
+    """Split the bytes of the file `path` into front matter and body.
+
+    Raises MessageError: `too-large`, `empty`, `not-utf8`, `no-frontmatter` (JSON, TOML or bare CR line ends),
+    `unterminated`, `control-char`, `nul-in-body`, `length-mismatch`, and those of `strict_yaml.load`.
+    """
+    if len(raw) > max_bytes:
+        hint = "Put the content into a file and refer to it by name."
+        raise MessageError("too-large", f"the file has {len(raw)} bytes; the limit is {max_bytes}", hint, path)
+    text = _decode(raw, path)
+    try:
+        opening, closing = fences(text, path)
+    except ValueError:
+        _refuse_other_formats(text, path)
+        return Document({}, {}, frozenset(), _body(text, 0, 1, path), has_header=False, body_line=1)
+    first_line = text.count("\n", 0, opening.end()) + 1
+    size = len(text[opening.end() : closing.start()].encode())
+    if size > MAX_HEADER:
+        problem = f"the front matter has {size} bytes; the limit is {MAX_HEADER}"
+        raise MessageError("too-large", problem, "Move long text into the body.", path, first_line)
+    handler = FrontMatter(path, first_line)
+    # `parse`, not `loads`: `loads` fails on headers named `content` or `handler`, which its Post takes as arguments.
+    metadata, _ = frontmatter.parse(text[opening.start() : closing.end()], handler=handler)
+    header = cast("dict[str, Yaml]", metadata)
+    body_line = text.count("\n", 0, closing.end()) + 1
+    body = _body(text, closing.end(), body_line, path)
+    if any(name in header for name in DECLARATIONS):
+        _check_declared(header, handler.loaded.lines, text[closing.end() :].encode(), path)
+        header = {key: value for key, value in header.items() if key not in DECLARATIONS}
+    return Document(header, handler.loaded.lines, handler.loaded.nulls, body, has_header=True, body_line=body_line)
+
+
+def join(header: Mapping[str, object], body: str) -> bytes:
+    """The file with this front matter and this body. For the types of values see `strict_yaml.value_text`."""
+    post = frontmatter.Post(body, FrontMatter())
+    # Assigned, because Post(**metadata) cannot take headers named `content` or `handler`.
+    post.metadata = dict(header)
+    return frontmatter.dumps(post).encode()
+
+
+def fences(text: str, path: str) -> tuple[re.Match[str], re.Match[str]]:
+    """The opening and the closing fence of the front matter of `text`.
+
+    Raises ValueError if the first line that is not blank is not a fence, MessageError (`empty`, `unterminated`).
+    """
+    start = len(text) - len(text.lstrip(_BLANK))
+    if start == len(text):
+        raise MessageError("empty", "the file is empty", "The writer may have crashed; send it again.", path)
+    opening = FrontMatter.FM_BOUNDARY.match(text, start)
+    if opening is None:
+        raise ValueError("no front matter")
+    closing = FrontMatter.FM_BOUNDARY.search(text, opening.end())
+    if closing is None:
+        hint = "Close it with a line `---`; the file may have been cut off while it was written."
+        line = text.count("\n", 0, start) + 1
+        raise MessageError("unterminated", "the front matter is never closed", hint, path, line)
+    return opening, closing
+
+
+def _refuse_other_formats(text: str, path: str) -> None:
+    """Refuse a file whose front matter is in another format: it must not become a task from the operator."""
+    start = text.lstrip(_BLANK)[:4096]
+    if ("\r" in text and "\n" not in text) or start.startswith("---\r"):
+        hint = "Its lines end with bare carriage returns; end lines with LF or CRLF."
+        raise MessageError("no-frontmatter", "the front matter cannot be read", hint, path, 1)
+    if start.startswith("+++") or _JSON.match(start):
+        kind = "TOML" if start.startswith("+++") else "JSON"
+        hint = "Write it as YAML between two lines `---`."
+        raise MessageError("no-frontmatter", f"the front matter is {kind}", hint, path, 1)
+
+
+def _decode(raw: bytes, path: str) -> str:
+    """The text of the file without a byte order mark."""
+    try:
+        return raw.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        problem = f"byte {error.start} of the file is not UTF-8 ({error.reason})"
+        raise MessageError("not-utf8", problem, "Save the file as UTF-8.", path, line) from None
+
+
+def _body(text: str, start: int, line: int, path: str) -> str:
+    nul = text.find("\0", start)
+    if nul >= 0:
+        line += text.count("\n", start, nul)
+        hint = "A message is text; put binary data into a file and refer to it by name."
+        raise MessageError("nul-in-body", "the body contains a NUL byte", hint, path, line)
+    return text[start:].replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _check_declared(header: Mapping[str, Yaml], lines: Mapping[Path, int], body: bytes, path: str) -> None:
+    """Compare the headers `bytes:` and `sha256:` with the bytes of the body in the file."""
+    for name, (pattern, spelling, measure) in _DECLARED.items():
+        if name not in header:
+            continue
+        said, line, found = header[name], lines.get((name,)), measure(body)
+        if not isinstance(said, str) or not pattern.fullmatch(said):
+            raise MessageError("wrong-type", f"{excerpt(str(said))} is not {spelling}", "", path, line, name)
+        if said.lower().lstrip("0") != found.lstrip("0"):
+            problem = f"the body does not match its header: {name} is {found}, not {said}"
+            hint = "The file may have been cut off; send it again."
+            raise MessageError("length-mismatch", problem, hint, path, line, name)
+
+
+_DECLARED: dict[str, tuple[re.Pattern[str], str, Callable[[bytes], str]]] = {
+    "bytes": (_DECIMAL, "a number of bytes", lambda body: str(len(body))),
+    "sha256": (_SHA256, "64 hexadecimal digits", lambda body: hashlib.sha256(body).hexdigest()),
+}
+
+
+# Signatures: which bytes of a message are signed, and where the signature goes. Keys are handled in mailboxd/keys.
+#
+# A signature covers the message as it is parsed, not its bytes. It survives whatever transport does without changing
+# the content: other line ends, a byte order mark, blank space around the body, another order or quoting of headers. Any
+# other change, in a known or unknown header or in the body, invalidates it.
+#
+#     mailboxd-message-1 LF JSON
+#
+# JSON is a list of two: the mapping of all headers except `signature`, `bytes` and `sha256`, their values untyped, as
+# text, lists and mappings of text; and the body with LF line ends, without blank lines before and white space after it.
+# Keys are sorted by code point, there is no space between tokens, and non-ASCII characters are written as \uXXXX
+# (docs/messages.md has an example). The first line separates domains: no other signature is valid for a message.
+
+HEADER = "signature"
+
+_CONTEXT = b"mailboxd-message-1\n"
+_LINE = re.compile(
+    r"^signature:[ \t]*(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s\"'{\[|>&*!#][^\s]*)?[ \t]*\r?\n", re.MULTILINE | re.ASCII
+)
+
+
+def canonical(raw: bytes, path: str = "message") -> bytes:
+    """The bytes that are signed for the message `raw`.
+
+    Raises MessageError as `split` does, and `no-frontmatter`: a file without front matter cannot hold a signature.
+    """
+    document = split(raw, path, max_bytes=len(raw))
+    if not document.has_header:
+        hint = "Write it as a message; see docs/messages.md."
+        raise MessageError("no-frontmatter", "a file without front matter cannot be signed", hint, path)
+    headers = {name: value for name, value in document.header.items() if name != HEADER}
+    content = json.dumps([headers, trim(document.body)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return _CONTEXT + content.encode("ascii")
+
+
+def with_signature(raw: bytes, signature: str, path: str = "message") -> bytes:
+    """The message with this signature as the last line of its front matter, replacing an earlier one.
+
+    Raises MessageError if the front matter is not written one header per line, so that no line can be added.
+    """
+    before = canonical(raw, path)
+    text = raw.decode().removeprefix("\ufeff")
+    opening, closing = fences(text, path)
+    header = _LINE.sub("", text[opening.end() : closing.start()])
+    end = "\r\n" if opening[0].endswith("\r\n") else "\n"
+    line = f'{HEADER}: "{signature}"{end}'
+    signed = (text[: opening.end()] + header + line + text[closing.start() :]).encode()
+    try:
+        if canonical(signed, path) == before:
+            return signed
+    except MessageError:
+        pass
+    hint = "Write each header on its own line, like `type: task`."
+    raise MessageError("bad-yaml", "no line can be added to this front matter", hint, path)
