@@ -131,35 +131,52 @@ def cli_page() -> str:
     with click.Context(program, info_name="mailboxd") as ctx:
         commands = [program.get_command(ctx, name) for name in program.list_commands(ctx)]
         sections = [_lines(list(_command(command, ctx))) for command in commands if command is not None]
+    introduction = inspect.cleandoc(program.help or "").partition("\n\n")[2]
+    exits = (program.epilog or "").partition("Exit status:\n")[2].rstrip()
     return f"""\
 # Commands
 
 {_GENERATED}
-Every command takes `-w DIRECTORY` / `--workspace DIRECTORY` (default: the nearest workspace at or above the current
-directory) and `--json`, before its name or after it; `-h` / `--help` shows what stands here. Everything but `run` works
-while the daemon is down. TASK is a local id, an id (`tsk_...`), or a unique beginning of one.
+{introduction}
 
-With `--json` the answer on standard output is JSON, and an error on standard error is
-`{{"error": {{"kind", "exit", "message", ...}}}}`. Exit statuses beside those below: {errors.EXIT_BUG} for a bug of
-ours, 130 after Ctrl-C. [The runbook](runbook.md#exit-codes) lists them all. NO_COLOR is honoured.
+Every command takes these options, before or after its name:
+
+- `-w, --workspace DIRECTORY`: default: the nearest workspace at or above the current directory.
+- `--json`: print JSON. Errors on standard error are then `{{"error": {{"kind", "exit", "message", ...}}}}`.
+- `-h, --help`: print what is shown here.
+
+Color is disabled by NO_COLOR. Exit statuses ([runbook](runbook.md#exit-codes)), with special meanings given at each command:
+
+```text
+{exits}
+```
 
 {_lines(sections)}"""
+
+
+_SAME_OPTIONS = {"mailboxd fleet send"}
+"""Commands whose help says which other command has the same options."""
 
 
 def _command(command: click.Command, parent: click.Context) -> Iterator[str]:
     ctx = click.Context(command, info_name=command.name, parent=parent)
     usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
     yield from (f"## {ctx.command_path.removeprefix('mailboxd ')}", "", "```text", usage, "```", "")
-    yield from (inspect.cleandoc(command.help or ""), "")
+    yield from (_blocks(command.help or ""), "")
     shared = {"session_workspace", "session_json"}
     own = [param for param in command.params if isinstance(param, click.Option) and param.name not in shared]
     records = filter(None, [param.get_help_record(ctx) for param in own])
-    if options := [f"| `{names}` | {says} |" for names, says in (map(_cell, record) for record in records)]:
-        yield from (_table("option", "", rows=options), "")
+    options = [f"- `{names}`: {says}" for names, says in records]
+    if options and ctx.command_path not in _SAME_OPTIONS:
+        yield from (*options, "")
     for part in (command.epilog or "").split("\b\n")[1:]:
         title, _, lines = part.rstrip().partition("\n")
         block = [line.removeprefix("  ") for line in lines.split("\n")]
-        yield from (title, "", "```sh" if title == "Examples:" else "```text", *block, "```", "")
+        if title == "Examples:":
+            yield from ("```sh", *block, "```", "")
+        else:
+            exits = (line.strip().partition("  ") for line in block)
+            yield from (f"Exit status: {'; '.join(f'{code} {says.strip()}' for code, _, says in exits)}.", "")
     if isinstance(command, click.Group):
         for name in command.list_commands(ctx):
             below = command.get_command(ctx, name)
@@ -167,8 +184,14 @@ def _command(command: click.Command, parent: click.Context) -> Iterator[str]:
                 yield from _command(below, ctx)
 
 
+def _blocks(text: str) -> str:
+    """A help text in Markdown: a paragraph that click does not wrap (after a backspace) is a code block."""
+    parts = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join("\n".join(["```text", part[2:], "```"]) if part.startswith("\b") else part for part in parts)
+
+
 def observability_page() -> str:
-    """Every metric, as Prometheus is told of it."""
+    """Every metric, as Prometheus receives it."""
     rows = [_metric(one.name, one.kind, one.labels, one.help) for one in metrics.METRICS]
     rows.append(_metric(metrics.DURATIONS, "histogram", ("turn",), metrics.DURATIONS_HELP))
     return _filled("observability.md", {"metrics": _table("metric", "kind", "labels", "", rows=rows)})
@@ -249,10 +272,6 @@ def _sentence(kind: type) -> str:
 
 def _lines(rows: list[str]) -> str:
     return "\n".join(rows)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _table(*heads: str, rows: list[str]) -> str:

@@ -86,8 +86,8 @@ class Program(click.Group):
 def program(ctx: click.Context) -> None:
     """Turn an OpenClaw agent's mailbox into finished, audited work.
 
-    Everything but `run` works while the daemon is down. The workspace is the nearest one at or above the current
-    directory, or the one that --workspace names.
+    Every command except `run` works while the daemon is down. Commands that act as the operator are refused inside an
+    agent's turn. TASK is a task's local id, its id (tsk_...), or a unique prefix of either.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -97,9 +97,10 @@ program.params += shared_options()
 program.epilog = """\
 \b
 Exit status:
-   0  done                    65  a message or plan that cannot be accepted
-   1  the answer is no        69  no workspace, no such task, no program
-   2  called wrongly          70  a bug of ours
-  75  try again               73  another daemon holds the workspace
- 130  interrupted             78  a person must decide: configuration, older database
+   0  success                 70  a bug in mailboxd
+   1  refused, or negative    73  another daemon holds the workspace
+   2  usage error             75  temporary failure of disk or database
+  65  invalid message or plan 78  needs the operator: configuration, keys, ...
+  69  not found: workspace,  130  interrupted
+      task, program
 """

@@ -18,7 +18,7 @@ import click
 
 from mailboxd.clock import Clock, SystemClock
 from mailboxd.core.vocabulary import is_id
-from mailboxd.errors import EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, EXIT_USAGE, MailboxdError, MessageError
+from mailboxd.errors import MailboxdError, MessageError
 from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from mailboxd.store.reports import Report
 
 
-_COMMON = {
-    EXIT_OK: "done",
-    EXIT_USAGE: "called wrongly",
-    EXIT_UNAVAILABLE: "no workspace, or no such task",
-    EXIT_TRY_AGAIN: "the disk or the database failed",
-}
 _MOST_COMPLETIONS = 100
 _CONFIG_HEAD = 65_536
 _AGENT = re.compile(rb"""^agent:[ ]+(["']?)([A-Za-z0-9_][A-Za-z0-9._-]{0,127})\1[ ]*(?:#.*)?\r?$""", re.MULTILINE)
@@ -99,13 +93,13 @@ def shared_options() -> list[click.Parameter]:
             ctx.ensure_object(Session).as_json = True
 
     kind = click.Path(file_okay=False, path_type=Path)
-    where = "The workspace; default: the nearest one at or above the current directory."
+    where = "Default: the nearest workspace at or above the current directory."
     return [
         click.Option(
             ["-w", "--workspace", "session_workspace"], type=kind, help=where, expose_value=False, callback=workspace
         ),
         click.Option(
-            ["--json", "session_json"], is_flag=True, help="Answer in JSON.", expose_value=False, callback=as_json
+            ["--json", "session_json"], is_flag=True, help="Print JSON.", expose_value=False, callback=as_json
         ),
     ]
 
@@ -113,7 +107,10 @@ def shared_options() -> list[click.Parameter]:
 def verb(
     name: str, *examples: str, exits: Mapping[int, str] | None = None
 ) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Make a command of a function that takes the session first, and returns its exit status if it is not 0."""
+    """Make a command of a function that takes the session first and returns its exit status, None for 0.
+
+    `exits` explains the exit statuses that mean something special here; `mailboxd --help` explains the others.
+    """
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
         made: click.Command = click.command(name)(click.pass_obj(function))
@@ -125,10 +122,9 @@ def verb(
 
 
 def _epilog(examples: tuple[str, ...], exits: Mapping[int, str]) -> str:
-    known = {**_COMMON, **exits}
     shown = "\n".join(f"  {example if 'mailboxd ' in example else f'mailboxd {example}'}" for example in examples)
-    codes = "\n".join(f"  {code:>3}  {known[code]}" for code in sorted(known))
-    return f"\b\nExamples:\n{shown}\n\n\b\nExit status:\n{codes}"
+    codes = "\n".join(f"  {code:>3}  {exits[code]}" for code in sorted(exits))
+    return f"\b\nExamples:\n{shown}" + (f"\n\n\b\nExit status:\n{codes}" if codes else "")
 
 
 def task_argument(*, required: bool = True) -> Callable[[Any], Any]:

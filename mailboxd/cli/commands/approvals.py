@@ -18,7 +18,7 @@ from mailboxd.cli.operator_actions import OPERATOR, order_by_hand, require_perso
 from mailboxd.cli.session import Session, Words, verb
 from mailboxd.cli.text import fit, folded, pad, say, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, MailboxdError
+from mailboxd.errors import EXIT_NO, MailboxdError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 
 EXITS = {
-    EXIT_NO: "it is not yours to decide, it is decided, it has expired, or it is not what --digest says",
-    EXIT_UNAVAILABLE: "no workspace, or no such approval",
-    EXIT_CONFIG: "the configuration is wrong",
+    EXIT_NO: "not yours to decide, already decided, expired, or not matching --digest",
 }
 _MOST_COMPLETIONS = 100
 _LINE = 300
@@ -238,15 +236,14 @@ def _declared(action: dict[str, Any]) -> str:
     "approvals",
     "approvals 3f9k2q",
     "approvals --all --task q3-report",
-    exits={EXIT_UNAVAILABLE: "no workspace, or no such approval"},
 )
 @approval_argument(required=False)
-@click.option("--all", "everything", is_flag=True, help="Also what is decided, expired, or was voided.")
-@click.option("--task", metavar="TASK", help="Of this task and all below it.")
+@click.option("--all", "everything", is_flag=True, help="Include decided, expired and void requests.")
+@click.option("--task", metavar="TASK", help="Only this task and its subtasks.")
 def approvals_command(session: Session, id: str | None, everything: bool, task: str | None) -> None:
-    """List what waits for you, or show all of one request: what exactly would happen, its digest, its history.
+    """List the approvals that await your decision, or show one: its exact action, digest and history.
 
-    ID is the short id of an approval (the last six characters), or more of the end of its id.
+    ID is the last six or more characters of the approval's id.
     """
     from mailboxd.store import task_report
 
@@ -289,18 +286,18 @@ def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
     exits=EXITS,
 )
 @approval_argument(many=True)
-@click.option("--note", type=Words(), default="", help="Recorded with the decision.")
+@click.option("--note", type=Words(), default="", help="Record this with the decision.")
 @click.option(
     "--digest",
     metavar="PREFIX",
     default=None,
     callback=_prefix,
-    help="Only if its digest begins so: what you have seen.",
+    help="Approve only if the digest starts with PREFIX.",
 )
 def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: str) -> None:
-    """Approve what was requested: it happens, once. On a terminal it is shown first.
+    """Approve requests; each action is performed once. A terminal shows them first.
 
-    Several are approved together or not at all. Your name at the operating system is recorded.
+    Several requests are approved together or not at all. Your system user name is recorded.
     """
     if digest and len(ids) > 1:
         raise click.UsageError("--digest is of one request: approve them one by one")
@@ -313,9 +310,9 @@ def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: s
 
 @verb("reject", 'reject 3f9k2q --note "not before the audit"', exits=EXITS)
 @approval_argument(many=True)
-@click.option("--note", type=Words(), required=True, help="Why; it is the reason with which the task fails.")
+@click.option("--note", type=Words(), required=True, help="The reason, with which the task fails.")
 def reject_command(session: Session, ids: tuple[str, ...], note: str) -> None:
-    """Reject what was requested: it never happens, and its task fails. A harness that asks goes on without."""
+    """Reject requests: the actions are never performed and their tasks fail. An ACP agent continues without it."""
     decide(session, ids, "rejected", note)
 
 
@@ -325,9 +322,9 @@ def reject_command(session: Session, ids: tuple[str, ...], note: str) -> None:
 
 @verb("request-changes", 'request-changes 3f9k2q --note "to the staging site first"', exits=EXITS)
 @approval_argument(many=True)
-@click.option("--note", type=Words(), required=True, help="What has to change; the next attempt reads it.")
+@click.option("--note", type=Words(), required=True, help="What to change; given to the next attempt.")
 def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -> None:
-    """Send the work back: another attempt is made with your note, and asks again."""
+    """Send work back for another attempt, which gets your note and asks again."""
     decide(session, ids, "request_changes", note)
 
 
@@ -339,16 +336,14 @@ def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -
     "undo",
     "undo 3f9k2q",
     exits={
-        EXIT_NO: "it declares no way back, was not performed, or is being taken back",
-        EXIT_UNAVAILABLE: "no workspace, or no such approval",
-        EXIT_CONFIG: "the configuration is wrong",
+        EXIT_NO: "it declares no undo, was not performed, or is already being undone",
     },
 )
 @approval_argument()
 def undo_command(session: Session, id: str) -> None:
-    """Ask for an action to be taken back, with the command that it declared for that.
+    """Request that a performed action be undone, using the command that it declared for this.
 
-    The daemon prepares it, and then it waits for an approval like any other action.
+    The daemon prepares the undo, which then needs approval like any other action.
     """
     take_back(session, id)
 

@@ -30,7 +30,7 @@ _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
 @click.group("audit")
 def audit_command() -> None:
-    """Prove that nothing was lost or changed; find and hand over what happened."""
+    """Verify that nothing was lost or changed; search and export the record."""
 
 
 @verb(
@@ -39,14 +39,14 @@ def audit_command() -> None:
     "audit verify --json",
     "audit verify q3.audit.tar.gz",
     "audit verify --head 1200:9f2c...",
-    exits={EXIT_NO: "something is not as it was recorded: the first such thing is named"},
+    exits={EXIT_NO: "the record does not match (the first mismatch is shown)"},
 )
 @click.argument("archive", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--head", metavar="SEQ:HASH", help="A head of the log that was noted elsewhere (`mailboxd audit head`).")
+@click.option("--head", metavar="SEQ:HASH", help="A previously recorded head (`mailboxd audit head`).")
 def verify(session: Session, archive: Path | None, head: str | None) -> int | None:
-    """Check the log, the tables, every file of the mailbox and the daily heads; or one exported ARCHIVE.
+    """Verify the event log, the tables, all mailbox files and the daily heads; or an exported ARCHIVE.
 
-    A daemon may run meanwhile. Nothing is changed. An ARCHIVE or a list of events (.jsonl) needs no workspace.
+    Changes nothing and may run beside a daemon. An archive or event list (.jsonl) needs no workspace.
     """
     account = _of_export(archive) if archive is not None else _of_workspace(session, head)
     finding = account.finding
@@ -94,9 +94,9 @@ def _tell(account: Verification) -> None:
 
 @verb("head", "audit head", "audit head --json")
 def head(session: Session) -> None:
-    """Print the head of the log as it is now, to be noted elsewhere: number of the newest event, and its hash.
+    """Print the current head of the event log, the number and hash of its last event, to keep elsewhere.
 
-    Whoever cuts the log, or writes it anew, cannot make it fit this line again: `audit verify --head`.
+    A truncated or rewritten log no longer matches it: check with `audit verify --head`.
     """
     from mailboxd.store import event_log
 
@@ -113,21 +113,21 @@ def head(session: Session) -> None:
     "audit search revenue EMEA",
     "audit search '\"net revenue\"' --type message --since 2026-11-01",
     "audit search timeout --status failed --agent extractor --json",
-    exits={EXIT_NO: "nothing was found"},
+    exits={EXIT_NO: "no matches"},
 )
 @click.argument("query", nargs=-1, required=True)
-@click.option("--agent", metavar="ID", help="Said, done or received by this agent.")
-@click.option("--task", metavar="TASK", help="Of this task and all below it.")
-@click.option("--status", metavar="WORD", help="Of tasks that are now in this phase, or done, pending, in-progress.")
-@click.option("--since", metavar="TIME", help="Not before: 2026-11-21, or 2026-11-21T08:00:00Z.")
-@click.option("--until", metavar="TIME", help="Before this time; a day counts as a whole.")
-@click.option("--type", "kind", type=click.Choice(["message", "result", "event"]), help="Only these.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+@click.option("--agent", metavar="ID", help="Only what this agent sent, did or received.")
+@click.option("--task", metavar="TASK", help="Only this task and its subtasks.")
+@click.option("--status", metavar="WORD", help="Only tasks in this phase, or done, pending, in-progress.")
+@click.option("--since", metavar="TIME", help="From 2026-11-21 or 2026-11-21T08:00:00Z on.")
+@click.option("--until", metavar="TIME", help="Before this time, or up to the end of this day.")
+@click.option("--type", "kind", type=click.Choice(["message", "result", "event"]), help="Only this type.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of results.")
 def search(session: Session, query: tuple[str, ...], **said: Any) -> int | None:
-    """Find words in messages, results and events, the best matches first.
+    """Search messages, results and events, best matches first.
 
-    All words must occur; "words in quotes" stand together, and word* is a beginning. The index is a file of its own,
-    .mailboxd/search.db, brought up to date by each search; deleting it loses nothing.
+    All words must occur; "quoted words" must be adjacent; word* matches a prefix. Each search updates the index,
+    .mailboxd/search.db, which can be deleted at any time.
     """
 
     found = search_index(session.workspace(), " ".join(query), **said)
@@ -155,13 +155,13 @@ def search(session: Session, query: tuple[str, ...], **said: Any) -> int | None:
     help="Events as lines of JSON, or a task tree with its messages, artifacts, task files and events as .tar.gz.",
 )
 @click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="This file, which must not exist."
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE, which must not exist."
 )
 def export(session: Session, task: str | None, form: str, output: Path | None) -> None:
-    """Write out what happened: all events or those of a task tree, or a tree with everything that belongs to it.
+    """Export all events, the events of a task tree, or a task tree with everything that belongs to it.
 
-    Both forms can be checked without a workspace: `mailboxd audit verify FILE`. They hold messages and events as they
-    are, reply tokens included: hand out those of ended work only.
+    `mailboxd audit verify FILE` checks an export without a workspace. Exports contain reply tokens: share only those of
+    work that has ended.
     """
     from mailboxd.audit import export as exporting
 

@@ -145,12 +145,12 @@ def _write(path: Path, text: str) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # `mailboxd completion bash|zsh|fish|install|uninstall`: a shell completes verbs, options and tasks.
 
-_shell = click.option("--shell", type=click.Choice(SHELLS), help="Default: that of the variable SHELL.")
+_shell = click.option("--shell", type=click.Choice(SHELLS), help="Default: taken from $SHELL.")
 
 
 @click.group("completion")
 def completion_command() -> None:
-    """Have a shell complete verbs, options and the names of tasks when you press Tab."""
+    """Complete commands, options and task ids when you press Tab."""
 
 
 def _printing(shell: str, example: str) -> click.Command:
@@ -159,7 +159,7 @@ def _printing(shell: str, example: str) -> click.Command:
         script = script_of(shell)
         say(to_json({"shell": shell, "script": script}) if session.as_json else script)
 
-    completion_command.help = f"Print the completion script of {shell}, to be put where you like."
+    completion_command.help = f"Print the completion script for {shell}."
     return completion_command
 
 
@@ -177,10 +177,10 @@ def script_of(shell: str) -> str:
 @verb("install", "completion install", "completion install --shell zsh")
 @_shell
 def install(session: Session, shell: str | None) -> None:
-    """Install completion for your shell, for new terminals.
+    """Install completion for your shell, effective in new terminals.
 
-    bash and fish read a file of ours from your own directory of completions. zsh, and bash where the package
-    bash-completion is missing, read it through a marked block of three lines at the end of ~/.zshrc or ~/.bashrc.
+    Writes to your completion directory. zsh, and bash without the package bash-completion, also need a marked block of
+    three lines in ~/.zshrc or ~/.bashrc.
     """
     shell = _which(shell)
     script = f"{script_of(shell)}\n"
@@ -190,7 +190,7 @@ def install(session: Session, shell: str | None) -> None:
 @verb("uninstall", "completion uninstall", "completion uninstall --shell zsh")
 @_shell
 def uninstall(session: Session, shell: str | None) -> None:
-    """Take away what `completion install` put there, and nothing else."""
+    """Remove what `completion install` added."""
     shell = _which(shell)
     _tell(session, shell, remove(place_of(shell, os.environ, lazy_bash=False)), "removed")
 

@@ -18,11 +18,11 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO
 @verb("backup", "backup /backup/analyst-2026-11-21.db", "backup ../now.db --json")
 @click.argument("file", type=click.Path(path_type=Path))
 def backup_command(session: Session, file: Path) -> None:
-    """Copy the database to a new FILE, as it is at one moment. A daemon may run meanwhile; the copy is checked.
+    """Copy the database to a new FILE and verify the copy. A daemon may be running.
 
-    Copy mailbox/ and tasks/ after it: files that are newer than the copy are then there, and none is missing that it
-    names. To restore: stop the daemon, put the copy in the place of .mailboxd/mailboxd.db, delete mailboxd.db-wal and
-    mailboxd.db-shm beside it, and run `mailboxd audit verify`.
+    Copy mailbox/ and tasks/ after it, so that no file named in the database is missing. To restore, stop the daemon,
+    replace .mailboxd/mailboxd.db with the copy, delete mailboxd.db-wal and mailboxd.db-shm, and run
+    `mailboxd audit verify`.
     """
     from mailboxd.store.backup import back_up
 
@@ -40,19 +40,18 @@ def backup_command(session: Session, file: Path) -> None:
     "rebuild --into /tmp/again.db",
     "rebuild --replace",
     exits={
-        EXIT_NO: "it was made, and some of it is not as its file says; it is said which",
-        EXIT_LOCKED: "a daemon is running here: stop it first",
-        EXIT_CONFIG: "the configuration is wrong",
+        EXIT_NO: "rebuilt, but parts differ from their files (they are listed)",
+        EXIT_LOCKED: "a daemon is running (stop it first)",
     },
 )
-@click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="Make this new file, and change nothing.")
-@click.option("--replace", is_flag=True, help="Put it in the place of the database, which is kept beside it.")
+@click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="Write FILE and change nothing else.")
+@click.option("--replace", is_flag=True, help="Replace the database; the old one is kept beside it.")
 def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
-    """Make the database again from archive/, rejected/, outbox/ and tasks/ alone.
+    """Rebuild the database from archive/, rejected/, outbox/ and tasks/.
 
-    The messages are replayed in their order through the same engine; what only a task.md knows is taken from there.
-    Nothing is called or sent: what lies in outbox/ counts as sent, and turns that were under way are looked up by the
-    next daemon. The same files make the same database. docs/audit.md names what is not in the files.
+    Replays the messages in order through the same engine; what only a task.md records is read from there. No agent is
+    called and nothing is sent: messages in outbox/ count as sent, and the next daemon looks up the turns that were
+    running. docs/audit.md lists what the files do not contain.
     """
     if (into is None) is not replace:
         raise click.UsageError("say where to: --into FILE, or --replace for the workspace's own database")
@@ -97,18 +96,18 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
     "accept-older",
     "accept-older --json",
     exits={
-        EXIT_NO: "the database is not older: nothing was done",
-        EXIT_LOCKED: "a daemon is running here: stop it first",
-        EXIT_CONFIG: "the configuration is wrong, or the log of events was changed",
+        EXIT_NO: "the database is not older, so nothing was done",
+        EXIT_LOCKED: "a daemon is running (stop it first)",
+        EXIT_CONFIG: "the event log was modified",
     },
 )
 def accept_older_command(session: Session) -> None:
-    """Go on from a database that is older than archive/ and outbox/, as after a restored backup.
+    """Accept a database that is older than archive/ and outbox/, such as a restored backup.
 
-    The daemon refuses to serve such a database. By this order you accept it: every open task waits for you, because it
-    may have been done after the copy was made. What came later is recorded from archive/ and outbox/: work that was
-    answered is not done again if it is sent again, and work that was not becomes a task that waits, too. Nothing is
-    run or sent. `mailboxd rebuild --replace` is the other way: it makes a database that knows all that is in the files.
+    The daemon refuses to start on one. Afterwards every open task waits for a decision, because it may have been done
+    since the copy was made. Newer messages in archive/ and outbox/ are recorded: answered work is not repeated, and
+    unanswered work becomes a task that waits too. Nothing is run or sent. `mailboxd rebuild --replace` is the
+    alternative: it recovers everything that is in the files.
     """
     from mailboxd import config, stale_database
     from mailboxd.engine import open

@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 _CLEAR_LINE = "\r\x1b[K"
 
 
-@verb("doctor", "doctor", "doctor --strict --json", "doctor --canary", exits={EXIT_NO: "something has to be mended"})
-@click.option("--canary", is_flag=True, help="Also make one real turn of the agent: it calls the model, once.")
-@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@verb("doctor", "doctor", "doctor --strict --json", "doctor --canary", exits={EXIT_NO: "a problem was found"})
+@click.option("--canary", is_flag=True, help="Run one real turn of the agent, which calls the model once.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 def doctor_command(session: Session, canary: bool, strict: bool) -> int:
-    """Examine this machine, OpenClaw, its gateway and the workspace, and say for each finding what mends it.
+    """Diagnose the machine, OpenClaw, its gateway and the workspace, with a fix for every problem.
 
-    Changes nothing and takes 10 to 20 seconds. Works outside a workspace too, for the machine and OpenClaw. Where the
-    gateway plugin is installed, it is sent a message that it has to refuse.
-    --canary orders one harmless turn of the agent and, where the gateway plugin is installed, sends a message to the
-    own mailbox, which is filed there and leads to nothing.
+    Takes 10 to 20 seconds, changes nothing, and also works outside a workspace. The gateway plugin, if installed, is
+    sent a message that it must refuse.
+
+    --canary also runs one harmless turn of the agent and, with the plugin, sends a message to the agent's own mailbox,
+    which is archived without effect.
     """
     from mailboxd.doctor import examination
 
@@ -100,15 +101,15 @@ _STATE = ".mailboxd"
     "check",
     "check --fix",
     "check --strict --json",
-    exits={EXIT_NO: "something has to be mended", EXIT_CONFIG: "the configuration is wrong"},
+    exits={EXIT_NO: "a problem was found"},
 )
-@click.option("--fix", is_flag=True, help="First make directories that are missing, and take from others what is ours.")
-@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@click.option("--fix", is_flag=True, help="First create missing directories and remove other users' permissions.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 def check_command(session: Session, fix: bool, strict: bool) -> int:
-    """Check the workspace: owners, permissions, missing directories, links, configuration, keys, database, leftovers.
+    """Check the workspace: ownership, permissions, directories, links, configuration, keys, database, leftovers.
 
-    Takes less than a second, asks OpenClaw nothing, and works whether a daemon runs or not; `mailboxd doctor` looks at
-    all the rest too. Changes nothing without --fix, which only makes directories and takes away rights of others.
+    Takes less than a second and does not contact OpenClaw; `mailboxd doctor` checks the rest. Only --fix changes
+    anything: it creates missing directories and removes other users' permissions.
     """
     from mailboxd.doctor import examination
     from mailboxd.doctor import examination as table

@@ -21,22 +21,21 @@ if TYPE_CHECKING:
 
 @verb(
     "metrics", "metrics", "metrics --output /var/lib/node_exporter/mailboxd.prom", "metrics --serve",
-    exits={EXIT_CONFIG: "the configuration is wrong, or the extra is missing", EXIT_TRY_AGAIN: "the port is taken"},
+    exits={EXIT_CONFIG: "the extra is not installed", EXIT_TRY_AGAIN: "the port is taken"},
 )  # fmt: skip
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Write FILE, whole or not at all, for the textfile collector of node_exporter.",
+    help="Write FILE atomically, for node_exporter's textfile collector.",
 )  # fmt: skip
 @click.option(
-    "--serve", is_flag=True, help="At `metrics.port` on 127.0.0.1, and send traces to `metrics.otlp_endpoint`."
+    "--serve", is_flag=True, help="Serve on 127.0.0.1 at `metrics.port`, and send traces to `metrics.otlp_endpoint`."
 )
-@click.option("--until-eof", is_flag=True, help="With --serve: end when standard input does. The daemon uses it.")
+@click.option("--until-eof", is_flag=True, help="With --serve: exit at the end of standard input (used by the daemon).")
 def metrics_command(session: Session, output: Path | None, serve: bool, until_eof: bool) -> None:
-    """Print the metrics of the workspace in the text format of Prometheus.
+    """Print the workspace's metrics in Prometheus text format.
 
-    Reads the database and works while the daemon is down. With `metrics.port` in the configuration the daemon serves
-    them at http://127.0.0.1:PORT/metrics by itself, to whoever brings the bearer token that lies in
-    .mailboxd/metrics.token. Needs the extra: pip install 'mailboxd[metrics]'.
+    Works while the daemon is down. With `metrics.port` configured, the daemon serves http://127.0.0.1:PORT/metrics,
+    protected by the bearer token in .mailboxd/metrics.token. Needs the extra: pip install 'mailboxd[metrics]'.
     """
     if (serve and output is not None) or (until_eof and not serve):
         raise click.UsageError("--serve and --output exclude each other, and --until-eof belongs to --serve")
@@ -89,26 +88,28 @@ def _write(path: Path, text: bytes) -> None:
 
 @click.group("traces")
 def traces_command() -> None:
-    """Traces: one for each piece of work, through every child and peer. Needs the extra: 'mailboxd[metrics]'."""
+    """Export traces, one per root task, across subtasks and peers.
+
+    Needs the extra: pip install 'mailboxd[metrics]'.
+    """
 
 
 @verb(
     "export", "traces export --otlp http://127.0.0.1:4318/v1/traces", "traces export q3 --file q3.jsonl",
-    exits={EXIT_UNAVAILABLE: "there is no workspace, no such task, or nobody takes the spans",
-           EXIT_CONFIG: "the extra is missing, or the address is none"},
+    exits={EXIT_UNAVAILABLE: "the receiver did not accept the spans",
+           EXIT_CONFIG: "the extra is not installed, or the URL is invalid"},
 )  # fmt: skip
 @task_argument(required=False)
-@click.option("--otlp", metavar="URL", help="Send them there, by OTLP over HTTP.")
+@click.option("--otlp", metavar="URL", help="Send the spans by OTLP over HTTP.")
 @click.option(
     "--file", "path", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Write them there as OTLP in JSON, a line for each batch; - is standard output.",
+    help="Write OTLP JSON, one batch per line (- is standard output).",
 )  # fmt: skip
 def _export(session: Session, task: str | None, otlp: str | None, path: Path | None) -> None:
-    """Make the spans of TASK and all below it (default: of all tasks) from the events, and hand them over.
+    """Build the spans of TASK and its subtasks (default: all tasks) from the events, and export them.
 
-    Their ids follow from what they are about: doing it again gives the same spans. `metrics.otlp_endpoint` in the
-    configuration has the daemon do it by itself, as spans end. What a receiver wants as credentials goes into the
-    environment, OTEL_EXPORTER_OTLP_HEADERS.
+    Span ids are deterministic, so exporting again gives the same spans. With `metrics.otlp_endpoint` configured, the
+    daemon exports spans as they end. Set the receiver's credentials in OTEL_EXPORTER_OTLP_HEADERS.
     """
     if (otlp is None) == (path is None):
         raise click.UsageError("say where they go: --otlp URL or --file FILE")

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 INTERVAL = 1.0
 """Seconds between two looks of `watch`: each reads every workspace, 40 of them in about 0.1 s."""
-_CONFIG = {EXIT_CONFIG: "others could have written the list of workspaces"}
+_CONFIG = {EXIT_CONFIG: "the list of workspaces is writable by other users"}
 
 _workspaces = click.argument("workspaces", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
 
 
 @click.group("fleet")
 def fleet_command() -> None:
-    """Look at every workspace on this machine, and send to an agent by its name.
+    """Show all workspaces on this machine, and send tasks to agents by name.
 
-    The workspaces are those that `mailboxd init` and `mailboxd run` were called for by this user; or those you name.
+    By default these are the workspaces in which this user has run `mailboxd init` or `mailboxd run`.
     """
 
 
@@ -48,15 +48,14 @@ def fleet_command() -> None:
     "fleet status",
     "fleet status --json | jq -r '.[] | select(.attention != []) | .agent'",
     "fleet status ~/agents/analyst ~/agents/writer",
-    exits={**_CONFIG, EXIT_NO: "some workspace needs somebody: it is said which, and why"},
+    exits={**_CONFIG, EXIT_NO: "a workspace needs attention"},
 )
 @_workspaces
 def status(session: Session, workspaces: Sequence[Path]) -> int | None:
-    """Show each workspace on one line, those first that need somebody.
+    """Show each workspace on one line; those that need attention come first.
 
-    Somebody is needed where health is red, the workspace is gone or cannot be read, an approval or a blocked task waits
-    for a person, or work lies there and no daemon runs. Amber alone is no such case. Of the blocked tasks that one is
-    named which changed last the longest ago.
+    A workspace needs attention if its health is red, it is missing or unreadable, an approval or a blocked task awaits
+    a decision, or it has work and no daemon. The blocked task shown is the one unchanged for longest.
     """
 
     found = rows(_roots(session, workspaces), session.clock)
@@ -74,9 +73,9 @@ def status(session: Session, workspaces: Sequence[Path]) -> int | None:
 @verb("watch", "fleet watch", "fleet watch --json", "fleet watch ~/agents/*", exits=_CONFIG)
 @_workspaces
 def watch(session: Session, workspaces: Sequence[Path]) -> None:
-    """Show all of it again and again, until you press q or Ctrl-C.
+    """Watch all workspaces until you press q or Ctrl-C.
 
-    On a terminal a table; elsewhere, and with --json, a line for each workspace, and again whenever it has changed.
+    On a terminal, a table. Otherwise, or with --json, one line per workspace and another for every change.
     """
     from mailboxd.cli import live
 
@@ -143,7 +142,7 @@ def _complete(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[
 )
 @click.argument("agent", type=Id(), shell_complete=_complete)
 def send(session: Session, agent: str, **said: Any) -> int | None:
-    """Give a task to AGENT, wherever its workspace is. Everything else is as with `mailboxd send`."""
+    """Send a task to AGENT, wherever its workspace is. The options are those of `mailboxd send`, without --to."""
     return sending.send(session, _workspace_of(agent), said)
 
 

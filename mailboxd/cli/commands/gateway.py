@@ -29,7 +29,7 @@ _UNSET = "Config path is valid but unset"
 def gateway_command() -> None:
     """Pair this workspace with OpenClaw's gateway, for `openclaw.transport: gateway`.
 
-    Turns then go over a WebSocket instead of one `openclaw agent` process each.
+    Turns then use a WebSocket instead of starting one `openclaw agent` process each.
     """
 
 
@@ -39,18 +39,18 @@ def gateway_command() -> None:
     "gateway pair --token-file ~/.openclaw/token",
     "gateway pair --url wss://gateway.example",
     exits={
-        EXIT_CONFIG: "the gateway refuses this device, or the extra is not installed",
-        EXIT_UNAVAILABLE: "no workspace, or no gateway there",
-        EXIT_TRY_AGAIN: "a person has to approve the device first",
+        EXIT_CONFIG: "the gateway refuses the device, or the extra is not installed",
+        EXIT_UNAVAILABLE: "no gateway",
+        EXIT_TRY_AGAIN: "an operator must approve the device first",
     },
 )
-@click.option("--url", help="The gateway; default: the one that OpenClaw's own configuration names.")
-@click.option("--token-file", metavar="FILE", help="A file with the gateway's token or password; - is standard input.")
+@click.option("--url", help="Default: the gateway in OpenClaw's configuration.")
+@click.option("--token-file", metavar="FILE", help="The gateway's token or password (- is standard input).")
 def _pair(session: Session, url: str | None, token_file: str | None) -> int | None:
-    """Make this workspace a device that may run turns (scope operator.write), and keep its key and token.
+    """Register this workspace as a device that may run turns (scope operator.write), and store its key and token.
 
-    The gateway's own token is needed this once: from --token-file, from OPENCLAW_GATEWAY_TOKEN, or asked for. It is not
-    kept. A gateway on this machine approves the device by itself unless it is configured not to.
+    Needs the gateway's own token once, and does not keep it: from --token-file, OPENCLAW_GATEWAY_TOKEN or a prompt. A
+    local gateway approves the device automatically unless configured otherwise.
     """
     from mailboxd.agents.gateway.transport import require_extra
     from mailboxd.cli.operator_actions import require_person
@@ -81,10 +81,10 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
 @verb(
     "status",
     "gateway status",
-    exits={EXIT_NO: "turns cannot run over the gateway", EXIT_CONFIG: "the extra is not installed"},
+    exits={EXIT_NO: "turns cannot use the gateway", EXIT_CONFIG: "the extra is not installed"},
 )
 def _status(session: Session) -> int | None:
-    """Connect as a turn does, and say whether the gateway lets this device run turns."""
+    """Connect as a turn would, and report whether this device may run turns."""
     from mailboxd.agents.gateway.transport import require_extra
 
     require_extra()
@@ -111,11 +111,11 @@ def _status(session: Session) -> int | None:
     "gateway unpair",
     exits={
         EXIT_CONFIG: "the extra is not installed",
-        EXIT_UNAVAILABLE: "no workspace, not paired, or OpenClaw did not remove the device",
+        EXIT_UNAVAILABLE: "not paired, or OpenClaw did not remove the device",
     },
 )
 def _unpair(session: Session) -> None:
-    """Have OpenClaw remove the device (`openclaw devices remove`), then delete its key and token here."""
+    """Remove the device from OpenClaw (`openclaw devices remove`), then delete its key and token here."""
     from mailboxd.agents.gateway.transport import require_extra
     from mailboxd.cli.operator_actions import require_person
 

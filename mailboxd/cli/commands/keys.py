@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 _LARGEST_KEY = 4_096
 _NOWHERE = Path("/")
-_PERSON = "this is a shell inside an agent's turn"
-_EXITS = {EXIT_CONFIG: "the extra is not installed, or a file of keys cannot be trusted"}
+_EXITS = {EXIT_CONFIG: "the extra is not installed, or a key file has unsafe permissions"}
 
 
 @click.group("keys")
 def keys_command() -> None:
-    """Keys of this workspace's agent and of the operator, and whose keys are trusted here.
+    """Manage the keys of this workspace's agent and of the operator, and which public keys are trusted here.
 
-    A daemon whose agent has a key signs what it sends. Keys lie in the user's state directory, never in a workspace.
+    A daemon signs its messages if its agent has a key. Keys are stored in the user's state directory, never in a
+    workspace.
     """
 
 
-@verb("create", "keys create", "keys create --operator", exits=_EXITS | {EXIT_NO: f"there is a key, or {_PERSON}"})
-@click.option("--operator", is_flag=True, help="The operator's own key, for approvals and orders by file.")
+@verb("create", "keys create", "keys create --operator", exits=_EXITS | {EXIT_NO: "the key already exists"})
+@click.option("--operator", is_flag=True, help="Create the operator's key, for approvals and commands sent as files.")
 def _create(session: Session, operator: bool) -> None:
-    """Make a private key, readable by its owner only, and show its public half.
+    """Create a private key, readable only by its owner, and print its public key.
 
-    The operator's key is trusted in this workspace at once; in others, and an agent's by its peers, with `keys trust`.
-    It can be made without a workspace: on a machine, or for a user, that no agent reaches.
+    The operator's key is trusted in this workspace immediately; for other workspaces and peers, use `keys trust`. A key
+    can also be created without a workspace, for example on a machine that no agent can reach.
     """
     keyring = _operators_keyring(session) if operator else _keyring(session, as_person=True)
     key = keyring.create(keyring.operator_file if operator else keyring.own_file)
@@ -49,7 +49,7 @@ def _create(session: Session, operator: bool) -> None:
 
 @verb("list", "keys list", "keys list --json", exits=_EXITS)
 def _list(session: Session) -> None:
-    """The keys that there are here, and those that are trusted; private halves are never shown."""
+    """List the keys here and the trusted public keys. Private keys are never shown."""
     keyring = _keyring(session)
     own = {"operator": keyring.private(keyring.operator_file), _agent(session): keyring.private(keyring.own_file)}
     trusted = keyring.trusted()
@@ -69,14 +69,14 @@ def _list(session: Session) -> None:
     "trust",
     "keys trust writer ed25519:pk3_V1qKMvUhHNAoIYaWxP9DVmvThUGA6lJWjUZmNzQ",
     "keys trust operator ~/operator.pub",
-    exits=_EXITS | {EXIT_NO: f"the key is trusted as somebody else's, or {_PERSON}"},
+    exits=_EXITS | {EXIT_NO: "the key is trusted for another name"},
 )
 @click.argument("name", type=Id())
 @click.argument("key", metavar="FILE|KEY")
 def _trust(session: Session, name: str, key: str) -> None:
-    """Take a public key for that of an agent NAME, or of `operator`. A name may have several keys.
+    """Trust a public key as that of agent NAME, or of `operator`. A name may have several keys.
 
-    Whoever holds the operator's private key may approve side effects here.
+    The operator's key can approve side effects here.
     """
     keyring = _keyring(session, as_person=True)
     public = _public(key)
@@ -86,10 +86,10 @@ def _trust(session: Session, name: str, key: str) -> None:
     say(to_json(facts) if session.as_json else for_terminal(text))
 
 
-@verb("untrust", "keys untrust writer", exits=_EXITS | {EXIT_NO: _PERSON, EXIT_UNAVAILABLE: "no such key"})
+@verb("untrust", "keys untrust writer", exits=_EXITS | {EXIT_UNAVAILABLE: "no such key"})
 @click.argument("name", type=Id())
 def _untrust(session: Session, name: str) -> None:
-    """Trust no key of NAME any more. A running daemon knows at once."""
+    """Stop trusting all keys of NAME. A running daemon notices immediately."""
     gone = _keyring(session, as_person=True).untrust(name)
     facts = {"name": name, "fingerprints": [row.public.fingerprint for row in gone]}
     text = "\n".join(f"{row.public.fingerprint} is no longer trusted as {row.name}" for row in gone)
@@ -102,15 +102,14 @@ def _untrust(session: Session, name: str) -> None:
     "keys sign --stdout approval.md",
     exits=_EXITS
     | {
-        EXIT_NO: _PERSON,
-        EXIT_UNAVAILABLE: "no workspace, or no key of its sender",
-        EXIT_BAD_MESSAGE: "the file is no message, or cannot be signed",
+        EXIT_UNAVAILABLE: "no key for its sender",
+        EXIT_BAD_MESSAGE: "not a message, or cannot be signed",
     },
 )
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
-@click.option("--stdout", is_flag=True, help="Print the signed message, and leave the file as it is.")
+@click.option("--stdout", is_flag=True, help="Print the signed message instead of changing the file.")
 def _sign(session: Session, file: Path, stdout: bool) -> None:
-    """Sign a message file with the key of its sender: the operator's, or that of this workspace's agent."""
+    """Sign a message file with its sender's key: the operator's or this workspace's agent's."""
     from mailboxd.keys.trust import signed
     from mailboxd.protocol.codec import parse
 
@@ -128,11 +127,11 @@ def _sign(session: Session, file: Path, stdout: bool) -> None:
 @verb(
     "verify",
     "keys verify mailbox/archive/2026-11-21/reply.md",
-    exits=_EXITS | {EXIT_NO: "it is not signed, or the signature is not valid here", EXIT_BAD_MESSAGE: "no message"},
+    exits=_EXITS | {EXIT_NO: "unsigned, or the signature is not valid here", EXIT_BAD_MESSAGE: "not a message"},
 )
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
 def _verify(session: Session, file: Path) -> int | None:
-    """Whether a message file would count as signed by its sender in this workspace."""
+    """Check whether this workspace would accept the signature of a message file."""
     from mailboxd.keys.trust import UNSIGNED, YES, Trust
     from mailboxd.protocol.codec import parse
 

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     "history --since 1200 --json",
     "history q3-report --follow",
     "history --verify",
-    exits={EXIT_NO: "--verify: the chain or the replay does not hold"},
+    exits={EXIT_NO: "--verify: the log is inconsistent"},
 )
 @task_argument(required=False)
-@click.option("--tree", is_flag=True, help="Also the events of all tasks below TASK.")
+@click.option("--tree", is_flag=True, help="Include the events of all subtasks.")
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this number.")
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what happens from now; Ctrl-C ends it.")
-@click.option("--verify", is_flag=True, help="Check the hash chain, and that the events add up to the tables.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new events until Ctrl-C.")
+@click.option("--verify", is_flag=True, help="Check the hash chain, and that replaying the events gives the tables.")
 def history_command(
     session: Session, task: str | None, tree: bool, since: int, following: bool, verify: bool
 ) -> int | None:
-    """Tell what happened, to one task or in the whole workspace.
+    """Show the event history of one task or of the whole workspace.
 
-    With --json a list; with --follow and --json one object per line.
+    --json prints a list, or one object per line with --follow.
     """
     with session.report() as report:
         if verify:
@@ -84,14 +84,14 @@ def _verify(session: Session, report: Report) -> int | None:
 
 
 @verb("logs", "logs", "logs -f", "logs -n 100 --json")
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what happens from now; Ctrl-C ends it.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new events until Ctrl-C.")
 @click.option(
-    "-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="How many to begin with."
+    "-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="Number of events to start with."
 )
 def logs_command(session: Session, following: bool, lines: int) -> None:
-    """Show the latest events of all tasks; with --json one object per line.
+    """Show the latest events of all tasks; with --json, one object per line.
 
-    This reads the database, so it works wherever the daemon's own log goes.
+    Reads the database, so it does not depend on where the daemon logs.
     """
     with session.report() as report:
         after = max(report.last_event() - lines, 0)

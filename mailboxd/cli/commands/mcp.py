@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from mailboxd.mcp.registration import Change, OpenClawConfig
 
 _WRONG = {EXIT_CONFIG: "the configuration, or OpenClaw's, does not allow it"}
-_ASKS = {**_WRONG, EXIT_UNAVAILABLE: "there is no workspace here, or OpenClaw does not answer"}
-_dry = click.option("--dry-run", is_flag=True, help="Only show what would change.")
+_ASKS = {**_WRONG, EXIT_UNAVAILABLE: "no workspace, or OpenClaw does not respond"}
+_dry = click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 
 
 @click.group("mcp")
 def mcp_command() -> None:
-    """Typed tools for agents (MCP): serve them, and register them in OpenClaw.
+    """Serve typed MCP tools to agents, and register them in OpenClaw.
 
     Needs the extra: pip install 'mailboxd[mcp]'.
     """
@@ -38,19 +38,16 @@ def mcp_command() -> None:
     "mcp serve --as executor:worker",
     "mcp serve --http",
     exits={
-        EXIT_NO: "this is a shell inside an agent's turn",
         EXIT_TRY_AGAIN: "the port is taken",
-        EXIT_CONFIG: "the configuration is wrong",
     },
 )
-@click.option("--as", "who", metavar="ROLE:NAME", help="Who speaks: executor:worker, quality_reviewer:critic ...")
-@click.option("--http", "over_http", is_flag=True, help="On 127.0.0.1, at `mcp.port`, for who has a token.")
-@click.option("--until-eof", is_flag=True, help="With --http: end when standard input does. The daemon uses it.")
+@click.option("--as", "who", metavar="ROLE:NAME", help="The caller: executor:worker, quality_reviewer:critic ...")
+@click.option("--http", "over_http", is_flag=True, help="Serve on 127.0.0.1 at `mcp.port`; clients need a token.")
+@click.option("--until-eof", is_flag=True, help="With --http: exit at the end of standard input (used by the daemon).")
 def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -> None:
-    """Serve the tools: over standard input and output for one role and name, or over loopback HTTP.
+    """Serve the tools over standard input and output for one role and name, or over loopback HTTP.
 
-    With `mcp.port` in the configuration the daemon does the latter by itself. What is recorded here is carried out by
-    the daemon.
+    With `mcp.port` configured, the daemon serves HTTP itself. The daemon carries out what is recorded here.
     """
     if (who is None) is not over_http or (until_eof and not over_http):
         raise click.UsageError("say who speaks, with --as ROLE:NAME, or --http")
@@ -80,14 +77,13 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
 @verb("install", "mcp install", "mcp install --as quality_reviewer:critic --dry-run", exits=_ASKS)
 @click.option(
     "--as", "who", metavar="ROLE:NAME", multiple=True,
-    help="Whom to register; default: the own agent as executor, and the configured reviewers.",
+    help="Default: this agent as executor, and the configured reviewers.",
 )  # fmt: skip
 @_dry
 def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
     """Register the tools in OpenClaw: an entry with a token for each agent and role, denied to all other agents.
 
-    What stands there already is kept, and running it again changes nothing. Agents that are added later are denied the
-    tools by whatever serves them.
+    Existing entries are kept, so it is safe to run again. The MCP server denies the tools to agents added later.
     """
     from mailboxd import config
     from mailboxd.mcp import registration
@@ -106,7 +102,7 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
 @verb("uninstall", "mcp uninstall", "mcp uninstall --dry-run", exits=_ASKS)
 @_dry
 def uninstall(session: Session, dry_run: bool) -> None:
-    """Take back what `install` added to OpenClaw's configuration, and nothing else; its tokens are void."""
+    """Remove what `install` added to OpenClaw's configuration, and revoke its tokens."""
     from mailboxd import config
     from mailboxd.mcp import registration as enrolling
 
@@ -118,9 +114,9 @@ def uninstall(session: Session, dry_run: bool) -> None:
 
 @verb("token", "mcp token executor:worker", exits=_WRONG)
 @click.argument("who", metavar="ROLE:NAME")
-@click.option("--revoke", is_flag=True, help="Make it void instead.")
+@click.option("--revoke", is_flag=True, help="Revoke the token instead.")
 def token(session: Session, who: str, revoke: bool) -> None:
-    """Print a new bearer token for another MCP client of this machine. It is shown once; the one before is void."""
+    """Print a new bearer token for another local MCP client. It is shown once and replaces the previous one."""
     from mailboxd.mcp import tokens
     from mailboxd.mcp import tokens as caller
 
@@ -142,9 +138,9 @@ def token(session: Session, who: str, revoke: bool) -> None:
         say(made)
 
 
-@verb("status", "mcp status", "mcp status --json", exits={**_ASKS, EXIT_NO: "something is missing"})
+@verb("status", "mcp status", "mcp status --json", exits={**_ASKS, EXIT_NO: "the setup is incomplete"})
 def status(session: Session) -> int:
-    """Where the tools are served, who has a token, and whether OpenClaw's configuration agrees."""
+    """Show where the tools are served, which agents have tokens, and whether OpenClaw's configuration agrees."""
     from mailboxd import config
     from mailboxd.mcp import registration, tokens
 

@@ -11,7 +11,7 @@ from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, order_by_h
 from mailboxd.cli.session import Header, Session, Words, task_argument, verb
 from mailboxd.cli.text import folded, say, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_CONFIG, EXIT_NO
+from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Event
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     "cancel",
     "cancel q3-report",
     'cancel q3-report.extract --reason "the figures have changed"',
-    exits={EXIT_NO: "it has ended already", EXIT_CONFIG: "the configuration is wrong"},
+    exits={EXIT_NO: "the task has already ended"},
 )
 @task_argument()
-@click.option("--reason", type=Words(), default="", help="Why; it goes into the record and to whoever has the work.")
+@click.option("--reason", type=Words(), default="", help="Recorded, and sent to the executing peer.")
 def cancel_command(session: Session, task: str, reason: str) -> None:
-    """Cancel a task, and all that is below it. Running turns are stopped; a cancel is final."""
+    """Cancel a task and its subtasks, and stop their running turns. This is final."""
     from mailboxd.core.inputs import Cancel
 
     heard = Cancel(OPERATOR, reason)
@@ -46,20 +46,20 @@ _MOST = 1 << 20
     'retry q3-report.extract --note "the figures are on page 12"',
     "retry q3-report --only-failed",
     "retry q3-report.extract --with-dependants --instructions notes.md",
-    exits={EXIT_NO: "there is nothing to retry", EXIT_CONFIG: "the configuration is wrong"},
+    exits={EXIT_NO: "there is nothing to run again"},
 )
 @task_argument()
-@click.option("--note", type=Words(), default="", help="What the next attempt has to know.")
-@click.option("--instructions", metavar="FILE", help="The same, from a file; - is standard input.")
-@click.option("--only-failed", is_flag=True, help="Only what failed or is blocked, at TASK and at any depth below it.")
-@click.option("--with-dependants", is_flag=True, help="Also what completed with the result of TASK.")
+@click.option("--note", type=Words(), default="", help="Information for the next attempt.")
+@click.option("--instructions", metavar="FILE", help="The same, from FILE (- is standard input).")
+@click.option("--only-failed", is_flag=True, help="Only failed or blocked tasks, TASK or any below it.")
+@click.option("--with-dependants", is_flag=True, help="Also completed tasks that used the result of TASK.")
 def retry_command(
     session: Session, task: str, note: str, instructions: str | None, only_failed: bool, with_dependants: bool
 ) -> None:
-    """Run work again, with what failed around it; every other good result is kept.
+    """Run a task again, with what failed because of it; all other good results are kept.
 
-    TASK may have completed: whatever stands above it is opened as well, and puts its results together anew. A task
-    that pauses after a failure does not wait any longer.
+    TASK may have completed: the tasks above it are then reopened and combine their results again. A task that is
+    pausing after a failure runs immediately.
     """
     from mailboxd.core.inputs import Retry
 
@@ -83,18 +83,17 @@ def retry_command(
     "unblock q3-report --retry --budget-usd 5",
     "unblock --agent analyst",
     exits={
-        EXIT_NO: "it is not blocked, there is nothing to accept, or its budget would still be used up",
-        EXIT_CONFIG: "the configuration is wrong",
+        EXIT_NO: "not blocked, nothing to accept, or still over budget",
     },
 )
 @task_argument(required=False)
-@click.option("--retry", "remedy", flag_value="retry", help="Try again, with all attempts.")
-@click.option("--accept", "remedy", flag_value="accept", help="The last good result counts: it is completed.")
-@click.option("--fail", "remedy", flag_value="fail", help="Give up: it fails, and so does what needs it.")
-@click.option("--note", type=Words(), default="", help="Why; with --retry the next attempt reads it.")
-@click.option("--budget-usd", type=Header("budget_usd", "USD"), help="With --retry: what it may cost in all.")
-@click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="With --retry: the tokens it may use, in all.")
-@click.option("--agent", type=Header("from", "ID"), help="Instead of a task: close the breaker of this agent.")
+@click.option("--retry", "remedy", flag_value="retry", help="Run it again with a fresh set of attempts.")
+@click.option("--accept", "remedy", flag_value="accept", help="Complete it with its last good result.")
+@click.option("--fail", "remedy", flag_value="fail", help="Fail it, and the tasks that depend on it.")
+@click.option("--note", type=Words(), default="", help="The reason; with --retry, given to the next attempt.")
+@click.option("--budget-usd", type=Header("budget_usd", "USD"), help="With --retry: new total cost limit.")
+@click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="With --retry: new total token limit.")
+@click.option("--agent", type=Header("from", "ID"), help="Close this agent's circuit breaker (instead of TASK).")
 def unblock_command(
     session: Session,
     task: str | None,
@@ -104,9 +103,9 @@ def unblock_command(
     budget_tokens: int | None,
     agent: str | None,
 ) -> None:
-    """Decide about a task whose circuit is open or which is over its budget, or close the breaker of an agent.
+    """Decide what happens to a blocked or over-budget task, or close an agent's circuit breaker.
 
-    `mailboxd why TASK` says what blocks it, and how to check.
+    `mailboxd why TASK` explains what blocks it.
     """
     from mailboxd.core.inputs import Remedy, Unblock
 
@@ -135,16 +134,16 @@ def unblock_command(
     "answer q3-report --file answer.md",
     'answer q3-report -- "- Every figure names its month"',
     "answer q3-report REPLY_SKIP",
-    exits={EXIT_NO: "it asked nothing", EXIT_CONFIG: "the configuration is wrong"},
+    exits={EXIT_NO: "the task has no open question"},
 )
 @task_argument()
 @click.argument("text", nargs=-1, type=Words())
-@click.option("--file", metavar="FILE", help="The answer, from a file; - is standard input.")
+@click.option("--file", metavar="FILE", help="Read the answer from FILE (- is standard input).")
 def answer_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
-    """Answer the open question of a task; it goes on in the same session.
+    """Answer a task's open question; it resumes in the same session.
 
-    REPLY_SKIP says that no answer will come: the agent goes on with what it has. Where its spec is what is asked about,
-    the answer is sections of it (`## Acceptance Criteria`), or the criteria as a list.
+    REPLY_SKIP means that no answer will come, and the agent continues with what it has. If the question is about the
+    spec, answer with its sections (`## Acceptance Criteria`) or with a list of criteria.
     """
     from mailboxd.engine import operator_commands
 
@@ -163,16 +162,16 @@ def answer_command(session: Session, task: str, text: tuple[str, ...], file: str
     "steer",
     'steer q3-report "Leave out the forecasts."',
     "steer q3-report.extract --file more.md",
-    exits={EXIT_NO: "it has ended", EXIT_CONFIG: "the configuration is wrong"},
+    exits={EXIT_NO: "the task has ended"},
 )
 @task_argument()
 @click.argument("text", nargs=-1, type=Words())
-@click.option("--file", metavar="FILE", help="The instructions, from a file; - is standard input.")
+@click.option("--file", metavar="FILE", help="Read the instructions from FILE (- is standard input).")
 def steer_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
-    """Give a task new instructions. They become part of its specification; nothing that runs is stopped.
+    """Give a task further instructions. They are added to its spec; nothing running is stopped.
 
-    Who has the work hears of them as soon as possible: a mailboxd peer at once, a running turn by another turn of the
-    same session behind it, and otherwise the next attempt. What is said tells which.
+    They are delivered as soon as possible, and the output says how: to a mailboxd peer immediately, to a running turn
+    by a following turn in the same session, otherwise to the next attempt.
     """
     from mailboxd.core.events import Role
     from mailboxd.core.inputs import Steer
@@ -201,17 +200,16 @@ Lines like this one are taken out. A section that is empty says nothing; the cri
     "spec q3-report --file spec.md",
     exits={
         EXIT_NO: "the spec can no longer change",
-        EXIT_BAD_MESSAGE: "the text is no spec",
-        EXIT_CONFIG: "the configuration is wrong",
+        EXIT_BAD_MESSAGE: "the text is not a valid spec",
     },
 )
 @task_argument()
-@click.option("--edit", is_flag=True, help="Open it in $VISUAL or $EDITOR.")
-@click.option("--file", metavar="FILE", help="Take the sections from a file; - is standard input.")
+@click.option("--edit", is_flag=True, help="Edit it in $VISUAL or $EDITOR.")
+@click.option("--file", metavar="FILE", help="Read sections from FILE (- is standard input).")
 def spec_command(session: Session, task: str, edit: bool, file: str | None) -> None:
-    """Show what a task must achieve, and what its spec lacks; with --edit or --file, write it anew.
+    """Show what a task must achieve and what its spec lacks, or change the spec with --edit or --file.
 
-    Sections count as they stand, what is left out stays. Possible until an attempt begins.
+    The sections given replace the existing ones; others are kept. Possible until the first attempt starts.
     """
     if edit and file is not None:
         raise click.UsageError("--edit and --file exclude each other")

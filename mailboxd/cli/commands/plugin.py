@@ -17,26 +17,25 @@ if TYPE_CHECKING:
     from mailboxd.agents.openclaw import OpenClaw
     from mailboxd.integration.plugin import PluginState, Step
 
-_EXITS = {EXIT_UNAVAILABLE: "OpenClaw is not there, or refused", EXIT_NO: "this is a shell inside an agent's turn"}
-_dry = click.option("--dry-run", is_flag=True, help="Only show the commands of OpenClaw that would run.")
+_EXITS = {EXIT_UNAVAILABLE: "OpenClaw was not found, or refused"}
+_dry = click.option("--dry-run", is_flag=True, help="Show the OpenClaw commands and run none.")
 
 
 @click.group("plugin")
 def plugin_command() -> None:
-    """The plugin in OpenClaw's gateway, which puts messages into mailboxes without a call of the model.
+    """Manage the plugin in OpenClaw's gateway, which delivers messages to mailboxes without a model call.
 
-    One for all agents of an OpenClaw. It works without a workspace; in one, `openclaw.command` of its configuration
-    is the OpenClaw that is meant.
+    One plugin serves all agents. No workspace is needed; in one, its `openclaw.command` selects the OpenClaw.
     """
 
 
 @verb("install", "plugin install", "plugin install --dry-run", exits=_EXITS)
 @_dry
 def _install(session: Session, dry_run: bool) -> None:
-    """Copy the plugin into OpenClaw's state, let it see messages, enable it, and look whether it loads.
+    """Copy the plugin into OpenClaw's state, allow it to see messages, enable it, and check that it loads.
 
-    What is done already is not done again. A running gateway loads it without a restart; an OpenClaw that has no
-    `plugins reload` yet is asked to restart it as soon as it has no work.
+    Safe to run again. A running gateway loads it without a restart; an OpenClaw without `plugins reload` is asked to
+    restart the gateway once it is idle.
     """
     from mailboxd.cli.operator_actions import require_person
     from mailboxd.integration.plugin import have_taken, install, install_steps, plugin_state
@@ -64,7 +63,7 @@ def _install(session: Session, dry_run: bool) -> None:
 def _uninstall(session: Session, dry_run: bool) -> None:
     """Have OpenClaw remove the plugin, its files and its settings.
 
-    OpenClaw keeps `plugins.entries.mailboxd.enabled: false`, by which it remembers that it was removed.
+    OpenClaw keeps `plugins.entries.mailboxd.enabled: false` as a record of the removal.
     """
     from mailboxd.cli.operator_actions import require_person
     from mailboxd.integration.plugin import NOT_INSTALLED, perform, plugin_state, uninstall_steps
@@ -83,12 +82,11 @@ def _uninstall(session: Session, dry_run: bool) -> None:
     _account(session, state, steps, dry_run=dry_run)
 
 
-@verb("status", "plugin status", "plugin status --json", exits={EXIT_NO: "the plugin takes no messages"})
+@verb("status", "plugin status", "plugin status --json", exits={EXIT_NO: "the plugin does not receive messages"})
 def _status(session: Session) -> int | None:
-    """Whether the plugin is installed, enabled, allowed to see messages, and the one of this mailboxd.
+    """Show whether this version's plugin is installed, enabled and allowed to see messages.
 
-    It is loaded in a process of its own for that; the gateway need not run. `mailboxd doctor` looks whether a running
-    gateway uses it.
+    Loads it in a separate process, so the gateway need not run. `mailboxd doctor` checks a running gateway.
     """
     from mailboxd.integration.plugin import plugin_state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mailboxd.cli.session import Session, verb
-from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED
+from mailboxd.errors import EXIT_CONFIG
 
 
 @verb(
@@ -14,34 +14,32 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED
     "run --until-idle",
     "run --log-format json --log-level debug",
     exits={
-        EXIT_LOCKED: "another daemon holds the workspace",
-        EXIT_CONFIG: "the configuration is wrong, the workspace is on a network file system, or the database is older "
-        "than the files around it or was changed",
+        EXIT_CONFIG: "a network file system, or the database was modified or is older than the files",
     },
 )
-@click.option("--until-idle", is_flag=True, help="Do everything there is to do, then exit.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: `log.format` of the configuration.")
+@click.option("--until-idle", is_flag=True, help="Exit when no work is left.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: `log.format` in the configuration.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="Default: `log.level` of the configuration.",
+    help="Default: `log.level` in the configuration.",
 )
 @click.option(
     "--allow-network-fs",
     is_flag=True,
-    help="Serve a workspace on NFS, SMB, 9p, FUSE ..., by polling. Only where no other machine ever uses it.",
+    help="Allow NFS, SMB, 9p, FUSE ..., by polling. Safe only if no other machine uses the workspace.",
 )
 def run_command(
     session: Session, until_idle: bool, log_format: str | None, log_level: str | None, allow_network_fs: bool
 ) -> None:
-    """Serve the workspace: take what arrives, schedule, call agents, answer.
+    """Run the daemon: accept messages, schedule tasks, call agents and send replies.
 
-    One daemon per workspace. The log goes to standard error (--json is --log-format json). SIGTERM and SIGINT end it
-    once the running turns have ended; a second one ends it at once. Nothing is lost either way.
+    One daemon per workspace. Logs go to standard error (--json means --log-format json). SIGTERM and SIGINT wait for
+    running turns; a second signal stops immediately. Nothing is lost either way.
 
-    While the disk is full or another process keeps the database locked it stands still, says so (`mailboxd status`),
-    and goes on by itself. A database that is damaged or gone it does not replace, and one that is older than
-    archive/ and outbox/ or whose log was changed it does not serve: it refuses to start.
+    While the disk is full or another process locks the database, the daemon pauses, reports it in `mailboxd status`,
+    and resumes. It refuses to start on a database that is missing, damaged, modified, or older than archive/ and
+    outbox/.
     """
     import sys
 

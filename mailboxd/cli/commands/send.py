@@ -180,8 +180,8 @@ _HEADERS = ("gates", "reviewers", "priority", "deadline", "max_attempts", "timeo
 
 EXITS = {
     EXIT_NO: "--wait: the task failed or was cancelled",
-    EXIT_BAD_MESSAGE: "the message or the plan cannot be accepted",
-    EXIT_TRY_AGAIN: "--wait: it has not ended in time; or the disk failed",
+    EXIT_BAD_MESSAGE: "the message or plan is invalid",
+    EXIT_TRY_AGAIN: "--wait: the task has not ended in time",
 }
 
 
@@ -195,27 +195,27 @@ EXITS = {
     exits=EXITS,
 )
 @click.argument("instructions", nargs=-1, type=Words())
-@click.option("--title", type=Words(), default="", help="One line; default: the first line of the instructions.")
-@click.option("--file", metavar="FILE", help="The instructions, from a file; - is standard input.")
-@click.option("--context", type=Words(), default="", help="What has to be known.")
-@click.option("--expected-output", type=Words(), default="", help="What the result must be.")
-@click.option("--plan", metavar="FILE", help="A plan (`subtasks:` in YAML) to carry out; checked before it is sent.")
-@click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Another agent's workspace.")
-@click.option("--task-id", type=Header("task_id", "ID"), help="Default: made of the title.")
-@click.option("--from", "sender", type=Header("from", "ID"), default="operator", show_default=True, help="Who asks.")
-@click.option("--gates", type=Header("gates", "GATE,..."), help="Reviews: spec_review, spec_gate, quality_gate; none.")
-@click.option("--reviewers", type=Header("reviewers", "ID,..."), help="The agents that review.")
-@click.option("--priority", type=Header("priority", "N"), help="-100 to 100; higher goes first.")
-@click.option("--deadline", type=Header("deadline", "TIME"), help="RFC 3339, like 2026-11-21T18:00:00Z.")
+@click.option("--title", type=Words(), default="", help="Default: the first line of the instructions.")
+@click.option("--file", metavar="FILE", help="Read the instructions from FILE (- is standard input).")
+@click.option("--context", type=Words(), default="", help="Background information.")
+@click.option("--expected-output", type=Words(), default="", help="What the result must contain.")
+@click.option("--plan", metavar="FILE", help="A plan to carry out (YAML with `subtasks:`), validated before sending.")
+@click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Send to the agent of this workspace.")
+@click.option("--task-id", type=Header("task_id", "ID"), help="Default: derived from the title.")
+@click.option("--from", "sender", type=Header("from", "ID"), default="operator", show_default=True, help="The sender.")
+@click.option("--gates", type=Header("gates", "GATE,..."), help="spec_review, spec_gate, quality_gate; or none.")
+@click.option("--reviewers", type=Header("reviewers", "ID,..."), help="The reviewing agents.")
+@click.option("--priority", type=Header("priority", "N"), help="-100 to 100; higher runs first.")
+@click.option("--deadline", type=Header("deadline", "TIME"), help="RFC 3339, for example 2026-11-21T18:00:00Z.")
 @click.option("--max-attempts", type=Header("max_attempts", "N"), help="1 to 100.")
-@click.option("--timeout", type=Header("timeout", "SECONDS"), help="How long one turn may take.")
-@click.option("--idempotent", is_flag=True, default=None, help="It may be repeated after an unknown outcome.")
-@click.option("--wait", is_flag=True, help="Wait until the task has ended, and print its result.")
-@click.option("--wait-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait no longer than this.")
+@click.option("--timeout", type=Header("timeout", "SECONDS"), help="Time limit of one turn.")
+@click.option("--idempotent", is_flag=True, default=None, help="The task may be repeated if its outcome is unknown.")
+@click.option("--wait", is_flag=True, help="Wait for the task to end and print its result.")
+@click.option("--wait-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop waiting after this long.")
 def send_command(session: Session, **said: Any) -> int | None:
-    """Give an agent a task: INSTRUCTIONS are the words of it (- reads them from standard input).
+    """Send a task to an agent. INSTRUCTIONS are its text (- reads standard input).
 
-    Writes a message into the inbox of the workspace, or of the one that --to names, whole or not at all.
+    Writes one message, atomically, to the inbox of this workspace or of the one given by --to.
     """
     return send(session, said.pop("to"), said)
 
@@ -304,16 +304,16 @@ def _still(wait: Wait, file: str, elsewhere: bool) -> str:
 # `mailboxd message`: the files of the protocol, written for an agent or a script that does not want to.
 
 _OUTPUT = click.option(
-    "-o", "--output", metavar="FILE", help="Write this file, which must not exist; default: standard output."
+    "-o", "--output", metavar="FILE", help="Write to FILE, which must not exist (default: standard output)."
 )
-_TASK_ID = click.option("--task-id", type=Header("task_id", "ID"), required=True, help="The task.")
-_SENDER = click.option("--from", "sender", type=Header("from", "ID"), required=True, help="Who sends it.")
-_EXITS = {EXIT_BAD_MESSAGE: "this cannot be a message"}
+_TASK_ID = click.option("--task-id", type=Header("task_id", "ID"), required=True, help="The task id.")
+_SENDER = click.option("--from", "sender", type=Header("from", "ID"), required=True, help="The sender.")
+_EXITS = {EXIT_BAD_MESSAGE: "the message would be invalid"}
 
 
 @click.group("message")
 def message_command() -> None:
-    """Write a dispatch, a reply or a task.md as the protocol has it, to standard output or a file."""
+    """Write a protocol message (dispatch or reply) or a task.md, to a file or standard output."""
 
 
 @verb(
@@ -322,15 +322,15 @@ def message_command() -> None:
     exits=_EXITS,
 )
 @_TASK_ID
-@click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The child of it that is given away.")
+@click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The subtask being delegated.")
 @_SENDER
-@click.option("--title", type=Words(), required=True, help="One line.")
-@click.option("--context", type=Words(), default="", help="What has to be known.")
-@click.option("--instructions", type=Words(), default="", help="What is to be done.")
-@click.option("--expected-output", type=Words(), default="", help="What the result must be.")
+@click.option("--title", type=Words(), required=True, help="The title, on one line.")
+@click.option("--context", type=Words(), default="", help="Background information.")
+@click.option("--instructions", type=Words(), default="", help="What to do.")
+@click.option("--expected-output", type=Words(), default="", help="What the result must contain.")
 @_OUTPUT
 def dispatch(session: Session, output: str | None, **said: Any) -> None:
-    """Write a message that gives work to an agent."""
+    """Write a message that delegates work to an agent."""
     draft = Draft(said["title"], said["instructions"], said["context"], said["expected_output"])
     identity = {"task_id": said["task_id"], "subtask_id": said["subtask_id"], "from": said["sender"]}
     _write(session, output, compose(draft, {**identity, "sent_at": session.clock.now()}))
@@ -343,15 +343,15 @@ def dispatch(session: Session, output: str | None, **said: Any) -> None:
     exits=_EXITS,
 )
 @_TASK_ID
-@click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The child of it that was given to us.")
+@click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The subtask being answered.")
 @_SENDER
-@click.option("--status", type=click.Choice(["done", "failed"]), required=True, help="What became of it.")
-@click.option("--results", type=Words(), default="", help="What was found; with --status done.")
-@click.option("--error", type=Words(), default="", help="What went wrong; with --status failed.")
-@click.option("--partial", type=Words(), default="", help="What was found before it went wrong.")
+@click.option("--status", type=click.Choice(["done", "failed"]), required=True, help="The outcome.")
+@click.option("--results", type=Words(), default="", help="The results (with --status done).")
+@click.option("--error", type=Words(), default="", help="What went wrong (with --status failed).")
+@click.option("--partial", type=Words(), default="", help="Results from before the failure.")
 @_OUTPUT
 def reply(session: Session, output: str | None, **said: Any) -> None:
-    """Write a message that says what became of work."""
+    """Write a message that reports the outcome of work."""
     from mailboxd.protocol import codec
     from mailboxd.protocol.markdown import Section
     from mailboxd.protocol.messages import ReplyMessage
@@ -378,22 +378,22 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
 )
 @_TASK_ID
 @_SENDER
-@click.option("--title", type=Words(), required=True, help="One line.")
+@click.option("--title", type=Words(), required=True, help="The title, on one line.")
 @click.option(
     "--mode",
     type=click.Choice(["direct", "coordinating"]),
     default="direct",
     show_default=True,
-    help="Worked on in one piece, or made of children.",
+    help="Executed as a whole, or split into subtasks.",
 )
-@click.option("--status", help="Default: pending, or planning for a coordinating task.")
-@click.option("--context", type=Words(), default="", help="What has to be known.")
-@click.option("--instructions", type=Words(), default="", help="What is to be done.")
-@click.option("--expected-output", type=Words(), default="", help="What the result must be.")
-@click.option("--results", type=Words(), default="", help="What was found.")
+@click.option("--status", help="Default: pending; planning if coordinating.")
+@click.option("--context", type=Words(), default="", help="Background information.")
+@click.option("--instructions", type=Words(), default="", help="What to do.")
+@click.option("--expected-output", type=Words(), default="", help="What the result must contain.")
+@click.option("--results", type=Words(), default="", help="The results.")
 @_OUTPUT
 def task(session: Session, output: str | None, **said: Any) -> None:
-    """Write a task.md, which starts a task when it appears below tasks/."""
+    """Write a task.md, which starts a task when it appears under tasks/."""
     from mailboxd.core.vocabulary import Mode
     from mailboxd.protocol.prompts import Templates
     from mailboxd.protocol.taskmd import STATUSES, TaskFile, render_task_file

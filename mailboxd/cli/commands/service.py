@@ -17,27 +17,26 @@ if TYPE_CHECKING:
     from mailboxd.setup.service_unit import ServiceState, Unit
 
 _EXITS = {
-    EXIT_NO: "this is a shell inside an agent's turn, or another daemon holds the workspace",
-    EXIT_UNAVAILABLE: "there is no workspace here, or no service manager of this user",
+    EXIT_NO: "another daemon holds the workspace",
+    EXIT_UNAVAILABLE: "no workspace, or no user service manager",
 }
 
 
 @click.group("service")
 def service_command() -> None:
-    """The daemon as a service of yours, under `systemctl --user`: started at login, again after a failure.
+    """Run the daemon as a service under `systemctl --user`: started at login, restarted after a failure.
 
-    One service for each workspace. Where there is no systemd, as in most containers, it says so, and what to do
-    instead.
+    One service per workspace. Without systemd, as in most containers, it explains what to do instead.
     """
 
 
 @verb("install", "service install", "service install --no-start", exits=_EXITS)
-@click.option("--no-start", is_flag=True, help="Only write the unit file and enable it, where that is possible.")
+@click.option("--no-start", is_flag=True, help="Write and enable the unit file, but do not start it.")
 def _install(session: Session, no_start: bool) -> None:
-    """Write the unit file of this workspace, enable it, and start it. Running it again changes nothing.
+    """Write this workspace's unit file, enable the service and start it. Safe to run again.
 
-    A drop-in says which mailboxd runs, with the PATH of this shell, and which OpenClaw is meant. After an upgrade, or
-    when a program has moved, run it again.
+    A drop-in records which mailboxd and OpenClaw to use, and the PATH of this shell. Run it again after an upgrade or
+    when a program has moved.
     """
     unit = _ordered(session)
     written = unit.install(start=not no_start)
@@ -46,14 +45,14 @@ def _install(session: Session, no_start: bool) -> None:
 
 @verb("uninstall", "service uninstall", exits=_EXITS)
 def _uninstall(session: Session) -> None:
-    """Stop the service, disable it and remove its files. Mail, tasks and the database stay; so do drop-ins of yours."""
+    """Stop and disable the service and remove its files. Mail, tasks, the database and your own drop-ins are kept."""
     unit = _ordered(session)
     _account(session, unit, [f"removed {path}" for path in unit.uninstall()])
 
 
 @verb("start", "service start", exits=_EXITS)
 def _start(session: Session) -> None:
-    """Start it, and wait until the daemon is ready."""
+    """Start the service and wait until the daemon is ready."""
     from mailboxd.setup.service_unit import require_manager
 
     unit = _ordered(session)
@@ -65,7 +64,7 @@ def _start(session: Session) -> None:
 
 @verb("stop", "service stop", exits=_EXITS)
 def _stop(session: Session) -> None:
-    """Stop it, and wait for the end of what runs (`shutdown.drain_seconds`)."""
+    """Stop the service and wait for running turns (`shutdown.drain_seconds`)."""
     from mailboxd.setup.service_unit import require_manager
 
     unit = _ordered(session)
@@ -74,9 +73,14 @@ def _stop(session: Session) -> None:
     _account(session, unit, [f"stopped {unit.name}"])
 
 
-@verb("status", "service status", "service status --json", exits={**_EXITS, EXIT_NO: "it does not run as it should"})
+@verb(
+    "status",
+    "service status",
+    "service status --json",
+    exits={**_EXITS, EXIT_NO: "it is not running properly"},
+)
 def _status(session: Session) -> int | None:
-    """Whether it is installed, enabled and running, and what the daemon says of itself."""
+    """Show whether the service is installed, enabled and running, and the daemon's own report."""
     unit = _unit(session)
     state = unit.state()
     if session.as_json:
@@ -89,10 +93,10 @@ def _status(session: Session) -> int | None:
 
 
 @verb("logs", "service logs", "service logs -f -n 200", exits=_EXITS)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now; Ctrl-C ends it.")
-@click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, help="How many.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until Ctrl-C.")
+@click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, help="How many lines.")
 def _logs(session: Session, follow: bool, lines: int) -> int:
-    """What the daemon wrote to the journal. The events of its tasks are in `mailboxd logs`."""
+    """Show what the daemon wrote to the journal. `mailboxd logs` shows the events of its tasks."""
     from mailboxd.setup.service_unit import require_manager
 
     unit = _unit(session)

@@ -13,7 +13,7 @@ import click
 from mailboxd.cli.session import Id, Session, verb
 from mailboxd.cli.text import columns, fit, say, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE
+from mailboxd.errors import EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
     from mailboxd.setup.parts import Look, Part, Setting
@@ -27,33 +27,31 @@ _CLEAR_LINE = "\r\x1b[K"
 @verb(
     "setup", "setup --dry-run", "setup", "setup --yes --agent main --skip tools", "setup --undo",
     exits={
-        EXIT_NO: "you said no, or the doctor found something to mend, or this is a shell inside an agent's turn",
-        EXIT_UNAVAILABLE: "there is no OpenClaw that can be used, or something of it could not be done",
-        EXIT_TRY_AGAIN: "a file could not be written",
+        EXIT_NO: "not confirmed, or doctor found a problem",
+        EXIT_UNAVAILABLE: "no usable OpenClaw, or a step failed",
     },
 )  # fmt: skip
-@click.option("--agent", "agents", type=Id(), multiple=True, help="Only this agent; may be repeated. Default: all.")
-@click.option("--skip", type=click.Choice(_SKIPPABLE), multiple=True, help="Leave this out; may be repeated.")
-@click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-@click.option("--no-canary", is_flag=True, help="No real turn at the end: the model is not called.")
-@click.option("--undo", is_flag=True, help="Take back what setup did; mail, tasks and databases stay.")
+@click.option("--agent", "agents", type=Id(), multiple=True, help="Set up only this agent (repeatable; default: all).")
+@click.option("--skip", type=click.Choice(_SKIPPABLE), multiple=True, help="Skip this step (repeatable).")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@click.option("--no-canary", is_flag=True, help="Skip the real turn at the end, so the model is not called.")
+@click.option("--undo", is_flag=True, help="Revert what setup did. Mail, tasks and databases are kept.")
 def setup_command(
     session: Session, agents: tuple[str, ...], skip: tuple[str, ...], yes: bool, dry_run: bool, no_canary: bool,
     undo: bool,
 ) -> int:  # fmt: skip
-    """Find OpenClaw and its agents, and give each of them a mailbox and a daemon.
+    """Find OpenClaw and its agents, and give each agent a mailbox and a daemon.
 
     \b
-    workspace  mailbox/, tasks/ and .mailboxd/ in the workspace that OpenClaw names
-    plugin     in OpenClaw's gateway: messages between agents cost no model call
-    skill      tells the agent how to answer, plan and delegate
-    tools      typed tools for the agent (MCP; needs the extra `mcp`)
-    service    the daemon under `systemctl --user`
+    workspace  mailbox/, tasks/ and .mailboxd/ in the agent's OpenClaw workspace
+    plugin     delivers messages between agents inside the gateway, without a model call
+    skill      teaches the agent to answer, plan and delegate
+    tools      typed MCP tools for the agent (needs the extra `mcp`)
+    service    the daemon, under `systemctl --user`
 
-    Shows first what it would do, and asks. What is done already is not done again: after a failure, mend what is said
-    and run it again. At the end `mailboxd doctor` looks at each agent, with one real turn of it (--no-canary: without).
-    --undo takes back what setup itself did, and nothing that was there before.
+    Shows the plan and asks before it changes anything. Safe to run again: completed steps are skipped. Ends with
+    `mailboxd doctor` and one real turn of each agent (--no-canary skips the turn). --undo reverts only what setup did.
     """
     from mailboxd.cli.operator_actions import require_person
     from mailboxd.setup import plan as planning

@@ -12,20 +12,20 @@ from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO
 
-_EXITS = {EXIT_NO: "this is a shell inside an agent's turn", EXIT_CONFIG: "a person has changed a file of it"}
-_dry = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+_EXITS = {EXIT_CONFIG: "a skill file was changed by hand"}
+_dry = click.option("--dry-run", is_flag=True, help="Show what would be done and do nothing.")
 
 
 @click.group("skill")
 def skill_command() -> None:
-    """The skill from which the agent learns how to answer, plan and delegate: `skills/mailboxd/` in its workspace."""
+    """Manage the skill that teaches the agent to answer, plan and delegate: `skills/mailboxd/` in its workspace."""
 
 
 @verb("install", "skill install", "skill install --force", exits=_EXITS)
 @_dry
-@click.option("--force", is_flag=True, help="Replace what a person has changed, too.")
+@click.option("--force", is_flag=True, help="Also replace files that were changed.")
 def _install(session: Session, dry_run: bool, force: bool) -> None:
-    """Write what is missing or of an older mailboxd. OpenClaw finds it by itself, for the next session of the agent."""
+    """Write missing or outdated skill files. OpenClaw loads them in the agent's next session."""
     from mailboxd.cli.operator_actions import require_person
     from mailboxd.integration.skill import install, skill_state
 
@@ -41,9 +41,9 @@ def _install(session: Session, dry_run: bool, force: bool) -> None:
         say(for_terminal(f"{'would write' if dry_run else 'wrote'} {', '.join(written)} in {path}"))
 
 
-@verb("status", "skill status", "skill status --json", exits={EXIT_NO: "it is missing, outdated or changed"})
+@verb("status", "skill status", "skill status --json", exits={EXIT_NO: "the skill is missing, outdated or changed"})
 def _status(session: Session) -> int | None:
-    """Whether the workspace has the skill of this mailboxd."""
+    """Show whether the workspace has this version's skill."""
     from mailboxd.integration.skill import skill_state
 
     state = skill_state(session.workspace().root)
@@ -58,9 +58,9 @@ def _status(session: Session) -> int | None:
 
 @verb("uninstall", "skill uninstall", "skill uninstall --dry-run", exits=_EXITS)
 @_dry
-@click.option("--force", is_flag=True, help="Remove what a person has changed, too.")
+@click.option("--force", is_flag=True, help="Also remove files that were changed.")
 def _uninstall(session: Session, dry_run: bool, force: bool) -> None:
-    """Remove the files of the skill. What a person has changed, or added, stays."""
+    """Remove the skill's files. Files that you changed or added are kept."""
     from mailboxd.cli.operator_actions import require_person
     from mailboxd.integration.skill import uninstall
 

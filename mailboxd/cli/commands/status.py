@@ -29,15 +29,13 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-@verb(
-    "status", "status", "status --json", "-w ~/agents/analyst status", exits={EXIT_NO: "health is red; it is said why"}
-)
+@verb("status", "status", "status --json", "-w ~/agents/analyst status", exits={EXIT_NO: "health is red"})
 def status_command(session: Session) -> int:
-    """Show how the daemon is, what is open, what is blocked and why, and what happens next.
+    """Show the daemon's health, the open and blocked tasks, and what happens next.
 
-    Health is green, amber (all is done, but later, or not for much longer), red (something stands still), or off (no
-    daemon runs, and the last one ended well). Red also where a daemon says nothing: a loop that stands still is noticed
-    within 60 s. Every file that came in is accounted for: received = archived + rejected + pending.
+    Health is green; amber (degraded, or soon to be); red (something has stopped, or the daemon has not responded for
+    60 s); or off (no daemon, and the last one stopped cleanly). Every incoming file is accounted for: received =
+    archived + rejected + pending.
     """
     ws = session.workspace()
     well = _health(ws, session.clock)
@@ -221,12 +219,12 @@ def _entry(name: str, text: str) -> None:
 
 
 @verb("ls", "ls", "ls --all --phase circuit_open", "ls --children --agent scout --json")
-@click.option("--all", "everything", is_flag=True, help="Also the tasks that ended long ago.")
-@click.option("--children", is_flag=True, help="Also the children of tasks.")
+@click.option("--all", "everything", is_flag=True, help="Include all tasks that have ended.")
+@click.option("--children", is_flag=True, help="Include subtasks.")
 @click.option("--phase", "wanted", type=click.Choice(list(PHASES)), help="Only tasks in this phase.")
-@click.option("--agent", type=Id(), help="Only tasks that this agent executes.")
+@click.option("--agent", type=Id(), help="Only tasks executed by this agent.")
 def ls_command(session: Session, everything: bool, children: bool, wanted: str | None, agent: str | None) -> None:
-    """List tasks: the open ones, and the 10 that ended last."""
+    """List the open tasks and the 10 that ended most recently."""
     with session.report() as report:
         rows = report.tasks(everything=everything, children=children, phase=wanted, agent=agent)
     if session.as_json:

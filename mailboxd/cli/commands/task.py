@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 @verb("show", "show q3-report", "show q3-report.extract --json", "show tsk_01JD")
 @task_argument()
 def show_command(session: Session, task: str) -> None:
-    """Show a task: its spec, attempts, children, results, reviews and messages.
-
-    TASK is a local id, an id (tsk_...), or a unique beginning of one.
-    """
+    """Show a task: its spec, attempts, subtasks, results, reviews and messages."""
     from mailboxd.store.task_report import details
 
     with session.report() as report:
@@ -143,10 +140,9 @@ def _entry(name: str, text: str) -> None:
 @verb("tree", "tree q3-report", "tree q3-report --json")
 @task_argument()
 def tree_command(session: Session, task: str) -> None:
-    """Show a task as a tree: each child with its phase, its agent, and what it waits for.
+    """Show a task and its subtasks as a tree, with phase, agent and dependencies.
 
-    A task with children shows how many of them are completed, one that is executing shows since when.
-    `mailboxd watch TASK` shows it live.
+    A task with subtasks shows how many are complete; an executing one, for how long.
     """
     with session.report() as report:
         found = report.tree(report.find(task))
@@ -173,20 +169,20 @@ _MOST_NODES = 2_000
 @task_argument()
 @click.option(
     "--format", "form", type=click.Choice(["mermaid", "dot", "svg", "html"]), default="mermaid", show_default=True,
-    help="mermaid is for Markdown, dot for Graphviz; svg and html need nothing else.",
+    help="mermaid for Markdown, dot for Graphviz; svg and html are self-contained.",
 )  # fmt: skip
 @click.option(
     "--most",
     type=click.IntRange(10, _MOST_NODES),
     default=200,
     show_default=True,
-    help="At most so many nodes are drawn.",
+    help="Maximum number of nodes.",
 )
 def graph_command(session: Session, task: str, form: str, most: int) -> None:
-    """Draw TASK and what is below it: who needs whose result, and in which phase each is.
+    """Draw TASK and its subtasks as a graph of dependencies, with the phase of each.
 
-    Of a large tree what is under way is drawn first; tasks that are alike stand as one, with their number. With --json
-    the nodes and edges of the drawing.
+    In a large tree, active tasks are drawn first and similar ones are merged into one node with a count. --json gives
+    the nodes and edges.
     """
     from mailboxd.drawing import mermaid_dot
     from mailboxd.drawing.svg import document, graph_svg
@@ -219,10 +215,10 @@ def graph_command(session: Session, task: str, form: str, most: int) -> None:
 @task_argument()
 @click.option(
     "--format", "form", type=click.Choice(["text", "svg", "html"]), default="text", show_default=True,
-    help="svg and html need nothing else.",
+    help="svg and html are self-contained.",
 )  # fmt: skip
 def timeline_command(session: Session, task: str, form: str) -> None:
-    """Show when TASK and each task below it was open, and when its attempts were at work, on a line of time."""
+    """Show on a time axis when TASK and its subtasks were open and when their attempts ran."""
     from mailboxd.store.timeline import course
 
     with session.report() as report:
@@ -268,9 +264,9 @@ _MOST_CAUSES = 40
 @verb("why", "why q3-report", "why q3-report.extract --json")
 @task_argument()
 def why_command(session: Session, task: str) -> None:
-    """Explain what a task waits for, the last sign of life, and what happens next and when.
+    """Explain what a task is waiting for, when it was last active, and what happens next.
 
-    The first line is the task's own; indented below it stands what it waits for, as deep as the reason lies.
+    The task comes first, then, indented, what it is waiting for, down to the cause.
     """
     pid = lock.holder(session.workspace())
     with session.report() as report, report.snapshot():

@@ -29,18 +29,20 @@ _EVENTS = 200
     "watch q3-report",
     "watch --json | jq -r .text",
     "watch q3-report --since 1200 | tee q3.log",
-    exits={EXIT_NO: "TASK has failed or was cancelled"},
+    exits={EXIT_NO: "TASK failed or was cancelled"},
 )
 @task_argument(required=False)
 @click.option(
-    "--since", type=click.IntRange(min=0), metavar="SEQ", help="As lines: from this event on. Default: all of TASK."
+    "--since",
+    type=click.IntRange(min=0),
+    metavar="SEQ",
+    help="Print events after this number (default: all of TASK).",
 )
 def watch_command(session: Session, task: str | None, since: int | None) -> int | None:
-    """Show the open tasks, or TASK and all below it, with what happens, until you press q or Ctrl-C.
+    """Watch the open tasks, or TASK and its subtasks, until you press q or Ctrl-C or TASK ends.
 
-    On a terminal a picture that is drawn again twice a second; elsewhere, and with --json, one line per event: of TASK
-    from its beginning, of the whole workspace from now on. It ends by itself once TASK has ended. That you end it is no
-    failure: exit status 0.
+    On a terminal the view is redrawn twice a second. Otherwise, or with --json, prints one line per event: for TASK
+    from its beginning, for the workspace from now on.
     """
     ws = session.workspace()
     with session.report() as report:

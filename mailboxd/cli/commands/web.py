@@ -15,7 +15,7 @@ import click
 from mailboxd.cli.operator_actions import OPERATOR, require_person
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
-from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_TRY_AGAIN, ConfigError, UnavailableError
+from mailboxd.errors import EXIT_CONFIG, EXIT_TRY_AGAIN, ConfigError, UnavailableError
 
 if TYPE_CHECKING:
     from mailboxd.web.app import Site
@@ -30,26 +30,27 @@ if TYPE_CHECKING:
     "web --link --port 8770",
     "web --revoke",
     exits={
-        EXIT_NO: "this is a shell inside an agent's turn",
         EXIT_TRY_AGAIN: "the port is taken",
-        EXIT_CONFIG: "the extra is missing, or the address is not loopback",
+        EXIT_CONFIG: "the extra is not installed, or the address is not loopback",
     },
 )
 @click.argument("workspaces", metavar="[WORKSPACE]...", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
-@click.option("--port", type=click.IntRange(0, 65_535), help="Default: `web.port` of the workspace here; 0: any.")
-@click.option("--bind", default="127.0.0.1", show_default=True, help="127.0.0.1 or ::1, and nothing else.")
-@click.option("--link", is_flag=True, help="Only print a new link, for a page that is served already.")
-@click.option("--revoke", is_flag=True, help="End all sessions and make all links void; serve nothing.")
-@click.option("--until-eof", is_flag=True, help="End when standard input does. The daemon uses it.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Default: `web.port` of this workspace; 0 is any free port."
+)
+@click.option("--bind", default="127.0.0.1", show_default=True, help="127.0.0.1 or ::1.")
+@click.option("--link", is_flag=True, help="Print a new link to a page that is already being served.")
+@click.option("--revoke", is_flag=True, help="End all sessions, revoke all links, and exit.")
+@click.option("--until-eof", is_flag=True, help="Exit at the end of standard input (used by the daemon).")
 def web_command(
     session: Session, workspaces: tuple[Path, ...], port: int | None, bind: str, link: bool, revoke: bool,
     until_eof: bool,
 ) -> None:  # fmt: skip
-    """Show the workspaces of this user in a browser: what runs, what waits for you, every record; and decide there.
+    """Show this user's workspaces in a browser: activity, pending decisions and the full record; decide there.
 
-    Without WORKSPACE it shows all that `init` and `run` have noted, and the one here. It prints a link with a token
-    that is good once, and serves 127.0.0.1 only. With `web.port` in the configuration the daemon serves the page by
-    itself; then `--link` prints a link.
+    Shows WORKSPACE, or all workspaces in which `init` or `run` was used plus the current one. Prints a link with a
+    one-time token and serves on loopback only. With `web.port` configured, the daemon serves the page, and --link
+    prints a link.
     """
     _require_extra()
     require_person(OPERATOR)

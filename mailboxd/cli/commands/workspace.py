@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     "init",
     "init --agent analyst",
     "init ~/.openclaw/workspace-analyst --agent analyst",
-    exits={EXIT_CONFIG: "the workspace is another agent's, or its configuration is wrong"},
+    exits={EXIT_CONFIG: "the workspace belongs to another agent, or its configuration is invalid"},
 )
 @click.argument("directory", metavar="[WORKSPACE]", required=False, type=click.Path(file_okay=False, path_type=Path))
-@click.option("--agent", type=Id(), required=True, help="The OpenClaw id of the agent whose mailbox this is.")
+@click.option("--agent", type=Id(), required=True, help="The agent's OpenClaw id.")
 def init_command(session: Session, directory: Path | None, agent: str) -> None:
-    """Make the directories, the configuration and the database in WORKSPACE (default: here).
+    """Create the directories, configuration and database in WORKSPACE (default: the current directory).
 
-    Directories are made for their owner only (0700); what is there already stays as it is. Running it again is safe.
+    Directories are private to their owner (0700). Existing files are kept, so it is safe to run again.
     """
     from mailboxd.mailbox.layout import Workspace
     from mailboxd.setup.workspace import make
@@ -55,17 +55,16 @@ def init_command(session: Session, directory: Path | None, agent: str) -> None:
     "import",
     "import --workspace ~/.openclaw/workspace-analyst --json",
     exits={
-        EXIT_NO: "some of it could not be taken over; it is said which",
-        EXIT_LOCKED: "a daemon is running here: stop it first",
-        EXIT_CONFIG: "the configuration is wrong",
+        EXIT_NO: "some items could not be imported (they are listed)",
+        EXIT_LOCKED: "a daemon is running (stop it first)",
     },
 )
 def import_command(session: Session) -> int:
-    """Take over a workspace in which clawflow was run without mailboxd: its archive, and its tasks in flight.
+    """Import a workspace that ran clawflow without mailboxd: its archive and its open tasks.
 
-    Run it once, after `mailboxd init` and before `mailboxd run`. Archived messages count as known from then on. Each
-    task goes on where its task.md says it is: what is done stays done, what was dispatched waits for its reply, what
-    was in progress here starts again. Nothing is moved; running it again takes only what is new.
+    Run it once, after `mailboxd init` and before `mailboxd run`. Archived messages count as seen. Each task resumes
+    from the state in its task.md: finished work is kept, dispatched work waits for its reply, and work that was in
+    progress here starts again. No file is moved. Running it again imports only what is new.
     """
     from mailboxd import config
     from mailboxd.daemon import assemble
@@ -98,15 +97,14 @@ def import_command(session: Session) -> int:
     "config --all",
     "config limits.turns",
     "config --path",
-    exits={EXIT_CONFIG: "the configuration is wrong"},
 )
 @click.argument("key", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every key, also those that have their default.")
-@click.option("--path", is_flag=True, help="Where the configuration stands.")
+@click.option("--all", "everything", is_flag=True, help="Include settings at their defaults.")
+@click.option("--path", is_flag=True, help="Print the path of the configuration file.")
 def config_command(session: Session, key: str | None, everything: bool, path: bool) -> None:
-    """Print what the configuration changes, or the value of KEY (a key, or a group such as `limits`).
+    """Validate the configuration and print the settings that differ from the defaults, or those that match KEY.
 
-    The configuration is checked, and everything that is wrong with it is named.
+    KEY is a setting or a group of settings, such as `limits`.
     """
     from mailboxd import config
 
