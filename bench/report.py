@@ -35,7 +35,7 @@ def _head(results: Mapping[str, Any]) -> str:
 Everything here was measured in one {kind} run of `make bench` ({results["minutes"]} minutes), from
 [performance.json](performance.json). Absolute times hold for that machine and that hour only: others work on it, and a
 sync to its disk can take four times as long as a minute before. Compare the ratios: floors, peers and mailboxd took
-turns. How it is measured stands in [CONTRIBUTING.md](../CONTRIBUTING.md#how-fast).
+turns. How it is measured stands in [CONTRIBUTING.md](../CONTRIBUTING.md#benchmarks).
 """
 
 

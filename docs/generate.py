@@ -145,7 +145,7 @@ Every command takes these options, before or after its name:
 - `--json`: print JSON. Errors on standard error are then `{{"error": {{"kind", "exit", "message", ...}}}}`.
 - `-h, --help`: print what is shown here.
 
-Color is disabled by NO_COLOR. Exit statuses ([runbook](runbook.md#exit-codes)); each command lists those that are special to it:
+Color is disabled by NO_COLOR. Exit statuses ([runbook](runbook.md#exit-codes)); each command lists those special to it:
 
 ```text
 {exits}
