@@ -11,7 +11,7 @@ from bench.graphs import scattered
 from bench.measure import Stats
 from bench.workshop import Workshop, drop, say
 from mailboxd.clock import SystemClock
-from mailboxd.store.scheduling import ReadyQueries
+from mailboxd.store.scheduling import Schedule
 
 
 def measure(shop: Workshop) -> dict[str, Any]:
@@ -52,14 +52,14 @@ def _written_again(shop: Workshop, daemon: Daemon) -> Stats:
 
 def _ready(daemon: Daemon) -> Stats:
     """The question that the scheduler asks after each completion, asked here of its database."""
-    queries, now = ReadyQueries(), SystemClock().now()
-    queries.db = daemon.connect()
+    db, now = daemon.connect(), SystemClock().now()
+    schedule = Schedule(db)
     took = []
     try:
         for _ in range(300):
             begun = time.perf_counter()
-            list(queries.ready(now, 8))
+            list(schedule.ready(now, 8))
             took.append((time.perf_counter() - begun) * 1e3)
     finally:
-        queries.db.close()
+        db.close()
     return Stats.of(took, "ms")

@@ -44,11 +44,11 @@ def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progre
             _message(engine, ws, path, account)
     found = list(taskmd.files.directories())
     for local_id in stepwise(found, "tasks", len(found), progress):
-        if engine.store.by_local_id(local_id) is not None:
+        if engine.store.tasks.by_local_id(local_id) is not None:
             account.known += 1
             continue
         look = taskmd.look(to_epoch(engine.now), [local_id])
-        if engine.store.by_local_id(local_id) is not None:
+        if engine.store.tasks.by_local_id(local_id) is not None:
             account.tasks.append(local_id)
         elif look.changed or look.unusable:
             why = "it was not taken; what is wrong stands in `mailboxd history`, its text was kept beside it"
@@ -69,7 +69,7 @@ def _files(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[PurePosi
 
 def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Account) -> None:
     shown, _ = stored_name(str(path))
-    if engine.store.is_filed(shown):
+    if engine.store.messages.is_filed(shown):
         account.known += 1
         return
     with directory(ws.mailbox, *path.parent.parts) as fd:
@@ -88,7 +88,7 @@ def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Accoun
         return
     message, (name, stamp) = parsed.message, stored_name(path.name)
     row = message_row(engine, InboxFile(name, raw, parsed.sha256, len(raw), stamp), "imported", message)
-    engine.store.keep_body(row["id"], raw)
+    engine.store.messages.keep_body(row["id"], raw)
     engine.record(Event(Kind.MESSAGE_RECEIVED, None, {"at": engine.now, "message": row}, actor=message.from_))
     engine.record(Event(Kind.MESSAGE_FILED, None, {"at": engine.now, "id": row["id"], "path": shown}))
     account.messages += 1

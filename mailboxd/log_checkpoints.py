@@ -132,7 +132,7 @@ class Heads:
         with world_errors(f"write {self.ws.state / FILE}"), directory(self.ws.root, self.ws.state.name) as fd:
             append_line(fd, FILE, head.line())
         self._last, self._day = (head.seq, digest(head)), today or self._day
-        self.reports.append(partial(self.engine.store.set_meta, NOTED, json.dumps([head.seq, digest(head)])))
+        self.reports.append(partial(self.engine.store.meta.set, NOTED, json.dumps([head.seq, digest(head)])))
         return 1
 
     def _written(self) -> tuple[tuple[int, str], str]:

@@ -165,7 +165,7 @@ class Peers:
 
     def load(self) -> None:
         """The answer that an earlier daemon got."""
-        self._stored = self.engine.store.meta(_META) or "{}"
+        self._stored = self.engine.store.meta.get(_META) or "{}"
         stored: dict[str, Any] = json.loads(self._stored)
         self.known = {name: Known(*said) for name, said in stored.get("known", {}).items()}
         self._holds = not self.known
@@ -328,7 +328,7 @@ class Peers:
         text = json.dumps(answer)
         if text != self._stored:
             self._stored = text
-            self.engine.store.set_meta(_META, text)
+            self.engine.store.meta.set(_META, text)
 
     # -------------------------------------------------------------- what is known
 

@@ -119,7 +119,7 @@ def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection
     """
     for folder in _folders(ws, since):
         place = folder.parts[0]
-        known = store.paths_in(str(folder))
+        known = store.messages.names_in(str(folder))
         for name, written in _names(ws, folder, since, known):
             path = str(folder / name)
             if place == "outbox" and not _is_ours(name, since):
@@ -130,10 +130,11 @@ def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection
             except MessageError:
                 continue  # no message, or none that would be judged
             if place == "outbox":
-                is_known = store.sent_path(_id_of(name)) is not None
+                is_known = store.messages.sent_path(_id_of(name)) is not None
             else:
                 is_known = (
-                    parsed.sha256 in judged or store.earlier(parsed.message.message_id, parsed.sha256) is not None
+                    parsed.sha256 in judged
+                    or store.messages.first_arrival(parsed.message.message_id, parsed.sha256) is not None
                 )
             if not is_known:
                 yield _Found(path, raw or b"", parsed, written)
@@ -222,14 +223,14 @@ def _accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
     account = Account(why, len(found))
     told = f"a person goes on from an older database: {why}"
     core.record(Event(Kind.ALARM, None, {"at": core.now, "what": "older-database", "why": told}))
-    store.doubt({one.id for one in found if one.is_sent})
+    store.outbox.mark_uncertain({one.id for one in found if one.is_sent})
     answered = {(one.task_id, one.subtask_id) for one in _replies(found)}
     for one in found:
         _record(core, intake, one, answered)
-    for task_id in store.open_tasks():
+    for task_id in store.tasks.open_ids():
         _hold(core, task_id)
-    account.waiting = store.waiting_for_a_person()
-    store.forget_meta(log_checkpoints.NOTED)
+    account.waiting = store.tasks.needing_attention()
+    store.meta.delete(log_checkpoints.NOTED)
     return account
 
 
@@ -249,7 +250,7 @@ def _record(core: Engine, intake: Intake, found: _Found, answered: Collection[tu
     path, _ = stored_name(found.path)
     if found.is_sent:
         row = row_of_sent(found.id, message.type, core.settings.agent, "", path, raw)
-        core.store.keep_body(found.id, raw)
+        core.store.messages.keep_body(found.id, raw)
         core.record(Event(Kind.MESSAGE_SENT, None, {"at": core.now, "message": row}))
         return
     name, stamp = stored_name(found.name)
@@ -257,9 +258,9 @@ def _record(core: Engine, intake: Intake, found: _Found, answered: Collection[tu
     has_ended = isinstance(message, TaskMessage) and (message.task_id, message.subtask_id) in answered
     if has_ended or not _takes(core, intake, file, found.parsed):
         row = message_row(core, file, RECOVERED, message)
-        core.store.keep_body(str(row["id"]), raw)
+        core.store.messages.keep_body(str(row["id"]), raw)
         core.record(Event(Kind.MESSAGE_RECEIVED, None, {"at": core.now, "message": row}, actor=message.from_))
-    known = core.store.unfiled_of(found.parsed.sha256)
+    known = core.store.messages.unfiled_id(found.parsed.sha256)
     core.record(Event(Kind.MESSAGE_FILED, None, {"at": core.now, "id": known, "path": path}))
 
 
@@ -278,11 +279,11 @@ class _NotTakenError(Exception):
 
 def _hold(core: Engine, task_id: str) -> None:
     """Let an open task wait for a person: its circuit opens where a command would run next, else its tree is held."""
-    task = core.store.task(task_id)
+    task = core.store.tasks.get(task_id)
     if task is None or task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
         return
     if task.phase in _AT_GATES:
-        core.store.drop_commands(task_id)
+        core.store.outbox.fail_commands(task_id)
         core.hear(task_id, OpenCircuit(HELD))
     elif task.parent is None and not task.held:
         core.record(amend(task, core.now, HELD, held=HELD)[0])

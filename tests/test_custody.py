@@ -55,7 +55,7 @@ class Room:
         with self.engine.batch():
             self.engine.record(Event(kind, None, {"at": now, "message": {**row, "stamp": {}}}))
             if self.keeps:
-                self.engine.store.keep_body(name, b"said")
+                self.engine.store.messages.keep_body(name, b"said")
             self.engine.record(Event(Kind.MESSAGE_FILED, None, {"at": now, "id": name, "path": path}))
         return file
 

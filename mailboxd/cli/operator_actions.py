@@ -48,7 +48,7 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
     require_person(OPERATOR)
     ws = session.workspace()
     with open.engine(ws, config.load(ws.config), _waits) as engine, engine.batch():
-        task = engine.store.task(Report(engine.store.db).find(name))
+        task = engine.store.tasks.get(Report(engine.store.db).find(name))
         if task is None:
             raise AssertionError(f"{name} was found and is not there")
         account = _account(engine, task, act(Order(engine, task, process.name())))
@@ -91,14 +91,14 @@ def _tell(session: Session, account: dict[str, Any], heard: bool) -> None:
 
 def _account(engine: Engine, task: Task, events: Sequence[Event]) -> dict[str, Any]:
     """What an order led to, in the words of the history."""
-    after = engine.store.task(task.id) or task
+    after = engine.store.tasks.get(task.id) or task
     return {"task": task.local_id, "phase": after.phase, "events": _happened(engine, events)}
 
 
 def _happened(engine: Engine, events: Sequence[Event]) -> list[dict[str, Any]]:
     from mailboxd.explain.describe import describe
 
-    names = [engine.store.local_id(event.task) if event.task else "" for event in events]
+    names = [engine.store.tasks.local_id(event.task) if event.task else "" for event in events]
     texts = [describe(event, name) for event, name in zip(events, names, strict=True)]
     return [{"kind": event.kind, "text": text} for event, text in zip(events, texts, strict=True)]
 

@@ -59,7 +59,7 @@ class About:
         return None if root is None else (task["local_id"], root[1])
 
     def _looked_up(self, task_id: str) -> tuple[str, str]:
-        name, root, traceparent = self._store.named(task_id)
+        name, root, traceparent = self._store.tasks.names(task_id)
         return name, ids.trace_of(root, traceparent) if root else ""
 
 

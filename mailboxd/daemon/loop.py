@@ -213,7 +213,7 @@ class Daemon:
             self.engine.clock,
             self.pace.render,
             write=lambda seconds: self._try(Where.RENDERING, lambda: self.taskmd.perform(seconds)),
-            stale=self.engine.store.has_stale_files,
+            stale=self.engine.store.stale_files.exist,
             more=lambda: self.taskmd.more,
             is_troubled=lambda: self.health.is_troubled(Where.RENDERING),
             last_event=lambda: self._told,
@@ -257,7 +257,7 @@ class Daemon:
             self._hear_of_peers()
         with self.engine.batch():
             self.engine.look_again()
-            self.engine.store.note_limits(self.engine.settings.bounds)
+            self.engine.store.meta.set_limits(self.engine.settings.bounds)
             self._try(Where.LOOKING, self.taskmd.restore)
         self.health.say(Where.DATABASE, "")
         self.health.notifier.ready(self.health.line)
@@ -304,7 +304,7 @@ class Daemon:
         if gateway.look(self.engine.clock.monotonic()):
             self.engine.gateway_is_back(gateway.unreached)
             gateway.unreached.clear()
-        self.engine.store.note_gateway(gateway.why)
+        self.engine.store.meta.set_gateway(gateway.why)
         self.health.say(Where.GATEWAY, gateway.why)
 
     def _look_at_peers(self) -> None:
@@ -313,8 +313,8 @@ class Daemon:
         if mono < self._peers_at:
             return
         self._peers_at = mono + _PEERS
-        away = self.peers.away(self.engine.store.awaited())
-        self.engine.store.note_away(away)
+        away = self.peers.away(self.engine.store.schedule.awaited_peers())
+        self.engine.store.meta.set_away(away)
         self._away = {name: self._away.get(name, mono) for name in away}
         lasts = any(mono - since >= _LONG for since in self._away.values())
         self.health.say(Where.PEERS, "; ".join(away.values()), Grade.RED if lasts else Grade.AMBER)
@@ -325,10 +325,10 @@ class Daemon:
         why, lasts = breaker.trouble(self.engine.broken)
         self.health.say(Where.AGENTS, why, Grade.RED if lasts else Grade.AMBER)
         self.health.say(Where.SERVICE, "; ".join(one.trouble for one in self.services if one.trouble))
-        self.calls.sweep(self.engine.store.is_stale)
+        self.calls.sweep(self.engine.store.stale_files.has)
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
-            self._try(Where.TIDYING, lambda: self.calls.left_over(self.engine.store.is_over))
+            self._try(Where.TIDYING, lambda: self.calls.left_over(self.engine.store.outbox.is_settled))
 
     def _look_after(self) -> bool:
         """See that what was filed is still there; whether more of it is to be put back at once."""
@@ -421,7 +421,7 @@ class Daemon:
         if self.peers.must_wait:
             return 1.0
         # Counted from the last round, not from now: what became due in between has not been looked at.
-        due, is_stale = self.engine.store.next_due(self.engine.now)
+        due, is_stale = self.engine.store.schedule.next_due(self.engine.now)
         rendering = self._rendering.due(turns=bool(self.calls.running)) if is_stale else None
         sync = None if self.reserve.why else self.relay.starting.dispatches.due
         clocked = (
@@ -469,10 +469,10 @@ class Daemon:
             (self.calls.running or self.reports)
             or self._schedule.mail
             or self._schedule.wait_until is not None
-            or store.has_stale_files()
+            or store.stale_files.exist()
             or self.archiving.waiting()
-            or store.has_pending()
-            or store.has_backoff()
+            or store.schedule.has_pending()
+            or store.schedule.has_backoff()
         )
 
     def _drain(self) -> None:

@@ -112,7 +112,7 @@ class Harnesses:
 
     def _turn(self, call: Call) -> RunTurn | None:
         with suppress(KeyError):
-            effect = self.engine.store.order_of(call.id).effect
+            effect = self.engine.store.outbox.get(call.id).effect
             return effect if isinstance(effect, RunTurn) else None
         return None
 
@@ -141,7 +141,7 @@ class Harnesses:
             else:
                 until = max(until, to_epoch(row.expires_at) - to_epoch(self.engine.clock.now()))
         if open_questions or call.aside:
-            task = self.engine.store.task(call.task)
+            task = self.engine.store.tasks.get(call.task)
             call.deadline = now + until + (task.policy.timeout if task else 0) + PATIENCE
         call.aside = bool(open_questions)
 
@@ -167,7 +167,7 @@ class Harnesses:
 
     def answer(self, effect: AnswerPermission) -> None:
         """Tell the harness that waits. Its directory may be gone: then nobody waits any more. Raises WorldError."""
-        row = self.engine.store.approval(effect.approval_id)
+        row = self.engine.store.approvals.get(effect.approval_id)
         if row is not None and row.status is not ApprovalStatus.PENDING:
             self._answer(row.origin, str(row.status), row.note)
 
@@ -183,7 +183,7 @@ class Harnesses:
                 raise refusal(folder, problem) from problem
 
     def _row(self, task: str, origin: str) -> Approval | None:
-        return next((row for row in self.engine.store.approvals_of(task) if row.origin == origin), None)
+        return next((row for row in self.engine.store.approvals.of_task(task) if row.origin == origin), None)
 
     # -------------------------------------------------------------- a turn has ended
 
@@ -206,7 +206,7 @@ class Harnesses:
         call_id = f"{order.id}.ask"
         if call_id in self._asking:
             return None
-        task = self.engine.store.task(order.task)
+        task = self.engine.store.tasks.get(order.task)
         session = transport.session(self._folder(effect.run_id)) if effect.run_id else None
         if task is None or session is None:
             return Unknown("nobody saw its end, and its harness cannot be asked", looked_up=True)

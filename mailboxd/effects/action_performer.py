@@ -161,7 +161,7 @@ class Preparing:
         self._done(order, effect)
 
     def _done(self, order: Order, effect: Prepare) -> None:
-        self.engine.store.finish(order.id)
+        self.engine.store.outbox.finish(order.id)
         self.calls.discard_when_recorded(order.id)
         self.unrecorded.discard(effect.approval_id)
 
@@ -212,7 +212,7 @@ class Performing:
         """Do it, or wait for what an earlier daemon has begun. False while there is no slot. Raises WorldError."""
         if isinstance(effect, Prepare):
             return self.preparing.begin(order, effect)
-        row = self.engine.store.approval(effect.approval_id)
+        row = self.engine.store.approvals.get(effect.approval_id)
         if row is None or not _is_wanted(row, effect):
             self.reports.append(partial(self._finish, order))
             return True
@@ -272,11 +272,11 @@ class Performing:
 
     def _settle(self, order: Order, effect: Perform, how: str, *, refused: bool = False) -> None:
         """What the database and the lock say of it, now that its caller has ended; inside a batch."""
-        row = self.engine.store.approval(effect.approval_id)
+        row = self.engine.store.approvals.get(effect.approval_id)
         place = Place(self.setting.root, effect.approval_id)
         if row is not None and _is_wanted(row, effect):
             if place.is_held() or self._lives_on(row, place):
-                self.engine.store.postpone(order.id, plus(self.engine.now, _AGAIN))
+                self.engine.store.outbox.postpone(order.id, plus(self.engine.now, _AGAIN))
                 return
             if row.state is Performed.STARTED:
                 why = f"it was begun, and nobody saw its end: {how}"
@@ -284,7 +284,7 @@ class Performing:
             elif refused and not _opens_lobster(row):  # the machine refused the runner something, for now
                 _log.warning("the action %s waits: %s", row.short_id, how)
                 self.calls.discard(order.id)
-                self.engine.store.postpone(order.id, plus(self.engine.now, _LATER))
+                self.engine.store.outbox.postpone(order.id, plus(self.engine.now, _LATER))
                 return
             else:
                 self.engine.hear(order.task, ActionNotBegun(row.id, how))
@@ -344,7 +344,7 @@ class Performing:
         return True
 
     def _verified(self, order: Order, effect: Verify, call: Call, exit_: Exit) -> None:
-        row = self.engine.store.approval(effect.approval_id)
+        row = self.engine.store.approvals.get(effect.approval_id)
         if row is None or (exit_.rc is None and not call.stopped):
             return  # adopted: how it ended is lost, so it is asked anew
         report = self._printed(row, exit_)
@@ -369,7 +369,7 @@ class Performing:
             return
         self._seen = last
         for name in standing_gates(self.setting.root):
-            row = self.engine.store.approval(name)
+            row = self.engine.store.approvals.get(name)
             if name in self.preparing.unrecorded or (row is not None and (row.is_open or _is_doubtful(row))):
                 continue
             place = Place(self.setting.root, name)
@@ -413,7 +413,7 @@ class Performing:
         return printed(exit_.stdout, exit_.stderr, secrets)
 
     def _finish(self, order: Order) -> None:
-        self.engine.store.finish(order.id)
+        self.engine.store.outbox.finish(order.id)
         self.calls.discard_when_recorded(order.id)
 
 

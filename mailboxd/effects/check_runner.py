@@ -70,9 +70,9 @@ class Checking:
 
         Raises WorldError where the machine refuses to look or to run it: that is no verdict.
         """
-        task = self.engine.store.task(order.task)
+        task = self.engine.store.tasks.get(order.task)
         if task is None or not self._is_wanted(task, effect):
-            self.reports.append(partial(self.engine.store.finish, order.id))
+            self.reports.append(partial(self.engine.store.outbox.finish, order.id))
             return True
         now = self.engine.clock.monotonic()
         call = NewCall(order.id, "", f"check:{order.id}", self._timeout(effect.check), order.task, wipe=True)
@@ -110,7 +110,7 @@ class Checking:
         return dict(named_files(check.command, check.cwd, str(self.ws.root)))
 
     def _is_wanted(self, task: Task, effect: RunCheck) -> bool:
-        attempt = self.engine.store.attempt(task.id, task.attempt)
+        attempt = self.engine.store.tasks.attempt(task.id, task.attempt)
         return task.phase is Phase.SPEC_GATE and attempt is not None and attempt.id == effect.attempt_id
 
     def _timeout(self, check: Check) -> float:
@@ -195,7 +195,7 @@ class Checking:
 
     def _hear(self, order: Order, effect: RunCheck, said: Said) -> None:
         self.engine.hear(order.task, CheckEnded(effect.check.id, effect.attempt_id, *said))
-        self.engine.store.finish(order.id)
+        self.engine.store.outbox.finish(order.id)
         self.calls.discard_when_recorded(order.id)
 
 

@@ -71,7 +71,7 @@ class Posting:
         name = file_name(message_id, kind, local_id)
         raw = self._read(f"outbox/{name}") or self.sign(raw)
         deliver(self.ws.outbox, name, raw, below=self.ws.root)
-        if self.engine.store.sent_path(message_id) is None:
+        if self.engine.store.messages.sent_path(message_id) is None:
             self.reports.append(lambda: self._record_sent(message_id, kind, to, name, raw, task))
         return raw
 
@@ -82,7 +82,7 @@ class Posting:
         self._waiting.discard(order.id)
         message_id = self._message_id(order)
         if message_id is None or self._is_overtaken(order, message_id):
-            self.reports.append(lambda: self.engine.store.finish(order.id))
+            self.reports.append(lambda: self.engine.store.outbox.finish(order.id))
             return True
         to, raw = self._written(order, message_id)
         reason = self._unreachable(to)
@@ -100,19 +100,19 @@ class Posting:
     def _receiver(self, order: Order) -> str:
         if isinstance(order.effect, Send | Bounce):
             return order.effect.to
-        task = self.engine.store.task(order.task)
+        task = self.engine.store.tasks.get(order.task)
         return task.sender if task else ""
 
     def _message_id(self, order: Order) -> str | None:
         if isinstance(order.effect, Send | Bounce):
             return order.effect.message_id
-        return self.engine.store.sent_reply(order.task)
+        return self.engine.store.messages.latest_reply(order.task)
 
     def _is_overtaken(self, order: Order, message_id: str) -> bool:
         """Whether work was given again before its reply was written: that would tell of the wrong end, or of none."""
         if not isinstance(order.effect, Send) or order.effect.type != "reply":
             return False
-        task = self.engine.store.task(order.task)
+        task = self.engine.store.tasks.get(order.task)
         if task is None or tells_of_end(task, message_id):
             return False
         return not self._read(f"outbox/{file_name(message_id, 'reply', task.local_id)}")
@@ -120,7 +120,7 @@ class Posting:
     def _written(self, order: Order, message_id: str) -> tuple[str, bytes]:
         """The receiver and the bytes of a message, from outbox/ if it lies there."""
         now = self.engine.clock.now()
-        task = self.engine.store.task(order.task)
+        task = self.engine.store.tasks.get(order.task)
         match order.effect:
             case Bounce() as effect:
                 raw = self.outgoing.bounce(effect, now)
@@ -129,7 +129,7 @@ class Posting:
                 raw = self.outgoing.message(effect, task, now)
                 return effect.to, self.write(message_id, effect.type, task.local_id, effect.to, raw, task.id)
             case _:
-                path = self.engine.store.sent_path(message_id)
+                path = self.engine.store.messages.sent_path(message_id)
                 return (task.sender if task else ""), (self._read(path) if path else b"")
 
     def _read(self, path: str) -> bytes:
@@ -186,7 +186,7 @@ class Posting:
         message_id = self._message_id(order) or ""
         self._record_cost(order, outcome)
         if isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and outcome.silent):
-            self.engine.store.finish(order.id)
+            self.engine.store.outbox.finish(order.id)
             self.calls.discard_when_recorded(call_id)
             return
         error = outcome.error
@@ -195,7 +195,7 @@ class Posting:
         never_arrived = (isinstance(outcome, Failed) and not outcome.started) or host_failure(error) is not None
         if (never_arrived or self._knows_ids(order)) and order.tries + 1 < MOST_TRIES:
             wait = backoff(self.engine.settings.policy, order.tries + 1, self.engine.random.random(), 0.2)
-            self.engine.store.postpone(order.id, plus(self.engine.now, wait))
+            self.engine.store.outbox.postpone(order.id, plus(self.engine.now, wait))
         else:
             self._give_up(order, message_id, self._receiver(order), error)
 
@@ -210,7 +210,7 @@ class Posting:
         """Whether the receiver deduplicates: it has shown an attempt id, so it is a mailboxd peer."""
         if isinstance(order.effect, Bounce):
             return order.effect.attempt_id is not None
-        task = self.engine.store.task(order.task)
+        task = self.engine.store.tasks.get(order.task)
         if task is None:
             return False
         if isinstance(order.effect, Send) and order.effect.type in ("answer", "cancel", "steer"):
@@ -222,7 +222,7 @@ class Posting:
         if reason:
             data = {"at": self.engine.now, "id": message_id, "to": to, "reason": reason}
             self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task or None, data))
-        self.engine.store.finish(order.id, "failed" if reason else "done")
+        self.engine.store.outbox.finish(order.id, "failed" if reason else "done")
 
     def _record_sent(self, message_id: str, kind: str, to: str, name: str, raw: bytes, task: str) -> None:
         message = row_of_sent(message_id, kind, self.engine.settings.agent, to, f"outbox/{name}", raw)
@@ -263,7 +263,7 @@ class Dispatches:
         """Record that a message is sent, with its bytes; inside the batch that lets its turn begin."""
         path = f"outbox/{file_name(effect.message_id, 'task', task.local_id)}"
         message = row_of_sent(effect.message_id, "task", self.engine.settings.agent, effect.agent, path, raw)
-        self.engine.store.keep_body(effect.message_id, raw)
+        self.engine.store.messages.keep_body(effect.message_id, raw)
         self.engine.record(Event(Kind.MESSAGE_SENT, task.id, {"at": self.engine.now, "message": message}))
         return str(message["name"]), raw
 
@@ -272,7 +272,7 @@ class Dispatches:
 
         `kept` is what `keep` said; None = an earlier round or daemon kept it, and the database is asked.
         """
-        name, raw = kept or self.engine.store.kept_message(effect.message_id)
+        name, raw = kept or self.engine.store.messages.kept(effect.message_id)
         self._taken[name] = raw
         if self.due is None:
             self.due = self.engine.clock.monotonic() + _LATER
@@ -295,7 +295,7 @@ class Dispatches:
         if self.due is None or not (now or self.engine.clock.monotonic() >= self.due):
             return
         self.due = self.engine.clock.monotonic() + _LATER
-        last, unsynced = self.engine.store.last_event(), self.engine.store.unsynced_messages()
+        last, unsynced = self.engine.store.last_event(), self.engine.store.messages.unsynced()
         try:
             if self._doubtful:  # after a failure a second fsync would only say that nothing is left to write
                 for name, raw in unsynced:
@@ -309,4 +309,4 @@ class Dispatches:
         self._written.clear()
         self.due, self._doubtful = None, False
         if unsynced:
-            self.reports.append(partial(self.engine.store.set_meta, SYNCED, str(last)))
+            self.reports.append(partial(self.engine.store.meta.set, SYNCED, str(last)))

@@ -97,7 +97,7 @@ class Prompting:
 
     def with_context(self, task: Task) -> tuple[Spec, tuple[Cut, ...]]:
         """The spec with the results of the task's dependencies in its Context, named and marked as data."""
-        needs = self.store.dependencies(task.id)
+        needs = self.store.tasks.dependencies(task.id)
         if not needs:
             return task.spec, ()
         carried = self.carry(needs)
@@ -137,7 +137,7 @@ class Prompting:
         return Said(render_work(self.templates, prompt), cuts)
 
     def _synthesis(self, task: Task, effect: RunTurn) -> Said:
-        done = [child for child in self.store.children(task.id) if child.phase is Phase.COMPLETED]
+        done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
         carried = self.carry(done)
         prompt = SynthesisPrompt(
             local_id=task.local_id,
@@ -162,8 +162,8 @@ class Prompting:
             spec=task.spec,
             executor=task.executor,
             result=task.result,
-            earlier=said_by(self.store.earlier_reviews(task)),
-            evidence="\n".join(f"{run.id}: {run.verdict}: {run.summary}" for run in self.store.check_runs(task)),
+            earlier=said_by(self.store.tasks.previous_reviews(task)),
+            evidence="\n".join(f"{run.id}: {run.verdict}: {run.summary}" for run in self.store.tasks.check_runs(task)),
         )
         return Said(render_review(self.templates, prompt))
 
@@ -181,7 +181,7 @@ class Prompting:
         return Said(render_draft(self.templates, prompt))
 
     def _answer(self, task: Task, effect: RunTurn) -> Said:
-        parent = self.store.task(task.parent) if task.parent else None
+        parent = self.store.tasks.get(task.parent) if task.parent else None
         above = parent or task
         prompt = AnswerPrompt(
             local_id=task.local_id,
@@ -223,14 +223,14 @@ class Outgoing:
     def dispatch(self, effect: RunTurn, task: Task, attempt: Attempt, now: str) -> tuple[bytes, tuple[Cut, ...]]:
         """The `task` message that gives a child to a peer (protocol section 2)."""
         spec, cuts = self.prompting.with_context(task)
-        above = self.store.lineage(task)
+        above = self.store.tasks.lineage(task)
         root = above[0]
         # A derived criterion nobody has said: the receiver may derive it for itself. Actions are ours to perform:
         # whoever gets the work must not do so as well.
         said = () if spec.acceptance_criteria == (DERIVED_CRITERION,) else spec.acceptance_criteria
         spec = replace(spec, acceptance_criteria=said, planned_actions=())
         policy = task.policy
-        budget_usd, budget_tokens = self.store.left(task.id)
+        budget_usd, budget_tokens = self.store.budgets.remaining(task.id)
         message = TaskMessage.model_validate(
             {
                 "from": self.agent,
@@ -278,7 +278,7 @@ class Outgoing:
             case "steer":
                 return codec.render(SteerMessage.model_validate(headers))
             case _:
-                headers["in_reply_to"] = self.store.question_before(task.id, effect.message_id)
+                headers["in_reply_to"] = self.store.messages.question_before(task.id, effect.message_id)
                 return codec.render(AnswerMessage.model_validate(headers))
 
     def bounce(self, effect: Bounce, now: str) -> bytes:
@@ -303,7 +303,7 @@ class Outgoing:
 
     def composed(self, task: Task) -> tuple[str, str]:
         """Result and declared answer of a coordinating task, made of its children's without a model."""
-        done = [child for child in self.store.children(task.id) if child.phase is Phase.COMPLETED]
+        done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
         if task.broadcast and task.policy.join != "all":
             copy = winner(task.policy.join, done)
             return copy.result, copy.answer
@@ -315,14 +315,14 @@ class Outgoing:
 
     def _previous(self, task: Task) -> str:
         """For a peer without a daemon; one with a daemon has kept its own result."""
-        before = self.store.attempt(task.id, task.attempt - 1)
+        before = self.store.tasks.attempt(task.id, task.attempt - 1)
         return "" if before is not None and before.acknowledged else self.prompting.previous(task)
 
     def _reply(self, effect: Send, task: Task, now: str) -> bytes:
         done = task.phase is Phase.COMPLETED
         status: dict[str, object] = {"status": "done" if done else "failed", "completed_at": now}
         status["failure"] = None if done else "permanent"  # it has been repeated here as often as it may be
-        spent = self.store.spent(task.id)
+        spent = self.store.budgets.spent(task.id)
         status |= {"answer": task.answer if done else "", "cost_usd": spent.usd or None}
         status |= {"usage_tokens": min(spent.tokens, MOST_TOKENS) or None}
         message = ReplyMessage.model_validate(self._upward(effect, task) | status)
@@ -335,7 +335,7 @@ class Outgoing:
         return codec.render_with(message, render_reply_body(self.templates, body))
 
     def _partial(self, task: Task) -> str:
-        done = [child for child in self.store.children(task.id) if child.phase is Phase.COMPLETED]
+        done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
         if done:
             return self.prompting.carry(done).text
         return shorten(task.result, self.prompting.context_bytes, lambda: self.keep(task))[0]
@@ -359,7 +359,7 @@ class Outgoing:
 
     def _downward(self, effect: Send, task: Task) -> dict[str, object]:
         """The headers of a message to the peer that has the task: the ids it was dispatched with."""
-        attempt = self.store.attempt(task.id, effect.attempt)
+        attempt = self.store.tasks.attempt(task.id, effect.attempt)
         return {
             "from": self.agent,
             "to": effect.to,

@@ -72,9 +72,9 @@ class Notifying:
 
     def begin(self, order: Order, effect: Notify) -> bool:
         """Tell people of a request, every way that has not told them yet. False while there is no memory for it."""
-        row = self.engine.store.approval(effect.approval_id)
+        row = self.engine.store.approvals.get(effect.approval_id)
         if row is None or row.status is not ApprovalStatus.PENDING:
-            self.reports.append(partial(self.engine.store.finish, order.id))
+            self.reports.append(partial(self.engine.store.outbox.finish, order.id))
             return True
         now = self.engine.clock.monotonic()
         if self.calls.room(now).is_short:
@@ -112,7 +112,7 @@ class Notifying:
             self._running[call.id] = (order, way)
 
     def _argv(self, call_id: str, row: Approval, way: str) -> tuple[str, ...]:
-        task = self.engine.store.local_id(row.task)
+        task = self.engine.store.tasks.local_id(row.task)
         if way == _CHANNEL:
             return messages.words(self.ways.openclaw, self._message(row, task))
         raw = json.dumps(self._request(row, task), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
@@ -156,12 +156,12 @@ class Notifying:
         failed = {way: problem for way, problem in told.items() if problem}
         store, now = self.engine.store, self.engine.now
         if failed and order.tries < len(PAUSES):
-            store.postpone(order.id, plus(now, PAUSES[order.tries]))
+            store.outbox.postpone(order.id, plus(now, PAUSES[order.tries]))
             return
         for way, problem in failed.items():
             why = f"nobody could be told by {way} of a request for approval ({len(PAUSES) + 1} times tried): {problem}"
             self.engine.record(Event(Kind.ALARM, order.task, {"at": now, "what": "notice", "why": why}))
-        store.finish(order.id, "failed" if failed else "done")
+        store.outbox.finish(order.id, "failed" if failed else "done")
         del self._told[order.id]
 
 

@@ -123,7 +123,7 @@ class Relay:
         """What there is to perform, page by page: what waits holds up nothing that was ordered after it."""
         passed, page = 0, BATCH
         while page == BATCH:
-            orders = self.engine.store.pending(now, BATCH, passed)
+            orders = self.engine.store.outbox.pending(now, BATCH, passed)
             yield from orders
             page = len(orders)
             passed += page
@@ -138,7 +138,7 @@ class Relay:
             return
         data = {"at": self.engine.now, "id": order.id, "to": order.agent, "reason": failed.error}
         self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task or None, data))
-        self.engine.store.finish(order.id, "failed")
+        self.engine.store.outbox.finish(order.id, "failed")
 
     def ended(self, call: Call, exit_: Exit) -> None:
         """Record what a call brought; inside a batch."""
@@ -182,7 +182,7 @@ class Relay:
                 return True
             case Send() | Bounce() | Resend():
                 return self.posting.begin(order)
-        self.reports.append(lambda: self.engine.store.finish(order.id))
+        self.reports.append(lambda: self.engine.store.outbox.finish(order.id))
         return True
 
     # -------------------------------------------------------------- what came of them
@@ -192,7 +192,7 @@ class Relay:
         if effect.harness and called:
             outcome, made = self.harnesses.over(effect, outcome)
         answer = turns.answer(effect.turn, outcome)
-        task = self.engine.store.task(order.task)
+        task = self.engine.store.tasks.get(order.task)
         if (
             task is not None
             and effect.turn in (Turn.WORK, Turn.SYNTHESIS)
@@ -205,7 +205,7 @@ class Relay:
             self.recovery.gateway.suspect(order.agent)
         self._take(order, turns.ended(order, effect, outcome, answer, called=called, made=made))
         succeeded = isinstance(outcome, Succeeded)
-        self.engine.store.finish(order.id, "done" if succeeded else "failed")
+        self.engine.store.outbox.finish(order.id, "done" if succeeded else "failed")
         if succeeded:
             self.calls.discard_when_recorded(effect.turn_id, self._shown_by(task, effect))
 
@@ -236,13 +236,13 @@ class Relay:
         if found is not None:
             order, effect, outcome = found
             self._take(order, turns.ended(order, effect, outcome, turns.answer(effect.turn, outcome)))
-            self.engine.store.finish(order.id)
+            self.engine.store.outbox.finish(order.id)
 
     def _compose(self, order: Order, effect: Compose) -> None:
-        task = self.engine.store.task(order.task)
+        task = self.engine.store.tasks.get(order.task)
         if task is not None and task.phase is Phase.EXECUTING:
             text, answer = self.outgoing.composed(task)
             agent = self.engine.settings.agent
             ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, agent, Succeeded(text), Results(text, answer))
             self._take(order, replace(ended, called=False))
-        self.engine.store.finish(order.id)
+        self.engine.store.outbox.finish(order.id)

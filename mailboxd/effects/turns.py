@@ -161,14 +161,14 @@ class Starting:
         if over:  # and its end may be the end of others
             self._fresh.clear()
         # what is marked is noted as running: so its start leaves nothing to record, and needs no round of its own
-        self.engine.store.note_room(self.calls.room(self.engine.clock.monotonic(), tuple(self._fresh)))
+        self.engine.store.meta.set_room(self.calls.room(self.engine.clock.monotonic(), tuple(self._fresh)))
         return over
 
     def _mark(self, order: Order, effect: RunTurn) -> bool:
         if self.calls.state(effect.turn_id) is State.NEVER_STARTED and not self._was_found(effect):
             task, attempt = self._asked_for(order)
             if task is None or not is_wanted(task, attempt, effect):
-                self.engine.store.finish(order.id)
+                self.engine.store.outbox.finish(order.id)
                 return False
             kept: Kept | None = None
             if effect.turn is Turn.DISPATCH and attempt is not None:
@@ -178,18 +178,18 @@ class Starting:
                     return False
                 kept = self.dispatches.keep(effect, task, made)
             self._fresh[order.id] = task, attempt, kept
-        self.engine.store.begin(order.id, self.boot)
+        self.engine.store.outbox.begin(order.id, self.boot)
         return True
 
     def _was_found(self, effect: RunTurn) -> bool:
         """Whether a rebuild found the call of this synthesis: its directory then holds what the turn brought."""
         if effect.turn is not Turn.SYNTHESIS:
             return False
-        left: dict[str, str] = json.loads(self.engine.store.meta(CALLS_LEFT) or "{}")
+        left: dict[str, str] = json.loads(self.engine.store.meta.get(CALLS_LEFT) or "{}")
         name = left.pop(effect.session_key, None)
         if name is None:
             return False
-        self.engine.store.set_meta(CALLS_LEFT, json.dumps(left, sort_keys=True))
+        self.engine.store.meta.set(CALLS_LEFT, json.dumps(left, sort_keys=True))
         return self.calls.rename(name, effect.turn_id)
 
     def _made(self, effect: RunTurn, task: Task, attempt: Attempt) -> bytes | Failed:
@@ -222,7 +222,7 @@ class Starting:
             self.reports.append(lambda: self.turn_ended(order, effect, classify(exit_)))
             return True
         if found is State.RUNNING:
-            call = self._new_call(order, effect, self.engine.store.task(order.task))
+            call = self._new_call(order, effect, self.engine.store.tasks.get(order.task))
             return self.calls.adopt(call, self.engine.clock.monotonic())
         if order.begun is None and not effect.harness:
             return False  # nothing begins without its mark
@@ -258,14 +258,14 @@ class Starting:
 
     def ordered(self, call_id: str) -> Order:
         """What ordered the call of a turn, which has ended."""
-        return self._running.pop(call_id, None) or self.engine.store.order_of(call_id)
+        return self._running.pop(call_id, None) or self.engine.store.outbox.get(call_id)
 
     def _leave(self, order: Order, effect: RunTurn) -> None:
         """It was overtaken between the round that marked it and this one."""
         if effect.turn is Turn.DISPATCH:
             data = {"at": self.engine.now, "id": effect.message_id, "to": effect.agent, "reason": "no longer wanted"}
             self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task, data))
-        self.engine.store.finish(order.id)
+        self.engine.store.outbox.finish(order.id)
 
     def _call(self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, prompt: bytes) -> None:
         call = self._new_call(order, effect, task)
@@ -292,8 +292,8 @@ class Starting:
         return refuse_message(raw) or raw
 
     def _asked_for(self, order: Order) -> tuple[Task | None, Attempt | None]:
-        task = self.engine.store.task(order.task)
-        return task, self.engine.store.attempt(order.task, task.attempt) if task else None
+        task = self.engine.store.tasks.get(order.task)
+        return task, self.engine.store.tasks.attempt(order.task, task.attempt) if task else None
 
     def _new_call(self, order: Order, effect: RunTurn, task: Task | None) -> NewCall:
         timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
@@ -327,7 +327,7 @@ class _Taken:
             return False
         if self._calls.of_agent(order.agent) + self._agents[order.agent] >= self._engine.pacing.starts(order.agent):
             return False  # its breaker is open, or has let its one turn through
-        return not self._engine.store.is_held(order.task)
+        return not self._engine.store.tasks.is_held(order.task)
 
 
 def _session(order: Order) -> str:
@@ -411,7 +411,7 @@ class Recovery:
         match step:
             case AskAgain(seconds):
                 self._tell(asking, seconds)
-                self.engine.store.postpone(asking.order.id, plus(self.engine.now, seconds))
+                self.engine.store.outbox.postpone(asking.order.id, plus(self.engine.now, seconds))
                 return None
             case FetchReply() as fetch:
                 asking.fetching = fetch
@@ -422,7 +422,7 @@ class Recovery:
                 return asking.order, asking.effect, outcome
 
     def _lost(self, asking: _Asking) -> Lost:
-        task = self.engine.store.task(asking.order.task)
+        task = self.engine.store.tasks.get(asking.order.task)
         timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
         waited = to_epoch(self.engine.now) - to_epoch(asking.order.at)
         mono, back = self.engine.clock.monotonic(), self.gateway.answers_since
@@ -439,7 +439,7 @@ class Recovery:
         )
 
     def _tell(self, asking: _Asking, seconds: float) -> None:
-        task = self.engine.store.task(asking.order.task)
+        task = self.engine.store.tasks.get(asking.order.task)
         said = asking.ledger.status if asking.ledger else "nothing"
         _log.info(
             "%s: nobody knows yet what became of its %s turn by %s (the ledger says: %s); asked again in %.0f s, "
@@ -461,7 +461,7 @@ class Recovery:
             self.calls.start(call, argv, self.engine.clock.monotonic())
         except NotStarted:
             later = plus(self.engine.clock.now(), _LATER)
-            self.reports.append(lambda: self.engine.store.postpone(asking.order.id, later))
+            self.reports.append(lambda: self.engine.store.outbox.postpone(asking.order.id, later))
             return True
         self._asking[call_id] = asking
         return True

@@ -55,14 +55,14 @@ _NOTE = "the clock jumped: what is left of the wait is kept"
 def kept(store: Store, now: str, jump: float) -> Iterator[Event]:
     """The events that move everything that waited when the clock jumped by `jump` seconds; inside a transaction."""
     since = min(now, plus(now, -jump))  # what was over before the jump stays over
-    for task in store.waiting_for_the_clock(since):
+    for task in store.schedule.with_timers(since):
         moments = {"due": task.due, "not_before": task.not_before, "heartbeat": task.heartbeat}
         moved: dict[str, Any] = {name: plus(at, jump) for name, at in moments.items() if at is not None and at > since}
         yield lifecycle.amend(task, now, _NOTE, **moved)[0]
-    store.move_pauses(since, jump)
+    store.outbox.shift_delays(since, jump)
     if jump > 0:
         return  # a breaker opens for its trial by itself
-    for broken in store.broken():
+    for broken in store.breakers.not_closed():
         # one turn may try, now: whether the agent is well is not for a clock to say
         event = breaker.pause_over(replace(broken, until=min(broken.until or now, now)), now)
         if event is not None:
@@ -90,24 +90,24 @@ class Pacing:
         """How many turns each may have; what keeps some from having any is noted for `why` and `status`."""
         agents = list(agents)
         paced = {agent: at for agent in agents if (at := self.resumes(agent, now)) is not None}
-        self.store.note_paced(paced)
+        self.store.meta.set_paced(paced)
         gone = {agent: why for agent in agents if (why := self.gone(agent)) is not None}
-        if self.store.note_gone(gone):
+        if self.store.meta.set_gone(gone):
             for agent, why in sorted(gone.items()):
                 _log.warning("work waits for the agent %s: %s", agent, why)
         return {agent: 0 if agent in paced else self.starts(agent) for agent in agents}
 
     def starts(self, agent: str) -> int:
         """How many turns of the agent may be under way, as its breaker says."""
-        return 0 if self.gone(agent) else turns_at_once(self.store.breaker(agent), self.slots_per_agent)
+        return 0 if self.gone(agent) else turns_at_once(self.store.breakers.get(agent), self.slots_per_agent)
 
     def is_shut(self, agent: str) -> bool:
         """Whether the breaker of the agent is open: nothing at all is sent to it."""
-        return self.store.breaker(agent).state is State.OPEN
+        return self.store.breakers.get(agent).state is State.OPEN
 
     def resumes(self, agent: str, now: str) -> str | None:
         """When the agent may be given turns again after it had all of an hour's; None = it may."""
-        first = self.store.latest_turn(agent, self.per_hour) if self.per_hour else None
+        first = self.store.schedule.latest_turn(agent, self.per_hour) if self.per_hour else None
         return plus(first, _HOUR) if first is not None and first > plus(now, -_HOUR) else None
 
 
@@ -128,10 +128,10 @@ def retried(store: Store, task: Task, order: Retry) -> list[str]:
     above = _ended_above(store, task)
     top = above[-1] if above else task
     concerned = {one.id: one for one in (*above, task)}
-    for fallen in store.fallen_below(top.id, also=task.id):
+    for fallen in store.tasks.reopenable_below(top.id, also=task.id):
         concerned.setdefault(fallen, _load(store, fallen))
     if task.broadcast and task.phase is Phase.COMPLETED:
-        concerned |= {copy.id: copy for copy in store.children(task.id)}
+        concerned |= {copy.id: copy for copy in store.tasks.children(task.id)}
     if order.with_dependants:
         concerned |= _dependants(store, (task, *above), concerned)
     return _parents_first(concerned.values())
@@ -140,7 +140,7 @@ def retried(store: Store, task: Task, order: Retry) -> list[str]:
 def _only_failed(store: Store, task: Task) -> list[str]:
     """What failed at or below the task, open circuits too. Raises Refused."""
     itself = task.phase in (Phase.FAILED, Phase.CIRCUIT_OPEN) or task.cancelled_with_parent
-    fallen = [_load(store, one) for one in store.fallen_below(task.id, also="", open_circuits=True)]
+    fallen = [_load(store, one) for one in store.tasks.reopenable_below(task.id, also="", open_circuits=True)]
     if task.phase is Phase.COMPLETED or not (fallen or itself):
         raise Refused("not-failed", f"nothing has failed at or below {task.local_id}", "See `mailboxd tree`.")
     return _parents_first((*_ended_above(store, task), *([task] if itself else []), *fallen))
@@ -167,7 +167,7 @@ def _may_reopen(store: Store, parent: Task, child: Task) -> None:
     if parent.broadcast and parent.policy.join is not Join.ALL and parent.phase in _REOPENED:
         problem = f"{child.local_id} is one copy of the broadcast {parent.local_id}, which is decided"
         raise Refused("parent-ended", problem, f"Retry {parent.local_id} instead: all copies run again.")
-    attempt = store.attempt(parent.id, parent.attempt)
+    attempt = store.tasks.attempt(parent.id, parent.attempt)
     if parent.phase is Phase.EXECUTING and attempt is not None and attempt.waiting_for is not Waiting.CHILDREN:
         problem = f"{parent.local_id} is putting the results of its children together"
         raise Refused("parent-busy", problem, "Wait until it has ended, then retry.")
@@ -179,7 +179,7 @@ def _dependants(store: Store, sources: Iterable[Task], known: dict[str, Task]) -
     waiting = [(source, False) for source in sources]  # each with whether what stands below it is meant, too
     while waiting:
         task, whole = waiting.pop()
-        for one in (*store.dependants(task.id), *(store.children(task.id) if whole else ())):
+        for one in (*store.tasks.dependents(task.id), *(store.tasks.children(task.id) if whole else ())):
             if one.id in found or one.phase in _PENDING or (one.phase is Phase.CANCELLED and one.id not in known):
                 continue
             if one.phase not in (*_REOPENED, Phase.CANCELLED, Phase.CIRCUIT_OPEN):
@@ -197,7 +197,7 @@ def _parents_first(tasks: Iterable[Task]) -> list[str]:
 
 
 def _load(store: Store, task_id: str) -> Task:
-    task = store.task(task_id)
+    task = store.tasks.get(task_id)
     if task is None:
         raise AssertionError(f"{task_id} is named by another task and is not there")
     return task
@@ -244,7 +244,7 @@ class Engine:
                 for event in kept(self.store, self.now, jump):
                     self.record(event)
             yield
-            self.store.mark_for_rendering(self._touched)
+            self.store.stale_files.mark(self._touched)
 
     def hear(
         self, task_id: str | None, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
@@ -259,20 +259,22 @@ class Engine:
         worklist: deque[str] = deque()
         self._record(decide(view, heard, self._context(), role, actor), events, worklist)
         if isinstance(heard, TurnEnded) and heard.called and not heard.harness:
-            moved = breaker.after_turn(self.store.breaker(heard.agent), heard.outcome, self.now, self.settings.breaker)
+            moved = breaker.after_turn(
+                self.store.breakers.get(heard.agent), heard.outcome, self.now, self.settings.breaker
+            )
             self._record(Decision((moved,) if moved else ()), events, worklist)
         while worklist:
-            self._record(settle(self.store.view(worklist.popleft()), self._context()), events, worklist)
+            self._record(settle(self.store.tasks.view(worklist.popleft()), self._context()), events, worklist)
         opened = isinstance(heard, Redispatch) and any(event.data.get("from") in TERMINAL for event in events)
         if opened and view is not None:
-            for fallen in self.store.fallen_below(view.task.id, also=""):
+            for fallen in self.store.tasks.reopenable_below(view.task.id, also=""):
                 events += self.hear(fallen, Retry())
         return events
 
     def _view(self, task_id: str, heard: Input) -> View:
         """The task as a decision about `heard` has to see it."""
         asks = isinstance(heard, OfApproval)
-        view = self.store.view(task_id, family=_brings_plan(heard), approvals=asks)
+        view = self.store.tasks.view(task_id, family=_brings_plan(heard), approvals=asks)
         match heard:
             case ActionPrepared(action=action, digest=digest):
                 key = action.idempotency_key or derived_key(view.task.local_id, action, digest)
@@ -280,7 +282,7 @@ class Engine:
                 key = next((row.idempotency_key for row in view.approvals if row.id == name), "")
             case _:
                 return view
-        return replace(view, same_key=self.store.performed_under(key))
+        return replace(view, same_key=self.store.approvals.started_with_key(key))
 
     def command(self, task: Task, heard: Retry | Cancel | Unblock, actor: str) -> list[Event]:
         """An operator's order, with its reach: a retry opens what ended around the task. Raises Refused."""
@@ -294,7 +296,7 @@ class Engine:
 
     def read(self, task_id: str, role: Role, actor: str) -> Task:
         """The task, if this caller may read it. Raises Refused; KeyError for an unknown id."""
-        task = self.store.task(task_id)
+        task = self.store.tasks.get(task_id)
         if task is None:
             raise KeyError(task_id)
         require_read(role, actor, task)
@@ -302,7 +304,7 @@ class Engine:
 
     def needs_of_edited(self, parent: Task, planned: PlannedChild) -> tuple[str, ...]:
         """The ids of what an edited child needs. Raises PlanError when it could no longer be carried out."""
-        family = self.store.family(parent)
+        family = self.store.tasks.family(parent)
         others = {key: needs for key, needs in family.existing.nodes.items() if key != planned.key}
         plans.admit(Plan((planned,)), self.settings.limits, parent.depth, Level(others), family.outer)
         scopes = (family.existing.ids, *(level.ids for level in family.outer))
@@ -315,7 +317,7 @@ class Engine:
             self._touched.add(event.task)
 
     def order(self, task_id: str, effect: Effect) -> None:
-        self.store.order(_effect_id(effect) or self.new_id("trn"), task_id, effect, self.now)
+        self.store.outbox.add(_effect_id(effect) or self.new_id("trn"), task_id, effect, self.now)
 
     def new_id(self, prefix: str) -> str:
         return self.ids.new(prefix, self.now or self.clock.now())
@@ -326,7 +328,7 @@ class Engine:
 
     def close_breaker(self, agent: str, actor: str) -> list[Event]:
         """The operator's order; inside a batch. Raises Refused when it is closed."""
-        event = breaker.ordered(self.store.breaker(agent), self.now, actor)
+        event = breaker.ordered(self.store.breakers.get(agent), self.now, actor)
         if event is None:
             raise Refused("not-blocked", f"the breaker of {agent} is closed", "See `mailboxd status`.")
         self.record(event)
@@ -334,23 +336,23 @@ class Engine:
 
     def look_again(self) -> None:
         """Ask of every weak spec and every hold whether it still is: what the configuration says may have changed."""
-        for task_id in [*self.store.drafts(), *self.store.held()]:
+        for task_id in [*self.store.tasks.drafts(), *self.store.tasks.held()]:
             self.hear(task_id, TimePassed(""))
 
     def tick(self, read_until: str | None = None) -> None:
         """Everything whose moment has come. `read_until`: mail that came later may lie unread; None: none does."""
-        self.broken = self.store.broken()
+        self.broken = self.store.breakers.not_closed()
         for broken in self.broken:
             if (event := breaker.pause_over(broken, self.now)) is not None:
                 self.record(event)
-        for task_id in self.store.due(self.now):
+        for task_id in self.store.schedule.due(self.now):
             self.hear(task_id, TimePassed(read_until))
-        for task_id, approval_id in self.store.expired_approvals(self.now):
+        for task_id, approval_id in self.store.approvals.expired(self.now):
             self.hear(task_id, ApprovalExpired(approval_id))
 
     def gateway_is_back(self, unreached: Collection[str]) -> None:
         """The gateway answers again: those whose turns did not reach it, or were locked out, may try at once."""
-        for broken in self.store.broken():
+        for broken in self.store.breakers.not_closed():
             waited = broken.agent in unreached or broken.is_locked_out
             if waited and (event := breaker.gateway_is_back(broken, self.now)) is not None:
                 self.record(event)
@@ -359,8 +361,8 @@ class Engine:
         """Start what is ready and has a slot; inside a batch. Returns how many were started."""
         started, slots = 0, self._slots()
         while True:
-            ready = list(self.store.ready(self.now, self.settings.slots))
-            busy = self.store.busy(self.now)
+            ready = list(self.store.schedule.ready(self.now, self.settings.slots))
+            busy = self.store.schedule.busy(self.now)
             allowed = self.pacing.allowed({*busy, *(item.executor for item in ready)}, self.now)
             picked = schedule.pick(ready, busy, slots, self.settings.slots_per_agent, allowed)
             now_started = sum([self._start(task_id) for task_id in picked])
@@ -395,7 +397,7 @@ class Engine:
             limits=self.settings.limits,
             escalation=self.settings.escalation,
             heartbeat=self.settings.heartbeat,
-            is_free=self.store.is_free,
+            is_free=self.store.tasks.is_unused,
             may_reach=self.may_reach,
             may_use=partial(unknown_harness, self.settings.harnesses),
             may_check=partial(may_not_run, self.settings.checks),
@@ -403,7 +405,7 @@ class Engine:
             approval_seconds=self.settings.approval_seconds,
             notifies=self.settings.notifies,
             approvers=self.settings.approvers,
-            planned_lately=lambda: self.store.planned_since(plus(self.now, -_HOUR)),
+            planned_lately=lambda: self.store.meta.planned_since(plus(self.now, -_HOUR)),
         )
 
     def _record(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
@@ -418,9 +420,9 @@ class Engine:
             if event.kind is Kind.TASK_TRANSITIONED:
                 worklist += self._woken(event.task, event.data)
             elif event.kind in _SPENDS:
-                worklist += self.store.used_up(event.task)
+                worklist += self.store.budgets.exhausted(event.task)
                 if planned := event.data.get("planned"):
-                    self.store.note_planned(self.now, plus(self.now, -_HOUR), planned)
+                    self.store.meta.add_planned(self.now, plus(self.now, -_HOUR), planned)
             elif event.kind in _SETTLES or (
                 event.kind is Kind.TASK_CREATED and not born.issuperset(event.data["needs"])
             ):
@@ -433,17 +435,17 @@ class Engine:
         source, target = moved["from"], moved["to"]
         woken = []
         if target in TERMINAL or source in TERMINAL:
-            parents = islice(self.store.above(task_id), 1, 2)
+            parents = islice(self.store.tasks.with_ancestors(task_id), 1, 2)
             woken += [parent.id for parent in parents if target != Phase.COMPLETED or self._may_go_on(parent)]
-        if target in CLOSES_CHILDREN and source not in CLOSES_CHILDREN and self.store.has_open_children(task_id):
-            woken += self.store.open_children(task_id)
+        if target in CLOSES_CHILDREN and source not in CLOSES_CHILDREN and self.store.tasks.has_open_children(task_id):
+            woken += self.store.tasks.open_children(task_id)
         if target == Phase.CANCELLED and not moved["changes"].get("cancelled_with_parent"):
-            woken += self.store.open_dependants(task_id)
+            woken += self.store.tasks.open_dependents(task_id)
         return woken
 
     def _may_go_on(self, parent: Task) -> bool:
         """Whether a completed child may be what it waits for: while others are open, only for a broadcast."""
-        return parent.broadcast or not self.store.has_open_children(parent.id)
+        return parent.broadcast or not self.store.tasks.has_open_children(parent.id)
 
 
 def _brings_plan(heard: Input) -> bool:

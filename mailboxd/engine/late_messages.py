@@ -29,7 +29,7 @@ def tells_of_end(task: Task, message_id: str) -> bool:
 
 def was_told(store: Store, task: Task) -> bool:
     """Whether its sender was told of the end that the task has now, or is about to be."""
-    replies = [*store.said(task.id, "reply", task.sender), store.sent_reply(task.id)]
+    replies = [*store.outbox.notes_sent(task.id, "reply", task.sender), store.messages.latest_reply(task.id)]
     return any(reply is not None and tells_of_end(task, reply) for reply in replies)
 
 
@@ -38,9 +38,9 @@ def _is_answered(store: Store, task: Task, message: AnswerMessage) -> bool:
 
     A question may have been put twice, to two attempts of the sender: the answer to either is one to both.
     """
-    asked = store.said(task.id, "question", message.from_)
+    asked = store.outbox.notes_sent(task.id, "question", message.from_)
     if message.in_reply_to not in asked:
         return False  # it does not say which one
-    attempt = store.attempt(task.id, task.attempt)
+    attempt = store.tasks.attempt(task.id, task.attempt)
     waiting_for = task.mending.waiting_for if attempt is None else attempt.waiting_for
     return waiting_for is not Waiting.ANSWER or asked[message.in_reply_to] != next(iter(asked.values()))

@@ -36,7 +36,7 @@ def requested(engine: Engine, names: Sequence[str]) -> Iterator[Approval]:
     """The approvals with these names, each once. Raises UnavailableError."""
     report = Report(engine.store.db)
     for name in dict.fromkeys(find(report, name) for name in names):
-        row = engine.store.approval(name)
+        row = engine.store.approvals.get(name)
         if row is not None:
             yield row
 
@@ -54,7 +54,7 @@ def decide(
             problem = f"the digest of {row.short_id} is {row.digest[:16] or 'empty'}..., not {digest}"
             raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approvals {row.short_id}`.")
         events = engine.hear(row.task, Resolve(row.id, decision, note), Role.OPERATOR, user)
-        decided.append(Decided(row, engine.store.local_id(row.task), events))
+        decided.append(Decided(row, engine.store.tasks.local_id(row.task), events))
     return decided
 
 

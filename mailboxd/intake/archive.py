@@ -184,12 +184,12 @@ class ArchiveWatch:
             return False
         self._next = mono + EVERY
         if self._lost is None:
-            self._lost = json.loads(self.engine.store.meta(META) or "{}")
+            self._lost = json.loads(self.engine.store.meta.get(META) or "{}")
         known = self._lost
         self._compare_directories()
         closely = {*list(known)[:WATCH_BATCH], *self._written_since(mono)}
         files = {file.id: file for file in (*self._of_sweep(), *self._next_in_turn())}
-        files |= {file.id: file for file in self.engine.store.filed_as(closely)}
+        files |= {file.id: file for file in self.engine.store.messages.filed_among(closely)}
         wrong: dict[str, str] = {}
         restored = len(self._restored)
         for file in files.values():
@@ -217,7 +217,7 @@ class ArchiveWatch:
         """Have those swept in which something came or went."""
         before, now = self._directories, self._look_at_directories()
         replaced = {place for place, found in now.items() if _is_another(found, before.get(place))}
-        noted = self.engine.store.meta(META_PLACES)
+        noted = self.engine.store.meta.get(META_PLACES)
         places = json.dumps({top: found[0] for top in _TOPS if (found := now[top])})
         if not before and noted not in (None, places):  # while no daemon ran
             self._sweeps |= dict.fromkeys(_TOPS, "")
@@ -232,11 +232,11 @@ class ArchiveWatch:
                 self._sweeps.setdefault(place, "")
         self._directories = now
         if noted != places:
-            self.reports.append(partial(self.engine.store.set_meta, META_PLACES, places))
+            self.reports.append(partial(self.engine.store.meta.set, META_PLACES, places))
 
     def _look_at_directories(self) -> dict[str, tuple[_Identity, int] | None]:
         found: dict[str, tuple[_Identity, int] | None] = {}
-        for place in (*_TOPS, *self.engine.store.archive_days()):
+        for place in (*_TOPS, *self.engine.store.messages.archive_days()):
             try:
                 status = (self.ws.mailbox / place).lstat()
             except OSError:
@@ -249,7 +249,7 @@ class ArchiveWatch:
         files: list[Filed] = []
         while self._sweeps and len(files) < WATCH_BATCH:
             place, after = next(iter(self._sweeps.items()))
-            found = self.engine.store.filed_in(place, after, WATCH_BATCH)
+            found = self.engine.store.messages.filed_in(place, after, WATCH_BATCH)
             files += found
             if len(found) == WATCH_BATCH:
                 self._sweeps[place] = found[-1].path
@@ -259,7 +259,7 @@ class ArchiveWatch:
         return files
 
     def _next_in_turn(self) -> list[Filed]:
-        files = self.engine.store.filed(self._after, WATCH_BATCH)
+        files = self.engine.store.messages.filed(self._after, WATCH_BATCH)
         self._after = files[-1].id if len(files) == WATCH_BATCH else ""
         return files
 
@@ -304,10 +304,10 @@ class ArchiveWatch:
 
     def _restore(self, file: Filed) -> str:
         """Put a file that is gone back where it lay; why that cannot be done, or nothing."""
-        raw = self.engine.store.body(file.id)
+        raw = self.engine.store.messages.body(file.id)
         if raw is None or _digest(raw) != file.sha256:
             return f"mailbox/{file.path} is gone, and the database does not have its bytes"
-        item = self.engine.store.judged(file.id)
+        item = self.engine.store.messages.judged(file.id)
         reason = reason_file(item.name, item.at, item.sha256, item.id, item.reason) if item.rejected else None
         try:
             put_back(self.ws, file.path, raw, reason)
@@ -322,7 +322,7 @@ class ArchiveWatch:
         new = [name for name in lost if name not in before]
         if lost != before:
             self._lost = dict(list(lost.items())[:MOST_LOST])
-            self.reports.append(partial(self.engine.store.set_meta, META, json.dumps(self._lost)))
+            self.reports.append(partial(self.engine.store.meta.set, META, json.dumps(self._lost)))
         if new:
             hint = "`mailboxd audit verify` says what else, its bytes are in the database"
             self.reports.append(partial(self._alarm, f"{_among([lost[name] for name in new])}; {hint}", new))
@@ -334,20 +334,20 @@ class ArchiveWatch:
             self.reports.append(partial(self._alarm, f"{_among(paths)} {were} gone: put back from the database"))
 
     def _alarm(self, why: str, messages: Iterable[str] = ()) -> None:
-        tasks = {file.task for file in self.engine.store.filed_as(messages)}
+        tasks = {file.task for file in self.engine.store.messages.filed_among(messages)}
         task = tasks.pop() if len(tasks) == 1 else None
         self.engine.record(Event(Kind.ALARM, task, {"at": self.engine.now, "what": "custody", "why": why}))
 
 
 def note_late_rest(store: Store, name: str, head: str, at: str) -> None:
     """Remember that the rest of a message came late, so that health says it for a while; inside a transaction."""
-    rests = [*json.loads(store.meta(META_RESTS) or "[]"), [name, head, at]]
-    store.set_meta(META_RESTS, json.dumps(rests[-_MOST_RESTS:]))
+    rests = [*json.loads(store.meta.get(META_RESTS) or "[]"), [name, head, at]]
+    store.meta.set(META_RESTS, json.dumps(rests[-_MOST_RESTS:]))
 
 
 def late_rests(store: Store, now: str) -> list[str]:
     """A sentence about the messages whose rest came late, if there were any within a day."""
-    rests = json.loads(store.meta(META_RESTS) or "[]")
+    rests = json.loads(store.meta.get(META_RESTS) or "[]")
     names = [name for name, _, at in rests if to_epoch(now) - to_epoch(at) < REST_SHOWN_SECONDS]
     if not names:
         return []
@@ -388,7 +388,7 @@ class Archiver:
         todo = self.waiting()
         accepted = [item for item in todo if not item.rejected]
         rejected = [item for item in todo if item.rejected]
-        taken = self.engine.store.is_filed
+        taken = self.engine.store.messages.is_filed
         if accepted:
             self._note(accepted, archive_many(self.ws, [(self._judged(i), i.at[:10]) for i in accepted], taken))
         if rejected:
@@ -397,7 +397,7 @@ class Archiver:
 
     def waiting(self) -> list[Unfiled]:
         """What has been judged and can be moved, as far as is known."""
-        found = self.engine.store.unfiled(ARCHIVE_BATCH + len(self.obstructed))
+        found = self.engine.store.messages.unfiled(ARCHIVE_BATCH + len(self.obstructed))
         return [item for item in found if item.id not in self.obstructed]
 
     def try_again(self) -> None:
@@ -406,7 +406,7 @@ class Archiver:
         self.archive_watch.notice()
 
     def _judged(self, item: Unfiled) -> JudgedFile:
-        raw = self.engine.store.body(item.id)
+        raw = self.engine.store.messages.body(item.id)
         return JudgedFile(file_system_name(item.name, item.stamp), _stamp(item), raw)
 
     def _note(self, items: Sequence[Unfiled], places: Sequence[str | ObstructedError]) -> None:

@@ -161,7 +161,7 @@ class Arrivals:
 
     def _is_new(self, file: InboxFile) -> bool:
         """Not judged already and only not moved yet, because a crash or an obstacle came between."""
-        return not self.engine.store.awaits_filing(file.name, file.stamp)
+        return not self.engine.store.messages.awaits_filing(file.name, file.stamp)
 
     def _judge(self, arrival: Arrival, file: InboxFile, now: float) -> float | None:
         """Let an arrival happen; or the moment at which one that looks unfinished is judged all the same."""

@@ -97,8 +97,8 @@ class Intake:
     def _is_rest(self, file: InboxFile) -> str:
         """The verdict on a text without front matter, if it is the rest of a message that was taken a moment ago."""
         now = self._engine.now
-        head = self._store.head_of(file.name, earliest("msg", plus(now, -REST_SECONDS)))
-        if head is None or self._store.earlier(None, file.sha256 or ""):
+        head = self._store.messages.head_of(file.name, earliest("msg", plus(now, -REST_SECONDS)))
+        if head is None or self._store.messages.first_arrival(None, file.sha256 or ""):
             return ""
         message, task, at = head
         if not is_rest(plain=True, in_place=file.in_place, seconds=to_epoch(now) - to_epoch(at)):
@@ -128,7 +128,7 @@ class Intake:
         """Record why a file is not accepted, and tell the sender of a task. `of`: the message that it belongs to."""
         row = message_row(self._engine, file, "rejected", message, proof)
         row["reason"] = reason_fields(error) | ({"of": of} if of else {})
-        again = self._store.was_rejected(file.sha256)  # however often it is dropped: its sender has been told
+        again = self._store.messages.was_rejected(file.sha256)  # however often it is dropped: its sender has been told
         self._keep(row, file)
         self._engine.record(Event(Kind.MESSAGE_REJECTED, task, {"at": self._engine.now, "message": row}))
         if isinstance(message, TaskMessage) and error.rule != "id-conflict" and not again:
@@ -143,12 +143,12 @@ class Intake:
 
     def _keep(self, row: Mapping[str, Any], file: InboxFile) -> None:
         if file.raw is not None:
-            self._store.keep_body(row["id"], file.raw)
+            self._store.messages.keep_body(row["id"], file.raw)
 
     # -------------------------------------------------------------- verdicts
 
     def _judge(self, message: AnyMessage, sha256: str, proof: Proof) -> tuple[str, str | None]:
-        earlier = self._store.earlier(message.message_id, sha256)
+        earlier = self._store.messages.first_arrival(message.message_id, sha256)
         if earlier is not None:
             if earlier.sha256 != sha256:
                 raise Refused("id-conflict", f"message {message.message_id} came before with other bytes")
@@ -169,7 +169,7 @@ class Intake:
 
     def _approval(self, message: ApprovalMessage, actor: str) -> tuple[str, str | None]:
         """The operator's decision, signed. One about nothing that is asked here decides nothing later either."""
-        asked = self._store.approval(message.approval_id)
+        asked = self._store.approvals.get(message.approval_id)
         if asked is None:
             return "orphan", None
         decided = Resolve(asked.id, Decision(message.decision), message.text.strip())
@@ -178,7 +178,7 @@ class Intake:
 
     def _task(self, message: TaskMessage) -> tuple[str, str | None]:
         """New work, the same work again, or ended work that is given out anew (section 2, "Repeats")."""
-        known = self._store.work(message.from_, message.task_id, message.subtask_id)
+        known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         origin = _origin(message)
         if known is None:
             return self._new_task(message, origin)
@@ -198,7 +198,7 @@ class Intake:
         settings = self._engine.settings
         depth = message.depth or 0
         most = settings.open_per_sender
-        if most and self._store.has_open(message.from_, most):
+        if most and self._store.tasks.has_open_from(message.from_, most):
             raise Refused("too-many-open", f"{message.from_} has {most} unfinished tasks here", "Wait for some to end.")
         if depth > settings.limits.depth:
             raise MessageError(
@@ -226,15 +226,15 @@ class Intake:
 
     def _hold_if_done_before(self, task_id: str, message: TaskMessage) -> None:
         """Work that ended after the copy of the database that was put back is not done again unasked."""
-        path = self._store.recovered_work(message.from_, message.task_id, message.subtask_id)
-        task = self._store.task(task_id)
+        path = self._store.messages.recovered_path(message.from_, message.task_id, message.subtask_id)
+        task = self._store.tasks.get(task_id)
         if path is not None and task is not None and not task.phase.is_terminal:
             why = f"mailbox/{path} gave out this work before, and outbox/ has its reply: the database was older then"
             self._engine.record(amend(task, self._engine.now, why, held=why)[0])
 
     def create(self, new: NewTask, actor: str) -> Task:
         """Record a new task; inside a batch. Raises PlanError when its plan cannot be carried out."""
-        task = self._store.task(self._begin(new, actor))
+        task = self._store.tasks.get(self._begin(new, actor))
         if task is None:
             raise AssertionError(f"{new.local_id} was not recorded")
         return task
@@ -245,14 +245,14 @@ class Intake:
 
     def free_local_id(self, wanted: str) -> str:
         ordinal = 1
-        while not self._store.is_free(distinct(wanted, ordinal)):
+        while not self._store.tasks.is_unused(distinct(wanted, ordinal)):
             ordinal += 1
         return distinct(wanted, ordinal)
 
     def _cancelled_before(self, message: TaskMessage) -> str:
         if (message.attempt or 1) > 1:
             return ""  # it was of an attempt before, which never came
-        cancelled = self._store.cancelled_before(message.from_, message.task_id, message.subtask_id)
+        cancelled = self._store.messages.cancelled_before(message.from_, message.task_id, message.subtask_id)
         return f"cancelled by {message.from_} before it arrived" if cancelled else ""
 
     def _report(self, message: AnyMessage) -> tuple[str, str | None]:
@@ -265,7 +265,7 @@ class Intake:
             _said(message),
             message.attempt_id,
             message.reply_token,
-            older_attempt=self._store.had_attempt(task.id, message.attempt_id, message.from_),
+            older_attempt=self._store.tasks.had_attempt(task.id, message.attempt_id, message.from_),
             ordinal=message.attempt,
             usage=_usage(message),
         )
@@ -274,15 +274,15 @@ class Intake:
 
     def _child(self, message: Message) -> Task | None:
         if message.subtask_id is None:
-            return self._store.by_local_id(message.task_id)
-        child = self._store.child(message.task_id, message.subtask_id)
-        return child or self._store.given_root(message.task_id, message.subtask_id, message.from_)
+            return self._store.tasks.by_local_id(message.task_id)
+        child = self._store.tasks.child(message.task_id, message.subtask_id)
+        return child or self._store.tasks.delegated_root(message.task_id, message.subtask_id, message.from_)
 
     def _order(self, message: AnswerMessage | SteerMessage | CancelMessage) -> tuple[str, str | None]:
         """Something for work that the sender gave us: an answer, new instructions, a cancel."""
-        task = self._store.work(message.from_, message.task_id, message.subtask_id)
+        task = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         if task is None and message.from_ in OPERATORS:
-            task = self._store.by_local_id(root_local_id(message.task_id, message.subtask_id))
+            task = self._store.tasks.by_local_id(root_local_id(message.task_id, message.subtask_id))
         if task is None:
             return "orphan", None
         if is_late(self._store, task, message):

@@ -103,7 +103,7 @@ class Call:
 
     def task(self, name: str) -> Task:
         store = self.engine.store
-        found = store.by_local_id(name) or store.task(name)
+        found = store.tasks.by_local_id(name) or store.tasks.get(name)
         if found is None:
             raise Refused("no-such-task", f"there is no task {name}", "task_list_ready names those that wait for you.")
         return found
@@ -115,7 +115,7 @@ class Call:
         return self.standing(task) | {"recorded": [str(event.kind) for event in events]}
 
     def standing(self, task: Task) -> Answer:
-        now = self.engine.store.task(task.id) or task
+        now = self.engine.store.tasks.get(task.id) or task
         return {"task": now.local_id, "phase": str(now.phase), "reason": now.reason}
 
 
@@ -131,7 +131,7 @@ def create(call: Call, given: args.Create) -> Answer:
         acceptance_criteria=tuple(given.acceptance_criteria),
     )
     with engine.batch():
-        known = engine.store.work(_OPERATOR, given.task_id, None)
+        known = engine.store.tasks.by_work(_OPERATOR, given.task_id, None)
         if known is not None:
             return call.standing(known) | {"created": False}
         local_id = Intake(engine).free_local_id(root_local_id(given.task_id, None))
@@ -144,7 +144,7 @@ def get(call: Call, given: args.OfTask) -> Answer:
     require(call.caller.role, Verb.READ)
     task = call.engine.read(call.task(given.task).id, call.caller.role, call.caller.name)
     known = details(Report(call.engine.store.db), task.id)
-    attempt = call.engine.store.attempt(task.id, task.attempt) if task.attempt else None
+    attempt = call.engine.store.tasks.attempt(task.id, task.attempt) if task.attempt else None
     whole = {
         **{name: known[name] for name in _SHOWN},
         "attempt": task.attempt,
@@ -182,7 +182,7 @@ def list_ready(call: Call, given: args.ListReady) -> Answer:
 
 def _owes(call: Call, task_id: str) -> bool:
     """Whether the caller was asked for a verdict on the present attempt and has given none."""
-    view, name = call.engine.store.view(task_id), call.caller.name
+    view, name = call.engine.store.tasks.view(task_id), call.caller.name
     asked = any(same_agent(one.reviewer, name) for one in view.asked_reviewers)
     return asked and not any(same_agent(review.reviewer, name) for review in view.reviews)
 
@@ -274,7 +274,7 @@ def resolve_approval(call: Call, given: args.ResolveApproval) -> Answer:
 def _approval(call: Call, name: str) -> Approval:
     """The approval with this id, or short id. Raises Refused."""
     try:
-        found = call.engine.store.approval(task_report.find(Report(call.engine.store.db), name))
+        found = call.engine.store.approvals.get(task_report.find(Report(call.engine.store.db), name))
     except UnavailableError as error:
         raise Refused("no-such-approval", str(error)) from error
     if found is None:

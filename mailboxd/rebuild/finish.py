@@ -28,7 +28,7 @@ from mailboxd.rebuild.files import Outbox, Sent, Shown, Sources, made
 from mailboxd.rebuild.replay import UNTOLD, Replay
 from mailboxd.rebuild.timeline import ENDED
 from mailboxd.store.outbox import CALLS_LEFT
-from mailboxd.store.rebuild_store import Standing
+from mailboxd.store.rebuild_store import TaskState
 from mailboxd.taskmd.sync import HEADING
 
 _LARGEST_RECORD = 64 << 10
@@ -80,16 +80,16 @@ def finish(replay: Replay, found: Sources, calls: Mapping[str, Found]) -> None:
     replies = Outbox.of(found.sent).replies
     for shown in found.shown.values():
         _reconcile(replay, shown, replies.get(shown.local_id, ()))
-    for sent in list(store.unmatched.values()):
+    for sent in list(store.outbox.unmatched.values()):
         replay.sent(sent, _task_of(replay, sent.of))
-    store.unmatched.clear()
+    store.outbox.unmatched.clear()
     ordinals = sorted({ordinal for key in calls if (ordinal := ordinal_of(key)) and ordinal < _MOST_ATTEMPTS})
-    for task_id in store.open_tasks():
-        task = store.task(task_id)
+    for task_id in store.tasks.open_ids():
+        task = store.tasks.get(task_id)
         if task is not None:
             left |= _go_on(replay, task, calls, ordinals)
     if left:
-        store.set_meta(CALLS_LEFT, json.dumps(left, sort_keys=True))
+        store.meta.set(CALLS_LEFT, json.dumps(left, sort_keys=True))
     replay.record_sent()
     _close_orders(replay)
     for shown in found.shown.values():
@@ -99,13 +99,13 @@ def finish(replay: Replay, found: Sources, calls: Mapping[str, Found]) -> None:
 
 
 def _task_of(replay: Replay, local_id: str) -> str:
-    task = replay.desk.store.by_local_id(local_id)
+    task = replay.desk.store.tasks.by_local_id(local_id)
     return task.id if task is not None else ""
 
 
 def _reconcile(replay: Replay, shown: Shown, replies: Sequence[Sent]) -> None:
     """What people wrote into a task.md, and whether the task stands where the file says."""
-    here = replay.desk.store.standing(shown.local_id)
+    here = replay.desk.store.states.of(shown.local_id)
     if here is None:
         replay.differences.append(f"{shown.local_id}: its task.md could not be taken")
         return
@@ -123,15 +123,15 @@ def _is_behind(shown: Shown, replies: Sequence[Sent]) -> bool:
     return shown.written.status not in ENDED and any(made(sent) > shown.written.updated_at for sent in replies)
 
 
-def _edited(replay: Replay, shown: Shown, sections: tuple[tuple[str, str], ...]) -> Standing | None:
+def _edited(replay: Replay, shown: Shown, sections: tuple[tuple[str, str], ...]) -> TaskState | None:
     """Take the working notes, and the sections of a person's own."""
-    task, notes = replay.desk.store.by_local_id(shown.local_id), shown.written.notes
+    task, notes = replay.desk.store.tasks.by_local_id(shown.local_id), shown.written.notes
     if task is not None and (task.notes, task.sections) != (notes, sections):
         try:
             replay.hear(task, Edited(notes=notes, sections=sections))
         except (Refused, PlanError) as error:
             replay.differences.append(f"{shown.local_id}: {error}")
-    return replay.desk.store.standing(shown.local_id)
+    return replay.desk.store.states.of(shown.local_id)
 
 
 def _go_on(replay: Replay, task: Task, calls: Mapping[str, Found], ordinals: Sequence[int]) -> Mapping[str, str]:
@@ -145,7 +145,7 @@ def _go_on(replay: Replay, task: Task, calls: Mapping[str, Found], ordinals: Seq
     keys = ((ordinal, session_key(task.executor, task.local_id, own, ordinal)) for ordinal in ordinals)
     begun = {ordinal: key for ordinal, key in keys if key in calls}
     last = max(begun, default=0)
-    coordinates = bool(replay.desk.store.children(task.id))
+    coordinates = bool(replay.desk.store.tasks.children(task.id))
     for ordinal in range(task.attempt + 1, last + 1):
         if task.phase is not Phase.EXECUTION_READY or coordinates:
             break
@@ -179,18 +179,18 @@ def _ended(replay: Replay, task: Task, attempt: Attempt, outcome: Failed | Unkno
 def _close_orders(replay: Replay) -> None:
     """What was ordered on the way is done, but for what an open task still waits for."""
     store = replay.desk.store
-    for ordered in store.ordered:
-        task = store.task(ordered.task) if ordered.task else None
+    for ordered in store.outbox.ordered:
+        task = store.tasks.get(ordered.task) if ordered.task else None
         match ordered.effect:
             case StopTurns() | Resend():  # what was stopped has ended; what was asked for again was sent
-                store.finish(ordered.id)
+                store.outbox.finish(ordered.id)
             case RunTurn(turn=turn, attempt_id=attempt_id) if turn is not Turn.REVIEW and turn is not Turn.DRAFT:
                 attempt = None if task is None else replay.live(task)
                 waits = attempt is not None and attempt.id == attempt_id and attempt.waiting_for is Waiting.TURN
                 if not waits:
-                    store.finish(ordered.id)
+                    store.outbox.finish(ordered.id)
             case Send() | Bounce():
                 pass  # those that lie in outbox/ are finished; the others were never written
             case _:
                 if task is None or task.phase in TERMINAL:
-                    store.finish(ordered.id)
+                    store.outbox.finish(ordered.id)

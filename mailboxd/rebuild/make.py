@@ -85,7 +85,7 @@ class Writing:
     def step(self) -> None:
         """Something was recorded; outside of savepoints. Raises WorldError."""
         self._steps += 1
-        if self._steps % _OFTEN == 0 or self._store.waiting >= _MUCH:
+        if self._steps % _OFTEN == 0 or self._store.messages.size >= _MUCH:
             self._scribe.write(self._store.take())
 
     def complete(self) -> None:
@@ -214,8 +214,8 @@ def _build(
             account.problems, account.differences = found.problems, replay.differences
             account.counts = {
                 "messages": messages,
-                "tasks": desk.store.count_tasks(),
-                "open": len(desk.store.open_tasks()),
+                "tasks": desk.store.tasks.count(),
+                "open": len(desk.store.tasks.open_ids()),
                 "events": desk.store.events(),
             }
             account.fingerprint = made.prove(progress)
@@ -242,5 +242,5 @@ def _replay(
             made.step()
         finish(replay, found, called(ws))
     with desk.engine.batch():
-        desk.store.leave_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
+        desk.store.states.clear_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
     return replay

@@ -60,6 +60,7 @@ from mailboxd.protocol.taskmd import TaskFile
 from mailboxd.rebuild.files import Came, Refusal, Sent
 from mailboxd.rebuild.timeline import Adopt, Ask, Begin, Close, Create, Receive, Refuse, Step
 from mailboxd.settings import Settings
+from mailboxd.store.outbox import Outbox
 from mailboxd.store.rebuild_store import FreshStore
 from mailboxd.taskmd.sync import TaskMarkdown
 
@@ -103,13 +104,12 @@ class Ordered:
     sent: Sent | None
 
 
-class ReplayStore(FreshStore):
-    """The new database; it knows what lies in outbox/."""
+class ReplayOutbox(Outbox):
+    """Matches each effect that is ordered with the message in outbox/ that was sent for it."""
 
-    def know(self, sent: Sequence[Sent]) -> None:
-        """What was sent, by type and the task in its name."""
-        self.lies = ""
-        """Where below mailbox/ the message lies that is judged now."""
+    def __init__(self, store: FreshStore, sent: Sequence[Sent]) -> None:
+        super().__init__(store.db)
+        self._tasks = store.tasks
         self.ordered: list[Ordered] = []
         self.fresh: list[Ordered] = []
         """Those for which a message was found that is not recorded yet."""
@@ -119,25 +119,18 @@ class ReplayStore(FreshStore):
         for one in sent:
             self._by_work.setdefault((one.message.type, one.of), []).append(one)
 
-    def order(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
+    def add(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
         sent = self._find(task, effect, now)
         message_id = None if sent is None else sent.message.message_id
         if message_id is not None and isinstance(effect, Send | Bounce | RunTurn):
             effect = replace(effect, message_id=message_id)
             effect_id = effect_id if isinstance(effect, RunTurn) else message_id
-        super().order(effect_id, task, effect, now)
+        super().add(effect_id, task, effect, now)
         ordered = Ordered(effect_id, task, effect, sent)
         self.ordered.append(ordered)
         self._of_task.setdefault(task, []).append(effect)
         if sent is not None:
             self.fresh.append(ordered)
-
-    def append(self, events: Sequence[Event], now: str, left: View | None = None) -> None:
-        for event in events:
-            if event.kind in (Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED):
-                # It was filed long ago: a second event that says only this was a quarter of all events.
-                event.data["message"]["path"] = self.lies
-        super().append(events, now, left)
 
     def ordered_for(self, task: str) -> Sequence[Effect]:
         """What was ordered for a task, in order."""
@@ -146,10 +139,10 @@ class ReplayStore(FreshStore):
     def _find(self, task: str, effect: Effect, now: str) -> Sent | None:
         match effect:
             case RunTurn(message_id=wanted, attempt_id=attempt_id) if wanted:
-                known = self._by_work.get(("task", self.local_id(task)), [])
+                known = self._by_work.get(("task", self._tasks.local_id(task)), [])
                 fits = [one for one in known if one.message.attempt_id == attempt_id]
             case Send(type=kind):
-                fits = self._by_work.get((kind, self.local_id(task)), [])
+                fits = self._by_work.get((kind, self._tasks.local_id(task)), [])
             case Bounce(task_id=task_id, in_reply_to=replied):
                 known = self._by_work.get(("reply", task_id), [])
                 fits = [one for one in known if one.message.in_reply_to == replied]
@@ -161,6 +154,25 @@ class ReplayStore(FreshStore):
             del self.unmatched[one.path]
             return one
         return None
+
+
+class ReplayStore(FreshStore):
+    """The new database; it knows what is in outbox/."""
+
+    outbox: ReplayOutbox
+    lies = ""
+    """The path below mailbox/ of the message that is replayed now."""
+
+    def know(self, sent: Sequence[Sent]) -> None:
+        """Match orders with these messages from now on."""
+        self.outbox = ReplayOutbox(self, sent)
+
+    def append(self, events: Sequence[Event], now: str, left: View | None = None) -> None:
+        for event in events:
+            if event.kind in (Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED):
+                # It was filed long ago: a second event that says only this was a quarter of all events.
+                event.data["message"]["path"] = self.lies
+        super().append(events, now, left)
 
 
 @dataclass(slots=True)
@@ -246,7 +258,7 @@ class Mail:
 
     def _record(self, file: InboxFile, verdict: str, came: Came) -> None:
         row = message_row(self.desk.engine, file, verdict, came.message)
-        self.desk.store.keep_body(row["id"], file.raw or b"")
+        self.desk.store.messages.keep_body(row["id"], file.raw or b"")
         data = {"at": self.desk.engine.now, "message": row}
         self.desk.engine.record(Event(Kind.MESSAGE_RECEIVED, None, data, actor=came.message.from_))
 
@@ -352,14 +364,16 @@ class Replay:
             case Refuse(refusal):
                 self.mail.refuse(refusal)
             case Create(shown, whole):
-                if self.desk.store.is_free(shown.local_id):
+                if self.desk.store.tasks.is_unused(shown.local_id):
                     written = shown.written if whole else as_it_came(shown.written)
                     self._try(step, lambda: self.taskmd.create_task(shown.local_id, written))
             case Adopt(shown):
                 self._try(step, lambda: self._adopt(shown.local_id, shown.written))
             case Begin(task, sent):
                 self._on(step, task, lambda found: self._begin(found, sent))
-            case Ask(local_id, text) if step.name in self.desk.store.unmatched:  # else it was asked about its spec
+            case Ask(local_id, text) if (
+                step.name in self.desk.store.outbox.unmatched
+            ):  # else it was asked about its spec
                 self._on(step, ("", local_id), lambda found: self._ask(found, text))
             case Close(task, status, text):
                 if not self._has_ended(task, status):
@@ -370,12 +384,12 @@ class Replay:
 
     def record_sent(self) -> None:
         """Record the messages of ours that an order was found for."""
-        fresh, self.desk.store.fresh = self.desk.store.fresh, []
+        fresh, self.desk.store.outbox.fresh = self.desk.store.outbox.fresh, []
         for ordered in fresh:
             if ordered.sent is not None:
                 self.sent(ordered.sent, ordered.task)
                 if not isinstance(ordered.effect, RunTurn):
-                    self.desk.store.finish(ordered.id)
+                    self.desk.store.outbox.finish(ordered.id)
 
     def sent(self, sent: Sent, task: str) -> None:
         """Record a message that lies in outbox/."""
@@ -388,20 +402,20 @@ class Replay:
     def hear(self, task: Task, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = ACTOR) -> Task:
         """Let an input happen; the task as it is then."""
         self.desk.engine.hear(task.id, heard, role, actor)
-        return self.desk.store.task(task.id) or task
+        return self.desk.store.tasks.get(task.id) or task
 
     def live(self, task: Task) -> Attempt | None:
         """The attempt that runs, if one does."""
-        attempt = self.desk.store.attempt(task.id, task.attempt) if task.attempt else None
+        attempt = self.desk.store.tasks.attempt(task.id, task.attempt) if task.attempt else None
         return attempt if attempt is not None and attempt.status is AttemptStatus.RUNNING else None
 
     # -------------------------------------------------------------- tasks
 
     def _adopt(self, local_id: str, written: TaskFile) -> None:
-        task = self.desk.store.by_local_id(local_id)
+        task = self.desk.store.tasks.by_local_id(local_id)
         if task is None or task.phase.is_terminal:
             return
-        known = {child.key for child in self.desk.store.children(task.id)}
+        known = {child.key for child in self.desk.store.tasks.children(task.id)}
         fresh = tuple(node.planned for node in written.dag if node.key not in known)
         if task.phase is Phase.EXECUTION_READY and any(node.dispatched_at for node in written.dag):
             task = self._started(task)
@@ -442,7 +456,7 @@ class Replay:
         if task.phase is Phase.SPEC_DRAFT:
             task = self.hear(task, written(task.spec, sent))
         if task.phase is Phase.SPEC_REVIEW:
-            for review in approved(self.desk.store.view(task.id)):
+            for review in approved(self.desk.store.tasks.view(task.id)):
                 task = self.hear(task, review)
         return task
 
@@ -453,7 +467,7 @@ class Replay:
 
     def _awaken(self, task: Task) -> None:
         """A child begins only where its parent executes: one that was given out again has begun again by then."""
-        parent = None if task.parent is None else self.desk.store.task(task.parent)
+        parent = None if task.parent is None else self.desk.store.tasks.get(task.parent)
         if parent is not None and parent.phase is Phase.EXECUTION_READY:
             self._started(parent)
 
@@ -473,7 +487,7 @@ class Replay:
 
     def _has_ended(self, task: tuple[str, str], status: str) -> bool:
         """Whether what was replayed has brought it there, as it mostly has; asked without reading the whole task."""
-        phase = self.desk.store.phase_of(*task)
+        phase = self.desk.store.states.phase(*task)
         return phase is not None and phase.is_terminal and agrees(phase, status)
 
     def _close(self, task: Task, status: str, text: str) -> None:
@@ -499,7 +513,7 @@ class Replay:
 
     def _reopened(self, task: Task) -> Task:
         self.desk.engine.command(task, Retry(), ACTOR)
-        return self.desk.store.task(task.id) or task
+        return self.desk.store.tasks.get(task.id) or task
 
     def _cancel(self, task: Task, text: str) -> None:
         said = _CANCELLED.fullmatch(text)
@@ -522,16 +536,16 @@ class Replay:
 
     def waits_for(self, task: Task, attempt: Attempt) -> Turn:
         """Which of its turns the attempt waits for."""
-        for effect in reversed(self.desk.store.ordered_for(task.id)):
+        for effect in reversed(self.desk.store.outbox.ordered_for(task.id)):
             if isinstance(effect, RunTurn | LookUp) and effect.attempt_id == attempt.id:
                 return effect.turn
-        return Turn.SYNTHESIS if self.desk.store.children(task.id) else Turn.WORK
+        return Turn.SYNTHESIS if self.desk.store.tasks.children(task.id) else Turn.WORK
 
     # -------------------------------------------------------------- inside
 
     def _on(self, step: Step, task: tuple[str, str], act: Callable[[Task], None]) -> None:
         parent, key = task
-        found = self.desk.store.child(parent, key) if parent else self.desk.store.by_local_id(key)
+        found = self.desk.store.tasks.child(parent, key) if parent else self.desk.store.tasks.by_local_id(key)
         if found is None:
             self.differences.append(f"{step.name}: nothing says how this task came into being")
             return

@@ -69,12 +69,6 @@ _STATEMENTS = 512
 """Statements that are kept compiled; Python keeps 128, and one round of the daemon has more."""
 
 
-class Connected:
-    """Something that reads and writes the database of one workspace."""
-
-    db: sqlite3.Connection
-
-
 def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection in autocommit mode. `None` is a database in memory: the fake that tests and simulations use.
 

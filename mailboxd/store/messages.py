@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from mailboxd.store.database import Connected
-from mailboxd.store.row_mapping import OPEN
 
 SYNCED = "outbox_synced"
 """Under this name `meta` has the number of an event: what was sent up to it lies in outbox/ for good."""
@@ -57,19 +55,24 @@ _UNFILED = "SELECT id, name, verdict = 'rejected', sha256, stamp, reason, at FRO
 _DAY = len("archive/2026-01-01")
 
 
-class MessageQueries(Connected):
+class Messages:
+    """Messages received and sent, their bytes, and where their files are."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
     def keep_body(self, message: str, raw: bytes) -> None:
         """Keep the bytes that were judged: what is filed later is these, whatever happened to the file since."""
-        self.db.execute("INSERT INTO bodies VALUES (?, ?)", (message, raw))
+        self._db.execute("INSERT INTO bodies VALUES (?, ?)", (message, raw))
 
     def body(self, message: str) -> bytes | None:
-        row = self.db.execute("SELECT raw FROM bodies WHERE message = ?", (message,)).fetchone()
+        row = self._db.execute("SELECT raw FROM bodies WHERE message = ?", (message,)).fetchone()
         return None if row is None else row[0]
 
-    def earlier(self, message_id: str | None, sha256: str) -> Earlier | None:
+    def first_arrival(self, message_id: str | None, sha256: str) -> Earlier | None:
         """The same message as it came before: by its id, or without one by its bytes. Rejected ones do not count."""
         where = "message_id IS NULL AND sha256 = ?" if message_id is None else "message_id = ?"
-        row = self.db.execute(
+        row = self._db.execute(
             f"SELECT task, sha256 FROM messages WHERE {where} AND direction = 'in' AND verdict <> 'rejected' LIMIT 1",
             (sha256 if message_id is None else message_id,),
         ).fetchone()
@@ -78,66 +81,58 @@ class MessageQueries(Connected):
     def was_rejected(self, sha256: str | None) -> bool:
         """Whether a file of these bytes has been rejected before."""
         found = "SELECT 1 FROM messages WHERE sha256 = ? AND direction = 'in' AND verdict = 'rejected' LIMIT 1"
-        return self.db.execute(found, (sha256,)).fetchone() is not None
+        return self._db.execute(found, (sha256,)).fetchone() is not None
 
     def imported_work(self, sender: str, task_id: str) -> tuple[str | None, str | None] | None:
         """Subtask id and message id of the imported dispatch of this work; None if there is not exactly one."""
-        rows = self.db.execute(
+        rows = self._db.execute(
             "SELECT DISTINCT subtask_id, message_id FROM messages WHERE task_id = ? AND sender = ? AND type = 'task'"
             " AND verdict = 'imported' LIMIT 2",
             (task_id, sender),
         ).fetchall()
         return rows[0] if len(rows) == 1 else None
 
-    def recovered_work(self, sender: str, task_id: str, subtask_id: str | None) -> str | None:
+    def recovered_path(self, sender: str, task_id: str, subtask_id: str | None) -> str | None:
         """Where the dispatch of this work lies that came after the copy of the database that was put back."""
-        row = self.db.execute(
+        row = self._db.execute(
             "SELECT path FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND sender = ?1"
             " AND type = 'task' AND verdict = 'recovered' LIMIT 1",
             (sender, task_id, subtask_id),
         ).fetchone()
         return None if row is None else str(row[0])
 
-    def unfiled_of(self, sha256: str) -> str:
+    def unfiled_id(self, sha256: str) -> str:
         """The id of the message of these bytes that was judged and has no place on record yet."""
-        rows = self.db.execute(
+        rows = self._db.execute(
             "SELECT id FROM messages WHERE sha256 = ? AND direction = 'in' AND path IS NULL ORDER BY id DESC LIMIT 1",
             (sha256,),
         )
         return str(rows.fetchone()[0])
 
-    def paths_in(self, folder: str) -> set[str]:
+    def names_in(self, folder: str) -> set[str]:
         """The names of the files that are on record in a directory below mailbox/."""
         start = f"{folder}/"
-        rows = self.db.execute("SELECT path FROM messages WHERE path >= ? AND path < ?", (start, f"{folder}0"))
+        rows = self._db.execute("SELECT path FROM messages WHERE path >= ? AND path < ?", (start, f"{folder}0"))
         return {path[len(start) :] for (path,) in rows}
 
     def cancelled_before(self, sender: str, task_id: str, subtask_id: str | None) -> bool:
         """Whether a cancel for this work lies in the archive as an orphan: it came before the work."""
-        row = self.db.execute(
+        row = self._db.execute(
             "SELECT 1 FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND sender = ?1"
             " AND type = 'cancel' AND verdict = 'orphan' LIMIT 1",
             (sender, task_id, subtask_id),
         ).fetchone()
         return row is not None
 
-    def has_open(self, sender: str, count: int) -> bool:
-        """Whether this sender has at least `count` (1 or more) root tasks here that have not ended."""
-        row = self.db.execute(
-            f"SELECT 1 FROM tasks WHERE sender = ? COLLATE NOCASE AND parent IS NULL AND {OPEN} LIMIT 1 OFFSET ?",
-            (sender, count - 1),
-        ).fetchone()
-        return row is not None
-
     def unfiled(self, limit: int) -> list[Unfiled]:
         """Judged files that still lie in the inbox, oldest first."""
         # not by the index of ids, through all of them
-        rows = self.db.execute(f"{_UNFILED} WHERE path IS NULL ORDER BY +id LIMIT ?", (limit,))
+        rows = self._db.execute(f"{_UNFILED} WHERE path IS NULL ORDER BY +id LIMIT ?", (limit,))
         return [_unfiled(row) for row in rows]
 
     def judged(self, message: str) -> Unfiled:
         """A file as it was judged, whether it was moved since or not. Raises KeyError."""
-        row = self.db.execute(f"{_UNFILED} WHERE id = ?", (message,)).fetchone()
+        row = self._db.execute(f"{_UNFILED} WHERE id = ?", (message,)).fetchone()
         if row is None:
             raise KeyError(message)
         return _unfiled(row)
@@ -145,24 +140,24 @@ class MessageQueries(Connected):
     def filed(self, after: str, limit: int) -> list[Filed]:
         """What was moved to archive/ and rejected/, in the order of the ids, after that one."""
         where = "WHERE id > ? AND direction = 'in' AND path IS NOT NULL ORDER BY id LIMIT ?"
-        return [Filed(*row) for row in self.db.execute(f"{_FILED} {where}", (after, limit))]
+        return [Filed(*row) for row in self._db.execute(f"{_FILED} {where}", (after, limit))]
 
-    def filed_as(self, messages: Iterable[str]) -> list[Filed]:
+    def filed_among(self, messages: Iterable[str]) -> list[Filed]:
         """Of these messages, those that were moved to archive/ and rejected/."""
         where = "WHERE id IN (SELECT value FROM json_each(?)) AND direction = 'in' AND path IS NOT NULL"
-        return [Filed(*row) for row in self.db.execute(f"{_FILED} {where}", (json.dumps(list(messages)),))]
+        return [Filed(*row) for row in self._db.execute(f"{_FILED} {where}", (json.dumps(list(messages)),))]
 
     def filed_in(self, place: str, after: str, limit: int) -> list[Filed]:
         """What was moved to a directory (below mailbox/), in the order of the paths, after that one."""
         where = "WHERE path > ? AND path < ? AND direction = 'in' ORDER BY path LIMIT ?"
         ends = (after or f"{place}/", f"{place}0", limit)  # the character after the slash
-        return [Filed(*row) for row in self.db.execute(f"{_FILED} {where}", ends)]
+        return [Filed(*row) for row in self._db.execute(f"{_FILED} {where}", ends)]
 
     def archive_days(self) -> list[str]:
         """The directories of days in archive/, below mailbox/, to which anything was moved."""
         following = "SELECT path FROM messages WHERE path > {} AND path < 'archive0' ORDER BY path LIMIT 1"
         first, other = following.format("'archive/'"), following.format(f"substr(known.path, 1, {_DAY}) || '0'")
-        rows = self.db.execute(
+        rows = self._db.execute(
             f"WITH RECURSIVE known (path) AS (SELECT ({first}) UNION ALL SELECT ({other}) FROM known"
             f" WHERE known.path IS NOT NULL) SELECT substr(path, 1, {_DAY}) FROM known"
             f" WHERE substr(path, {_DAY + 1}, 1) = '/'"
@@ -174,7 +169,7 @@ class MessageQueries(Connected):
 
         `since`: only what came after that id. What was rejected counts as well: perhaps because its rest was missing.
         """
-        row = self.db.execute(
+        row = self._db.execute(
             "SELECT coalesce(json_extract(reason, '$.of'), id), task, at FROM messages WHERE id > ? AND name = ?"
             " AND direction = 'in' ORDER BY id DESC LIMIT 1",
             (since, name),
@@ -183,15 +178,15 @@ class MessageQueries(Connected):
 
     def awaits_filing(self, name: str, stamp: Mapping[str, Any]) -> bool:
         """Whether this very file has been judged and only has not been moved out of the inbox yet."""
-        rows = self.db.execute("SELECT stamp FROM messages WHERE path IS NULL AND name = ?", (name,))
+        rows = self._db.execute("SELECT stamp FROM messages WHERE path IS NULL AND name = ?", (name,))
         return any(json.loads(row[0]) == dict(stamp) for row in rows)
 
     def is_filed(self, path: str) -> bool:
-        return self.db.execute("SELECT 1 FROM messages WHERE path = ?", (path,)).fetchone() is not None
+        return self._db.execute("SELECT 1 FROM messages WHERE path = ?", (path,)).fetchone() is not None
 
-    def sent_reply(self, task_id: str) -> str | None:
+    def latest_reply(self, task_id: str) -> str | None:
         """Our latest reply about a task: its message id."""
-        row = self.db.execute(
+        row = self._db.execute(
             "SELECT message_id FROM messages WHERE task = ? AND direction = 'out' AND type = 'reply' ORDER BY id DESC",
             (task_id,),
         ).fetchone()
@@ -199,7 +194,7 @@ class MessageQueries(Connected):
 
     def question_before(self, task_id: str, message_id: str) -> str | None:
         """The last question about a task that we had heard when a message of ours was made: its message id."""
-        row = self.db.execute(
+        row = self._db.execute(
             "SELECT message_id FROM messages WHERE task = ? AND direction = 'in' AND type = 'question'"
             " AND verdict = 'accepted' AND id < ? ORDER BY id DESC",
             (task_id, message_id),
@@ -208,16 +203,14 @@ class MessageQueries(Connected):
 
     def sent_path(self, message_id: str) -> str | None:
         """Where below mailbox/ the file of a message of ours lies; None = it was not written yet."""
-        row = self.db.execute(
+        row = self._db.execute(
             "SELECT path FROM messages WHERE message_id = ? AND direction = 'out'", (message_id,)
         ).fetchone()
         return None if row is None else row[0]
 
-    # -------------------------------------------------------------- ours, as they are kept until their files are safe
-
-    def kept_message(self, message_id: str) -> tuple[str, bytes]:
+    def kept(self, message_id: str) -> tuple[str, bytes]:
         """Name in outbox/ and bytes of a message of ours that is kept. Raises KeyError when it is not."""
-        row = self.db.execute(
+        row = self._db.execute(
             "SELECT m.name, b.raw FROM messages m JOIN bodies b ON b.message = m.id"
             " WHERE m.message_id = ? AND m.direction = 'out'",
             (message_id,),
@@ -226,9 +219,9 @@ class MessageQueries(Connected):
             raise KeyError(message_id)
         return row[0], row[1]
 
-    def unsynced_messages(self) -> list[tuple[str, bytes]]:
+    def unsynced(self) -> list[tuple[str, bytes]]:
         """Name in outbox/ and bytes of what was sent since it was noted that everything there is durable."""
-        return self.db.execute(f"SELECT m.name, b.raw {UNSYNCED} ORDER BY e.seq").fetchall()
+        return self._db.execute(f"SELECT m.name, b.raw {UNSYNCED} ORDER BY e.seq").fetchall()
 
 
 def _unfiled(row: tuple[Any, ...]) -> Unfiled:

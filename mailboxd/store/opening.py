@@ -54,7 +54,7 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_o
     store = Store.open(database, now)
     try:
         with worlds_errors(store.db):
-            known = store.meta(_UUID)
+            known = store.meta.get(_UUID)
             store.seal = Seal(database)
             store.is_rebuilt = known is None and bool(expected) and not nothing
             if store.is_rebuilt:
@@ -65,8 +65,8 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_o
                 raise OutdatedError(older(database, store.outdated))
             if known is None:
                 with store.transaction():
-                    known = store.meta(_UUID) or expected or str(uuid4())
-                    store.set_meta(_UUID, known)
+                    known = store.meta.get(_UUID) or expected or str(uuid4())
+                    store.meta.set(_UUID, known)
         if not expected:
             _write_mark(mark, known)
         store.place = Place.of(database)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,7 +29,6 @@ from mailboxd.core.effects import (
 )
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.times import plus
-from mailboxd.store.database import Connected
 
 EFFECTS: dict[str, type[Any]] = {
     "run_turn": RunTurn,
@@ -74,26 +74,25 @@ _STALE = tuple(
 """A task is shown by its own file, by that of its parent, or by both."""
 
 
-class OutboxQueries(Connected):
-    def order(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
+class Outbox:
+    """Effects that were ordered, until they are done or have failed."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def add(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
         """Put an effect into the outbox, pending."""
         agent = getattr(effect, "agent", "")
         data = pydantic_core.to_json(to_json(effect)).decode()
-        self.db.execute(
+        self._db.execute(
             "INSERT INTO outbox (id, kind, task, agent, data, state, not_before, at)"
             " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?)",
             (effect_id, _KIND_OF[type(effect)], task, agent, data, getattr(effect, "not_before", None), now),
         )
 
-    def mark_for_rendering(self, touched: Collection[str]) -> None:
-        """Note that the task.md files that show these tasks are out of date."""
-        ids = [(task_id,) for task_id in touched]
-        for statement in _STALE:
-            self.db.executemany(statement, ids)
-
-    def said(self, task_id: str, kind: str, receiver: str) -> dict[str, str]:
+    def notes_sent(self, task_id: str, kind: str, receiver: str) -> dict[str, str]:
         """Our messages of one type about a task to somebody, written or not, the latest first: ids, and their words."""
-        rows = self.db.execute(
+        rows = self._db.execute(
             "SELECT id, coalesce(json_extract(data, '$.note'), '') FROM outbox"
             " WHERE task = ? AND kind = 'send' AND json_extract(data, '$.type') = ?"
             " AND json_extract(data, '$.to') = ? COLLATE NOCASE ORDER BY seq DESC",
@@ -103,7 +102,7 @@ class OutboxQueries(Connected):
 
     def pending(self, now: str, limit: int, passed: int = 0) -> list[Order]:
         """Effects that are not done and whose time has come, in the order they were given, behind so many of them."""
-        rows = self.db.execute(
+        rows = self._db.execute(
             f"SELECT {_ORDER} FROM outbox"
             " WHERE state = 'pending' AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ? OFFSET ?",
             (now, limit, passed),
@@ -112,39 +111,39 @@ class OutboxQueries(Connected):
 
     def begin(self, order_id: str, boot: str) -> None:
         """Mark a turn as begun: from the commit on, its call may have been made in this boot of the machine."""
-        self.db.execute("UPDATE outbox SET begun = ? WHERE id = ?", (boot, order_id))
+        self._db.execute("UPDATE outbox SET begun = ? WHERE id = ?", (boot, order_id))
 
-    def doubt(self, sent: Collection[str]) -> None:
+    def mark_uncertain(self, sent: Collection[str]) -> None:
         """The database is older than what was done: what is ordered here may have been done since.
 
         Turns that were begun are asked about, as after a power cut, and so are those whose message was `sent`. Other
         messages that were sent are not sent again.
         """
-        self.db.execute("UPDATE outbox SET begun = 'an older database' WHERE state = 'pending' AND begun IS NOT NULL")
+        self._db.execute("UPDATE outbox SET begun = 'an older database' WHERE state = 'pending' AND begun IS NOT NULL")
         for message in sent:
             where = "state = 'pending' AND json_extract(data, '$.message_id') = ?"
-            self.db.execute(
+            self._db.execute(
                 f"UPDATE outbox SET begun = 'an older database' WHERE kind = 'run_turn' AND {where}", (message,)
             )
-            self.db.execute(f"UPDATE outbox SET state = 'failed' WHERE kind <> 'run_turn' AND {where}", (message,))
+            self._db.execute(f"UPDATE outbox SET state = 'failed' WHERE kind <> 'run_turn' AND {where}", (message,))
 
-    def drop_commands(self, task_id: str) -> None:
+    def fail_commands(self, task_id: str) -> None:
         """Give up what would run a command for a task: checks, and actions that were approved."""
         kinds = "('run_check', 'prepare', 'perform', 'verify')"
-        self.db.execute(
+        self._db.execute(
             f"UPDATE outbox SET state = 'failed' WHERE task = ? AND state = 'pending' AND kind IN {kinds}", (task_id,)
         )
 
     def finish(self, order_id: str, state: str = "done") -> None:
         """The effect has been performed (`done`) or given up (`failed`)."""
-        self.db.execute("UPDATE outbox SET state = ? WHERE id = ?", (state, order_id))
+        self._db.execute("UPDATE outbox SET state = ? WHERE id = ?", (state, order_id))
 
-    def is_over(self, order_id: str) -> bool:
+    def is_settled(self, order_id: str) -> bool:
         """Whether nobody asks any more what a call of this effect brought.
 
         It went well, and the task.md that shows it is written; or its task has ended.
         """
-        row = self.db.execute(
+        row = self._db.execute(
             "SELECT o.state, t.phase IN ('completed', 'failed', 'cancelled'),"
             " EXISTS (SELECT 1 FROM stale_files s WHERE s.task IN (t.id, t.parent)) FROM outbox o"
             " LEFT JOIN tasks t ON t.id = o.task WHERE o.id = ?",
@@ -153,38 +152,51 @@ class OutboxQueries(Connected):
         return row is not None and ((row[0] == "done" and not row[2]) or (row[0] == "failed" and row[1] != 0))
 
     def postpone(self, order_id: str, not_before: str) -> None:
-        self.db.execute("UPDATE outbox SET tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
+        self._db.execute("UPDATE outbox SET tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
 
-    def move_pauses(self, now: str, seconds: float) -> None:
+    def shift_delays(self, now: str, seconds: float) -> None:
         """Let what is not to be performed before a moment after `now` wait until `seconds` after that moment."""
-        rows = self.db.execute(
+        rows = self._db.execute(
             "SELECT id, not_before FROM outbox WHERE state = 'pending' AND not_before > ?", (now,)
         ).fetchall()
         moved = [(plus(not_before, seconds), order_id) for order_id, not_before in rows]
-        self.db.executemany("UPDATE outbox SET not_before = ? WHERE id = ?", moved)
+        self._db.executemany("UPDATE outbox SET not_before = ? WHERE id = ?", moved)
 
-    def order_of(self, order_id: str) -> Order:
+    def get(self, order_id: str) -> Order:
         """The effect with this id. Raises KeyError when there is none."""
-        row = self.db.execute(f"SELECT {_ORDER} FROM outbox WHERE id = ?", (order_id,)).fetchone()
+        row = self._db.execute(f"SELECT {_ORDER} FROM outbox WHERE id = ?", (order_id,)).fetchone()
         if row is None:
             raise KeyError(order_id)
         return _order(row)
 
-    def stale_files(self, after: str = "", limit: int = -1) -> list[tuple[str, int]]:
+
+class StaleFiles:
+    """The task.md files that are out of date."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def mark(self, touched: Collection[str]) -> None:
+        """Note that the task.md files that show these tasks are out of date."""
+        ids = [(task_id,) for task_id in touched]
+        for statement in _STALE:
+            self._db.executemany(statement, ids)
+
+    def batch(self, after: str = "", limit: int = -1) -> list[tuple[str, int]]:
         """The tasks whose task.md is out of date, each with its count of marks, by id from behind `after` on."""
         sql = "SELECT task, marks FROM stale_files WHERE task > ? ORDER BY task LIMIT ?"
-        return self.db.execute(sql, (after, limit)).fetchall()
+        return self._db.execute(sql, (after, limit)).fetchall()
 
-    def is_stale(self, task_id: str) -> bool:
+    def has(self, task_id: str) -> bool:
         """Whether the task.md of this task is out of date."""
-        return self.db.execute("SELECT 1 FROM stale_files WHERE task = ?", (task_id,)).fetchone() is not None
+        return self._db.execute("SELECT 1 FROM stale_files WHERE task = ?", (task_id,)).fetchone() is not None
 
-    def has_stale_files(self) -> bool:
-        return self.db.execute("SELECT 1 FROM stale_files LIMIT 1").fetchone() is not None
+    def exist(self) -> bool:
+        return self._db.execute("SELECT 1 FROM stale_files LIMIT 1").fetchone() is not None
 
-    def file_is_fresh(self, task_id: str, marks: int) -> None:
+    def clear(self, task_id: str, marks: int) -> None:
         """The file shows what was known at that count; a mark that was made since stands."""
-        self.db.execute("DELETE FROM stale_files WHERE task = ? AND marks = ?", (task_id, marks))
+        self._db.execute("DELETE FROM stale_files WHERE task = ? AND marks = ?", (task_id, marks))
 
 
 def _order(row: Sequence[Any]) -> Order:

@@ -6,6 +6,7 @@ Nobody else writes it, and who does not finish it throws it away.
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from mailboxd.core.vocabulary import Mode, Phase
 from mailboxd.errors import WorldError
 from mailboxd.store import event_log
 from mailboxd.store.backup import fingerprint
-from mailboxd.store.database import Connected, connect, migrate, transaction, worlds_errors
+from mailboxd.store.database import connect, migrate, transaction, worlds_errors
+from mailboxd.store.messages import Messages
 from mailboxd.store.projection import project
 from mailboxd.store.store import Store
 
@@ -113,7 +115,7 @@ def _read(text: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TaskState:
     """What a task.md shows of how far its task is."""
 
     phase: Phase
@@ -124,33 +126,38 @@ class Standing:
     reason: str
 
 
-class StandingQueries(Connected):
-    def standing(self, local_id: str) -> Standing | None:
-        row = self.db.execute(
+class TaskStates:
+    """Finds the state of tasks by their local ids."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def of(self, local_id: str) -> TaskState | None:
+        row = self._db.execute(
             "SELECT phase, mode, attempt > 0, result <> '', notes, reason FROM tasks WHERE local_id = ?", (local_id,)
         ).fetchone()
         if row is None:
             return None
         phase, mode, attempted, has_result, notes, reason = row
-        return Standing(Phase(phase), Mode(mode), bool(attempted), bool(has_result), notes, reason)
+        return TaskState(Phase(phase), Mode(mode), bool(attempted), bool(has_result), notes, reason)
 
-    def phase_of(self, parent_local_id: str, key: str) -> Phase | None:
+    def phase(self, parent_local_id: str, key: str) -> Phase | None:
         """The phase of a child, or of the root task with the local id `key` where the parent is empty."""
         if parent_local_id:
             of_child = "SELECT t.phase FROM tasks p JOIN tasks t ON t.parent = p.id WHERE p.local_id = ? AND t.key = ?"
-            row = self.db.execute(of_child, (parent_local_id, key)).fetchone()
+            row = self._db.execute(of_child, (parent_local_id, key)).fetchone()
         else:
-            row = self.db.execute("SELECT phase FROM tasks WHERE local_id = ?", (key,)).fetchone()
+            row = self._db.execute("SELECT phase FROM tasks WHERE local_id = ?", (key,)).fetchone()
         return None if row is None else Phase(row[0])
 
-    def leave_ended(self, shown: Container[str]) -> None:
+    def clear_ended(self, shown: Container[str]) -> None:
         """The task.md files of what has ended need not be written where they are among those with these local ids."""
-        ended = self.db.execute(
+        ended = self._db.execute(
             "SELECT s.task, t.local_id FROM stale_files s JOIN tasks t ON t.id = s.task"
             " WHERE t.phase IN ('completed', 'failed', 'cancelled')"
         ).fetchall()
         gone = [(task,) for task, local_id in ended if local_id in shown]
-        self.db.executemany("DELETE FROM stale_files WHERE task = ?", gone)
+        self._db.executemany("DELETE FROM stale_files WHERE task = ?", gone)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -164,18 +171,35 @@ _NOT_ASKED = (
 """Indexes by which only a daemon and its commands find something."""
 
 
-class FreshStore(Store, StandingQueries):
+class UnwrittenMessages(Messages):
+    """Keeps the bytes of messages for the scribe; the database in memory has none."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        super().__init__(db)
+        self.bodies: list[tuple[str, bytes]] = []
+        self.size = 0
+        """Bytes of the bodies, or a few more."""
+
+    def keep_body(self, message: str, raw: bytes) -> None:
+        self.bodies.append((message, raw))
+        self.size += len(raw)
+
+
+class FreshStore(Store):
     """What is recorded is kept for the scribe, who is given it by `take`; the log here is empty."""
 
-    _told: Told
-    waiting: int
-    """Bytes of bodies that `take` would give now, or a few more."""
+    messages: UnwrittenMessages
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        super().__init__(db)
+        self.messages = UnwrittenMessages(db)
+        self.states = TaskStates(db)
+        self._events: list[event_log.Row] = []
 
     @classmethod
     def empty(cls, now: str) -> Self:
         """A store of a database that is still empty."""
         store = cls.open(None, now)
-        store._told, store.waiting = Told([], []), 0
         for name in _NOT_ASKED:
             store.db.execute(f"DROP INDEX {name}")
         return store
@@ -186,25 +210,22 @@ class FreshStore(Store, StandingQueries):
 
     def take(self) -> Told:
         """What was recorded since the last time; outside of savepoints."""
-        told, self._told, self.waiting = self._told, Told([], []), 0
+        told = Told(self._events, self.messages.bodies)
+        self._events, self.messages.bodies, self.messages.size = [], [], 0
         return told
 
     def beside(self) -> Mapping[str, Sequence[Sequence[Any]]]:
         """The rows of the tables that no events add up to."""
         return {table: self.db.execute(f"SELECT * FROM {table}").fetchall() for table in BESIDE}
 
-    def keep_body(self, message: str, raw: bytes) -> None:
-        self._told.bodies.append((message, raw))
-        self.waiting += len(raw)
-
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        events, bodies = len(self._told.events), len(self._told.bodies)
+        events, bodies = len(self._events), len(self.messages.bodies)
         try:
             with super().savepoint():
                 yield
         except BaseException:
-            del self._told.events[events:], self._told.bodies[bodies:]
+            del self._events[events:], self.messages.bodies[bodies:]
             raise
 
     def _end(self) -> event_log.Tip:
@@ -212,6 +233,6 @@ class FreshStore(Store, StandingQueries):
 
     def _write(self, events: Sequence[Event], now: str) -> event_log.Tip:
         last = self._tip.seq
-        self._told.events.extend(event_log.as_rows(events, now, last))
+        self._events.extend(event_log.as_rows(events, now, last))
         project(self.db, last + 1, events)
         return event_log.Tip(last + len(events), "")

@@ -6,7 +6,6 @@ modules beside this one, by what they ask about.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,27 +29,33 @@ from mailboxd.store.database import (
     worlds_errors,
 )
 from mailboxd.store.integrity import Place, Seal
-from mailboxd.store.messages import MessageQueries
-from mailboxd.store.outbox import EFFECTS, Order, OutboxQueries
+from mailboxd.store.messages import Messages
+from mailboxd.store.meta import Meta
+from mailboxd.store.outbox import EFFECTS, Order, Outbox, StaleFiles
 from mailboxd.store.row_mapping import read_task
-from mailboxd.store.scheduling import AccountQueries, ReadyQueries
-from mailboxd.store.tasks import Recent, TaskQueries
-
-_PLANNED = "planned"
-"""In `meta`: what agents planned within the last hour, as [moment, tasks]. It is a rate, and no part of the log."""
+from mailboxd.store.scheduling import Breakers, Budgets, Schedule
+from mailboxd.store.tasks import Approvals, TaskCache, Tasks
 
 __all__ = ["EFFECTS", "Order", "Store", "read_task"]
 
 
-class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQueries):
+class Store:
     """The database of one workspace."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
         self._tip = event_log.Tip(0, event_log.GENESIS)
         self._own: list[tuple[int, Event]] | None = None
-        self._noted = {}
-        self._recent = Recent()
+        self.cache = TaskCache(db)
+        self.approvals = Approvals(db)
+        self.tasks = Tasks(db, self.cache, self.approvals)
+        self.budgets = Budgets(db, self.tasks)
+        self.breakers = Breakers(db, self.cache)
+        self.schedule = Schedule(db)
+        self.messages = Messages(db)
+        self.outbox = Outbox(db)
+        self.stale_files = StaleFiles(db)
+        self.meta = Meta(db)
         self.place: Place | None = None
         self.waits_again: Callable[[], bool] = lambda: False
         """Whether a lock that has stayed for `BUSY_MS` is waited for once more."""
@@ -86,7 +91,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
     def _is_sole_writer(self) -> bool:
         """Whether nobody else has written since the last transaction here."""
         with suppress(sqlite3.Error):
-            return self.data_version() == self._recent.version
+            return self.cache.data_version() == self.cache.version
         return False
 
     @contextmanager
@@ -96,11 +101,11 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
             self.place.require(self.db)
         try:
             with transaction(self.db, self.waits_again):
-                if (version := self.data_version()) != self._recent.version:  # another connection has written since
+                if (version := self.cache.data_version()) != self.cache.version:  # another connection has written since
                     if (last := self._end()) != self._tip:
                         self._tip = last
-                        self._recent.forget()
-                    self._recent.version = version
+                        self.cache.forget()
+                    self.cache.version = version
                     if self.seal is not None:
                         self.seal.meet(last)
                 elif self.seal is not None:
@@ -164,7 +169,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
 
         3 microseconds for each event; outside transactions.
         """
-        self._verified = self.data_version()
+        self._verified = self.cache.data_version()
         with worlds_errors(self.db):
             return event_log.verify_chain(self.db) or ""
 
@@ -172,13 +177,13 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         """Seal what `verify_log` has read, if nobody has written since. Raises WorldError."""
         with self.transaction():
             if self.seal is not None:
-                self.seal.is_whole = self._recent.version == self._verified
+                self.seal.is_whole = self.cache.version == self._verified
 
     def _undone(self) -> None:
         """Forget what was remembered of what has not happened after all, and look anew where the log ends."""
-        self.forget_notes()
-        self._recent.version = -1
-        self._recent.forget()
+        self.meta.forget()
+        self.cache.version = -1
+        self.cache.forget()
         if self._own is not None:
             self._own.clear()  # `recorded_since` reads the log where something is missing
 
@@ -193,7 +198,7 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
             raise AssertionError("an event is only ever recorded inside a transaction")
         first = self._tip.seq + 1
         self._tip = self._write(events, now)
-        self._recent.follow(events, left)
+        self.cache.follow(events, left)
         if self._own is not None:
             self._own.extend(enumerate(events, first))
 
@@ -233,29 +238,10 @@ class Store(TaskQueries, AccountQueries, MessageQueries, OutboxQueries, ReadyQue
         """The hash of an event; None when there is no such event."""
         return audit_queries.hash_at(self.db, seq)
 
+    def last_event(self) -> int:
+        return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+
     def last_moment(self) -> str:
         """When the newest event was recorded; empty when there is none."""
         row = self.db.execute("SELECT at FROM events WHERE seq = (SELECT max(seq) FROM events)").fetchone()
         return "" if row is None else str(row[0])
-
-    def meta(self, name: str) -> str | None:
-        row = self.db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return None if row is None else row[0]
-
-    def set_meta(self, name: str, value: str) -> None:
-        self.db.execute("INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2", (name, value))
-
-    def forget_meta(self, name: str) -> None:
-        self.db.execute("DELETE FROM meta WHERE name = ?", (name,))
-
-    def planned_since(self, since: str) -> int:
-        """How many tasks agents have planned after `since`, within the last hour."""
-        return sum(count for at, count in self._planned() if at > since)
-
-    def note_planned(self, now: str, since: str, count: int) -> None:
-        """Count what an agent has planned; of what came before, what is later than `since` is remembered."""
-        kept = [[at, before] for at, before in self._planned() if at > since]
-        self.set_meta(_PLANNED, json.dumps([*kept, [now, count]]))
-
-    def _planned(self) -> list[tuple[str, int]]:
-        return [(at, count) for at, count in json.loads(self.meta(_PLANNED) or "[]")]

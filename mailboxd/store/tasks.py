@@ -1,8 +1,12 @@
-"""Tasks and how their neighbours stand. Each query costs O(its neighbours), never O(the tree)."""
+"""Tasks, their approvals, and what is known about their neighbours.
+
+Each query costs O(its neighbours), never O(the tree).
+"""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,28 +19,423 @@ from mailboxd.core.lifecycle import review_round
 from mailboxd.core.model import Attempt, Finding, Spent, Task
 from mailboxd.core.task_view import Asked, CheckRun, Family, Level, Review, Tally, View
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
-from mailboxd.store.database import Connected
 from mailboxd.store.row_mapping import APPROVAL, ATTEMPT, BESIDE, OPEN, TASK, read_approval, read_attempt, read_task
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Tasks with their latest attempts as the end of the log leaves them: read once, then carried on by each event. And
-# breakers, until an event concerns one.
-#
-# One decision reads a task, its parent and its attempt five times and more; of a statement that finds one row by its
-# key, most of the time goes into asking. What is kept is true for as long as the log ends where we left it: only
-# events change these rows, and SQLite says whether another process has written since: a transaction of ours begins by
-# asking that, and looks where the log ends if one has.
 
 _MOST = 1024
 """Tasks that are kept; then all are forgotten. What is at work at one time is far less."""
 _OF_BREAKERS = frozenset({Kind.TURN_ENDED, Kind.BREAKER_OPENED, Kind.BREAKER_HALF_OPEN, Kind.BREAKER_CLOSED})
 """What changes the row of a breaker."""
+ASKING = frozenset({Phase.EXECUTING, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
+"""Where what was asked about a task counts for every decision about it."""
+_ACTS = "('prepare', 'perform')"
+_GATES = {Phase(gate.value) for gate in Gate}
 
 
-class Recent:
+class Tasks:
+    """Finds tasks, their attempts and reviews. Inside a transaction what was read is cached."""
+
+    def __init__(self, db: sqlite3.Connection, cache: TaskCache, approvals: Approvals) -> None:
+        self._db = db
+        self._cache = cache
+        self._approvals = approvals
+
+    def get(self, task_id: str) -> Task | None:
+        found = self._cache.tasks.get(task_id)
+        if found is not None and self._cache.holds():
+            return found
+        return self._of_row(self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone())
+
+    def _of_row(self, row: Sequence[Any] | None) -> Task | None:
+        """The task that was found, by whatever name; inside a transaction it is kept for who asks by its id."""
+        if row is None:
+            return None
+        if not self._db.in_transaction:
+            return read_task(row)
+        found = self._cache.tasks.get(row[0])
+        if found is None:
+            found = read_task(row)
+            self._cache.keep(found)
+        return found
+
+    def attempt(self, task_id: str, ordinal: int) -> Attempt | None:
+        """That attempt of the task; they are counted from 1."""
+        if not ordinal:
+            return None
+        found = self._cache.attempts.get(task_id)
+        if found is not None and found.ordinal == ordinal and self._cache.holds():
+            return found
+        sql = f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?"
+        row = self._db.execute(sql, (task_id, ordinal)).fetchone()
+        if row is None:
+            return None
+        found = read_attempt(row)
+        if self._db.in_transaction and (task := self._cache.tasks.get(task_id)) and task.attempt == ordinal:
+            self._cache.attempts[task_id] = found
+        return found
+
+    def with_ancestors(self, task_id: str) -> Iterator[Task]:
+        """The task and those that it is below, the nearest first."""
+        here = self.get(task_id)
+        while here is not None:
+            yield here
+            here = None if here.parent is None else self.get(here.parent)
+
+    def by_local_id(self, local_id: str) -> Task | None:
+        row = self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.local_id = ?", (local_id,)).fetchone()
+        return self._of_row(row)
+
+    def is_unused(self, local_id: str) -> bool:
+        return self._db.execute("SELECT 1 FROM tasks WHERE local_id = ?", (local_id,)).fetchone() is None
+
+    def local_id(self, task_id: str) -> str:
+        row = self._db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()
+        return "" if row is None else row[0]
+
+    def names(self, task_id: str) -> tuple[str, str, str | None]:
+        """A task's local id, the id of its root and the trace that the root came with; empty for an unknown id."""
+        row = self._db.execute(
+            "SELECT t.local_id, r.id, json_extract(r.origin, '$.traceparent') FROM tasks t"
+            " JOIN tasks r ON r.id = t.root WHERE t.id = ?",
+            (task_id,),
+        ).fetchone()
+        return ("", "", None) if row is None else row
+
+    def by_work(self, sender: str, task_id: str, subtask_id: str | None) -> Task | None:
+        """The root task that is this work (protocol section 2: its identity is sender, task and subtask)."""
+        row = self._db.execute(
+            "SELECT id FROM tasks WHERE task_id = ? AND subtask_id IS ? AND sender = ? AND parent IS NULL",
+            (task_id, subtask_id, sender),
+        ).fetchone()
+        return None if row is None else self.get(row[0])  # mostly it is remembered, or there is none
+
+    def child(self, parent_local_id: str, key: str) -> Task | None:
+        """The child that a reply's task_id and subtask_id name."""
+        row = self._db.execute(
+            f"SELECT {TASK} FROM tasks p JOIN tasks t ON t.parent = p.id WHERE p.local_id = ? AND t.key = ?",
+            (parent_local_id, key),
+        ).fetchone()
+        return self._of_row(row)
+
+    def delegated_root(self, task_id: str, subtask_id: str, agent: str) -> Task | None:
+        """The root task that another agent has instead of ours (an escalation), by the ids it was dispatched with."""
+        row = self._db.execute(
+            f"SELECT {TASK} FROM tasks t JOIN attempts a ON a.task = t.id AND lower(a.executor) = lower(?3)"
+            " WHERE t.task_id = ?1 AND coalesce(t.subtask_id, t.local_id) = ?2 AND t.parent IS NULL LIMIT 1",
+            (task_id, subtask_id, agent),
+        ).fetchone()
+        return self._of_row(row)
+
+    def had_attempt(self, task_id: str, attempt_id: str | None, agent: str) -> bool:
+        """Whether this attempt of the task was given to that agent."""
+        row = self._db.execute(
+            "SELECT 1 FROM attempts WHERE id = ? AND task = ? AND lower(executor) = lower(?)",
+            (attempt_id, task_id, agent),
+        ).fetchone()
+        return row is not None
+
+    def view(self, task_id: str, *, family: bool = False, approvals: bool = False) -> View:
+        """The task and how its neighbours stand.
+
+        With `family` also what admitting a plan needs to know, with `approvals` what was asked about it in any phase.
+        """
+        task = self.get(task_id)
+        if task is None:
+            raise KeyError(task_id)
+        parent = None if task.parent is None else self.get(task.parent)
+        row = self._db.execute(BESIDE, (task_id,)).fetchone()
+        unmet, kids, completed, failed, cancelled, turns, asked, *spent = row
+        in_gate = task.phase in _GATES
+        asking = bool(asked) and (approvals or task.phase in ASKING)
+        acting = task.planned_actions and (approvals or task.phase in ASKING)
+        return View(
+            task=task,
+            attempt=self.attempt(task_id, task.attempt),
+            parent_phase=None if parent is None else parent.phase,
+            unmet=unmet,
+            cancelled_need=self.cancelled_dependency(task_id) if unmet else "",
+            children=Tally(kids, completed, failed, cancelled),
+            failed_child=self._failed_child(task_id) if failed else "",
+            answers=self._answers(task_id) if task.broadcast and task.policy.join is Join.MAJORITY else (),
+            reviews=self._reviews(task, review_round(task)) if in_gate else (),
+            asked_reviewers=self._asked(task) if in_gate else (),
+            check_runs=self.check_runs(task) if in_gate and task.spec.checks else (),
+            ordered_checks=self._ordered_checks(task_id) if in_gate and task.spec.checks else (),
+            turns=turns,
+            spent=Spent(*spent),
+            approvals=self._approvals.of_task(task_id) if asking else (),
+            ordered_acts=self._approvals.ordered_acts(task_id) if acting else frozenset(),
+            family=self.family(task) if family else None,
+        )
+
+    def cancelled_dependency(self, task_id: str) -> str:
+        """Key of a dependency that was cancelled and will not be reopened; empty when there is none."""
+        row = self._db.execute(
+            "SELECT n.key FROM dependencies d JOIN tasks n ON n.id = d.needs"
+            " WHERE d.task = ? AND n.phase = 'cancelled' AND NOT n.cancelled_with_parent ORDER BY n.seq LIMIT 1",
+            (task_id,),
+        ).fetchone()
+        return "" if row is None else row[0]
+
+    def open_dependents(self, task_id: str) -> list[str]:
+        rows = self._db.execute(
+            "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.task"
+            f" WHERE d.needs = ? AND {OPEN} ORDER BY t.seq",
+            (task_id,),
+        )
+        return [row[0] for row in rows]
+
+    def _failed_child(self, task_id: str) -> str:
+        row = self._db.execute(
+            "SELECT key, coalesce(nullif(error, ''), reason) FROM tasks"
+            " WHERE parent = ? AND phase = 'failed' ORDER BY seq LIMIT 1",
+            (task_id,),
+        ).fetchone()
+        return f"child {row[0]} failed: {row[1]}"
+
+    def _answers(self, task_id: str) -> tuple[tuple[str, int], ...]:
+        completed = "SELECT answer, result FROM tasks WHERE parent = ? AND phase = 'completed'"
+        return lifecycle.count(self._db.execute(completed, (task_id,)))
+
+    def previous_reviews(self, task: Task) -> tuple[Review, ...]:
+        """What the reviewers said at the gate where the task stands, the last time that it was there."""
+        row = self._db.execute(
+            "SELECT max(round) FROM reviews WHERE task = ? AND gate = ? AND round < ?",
+            (task.id, task.phase, review_round(task)),
+        ).fetchone()
+        return () if row[0] is None else self._reviews(task, row[0])
+
+    def _reviews(self, task: Task, round_: int) -> tuple[Review, ...]:
+        rows = self._db.execute(
+            "SELECT gate, reviewer, verdict, summary, findings FROM reviews"
+            " WHERE task = ? AND gate = ? AND round = ? ORDER BY id",
+            (task.id, task.phase, round_),
+        )
+        return tuple(
+            Review(
+                Gate(gate), reviewer, Verdict(verdict), summary, tuple(Finding(**item) for item in json.loads(findings))
+            )
+            for gate, reviewer, verdict, summary, findings in rows
+        )
+
+    def _asked(self, task: Task) -> tuple[Asked, ...]:
+        rows = self._db.execute(
+            "SELECT reviewer, times, unreadable, failures, stalls FROM review_requests"
+            " WHERE task = ? AND gate = ? AND round = ? ORDER BY reviewer",
+            (task.id, task.phase, review_round(task)),
+        )
+        return tuple(Asked(*row) for row in rows)
+
+    def check_runs(self, task: Task) -> tuple[CheckRun, ...]:
+        """What the checks of the spec said of the latest attempt, in the order of the spec."""
+        rows = self._db.execute(
+            "SELECT c.id, c.verdict, c.summary FROM check_runs c JOIN attempts a ON a.id = c.attempt"
+            " WHERE c.task = ? AND a.ordinal = ?",
+            (task.id, task.attempt),
+        )
+        found = {name: CheckRun(name, CheckVerdict(verdict), summary) for name, verdict, summary in rows}
+        return tuple(found[check.id] for check in task.spec.checks if check.id in found)
+
+    def _ordered_checks(self, task_id: str) -> tuple[str, ...]:
+        rows = self._db.execute(
+            "SELECT json_extract(data, '$.check.id') FROM outbox WHERE task = ? AND kind = 'run_check'"
+            " AND state = 'pending'",
+            (task_id,),
+        )
+        return tuple(row[0] for row in rows)
+
+    def family(self, task: Task) -> Family:
+        """The children of `task`, and the levels around it, innermost first."""
+        above = self.lineage(task)
+        outer = [self._level_as_waiting(one.parent, one.key) for one in reversed(above) if one.parent is not None]
+        tree = self._db.execute("SELECT tree_tasks FROM tasks WHERE id = ?", (task.root,)).fetchone()[0]
+        return Family(self._level_as_waiting(task.id, ""), tuple(outer), tree, above)
+
+    def lineage(self, task: Task) -> tuple[Task, ...]:
+        """The tasks from the root down to this one."""
+        found = [task]
+        while found[-1].parent is not None and (parent := self.get(found[-1].parent)) is not None:
+            found.append(parent)
+        return tuple(reversed(found))
+
+    def _level_as_waiting(self, parent: str, node: str) -> Level:
+        """The level with what its tasks wait for through those below them, who may need a task of this level."""
+        level = self._level(parent, node)
+        needs = {key: list(names) for key, names in level.nodes.items()}
+        rows = self._db.execute(
+            "SELECT t.parent, n.key FROM tasks n JOIN dependencies d ON d.needs = n.id JOIN tasks t ON t.id = d.task"
+            " WHERE n.parent = ?1 AND t.parent <> ?1",
+            (parent,),
+        ).fetchall()
+        for above, need in rows:
+            while (row := self._db.execute("SELECT parent, key FROM tasks WHERE id = ?", (above,)).fetchone())[
+                0
+            ] != parent:
+                above = row[0]
+            needs[row[1]].append(need)
+        return Level(needs, node, level.ids)
+
+    def _level(self, parent: str, node: str) -> Level:
+        keys: dict[str, str] = dict(
+            self._db.execute("SELECT key, id FROM tasks WHERE parent = ? ORDER BY seq", (parent,))
+        )
+        needs: dict[str, list[str]] = {key: [] for key in keys}
+        rows = self._db.execute(
+            "SELECT t.key, n.key FROM tasks t JOIN dependencies d ON d.task = t.id JOIN tasks n ON n.id = d.needs"
+            " WHERE t.parent = ?",
+            (parent,),
+        )
+        for key, need in rows:
+            needs[key].append(need)
+        return Level(needs, node, keys)
+
+    def needs_by_key(self, parent: str) -> Mapping[str, Sequence[str]]:
+        """For each child that depends on something: the keys of what it needs."""
+        return {key: needs for key, needs in self._level(parent, "").nodes.items() if needs}
+
+    def open_children(self, task_id: str) -> list[str]:
+        rows = self._db.execute(f"SELECT id FROM tasks WHERE parent = ? AND {OPEN} ORDER BY seq", (task_id,))
+        return [row[0] for row in rows]
+
+    def has_open_children(self, task_id: str) -> bool:
+        row = self._db.execute(
+            "SELECT kids > kids_completed + kids_failed + kids_cancelled FROM tasks WHERE id = ?", (task_id,)
+        ).fetchone()
+        return bool(row[0])
+
+    def reopenable_below(self, task_id: str, also: str, *, open_circuits: bool = False) -> list[str]:
+        """Every task below that failed or was cancelled with its parent, parents first.
+
+        Nothing below work that is done or was cancelled for its own sake. Open circuits of other branches wait for
+        their own decision: only `also` is taken of them, unless `open_circuits` asks for all.
+        """
+        rows = self._db.execute(
+            "WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE parent = ?"
+            " UNION ALL SELECT t.id FROM below b JOIN tasks p ON p.id = b.id JOIN tasks t ON t.parent = p.id"
+            " WHERE p.phase NOT IN ('spec_gate', 'quality_gate', 'awaiting_approval', 'ready_to_resume', 'completed')"
+            " AND (p.phase <> 'cancelled' OR p.cancelled_with_parent))"
+            " SELECT t.id FROM tasks t JOIN below b ON b.id = t.id"
+            " WHERE t.phase = 'failed' OR (t.phase = 'cancelled' AND t.cancelled_with_parent) OR t.id = ?"
+            " OR (? AND t.phase = 'circuit_open') ORDER BY t.depth, t.seq",
+            (task_id, also, open_circuits),
+        )
+        return [row[0] for row in rows]
+
+    def dependents(self, task_id: str) -> list[Task]:
+        """The tasks that need this one directly."""
+        rows = self._db.execute(
+            f"SELECT {TASK} FROM dependencies d JOIN tasks t ON t.id = d.task WHERE d.needs = ? ORDER BY t.seq",
+            (task_id,),
+        )
+        return [read_task(row) for row in rows]
+
+    def children(self, task_id: str) -> list[Task]:
+        rows = self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.parent = ? ORDER BY t.seq", (task_id,))
+        return [read_task(row) for row in rows]
+
+    def dependencies(self, task_id: str) -> list[Task]:
+        """The tasks that it needs. Mostly they have just ended and are remembered, so their rows are not read."""
+        rows = self._db.execute(
+            "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq", (task_id,)
+        ).fetchall()
+        return [task for (needed,) in rows if (task := self.get(needed)) is not None]
+
+    def count(self) -> int:
+        return int(self._db.execute("SELECT count(*) FROM tasks").fetchone()[0])
+
+    def open_ids(self) -> list[str]:
+        """Ids of the tasks that have not ended, in the order they came."""
+        rows = self._db.execute(f"SELECT id FROM tasks WHERE {OPEN} ORDER BY seq")
+        return [row[0] for row in rows]
+
+    def needing_attention(self) -> list[str]:
+        """Local ids of the tasks that are held or whose circuit is open, in the order they came."""
+        rows = self._db.execute(
+            f"SELECT local_id FROM tasks WHERE {OPEN} AND (held <> '' OR phase = 'circuit_open') ORDER BY seq"
+        )
+        return [row[0] for row in rows]
+
+    def open_with_file(self) -> list[tuple[str, str]]:
+        """Id and local id of the open tasks that have a task.md of their own."""
+        return self._db.execute(
+            f"SELECT id, local_id FROM tasks WHERE {OPEN} AND (parent IS NULL OR mode = 'coordinating')"
+        ).fetchall()
+
+    def tree_ended_at(self, local_id: str) -> str | None:
+        """When the whole tree of a task ended; None while it is open, or its file does not show the end yet."""
+        row = self._db.execute(
+            "SELECT r.completed_at FROM tasks t JOIN tasks r ON r.id = t.root WHERE t.local_id = ?"
+            " AND r.phase IN ('completed', 'failed', 'cancelled')"
+            " AND NOT EXISTS (SELECT 1 FROM stale_files s WHERE s.task = t.id)",
+            (local_id,),
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def drafts(self) -> list[str]:
+        """Tasks whose spec is not complete."""
+        rows = self._db.execute(f"SELECT id FROM tasks WHERE phase = 'spec_draft' AND {OPEN} ORDER BY seq")
+        return [row[0] for row in rows]
+
+    def held(self) -> list[str]:
+        """Tasks that get no turn until the operator says so."""
+        rows = self._db.execute(f"SELECT id FROM tasks WHERE held <> '' AND {OPEN} ORDER BY seq")
+        return [row[0] for row in rows]
+
+    def is_held(self, task_id: str) -> bool:
+        """Whether the task, or one above it, waits for the operator to let it go on."""
+        return any(task.held for task in self.with_ancestors(task_id))
+
+    def has_open_from(self, sender: str, count: int) -> bool:
+        """Whether this sender has at least `count` (1 or more) root tasks here that have not ended."""
+        row = self._db.execute(
+            f"SELECT 1 FROM tasks WHERE sender = ? COLLATE NOCASE AND parent IS NULL AND {OPEN} LIMIT 1 OFFSET ?",
+            (sender, count - 1),
+        ).fetchone()
+        return row is not None
+
+
+class Approvals:
+    """Requests for an operator's approval, and what became of approved actions."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def get(self, approval_id: str) -> Approval | None:
+        row = self._db.execute(f"SELECT {APPROVAL} FROM approvals WHERE id = ?", (approval_id,)).fetchone()
+        return None if row is None else read_approval(row)
+
+    def of_task(self, task_id: str) -> tuple[Approval, ...]:
+        """All that was ever asked about a task, oldest first."""
+        rows = self._db.execute(f"SELECT {APPROVAL} FROM approvals WHERE task = ? ORDER BY rowid", (task_id,))
+        return tuple(map(read_approval, rows))
+
+    def started_with_key(self, key: str) -> tuple[Approval, ...]:
+        """What was begun, in this workspace, under an idempotency key."""
+        rows = self._db.execute(
+            f"SELECT {APPROVAL} FROM approvals WHERE idempotency_key = ? AND started_at <> ''", (key,)
+        )
+        return tuple(map(read_approval, rows))
+
+    def expired(self, now: str) -> list[tuple[str, str]]:
+        """Task and id of the requests that nobody has decided in time."""
+        return self._db.execute(
+            "SELECT task, id FROM approvals WHERE status = 'pending' AND expires_at <= ? ORDER BY expires_at", (now,)
+        ).fetchall()
+
+    def ordered_acts(self, task_id: str) -> frozenset[str]:
+        """What is ordered about the task's actions, see `core.view`."""
+        rows = self._db.execute(
+            "SELECT kind || ':' || coalesce(json_extract(data, '$.action.id'), json_extract(data, '$.approval_id'))"
+            f" FROM outbox WHERE task = ? AND kind IN {_ACTS} AND state = 'pending'",
+            (task_id,),
+        )
+        return frozenset(row[0] for row in rows)
+
+
+class TaskCache:
     """What was read or recorded inside transactions of this process, and still holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
         self.tasks: dict[str, Task] = {}
         self.attempts: dict[str, Attempt] = {}
         """By task: its latest."""
@@ -74,365 +473,8 @@ class Recent:
             if left.attempt is not None:
                 self.attempts[left.task.id] = left.attempt
 
-
-class RecentQueries(Connected):
-    """What holds is not read again. Only transactions keep what they read: nobody else writes meanwhile."""
-
-    _recent: Recent
-
     def data_version(self) -> int:
-        return int(self.db.execute("PRAGMA data_version").fetchone()[0])
+        return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
-    def _holds(self) -> bool:
-        return self.db.in_transaction or self.data_version() == self._recent.version
-
-    def task(self, task_id: str) -> Task | None:
-        found = self._recent.tasks.get(task_id)
-        if found is not None and self._holds():
-            return found
-        return self._of_row(self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone())
-
-    def _of_row(self, row: Sequence[Any] | None) -> Task | None:
-        """The task that was found, by whatever name; inside a transaction it is kept for who asks by its id."""
-        if row is None:
-            return None
-        if not self.db.in_transaction:
-            return read_task(row)
-        found = self._recent.tasks.get(row[0])
-        if found is None:
-            found = read_task(row)
-            self._recent.keep(found)
-        return found
-
-    def attempt(self, task_id: str, ordinal: int) -> Attempt | None:
-        """That attempt of the task; they are counted from 1."""
-        if not ordinal:
-            return None
-        found = self._recent.attempts.get(task_id)
-        if found is not None and found.ordinal == ordinal and self._holds():
-            return found
-        sql = f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?"
-        row = self.db.execute(sql, (task_id, ordinal)).fetchone()
-        if row is None:
-            return None
-        found = read_attempt(row)
-        if self.db.in_transaction and (task := self._recent.tasks.get(task_id)) and task.attempt == ordinal:
-            self._recent.attempts[task_id] = found
-        return found
-
-    def above(self, task_id: str) -> Iterator[Task]:
-        """The task and those that it is below, the nearest first."""
-        here = self.task(task_id)
-        while here is not None:
-            yield here
-            here = None if here.parent is None else self.task(here.parent)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What waits for a person, and what became of approved actions.
-
-ASKING = frozenset({Phase.EXECUTING, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
-"""Where what was asked about a task counts for every decision about it."""
-_ACTS = "('prepare', 'perform')"
-
-
-class ApprovalQueries(Connected):
-    def approval(self, approval_id: str) -> Approval | None:
-        row = self.db.execute(f"SELECT {APPROVAL} FROM approvals WHERE id = ?", (approval_id,)).fetchone()
-        return None if row is None else read_approval(row)
-
-    def approvals_of(self, task_id: str) -> tuple[Approval, ...]:
-        """All that was ever asked about a task, oldest first."""
-        rows = self.db.execute(f"SELECT {APPROVAL} FROM approvals WHERE task = ? ORDER BY rowid", (task_id,))
-        return tuple(map(read_approval, rows))
-
-    def performed_under(self, key: str) -> tuple[Approval, ...]:
-        """What was begun, in this workspace, under an idempotency key."""
-        rows = self.db.execute(
-            f"SELECT {APPROVAL} FROM approvals WHERE idempotency_key = ? AND started_at <> ''", (key,)
-        )
-        return tuple(map(read_approval, rows))
-
-    def expired_approvals(self, now: str) -> list[tuple[str, str]]:
-        """Task and id of the requests that nobody has decided in time."""
-        return self.db.execute(
-            "SELECT task, id FROM approvals WHERE status = 'pending' AND expires_at <= ? ORDER BY expires_at", (now,)
-        ).fetchall()
-
-    def ordered_acts(self, task_id: str) -> frozenset[str]:
-        """What is ordered about the task's actions, see `core.view`."""
-        rows = self.db.execute(
-            "SELECT kind || ':' || coalesce(json_extract(data, '$.action.id'), json_extract(data, '$.approval_id'))"
-            f" FROM outbox WHERE task = ? AND kind IN {_ACTS} AND state = 'pending'",
-            (task_id,),
-        )
-        return frozenset(row[0] for row in rows)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Tasks and how their neighbours stand. Each query costs O(its neighbours), never O(the tree).
-
-_GATES = {Phase(gate.value) for gate in Gate}
-
-
-class TaskQueries(RecentQueries, ApprovalQueries):
-    def by_local_id(self, local_id: str) -> Task | None:
-        row = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.local_id = ?", (local_id,)).fetchone()
-        return self._of_row(row)
-
-    def is_free(self, local_id: str) -> bool:
-        return self.db.execute("SELECT 1 FROM tasks WHERE local_id = ?", (local_id,)).fetchone() is None
-
-    def local_id(self, task_id: str) -> str:
-        row = self.db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()
-        return "" if row is None else row[0]
-
-    def named(self, task_id: str) -> tuple[str, str, str | None]:
-        """A task's local id, the id of its root and the trace that the root came with; empty for an unknown id."""
-        row = self.db.execute(
-            "SELECT t.local_id, r.id, json_extract(r.origin, '$.traceparent') FROM tasks t"
-            " JOIN tasks r ON r.id = t.root WHERE t.id = ?",
-            (task_id,),
-        ).fetchone()
-        return ("", "", None) if row is None else row
-
-    def work(self, sender: str, task_id: str, subtask_id: str | None) -> Task | None:
-        """The root task that is this work (protocol section 2: its identity is sender, task and subtask)."""
-        row = self.db.execute(
-            "SELECT id FROM tasks WHERE task_id = ? AND subtask_id IS ? AND sender = ? AND parent IS NULL",
-            (task_id, subtask_id, sender),
-        ).fetchone()
-        return None if row is None else self.task(row[0])  # mostly it is remembered, or there is none
-
-    def child(self, parent_local_id: str, key: str) -> Task | None:
-        """The child that a reply's task_id and subtask_id name."""
-        row = self.db.execute(
-            f"SELECT {TASK} FROM tasks p JOIN tasks t ON t.parent = p.id WHERE p.local_id = ? AND t.key = ?",
-            (parent_local_id, key),
-        ).fetchone()
-        return self._of_row(row)
-
-    def given_root(self, task_id: str, subtask_id: str, agent: str) -> Task | None:
-        """The root task that another agent has instead of ours (an escalation), by the ids it was dispatched with."""
-        row = self.db.execute(
-            f"SELECT {TASK} FROM tasks t JOIN attempts a ON a.task = t.id AND lower(a.executor) = lower(?3)"
-            " WHERE t.task_id = ?1 AND coalesce(t.subtask_id, t.local_id) = ?2 AND t.parent IS NULL LIMIT 1",
-            (task_id, subtask_id, agent),
-        ).fetchone()
-        return self._of_row(row)
-
-    def had_attempt(self, task_id: str, attempt_id: str | None, agent: str) -> bool:
-        """Whether this attempt of the task was given to that agent."""
-        row = self.db.execute(
-            "SELECT 1 FROM attempts WHERE id = ? AND task = ? AND lower(executor) = lower(?)",
-            (attempt_id, task_id, agent),
-        ).fetchone()
-        return row is not None
-
-    def view(self, task_id: str, *, family: bool = False, approvals: bool = False) -> View:
-        """The task and how its neighbours stand.
-
-        With `family` also what admitting a plan needs to know, with `approvals` what was asked about it in any phase.
-        """
-        task = self.task(task_id)
-        if task is None:
-            raise KeyError(task_id)
-        parent = None if task.parent is None else self.task(task.parent)
-        row = self.db.execute(BESIDE, (task_id,)).fetchone()
-        unmet, kids, completed, failed, cancelled, turns, asked, *spent = row
-        in_gate = task.phase in _GATES
-        asking = bool(asked) and (approvals or task.phase in ASKING)
-        acting = task.planned_actions and (approvals or task.phase in ASKING)
-        return View(
-            task=task,
-            attempt=self.attempt(task_id, task.attempt),
-            parent_phase=None if parent is None else parent.phase,
-            unmet=unmet,
-            cancelled_need=self.cancelled_need(task_id) if unmet else "",
-            children=Tally(kids, completed, failed, cancelled),
-            failed_child=self._failed_child(task_id) if failed else "",
-            answers=self._answers(task_id) if task.broadcast and task.policy.join is Join.MAJORITY else (),
-            reviews=self._reviews(task, review_round(task)) if in_gate else (),
-            asked_reviewers=self._asked(task) if in_gate else (),
-            check_runs=self.check_runs(task) if in_gate and task.spec.checks else (),
-            ordered_checks=self._ordered_checks(task_id) if in_gate and task.spec.checks else (),
-            turns=turns,
-            spent=Spent(*spent),
-            approvals=self.approvals_of(task_id) if asking else (),
-            ordered_acts=self.ordered_acts(task_id) if acting else frozenset(),
-            family=self.family(task) if family else None,
-        )
-
-    def cancelled_need(self, task_id: str) -> str:
-        """Key of a dependency that was cancelled and will not be reopened; empty when there is none."""
-        row = self.db.execute(
-            "SELECT n.key FROM dependencies d JOIN tasks n ON n.id = d.needs"
-            " WHERE d.task = ? AND n.phase = 'cancelled' AND NOT n.cancelled_with_parent ORDER BY n.seq LIMIT 1",
-            (task_id,),
-        ).fetchone()
-        return "" if row is None else row[0]
-
-    def open_dependants(self, task_id: str) -> list[str]:
-        rows = self.db.execute(
-            "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.task"
-            f" WHERE d.needs = ? AND {OPEN} ORDER BY t.seq",
-            (task_id,),
-        )
-        return [row[0] for row in rows]
-
-    def _failed_child(self, task_id: str) -> str:
-        row = self.db.execute(
-            "SELECT key, coalesce(nullif(error, ''), reason) FROM tasks"
-            " WHERE parent = ? AND phase = 'failed' ORDER BY seq LIMIT 1",
-            (task_id,),
-        ).fetchone()
-        return f"child {row[0]} failed: {row[1]}"
-
-    def _answers(self, task_id: str) -> tuple[tuple[str, int], ...]:
-        completed = "SELECT answer, result FROM tasks WHERE parent = ? AND phase = 'completed'"
-        return lifecycle.count(self.db.execute(completed, (task_id,)))
-
-    def earlier_reviews(self, task: Task) -> tuple[Review, ...]:
-        """What the reviewers said at the gate where the task stands, the last time that it was there."""
-        row = self.db.execute(
-            "SELECT max(round) FROM reviews WHERE task = ? AND gate = ? AND round < ?",
-            (task.id, task.phase, review_round(task)),
-        ).fetchone()
-        return () if row[0] is None else self._reviews(task, row[0])
-
-    def _reviews(self, task: Task, round_: int) -> tuple[Review, ...]:
-        rows = self.db.execute(
-            "SELECT gate, reviewer, verdict, summary, findings FROM reviews"
-            " WHERE task = ? AND gate = ? AND round = ? ORDER BY id",
-            (task.id, task.phase, round_),
-        )
-        return tuple(
-            Review(
-                Gate(gate), reviewer, Verdict(verdict), summary, tuple(Finding(**item) for item in json.loads(findings))
-            )
-            for gate, reviewer, verdict, summary, findings in rows
-        )
-
-    def _asked(self, task: Task) -> tuple[Asked, ...]:
-        rows = self.db.execute(
-            "SELECT reviewer, times, unreadable, failures, stalls FROM review_requests"
-            " WHERE task = ? AND gate = ? AND round = ? ORDER BY reviewer",
-            (task.id, task.phase, review_round(task)),
-        )
-        return tuple(Asked(*row) for row in rows)
-
-    def check_runs(self, task: Task) -> tuple[CheckRun, ...]:
-        """What the checks of the spec said of the latest attempt, in the order of the spec."""
-        rows = self.db.execute(
-            "SELECT c.id, c.verdict, c.summary FROM check_runs c JOIN attempts a ON a.id = c.attempt"
-            " WHERE c.task = ? AND a.ordinal = ?",
-            (task.id, task.attempt),
-        )
-        found = {name: CheckRun(name, CheckVerdict(verdict), summary) for name, verdict, summary in rows}
-        return tuple(found[check.id] for check in task.spec.checks if check.id in found)
-
-    def _ordered_checks(self, task_id: str) -> tuple[str, ...]:
-        rows = self.db.execute(
-            "SELECT json_extract(data, '$.check.id') FROM outbox WHERE task = ? AND kind = 'run_check'"
-            " AND state = 'pending'",
-            (task_id,),
-        )
-        return tuple(row[0] for row in rows)
-
-    # -------------------------------------------------------------- neighbours
-
-    def family(self, task: Task) -> Family:
-        """The children of `task`, and the levels around it, innermost first."""
-        above = self.lineage(task)
-        outer = [self._level_as_waiting(one.parent, one.key) for one in reversed(above) if one.parent is not None]
-        tree = self.db.execute("SELECT tree_tasks FROM tasks WHERE id = ?", (task.root,)).fetchone()[0]
-        return Family(self._level_as_waiting(task.id, ""), tuple(outer), tree, above)
-
-    def lineage(self, task: Task) -> tuple[Task, ...]:
-        """The tasks from the root down to this one."""
-        found = [task]
-        while found[-1].parent is not None and (parent := self.task(found[-1].parent)) is not None:
-            found.append(parent)
-        return tuple(reversed(found))
-
-    def _level_as_waiting(self, parent: str, node: str) -> Level:
-        """The level with what its tasks wait for through those below them, who may need a task of this level."""
-        level = self._level(parent, node)
-        needs = {key: list(names) for key, names in level.nodes.items()}
-        rows = self.db.execute(
-            "SELECT t.parent, n.key FROM tasks n JOIN dependencies d ON d.needs = n.id JOIN tasks t ON t.id = d.task"
-            " WHERE n.parent = ?1 AND t.parent <> ?1",
-            (parent,),
-        ).fetchall()
-        for above, need in rows:
-            while (row := self.db.execute("SELECT parent, key FROM tasks WHERE id = ?", (above,)).fetchone())[
-                0
-            ] != parent:
-                above = row[0]
-            needs[row[1]].append(need)
-        return Level(needs, node, level.ids)
-
-    def _level(self, parent: str, node: str) -> Level:
-        keys: dict[str, str] = dict(
-            self.db.execute("SELECT key, id FROM tasks WHERE parent = ? ORDER BY seq", (parent,))
-        )
-        needs: dict[str, list[str]] = {key: [] for key in keys}
-        rows = self.db.execute(
-            "SELECT t.key, n.key FROM tasks t JOIN dependencies d ON d.task = t.id JOIN tasks n ON n.id = d.needs"
-            " WHERE t.parent = ?",
-            (parent,),
-        )
-        for key, need in rows:
-            needs[key].append(need)
-        return Level(needs, node, keys)
-
-    def needs_by_key(self, parent: str) -> Mapping[str, Sequence[str]]:
-        """For each child that depends on something: the keys of what it needs."""
-        return {key: needs for key, needs in self._level(parent, "").nodes.items() if needs}
-
-    def open_children(self, task_id: str) -> list[str]:
-        rows = self.db.execute(f"SELECT id FROM tasks WHERE parent = ? AND {OPEN} ORDER BY seq", (task_id,))
-        return [row[0] for row in rows]
-
-    def has_open_children(self, task_id: str) -> bool:
-        row = self.db.execute(
-            "SELECT kids > kids_completed + kids_failed + kids_cancelled FROM tasks WHERE id = ?", (task_id,)
-        ).fetchone()
-        return bool(row[0])
-
-    def fallen_below(self, task_id: str, also: str, *, open_circuits: bool = False) -> list[str]:
-        """Every task below that failed or was cancelled with its parent, parents first.
-
-        Nothing below work that is done or was cancelled for its own sake. Open circuits of other branches wait for
-        their own decision: only `also` is taken of them, unless `open_circuits` asks for all.
-        """
-        rows = self.db.execute(
-            "WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE parent = ?"
-            " UNION ALL SELECT t.id FROM below b JOIN tasks p ON p.id = b.id JOIN tasks t ON t.parent = p.id"
-            " WHERE p.phase NOT IN ('spec_gate', 'quality_gate', 'awaiting_approval', 'ready_to_resume', 'completed')"
-            " AND (p.phase <> 'cancelled' OR p.cancelled_with_parent))"
-            " SELECT t.id FROM tasks t JOIN below b ON b.id = t.id"
-            " WHERE t.phase = 'failed' OR (t.phase = 'cancelled' AND t.cancelled_with_parent) OR t.id = ?"
-            " OR (? AND t.phase = 'circuit_open') ORDER BY t.depth, t.seq",
-            (task_id, also, open_circuits),
-        )
-        return [row[0] for row in rows]
-
-    def dependants(self, task_id: str) -> list[Task]:
-        """The tasks that need this one directly."""
-        rows = self.db.execute(
-            f"SELECT {TASK} FROM dependencies d JOIN tasks t ON t.id = d.task WHERE d.needs = ? ORDER BY t.seq",
-            (task_id,),
-        )
-        return [read_task(row) for row in rows]
-
-    def children(self, task_id: str) -> list[Task]:
-        rows = self.db.execute(f"SELECT {TASK} FROM tasks t WHERE t.parent = ? ORDER BY t.seq", (task_id,))
-        return [read_task(row) for row in rows]
-
-    def dependencies(self, task_id: str) -> list[Task]:
-        """The tasks that it needs. Mostly they have just ended and are remembered, so their rows are not read."""
-        rows = self.db.execute(
-            "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq", (task_id,)
-        ).fetchall()
-        return [task for (needed,) in rows if (task := self.task(needed)) is not None]
+    def holds(self) -> bool:
+        return self._db.in_transaction or self.data_version() == self.version

@@ -107,7 +107,7 @@ class Retention:
         limit = plus(self.engine.clock.now(), -self.keep)
         moved = 0
         for local_id in self.files.directories():
-            ended = self.engine.store.ended_at(local_id)
+            ended = self.engine.store.tasks.tree_ended_at(local_id)
             if ended is None or ended > limit:
                 continue
             place = self.files.move_to_archive(local_id)

@@ -69,7 +69,7 @@ def adopt_status(engine: Engine, task: Task, written: TaskFile) -> None:
     """
     if task.mode is Mode.COORDINATING and written.status in _UNDER_WAY:
         _children(engine, task, written)
-    now = engine.store.task(task.id) or task
+    now = engine.store.tasks.get(task.id) or task
     if now.phase.is_terminal:
         return
     match written.status:
@@ -85,7 +85,7 @@ def adopt_status(engine: Engine, task: Task, written: TaskFile) -> None:
 def _children(engine: Engine, task: Task, written: TaskFile) -> None:
     results = dict(written.subtask_results)
     nodes = {node.key: node for node in written.dag}
-    children = engine.store.children(task.id)
+    children = engine.store.tasks.children(task.id)
     for child in children:
         found = _found(nodes[child.key], results.get(child.key, ""))
         if found is not None:
@@ -150,8 +150,8 @@ def _told(cause: Cause) -> list[str]:
 
 def to_record(engine: Engine, task: Task) -> TaskFile:
     """What the task.md of a task shows."""
-    children = engine.store.children(task.id) if task.mode is Mode.COORDINATING else []
-    needs = engine.store.needs_by_key(task.id) if children else {}
+    children = engine.store.tasks.children(task.id) if task.mode is Mode.COORDINATING else []
+    needs = engine.store.tasks.needs_by_key(task.id) if children else {}
     blocked = blocked_section(engine.store, task, children, engine.clock.now())
     return TaskFile(
         task_id=task.task_id,
@@ -173,7 +173,7 @@ def to_record(engine: Engine, task: Task) -> TaskFile:
 
 
 def _node(engine: Engine, child: Task, needs: tuple[str, ...]) -> DagNode:
-    copies = tuple(copy.executor for copy in engine.store.children(child.id)) if child.broadcast else ()
+    copies = tuple(copy.executor for copy in engine.store.tasks.children(child.id)) if child.broadcast else ()
     return DagNode(
         _planned(child, engine.settings.agent, needs, copies),
         status=child_status(child.phase, attempted=child.attempt > 0),
@@ -285,7 +285,9 @@ class TaskMarkdown:
         WorldError, when all were tried.
         """
         end = self.engine.clock.monotonic() + seconds
-        stale = self.engine.store.stale_files(self._behind, _AT_ONCE) or self.engine.store.stale_files("", _AT_ONCE)
+        stale = self.engine.store.stale_files.batch(self._behind, _AT_ONCE) or self.engine.store.stale_files.batch(
+            "", _AT_ONCE
+        )
         self.more = len(stale) == _AT_ONCE
         begun: list[tuple[Task, TaskFile, int]] = []
         answers = self.files.write_all(self._texts(stale, end, begun), many=len(stale) > MANY)
@@ -302,7 +304,7 @@ class TaskMarkdown:
                 self._shown.pop(task.id, None)
             else:
                 self._shown[task.id] = shown  # an edit is of what was shown before
-            self.reports.append(partial(self.engine.store.file_is_fresh, task.id, marks))
+            self.reports.append(partial(self.engine.store.stale_files.clear, task.id, marks))
             written += 1
         if trouble is not None:
             raise trouble
@@ -316,9 +318,9 @@ class TaskMarkdown:
                 self.more = True
                 return
             self._behind = task_id
-            task = self.engine.store.task(task_id)
+            task = self.engine.store.tasks.get(task_id)
             if task is None:
-                self.reports.append(partial(self.engine.store.file_is_fresh, task_id, marks))
+                self.reports.append(partial(self.engine.store.stale_files.clear, task_id, marks))
             else:
                 begun.append((task, shown := to_record(self.engine, task), marks))
                 yield task.local_id, sealed(render_task_file(shown, self.templates))
@@ -339,19 +341,19 @@ class TaskMarkdown:
                     self.files.forget(unread.local_id)  # reported again by the next look
                 raise
         for unusable in found.unusable:
-            task = self.engine.store.by_local_id(unusable.local_id)
+            task = self.engine.store.tasks.by_local_id(unusable.local_id)
             self._refuse(unusable.local_id, None, task, str(unusable.error))
         for local_id in found.missing:
-            task = self.engine.store.by_local_id(local_id)
+            task = self.engine.store.tasks.by_local_id(local_id)
             self.files.forget(local_id)
             if task is not None:
-                self.engine.store.mark_for_rendering([task.id])
+                self.engine.store.stale_files.mark([task.id])
         return found
 
     def restore(self) -> None:
         """Have the files rendered again that were deleted while no daemon ran; inside a batch."""
-        tasks = {local_id: task for task, local_id in self.engine.store.open_shown()}
-        self.engine.store.mark_for_rendering([tasks[local_id] for local_id in self.files.missing(tasks)])
+        tasks = {local_id: task for task, local_id in self.engine.store.tasks.open_with_file()}
+        self.engine.store.stale_files.mark([tasks[local_id] for local_id in self.files.missing(tasks)])
 
     def look_at(self, task: Task) -> str:
         """Take what was written into one task's file: its agent's turn is about to be judged.
@@ -368,7 +370,7 @@ class TaskMarkdown:
 
     def take(self, changed: ChangedFile) -> None:
         """Let one task.md happen; inside a batch."""
-        task = self.engine.store.by_local_id(changed.local_id)
+        task = self.engine.store.tasks.by_local_id(changed.local_id)
         try:
             written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md")
             with self.engine.store.savepoint():
@@ -390,7 +392,7 @@ class TaskMarkdown:
             why = f"a bug of mailboxd ({type(bug).__name__}); its log has the details"
             self._refuse(changed.local_id, changed.raw, task, why)
         if task is not None:
-            self.engine.store.mark_for_rendering([task.id])  # also where the edit said nothing: the store's words stand
+            self.engine.store.stale_files.mark([task.id])  # also where the edit said nothing: the store's words stand
 
     def create_task(self, local_id: str, written: TaskFile) -> None:
         """A task.md that no task is known for becomes one, where it says that it is; inside a batch."""
@@ -401,7 +403,7 @@ class TaskMarkdown:
         plan = written.plan if written.dag else None
         known = {heading.lower() for heading, _ in (*shown_sections(written.spec(), written.title), (HEADING, ""))}
         task_id = written.task_id or local_id
-        subtask_id, message_id = self.engine.store.imported_work(sender, task_id) or (None, None)
+        subtask_id, message_id = self.engine.store.messages.imported_work(sender, task_id) or (None, None)
         new = NewTask(
             task_id if message_id or subtask_id else local_id,
             subtask_id,
@@ -434,7 +436,7 @@ class TaskMarkdown:
             why = f"{', '.join(fixed)} cannot change while it is {task.phase}; the rest is taken (spec-fixed). {_STEER}"
             self._refuse(task.local_id, raw, task, why)
         # Until it is rendered again the file says what was written: whoever saves a second time changes that.
-        shown = to_record(self.engine, self.engine.store.task(task.id) or task)
+        shown = to_record(self.engine, self.engine.store.tasks.get(task.id) or task)
         keys = {node.key for node in written.dag} or {node.key for node in shown.dag}
         said, dag = written.instructions or shown.instructions, tuple(node for node in shown.dag if node.key in keys)
         self._shown[task.id] = replace(shown, updated_at=written.updated_at, instructions=said, dag=dag)
@@ -445,7 +447,7 @@ class TaskMarkdown:
         In this order a changed child may need an added one, and one that no longer needs a removed one is not
         cancelled with it.
         """
-        children = {child.key: child for child in self.engine.store.children(task.id)}
+        children = {child.key: child for child in self.engine.store.tasks.children(task.id)}
         ours = tuple(item for item in edit.extra_sections or () if item[0] == HEADING)
         shown = shown_sections(task.spec, task.title) + ours
         said, sections = divide(edit.extra_sections, shown, writable=task.phase in WRITABLE)
@@ -462,7 +464,7 @@ class TaskMarkdown:
             )
 
     def _rewrite_spec(self, task: Task, said: Sections) -> None:
-        now = self.engine.store.task(task.id) or task  # the instructions may just have been edited
+        now = self.engine.store.tasks.get(task.id) or task  # the instructions may just have been edited
         text = join_body("", "", [Section(heading, text) for heading, text in said])
         spec = rewritten(now.spec, text)
         if spec is not None:
@@ -472,7 +474,7 @@ class TaskMarkdown:
         if child.broadcast or len(planned.agents) > 1:
             raise Refused("illegal-edit", f"{planned.key} is a broadcast", "Cancel it and add another child.")
         needs = self.engine.needs_of_edited(task, planned)
-        before = {needed.id for needed in self.engine.store.dependencies(child.id)}
+        before = {needed.id for needed in self.engine.store.tasks.dependencies(child.id)}
         self.engine.hear(child.id, ChildEdited(planned, None if before == {*needs} else needs), actor="task.md")
 
     def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:

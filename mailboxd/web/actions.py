@@ -71,7 +71,7 @@ class Acting:
         if name == "answer" and not text:
             raise Refused("bad-form", "an answer says something", "Write it.")
         with self.opened(place) as engine, engine.batch():
-            found = engine.store.by_local_id(task)
+            found = engine.store.tasks.by_local_id(task)
             if found is None:
                 raise UnavailableError(f"there is no task {ascii(task)[:100]}")
             _carry_out(engine, found, name, text, process.name())

@@ -64,7 +64,7 @@ def test_once_a_day_and_not_where_nothing_happened(stage: Stage) -> None:
     stage.clock.advance(86_400)
     assert stage.look() == 0
     assert [head.seq for head in log_checkpoints.read(stage.ws)] == [1, 2]
-    assert json.loads(stage.engine.store.meta(log_checkpoints.NOTED) or "")[0] == 2
+    assert json.loads(stage.engine.store.meta.get(log_checkpoints.NOTED) or "")[0] == 2
 
 
 def test_a_restart_goes_on_with_the_last_line(stage: Stage) -> None:

@@ -33,13 +33,13 @@ def prepare(stage: Stage, preview: str = "make publish, in site/") -> list[str]:
     """The daemon prepares what is ordered; the ids of the approvals."""
     ids = []
     with stage.engine() as engine:
-        for order in engine.store.pending(stage.clock.now(), 100):
+        for order in engine.store.outbox.pending(stage.clock.now(), 100):
             if isinstance(effect := order.effect, Prepare):
                 seen = digest(effect.action)
                 gate = "builtin: lobster is not installed"
                 said = ActionPrepared(effect.approval_id, effect.action, preview, seen, gate, undoes=effect.undoes)
                 engine.hear(order.task, said)
-                engine.store.finish(order.id)
+                engine.store.outbox.finish(order.id)
                 ids.append(effect.approval_id)
     return ids
 
@@ -47,7 +47,7 @@ def prepare(stage: Stage, preview: str = "make publish, in site/") -> list[str]:
 def perform(stage: Stage, approval_id: str, state: Performed = Performed.DONE) -> None:
     """The runner begins an approved action and ends it."""
     with stage.engine() as engine:
-        row = engine.store.approval(approval_id)
+        row = engine.store.approvals.get(approval_id)
         assert row is not None
         engine.hear(row.task, ActionStarted(row.id, row.digest))
         engine.hear(row.task, ActionEnded(row.id, state, "exit status 0", "published"))
@@ -63,4 +63,4 @@ def expire(stage: Stage) -> None:
 def asked(stage: Stage, name: str) -> list[str]:
     """How the approvals of a task stand."""
     with stage.engine() as engine:
-        return [row.status.value for row in engine.store.approvals_of(task_of(engine, name).id)]
+        return [row.status.value for row in engine.store.approvals.of_task(task_of(engine, name).id)]

@@ -73,20 +73,20 @@ class Stage:
         """The turn of this task that is under way ends, with what the agent said or another outcome."""
         with self.engine() as engine:
             task = task_of(engine, name)
-            pending = engine.store.pending(self.clock.now(), 100)
+            pending = engine.store.outbox.pending(self.clock.now(), 100)
             order, effect = next((o, o.effect) for o in pending if o.task == task.id and isinstance(o.effect, RunTurn))
             outcome = Succeeded(said) if isinstance(said, str) else said
             answer = read_answer(said) if isinstance(said, str) else None
             ended = turns.ended(order, effect, outcome, answer)
             engine.hear(task.id, ended, actor=order.agent)
-            engine.store.finish(order.id)
+            engine.store.outbox.finish(order.id)
 
     def phase(self, name: str) -> str:
         return str(self.json("show", name)["phase"])
 
 
 def task_of(engine: Engine, name: str) -> Task:
-    task = engine.store.by_local_id(name)
+    task = engine.store.tasks.by_local_id(name)
     assert task is not None, name
     return task
 

@@ -95,14 +95,14 @@ def test_status_says_what_is_blocked_and_how_to_go_on(stage: Stage) -> None:
 def test_work_for_an_agent_that_is_no_more_is_blocked_wherever_that_is_counted(stage: Stage) -> None:
     stage.create("job")
     with stage.engine() as engine:
-        engine.store.note_gone({"alpha": "there is no agent alpha"})
+        engine.store.meta.set_gone({"alpha": "there is no agent alpha"})
     found = stage.json("status")
     assert [(row["task"], row["kind"]) for row in found["blocked"]] == [("job", "gone")]
     assert found["blocked_count"] == 1
     (row,) = json.loads(stage.run("fleet", "status", str(stage.ws.root), "--json").stdout)
     assert (row["blocked"], row["stuck"]["why"]) == (1, "there is no agent alpha")
     with stage.engine() as engine:
-        engine.store.note_gone({})
+        engine.store.meta.set_gone({})
     assert stage.json("status")["blocked"] == []
 
 
@@ -211,7 +211,7 @@ def test_show_of_a_child_names_its_place_and_its_results(plan: Stage) -> None:
 
 def test_show_keeps_secrets_and_terminal_codes_to_itself(plan: Stage) -> None:
     with plan.engine() as engine:
-        attempt = engine.store.attempt(task_of(engine, "job.b").id, 1)
+        attempt = engine.store.tasks.attempt(task_of(engine, "job.b").id, 1)
         assert attempt is not None
     assert attempt.reply_token not in plan.run("show", "job.b", "--json").stdout
     text = plan.run("show", "job.a").stdout

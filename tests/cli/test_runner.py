@@ -62,7 +62,7 @@ def approved(stage: Stage) -> str:
 def approve(stage: Stage, action: Action) -> str:
     (name,) = ask(stage, "site", action)
     with stage.engine() as engine:
-        row = engine.store.approval(name)
+        row = engine.store.approvals.get(name)
         assert row is not None
         Place(stage.ws.root, name).make()
         engine.hear(row.task, Resolve(name, Decision.APPROVED, ""), Role.OPERATOR, "kim")
@@ -94,7 +94,7 @@ def test_a_lock_that_stays_is_said_in_the_end(stage: Stage, approved: str, lock:
         perform(stage, approved, lock)
     lock.db.execute("ROLLBACK")
     with stage.engine() as engine:
-        row = engine.store.approval(approved)
+        row = engine.store.approvals.get(approved)
     assert row is not None
     assert row.state is Performed.STARTED
 
@@ -109,7 +109,7 @@ def test_a_machine_without_descriptors_is_no_verdict_about_an_action(stage: Stag
         shell = ["sh", "-c", f'ulimit -n {most} && exec "$@"', "-", *words]
         ended = subprocess.run(shell, cwd=stage.ws.root, capture_output=True, text=True, check=False, timeout=300)
         with stage.engine() as engine:
-            row = engine.store.approval(approval)
+            row = engine.store.approvals.get(approval)
         assert row is not None
         if row.state is Performed.DONE:
             break

@@ -110,7 +110,7 @@ class Desk:
             ended = turns.ended(order, effect, outcome, answer)
         with self.engine.batch():
             events = self.engine.hear(self.task(name).id, ended)
-            self.store.finish(order.id)
+            self.store.outbox.finish(order.id)
         self.start()
         return events
 
@@ -127,7 +127,7 @@ class Desk:
     # -------------------------------------------------------------- what is seen
 
     def task(self, name: str) -> Task:
-        task = self.store.by_local_id(name)
+        task = self.store.tasks.by_local_id(name)
         assert task is not None, f"there is no {name}"
         return task
 
@@ -139,13 +139,13 @@ class Desk:
 
     def attempt(self, name: str = "t") -> Attempt:
         task = self.task(name)
-        attempt = self.store.attempt(task.id, task.attempt)
+        attempt = self.store.tasks.attempt(task.id, task.attempt)
         assert attempt is not None, f"{name} has no attempt"
         return attempt
 
     def orders(self, kind: type[Effect] | None = None, name: str | None = None) -> list[Any]:
         """What is ordered and not done yet."""
-        pending = self.store.pending(self.clock.now(), 10_000)
+        pending = self.store.outbox.pending(self.clock.now(), 10_000)
         task = None if name is None else self.task(name).id
         return [
             order.effect
@@ -170,7 +170,7 @@ class Desk:
         calls = (RunTurn, LookUp, Compose)
         found = [
             order
-            for order in self.store.pending(self.clock.now(), 10_000)
+            for order in self.store.outbox.pending(self.clock.now(), 10_000)
             if order.task == task and isinstance(order.effect, calls) and agent in ("", order.agent)
         ]
         assert found, f"nothing is ordered for {name}"

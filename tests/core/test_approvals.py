@@ -51,14 +51,16 @@ def asking(*actions: Action, **policy: int) -> Desk:
 def take(desk: Desk, kind: type[Effect], name: str = "t") -> list[Effect]:
     """What is ordered of this kind, taken out of the outbox; what is prepared is prepared."""
     task = desk.task(name).id
-    orders = [o for o in desk.store.pending(desk.clock.now(), 100) if isinstance(o.effect, kind) and o.task == task]
+    orders = [
+        o for o in desk.store.outbox.pending(desk.clock.now(), 100) if isinstance(o.effect, kind) and o.task == task
+    ]
     for order in orders:
         if isinstance(order.effect, Prepare):
             approval_id, action, undoes = order.effect.approval_id, order.effect.action, order.effect.undoes
             prepared = ActionPrepared(approval_id, action, "look", digest(action), "builtin", undoes=undoes)
             desk.hear(name, prepared)
         with desk.engine.batch():
-            desk.store.finish(order.id)
+            desk.store.outbox.finish(order.id)
     return [order.effect for order in orders]
 
 
@@ -67,7 +69,7 @@ def prepare(desk: Desk, name: str = "t") -> None:
 
 
 def rows(desk: Desk, name: str = "t") -> tuple[Approval, ...]:
-    return desk.store.approvals_of(desk.task(name).id)
+    return desk.store.approvals.of_task(desk.task(name).id)
 
 
 def decide(desk: Desk, word: Decision, note: str = "", *, name: str = "t", number: int = -1) -> list[Event]:
@@ -241,7 +243,7 @@ def test_a_request_expires_and_then_the_task_fails() -> None:
     desk = asking(PUBLISH)
     desk.wait(86_399)
     assert desk.phase() is Phase.AWAITING_APPROVAL
-    assert desk.store.next_due(desk.clock.now())[0] == rows(desk)[0].expires_at
+    assert desk.store.schedule.next_due(desk.clock.now())[0] == rows(desk)[0].expires_at
     desk.wait(2)
     assert desk.phase() is Phase.FAILED
     assert "expired by mailboxd: nobody decided" in desk.task("t").error

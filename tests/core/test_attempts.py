@@ -428,7 +428,7 @@ def test_work_that_is_not_idempotent_is_never_repeated_after_an_unknown_outcome(
 def test_idempotent_work_is_repeated_in_the_same_session() -> None:
     desk = unknown(idempotent=True)
     task = desk.task("t")
-    first = desk.store.attempt(task.id, 1)
+    first = desk.store.tasks.attempt(task.id, 1)
     assert first is not None
     assert (task.phase, task.attempt, first.status) == (Phase.EXECUTING, 2, AttemptStatus.UNKNOWN)
     assert desk.attempt().session_key == first.session_key
@@ -441,7 +441,7 @@ def test_work_whose_lost_turn_used_no_tool_is_repeated_in_the_same_session() -> 
     desk.ends("t", Unknown("killed"))
     desk.ends("t", Unknown("the gateway went away", looked_up=True, harmless=True))
     desk.wait(1000)
-    first = desk.store.attempt(desk.task("t").id, 1)
+    first = desk.store.tasks.attempt(desk.task("t").id, 1)
     assert first is not None
     assert (desk.phase(), desk.task("t").failures, first.status) == (Phase.EXECUTING, 1, AttemptStatus.UNKNOWN)
     assert desk.attempt().session_key == first.session_key

@@ -154,12 +154,12 @@ def test_faults_are_counted_over_tasks_and_forgotten_after_a_success() -> None:
     desk.ends("a", Results("fine"))
     desk.wait(1)
     desk.ends("b", Failed("down"))
-    assert desk.store.breaker("main").failures == 1
+    assert desk.store.breakers.get("main").failures == 1
     desk.wait(1)
     for _ in range(2):
         desk.ends("b", Failed("down"))
         desk.wait(1)
-    assert desk.store.breaker("MAIN").state is State.OPEN
+    assert desk.store.breakers.get("MAIN").state is State.OPEN
     event_log.check(desk.store.db)
 
 
@@ -169,7 +169,7 @@ def test_an_open_one_starts_nothing_and_a_half_open_one_starts_one() -> None:
         desk.give(name)
     desk.ends("a", Failed("down"))
     desk.ends("b", Failed("down"))  # was under way, and opens nothing again
-    assert desk.store.breaker("main").times == 1
+    assert desk.store.breakers.get("main").times == 1
     desk.wait(9)
     assert desk.phases("a", "b", "c") == ["execution_ready"] * 3
     assert [desk.task(name).failures for name in "abc"] == [1, 1, 0]
@@ -185,10 +185,10 @@ def test_an_agent_that_is_locked_out_costs_no_task_an_attempt_and_returns_with_a
     desk.give()
     for _ in range(4):
         desk.ends("t", LOCKED)
-        assert desk.store.breaker("main").state is State.OPEN
+        assert desk.store.breakers.get("main").state is State.OPEN
         desk.wait(10)
     task = desk.task("t")
     assert (task.failures, task.stalls, task.phase) == (0, 0, "executing")
     desk.ends("t", Results("fine"))
-    assert desk.store.breaker("main").state is State.CLOSED
+    assert desk.store.breakers.get("main").state is State.CLOSED
     event_log.check(desk.store.db)

@@ -27,7 +27,7 @@ def spends(desk: Desk, name: str, usage: Usage = HALF_A_DOLLAR) -> None:
     ended = TurnEnded(order.turn, order.attempt_id, order.agent, Succeeded("said", usage), Results("done"), order.gate)
     desk.hear(name, ended)
     with desk.engine.batch():
-        desk.store.finish(order.turn_id)
+        desk.store.outbox.finish(order.turn_id)
     desk.start()
 
 
@@ -94,7 +94,7 @@ def test_every_turn_is_on_the_account_of_all_above_it() -> None:
     spends(desk, "t.a")
     spends(desk, "t.b", Usage(None, 4, None))
     spends(desk, "t", Usage(1, 1, 0.25))
-    spent = [desk.store.spent(desk.task(name).id) for name in ("t", "t.a", "t.b")]
+    spent = [desk.store.budgets.spent(desk.task(name).id) for name in ("t", "t.a", "t.b")]
     assert spent == [Spent(21, 0.75, 1, 3, 2), Spent(15, 0.5, 1), Spent(4, 0.0, 1)]
     event_log.check(desk.store.db)
 
@@ -113,7 +113,7 @@ def test_what_counts_as_a_turn(outcome: Any, turns: int, tokens: int) -> None:
     desk = Desk()
     desk.give()
     desk.ends("t", outcome)
-    spent = desk.store.spent(desk.task("t").id)
+    spent = desk.store.budgets.spent(desk.task("t").id)
     assert (spent.turns, spent.tokens) == (turns, tokens)
 
 
@@ -123,7 +123,7 @@ def test_a_turn_that_comes_too_late_has_cost_something_all_the_same() -> None:
     old = desk.attempt().id
     desk.ends("t", Failed("down"))
     desk.hear("t", TurnEnded(Turn.WORK, old, "main", Succeeded("late", HALF_A_DOLLAR), Results("late")))
-    assert desk.store.spent(desk.task("t").id).usd == 0.5
+    assert desk.store.budgets.spent(desk.task("t").id).usd == 0.5
 
 
 def test_over_budget_nothing_of_the_tree_starts_and_what_runs_is_let_finish() -> None:
@@ -158,7 +158,7 @@ def test_what_a_peer_reports_counts_once_and_only_from_the_one_that_has_it() -> 
     told = Reply("bob", Results("done"), attempt.id, attempt.reply_token, usage=Usage(None, 40, 0.2))
     desk.hear("t.a", told)
     desk.hear("t.a", told)
-    assert desk.store.spent(desk.task("t").id) == Spent(40, 0.2, 0, 1, 1)
+    assert desk.store.budgets.spent(desk.task("t").id) == Spent(40, 0.2, 0, 1, 1)
     event_log.check(desk.store.db)
 
 
@@ -166,7 +166,7 @@ def test_what_is_left_goes_down_to_a_peer() -> None:
     desk = Desk()
     desk.give(plan=plan(child("a", "bob"), child("b", "eve")), policy=with_policy(budget_usd=2.0, budget_tokens=100))
     spends(desk, "t.a")
-    assert desk.store.left(desk.task("t.b").id) == (1.5, 85)
+    assert desk.store.budgets.remaining(desk.task("t.b").id) == (1.5, 85)
 
 
 # ---------------------------------------------------------------- limits that every tree has
@@ -177,10 +177,10 @@ TEN = tuple(child(f"c{number}") for number in range(10))
 def recursive(desk: Desk) -> None:
     """Each turn that is ordered plans ten children more, until no turn is ordered."""
     for _ in range(500):
-        orders = [order for order in desk.store.pending(desk.clock.now(), 10_000) if order.kind == "run_turn"]
+        orders = [order for order in desk.store.outbox.pending(desk.clock.now(), 10_000) if order.kind == "run_turn"]
         if not orders:
             return
-        desk.plans(desk.store.local_id(orders[0].task), *TEN)
+        desk.plans(desk.store.tasks.local_id(orders[0].task), *TEN)
     raise AssertionError("it grows without end")
 
 
@@ -190,13 +190,13 @@ def test_a_tree_whose_agents_plan_without_end_is_held_at_its_limit_and_nothing_i
     recursive(desk)
     held = desk.task("t").held
     assert held.endswith("200 are allowed (limits.planned_per_tree)")
-    size = desk.store.count_tasks()
+    size = desk.store.tasks.count()
     assert 200 < size - 1 <= 200 + 4 * 10, "what was planned by turns that ran stands there"
     desk.command("t", Unblock(Remedy.RETRY))
     desk.start()
     assert desk.orders(RunTurn), "it goes on"
     recursive(desk)
-    assert size - 1 + 200 < desk.store.count_tasks() - 1 <= size - 1 + 240, "by as much again"
+    assert size - 1 + 200 < desk.store.tasks.count() - 1 <= size - 1 + 240, "by as much again"
     event_log.check(desk.store.db)
 
 

@@ -231,10 +231,10 @@ def test_only_a_mailboxd_peer_is_told_that_its_work_is_alive(
     said = 0
     for _ in range(5):
         desk.wait(30)
-        for order in desk.store.pending(desk.clock.now(), 10):
+        for order in desk.store.outbox.pending(desk.clock.now(), 10):
             if isinstance(order.effect, Send):
                 assert (order.effect.type, order.effect.to) == ("progress", sender)
-                desk.store.finish(order.id)
+                desk.store.outbox.finish(order.id)
                 said += 1
     assert said == beats_sent
 
@@ -247,10 +247,10 @@ def test_no_sign_of_life_is_ordered_while_the_one_before_waits_to_be_handed_over
     desk.start()
     for _ in range(5):
         desk.wait(60)
-    (waits,) = (order for order in desk.store.pending(desk.clock.now(), 10) if isinstance(order.effect, Send))
-    desk.store.finish(waits.id)
+    (waits,) = (order for order in desk.store.outbox.pending(desk.clock.now(), 10) if isinstance(order.effect, Send))
+    desk.store.outbox.finish(waits.id)
     desk.start()
-    (newer,) = (order for order in desk.store.pending(desk.clock.now(), 10) if isinstance(order.effect, Send))
+    (newer,) = (order for order in desk.store.outbox.pending(desk.clock.now(), 10) if isinstance(order.effect, Send))
     assert newer.at == desk.clock.now(), "what it says is so now"
 
 

@@ -55,7 +55,7 @@ def test_a_task_that_nobody_could_do_does_not_come_into_being(policy: Policy, wh
     with pytest.raises(PlanError, match=why) as caught:
         at.give(policy=policy)
     assert caught.value.rule == "unknown-harness"
-    assert at.store.by_local_id("t") is None
+    assert at.store.tasks.by_local_id("t") is None
 
 
 @pytest.mark.parametrize("agent", ["bob", ("self", "bob")])
@@ -161,7 +161,7 @@ def test_its_failures_say_nothing_of_the_agents_health() -> None:
     at.give(policy=ACP)
     failed = Failed("The harness cannot start", started=False)
     at.hear("t", TurnEnded(Turn.WORK, at.attempt().id, "main", failed, harness="coder"))
-    assert at.store.breaker("main").failures == 0
+    assert at.store.breakers.get("main").failures == 0
 
 
 # ---------------------------------------------------------------- permissions
@@ -172,17 +172,17 @@ def asks(at: Desk, name: str = "apr_1") -> None:
 
 
 def status(at: Desk) -> list[ApprovalStatus]:
-    return [row.status for row in at.store.approvals_of(at.task("t").id)]
+    return [row.status for row in at.store.approvals.of_task(at.task("t").id)]
 
 
 def test_what_it_waits_for_takes_no_slot_of_the_agent() -> None:
     at = desk()
     at.give(policy=ACP)
-    assert at.store.busy(at.clock.now()) == {"main": 1}
+    assert at.store.schedule.busy(at.clock.now()) == {"main": 1}
     asks(at)
-    assert at.store.busy(at.clock.now()) == {}
+    assert at.store.schedule.busy(at.clock.now()) == {}
     at.hear("t", Resolve("apr_1", Decision.APPROVED), Role.OPERATOR, "ann")
-    assert at.store.busy(at.clock.now()) == {"main": 1}
+    assert at.store.schedule.busy(at.clock.now()) == {"main": 1}
 
 
 def test_a_question_ends_with_its_turn_though_the_attempt_goes_on() -> None:

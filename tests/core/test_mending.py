@@ -197,7 +197,7 @@ def test_a_spec_may_be_written_until_the_work_begins() -> None:
     desk.hear("t", SpecWritten(three), Role.OPERATOR, "ann")
     assert desk.phase() is Phase.SPEC_REVIEW, "its review begins anew"
     assert desk.path()[-2:] == ["spec_draft", "spec_review"]
-    desk.store.finish(desk._ordered("t", "uma").id)  # of the round before
+    desk.store.outbox.finish(desk._ordered("t", "uma").id)  # of the round before
     desk.reviews("t", "uma", Verdict.APPROVED)
     assert desk.phase() is Phase.SPEC_REVIEW, "an approval of the text before does not count"
     desk.reviews("t", "rex", Verdict.APPROVED)
@@ -257,14 +257,14 @@ def test_a_cancel_is_final_for_a_draft_too() -> None:
 def check_ends(desk: Desk, name: str, verdict: CheckVerdict, task: str = "t") -> list[str]:
     order = next(
         order
-        for order in desk.store.pending(desk.clock.now(), 100)
+        for order in desk.store.outbox.pending(desk.clock.now(), 100)
         if isinstance(order.effect, RunCheck) and order.effect.check.id == name
     )
     assert isinstance(order.effect, RunCheck)
     ended = CheckEnded(name, order.effect.attempt_id, verdict, f"{name} {verdict}", "report")
     with desk.engine.batch():
         events = desk.engine.hear(order.task, ended)
-        desk.store.finish(order.id)
+        desk.store.outbox.finish(order.id)
     desk.start()
     return [event.kind.value for event in events]
 

@@ -248,7 +248,7 @@ def test_an_agent_whose_plan_cannot_be_carried_out_is_told_and_plans_again(
     task = desk.task("t")
     assert (task.phase, task.failures) == (Phase.EXECUTION_READY, 1)
     assert told in task.findings
-    assert desk.store.children(task.id) == []
+    assert desk.store.tasks.children(task.id) == []
 
 
 def test_the_same_plan_in_task_md_and_in_the_answer_counts_once() -> None:
@@ -256,7 +256,7 @@ def test_the_same_plan_in_task_md_and_in_the_answer_counts_once() -> None:
     desk.give()
     desk.hear("t", Edited((child("a", "bob"),)))
     desk.plans("t", child("a", "bob"), child("b", "bob", "a"))
-    assert [task.key for task in desk.store.children(desk.task("t").id)] == ["a", "b"]
+    assert [task.key for task in desk.store.tasks.children(desk.task("t").id)] == ["a", "b"]
     desk.done("t.a", "t.b")
     assert desk.orders(RunTurn)[0].turn is Turn.SYNTHESIS
 
@@ -492,7 +492,7 @@ def test_a_child_may_be_called_what_another_task_is_called() -> None:
     desk = Desk()
     desk.give("t.a")
     desk.give("t", plan=plan(child("a", "bob"), child("b", "self", "a")))
-    names = [task.local_id for task in desk.store.children(desk.task("t").id)]
+    names = [task.local_id for task in desk.store.tasks.children(desk.task("t").id)]
     assert names == ["t.a-2", "t.b"]
     desk.done("t.a-2")
     assert desk.phase("t.b") is Phase.EXECUTING

@@ -15,10 +15,10 @@ from tests.core.desk import DONE, Desk, child, with_policy
 
 def ends(desk: Desk, name: str, outcome: Succeeded, answer: Results) -> None:
     attempt, task = desk.attempt(name), desk.task(name)
-    (order,) = (o for o in desk.store.pending(desk.clock.now(), 100) if isinstance(o.effect, RunTurn))
+    (order,) = (o for o in desk.store.outbox.pending(desk.clock.now(), 100) if isinstance(o.effect, RunTurn))
     with desk.engine.batch():
         desk.engine.hear(task.id, TurnEnded(Turn.WORK, attempt.id, "main", outcome, answer))
-        desk.store.finish(order.id)
+        desk.store.outbox.finish(order.id)
 
 
 def test_silence_is_no_result() -> None:
@@ -96,11 +96,11 @@ def test_a_lost_turn_is_not_mistaken_for_an_earlier_one_of_its_session(first: st
     desk.give()
     answer = Question("Which?") if first == "question" else Planned(Plan((child("a"),)))
     attempt = desk.attempt()
-    (order,) = (o for o in desk.store.pending(desk.clock.now(), 100) if isinstance(o.effect, RunTurn))
+    (order,) = (o for o in desk.store.outbox.pending(desk.clock.now(), 100) if isinstance(o.effect, RunTurn))
     with desk.engine.batch():
         outcome = Succeeded("said", run_id="run_1")
         desk.engine.hear(desk.task("t").id, TurnEnded(Turn.WORK, attempt.id, "main", outcome, answer))
-        desk.store.finish(order.id)
+        desk.store.outbox.finish(order.id)
     if first == "question":
         desk.hear("t", Clarification("boss", "This one."))
     else:

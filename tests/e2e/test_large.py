@@ -66,13 +66,13 @@ def test_ten_thousand_nodes_are_worked_through_in_order() -> None:
         with engine.batch():
             engine.schedule()
             before = done
-            for order in store.pending(engine.now, 1000):
+            for order in store.outbox.pending(engine.now, 1000):
                 match order.effect:
                     case RunTurn(attempt_id=attempt) | Compose(attempt_id=attempt):
                         turn = order.effect.turn if isinstance(order.effect, RunTurn) else Turn.SYNTHESIS
                         ended = TurnEnded(turn, attempt, "beta", Succeeded("Done."), Results("Done."))
                         engine.hear(order.task, ended)
-                        store.finish(order.id)
+                        store.outbox.finish(order.id)
                         done += 1
         if done == before:
             break

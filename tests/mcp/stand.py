@@ -87,7 +87,7 @@ class Stand:
     def attempt(self, name: str = "t") -> str:
         with self.stage.engine() as engine:
             task = task_of(engine, name)
-            attempt = engine.store.attempt(task.id, task.attempt)
+            attempt = engine.store.tasks.attempt(task.id, task.attempt)
         assert attempt is not None
         return attempt.id
 

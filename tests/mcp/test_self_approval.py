@@ -114,7 +114,9 @@ def test_an_action_more_is_asked_about_as_if_it_had_been_declared(stand: Stand) 
     with stand.stage.engine() as engine:
         task = task_of(engine, "t")
         ordered = [
-            o.effect.action for o in engine.store.pending(stand.stage.clock.now(), 9) if isinstance(o.effect, Prepare)
+            o.effect.action
+            for o in engine.store.outbox.pending(stand.stage.clock.now(), 9)
+            if isinstance(o.effect, Prepare)
         ]
     assert [(action.id, action.argv) for action in ordered] == [
         ("publish", ("make", "publish")),

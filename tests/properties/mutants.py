@@ -466,8 +466,8 @@ MUTANTS = (
     ),
     Mutant(
         "a message that a power cut took is not written again",
-        "last, unsynced = self.engine.store.last_event(), self.engine.store.unsynced_messages()",
-        "last, unsynced = self.engine.store.last_event(), self.engine.store.unsynced_messages()[:0]",
+        "last, unsynced = self.engine.store.last_event(), self.engine.store.messages.unsynced()",
+        "last, unsynced = self.engine.store.last_event(), self.engine.store.messages.unsynced()[:0]",
         in_town=True,
     ),
     Mutant(

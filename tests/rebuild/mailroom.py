@@ -137,7 +137,9 @@ class Mailroom:
 
     def work(self) -> None:
         """One of the effects that are ordered is performed."""
-        orders = [order for order in self.engine.store.pending(self.clock.now(), 500) if order.task not in self.given]
+        orders = [
+            order for order in self.engine.store.outbox.pending(self.clock.now(), 500) if order.task not in self.given
+        ]
         if orders:
             self._perform(self.random.choice(orders))
             self._round()
@@ -148,8 +150,8 @@ class Mailroom:
             return
         task_id = self.random.choice(sorted(self.given))
         effect = self.given.pop(task_id)
-        child = self.engine.store.task(task_id)
-        attempt = None if child is None else self.engine.store.attempt(task_id, child.attempt)
+        child = self.engine.store.tasks.get(task_id)
+        attempt = None if child is None else self.engine.store.tasks.attempt(task_id, child.attempt)
         if child is None or attempt is None:
             return
         token = {"reply_token": attempt.reply_token} if self.random.random() < 0.5 else {}
@@ -161,7 +163,7 @@ class Mailroom:
 
     def done(self, result: str) -> None:
         """The turns that are ordered end, with this result."""
-        for order in self.engine.store.pending(self.clock.now(), 500):
+        for order in self.engine.store.outbox.pending(self.clock.now(), 500):
             if isinstance(turn := order.effect, RunTurn):
                 ended = TurnEnded(turn.turn, turn.attempt_id, turn.agent, Succeeded(result), Results(result))
                 self.reports.append(partial(self._take, order, ended))
@@ -171,7 +173,7 @@ class Mailroom:
 
     def _perform(self, order: Order) -> None:
         parts = self._parts()
-        found = self.engine.store.task(order.task) if order.task else None
+        found = self.engine.store.tasks.get(order.task) if order.task else None
         match order.effect:
             case RunTurn() as effect if found is not None:
                 self.give_out(found, effect)
@@ -183,11 +185,11 @@ class Mailroom:
                 ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, "alpha", Succeeded(text), Results(text, said))
                 self.reports.append(lambda: self._take(order, replace(ended, called=False)))
             case _:
-                self.reports.append(lambda: self.engine.store.finish(order.id))
+                self.reports.append(lambda: self.engine.store.outbox.finish(order.id))
 
     def give_out(self, task: Task, effect: RunTurn) -> None:
         """Write the message of a dispatch, if its attempt is still the present one."""
-        parts, attempt = self._parts(), self.engine.store.attempt(task.id, task.attempt)
+        parts, attempt = self._parts(), self.engine.store.tasks.attempt(task.id, task.attempt)
         if effect.turn is Turn.DISPATCH and attempt is not None and attempt.id == effect.attempt_id:
             raw, _ = parts.outgoing.dispatch(effect, task, attempt, self.clock.now())
             parts.posting.write(effect.message_id, "task", task.local_id, effect.agent, raw, task.id)
@@ -212,14 +214,14 @@ class Mailroom:
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
         self.engine.hear(order.task, ended, actor=ended.agent)
-        self.engine.store.finish(order.id)
+        self.engine.store.outbox.finish(order.id)
 
     # ------------------------------------------------------------ the end
 
     def settle(self) -> None:
         """Everything that is decided reaches the files: what was ordered to be sent, what was judged, task.md."""
         for _ in range(4):
-            for order in self.engine.store.pending(self.clock.now(), 500):
+            for order in self.engine.store.outbox.pending(self.clock.now(), 500):
                 if isinstance(order.effect, Send | Bounce):
                     self._perform(order)
             self.clock.advance(0.01)

@@ -28,7 +28,7 @@ def _again(attempt: int) -> bytes:
 
 def _ordered(room: Mailroom, order: Retry | Cancel) -> None:
     """A person orders it."""
-    found = room.engine.store.by_local_id("t")
+    found = room.engine.store.tasks.by_local_id("t")
     assert found is not None
     with room.engine.batch():
         room.engine.command(found, order, "ops")
@@ -173,7 +173,9 @@ def test_an_end_that_was_overtaken_before_its_reply_was_written_is_not_told(
     room.settle()
     (told,) = room.ws.outbox.iterdir()
     assert "status: done" in told.read_text()
-    assert not [order for order in room.engine.store.pending(room.clock.now(), 500) if isinstance(order.effect, Send)]
+    assert not [
+        order for order in room.engine.store.outbox.pending(room.clock.now(), 500) if isinstance(order.effect, Send)
+    ]
     room.close()
 
 
@@ -211,7 +213,9 @@ def test_ended_work_whose_end_before_was_told_or_overtaken_is_told_of_when_it_is
 def _turn(room: Mailroom, outcome: Outcome, answer: Answer | None = None) -> None:
     """The turn of the own agent that is ordered ends so."""
     room.look()
-    (order,) = (one for one in room.engine.store.pending(room.clock.now(), 500) if isinstance(one.effect, RunTurn))
+    (order,) = (
+        one for one in room.engine.store.outbox.pending(room.clock.now(), 500) if isinstance(one.effect, RunTurn)
+    )
     turn = order.effect
     assert isinstance(turn, RunTurn)
     ended = TurnEnded(turn.turn, turn.attempt_id, turn.agent, outcome, answer, turn.gate)
@@ -223,7 +227,7 @@ def _turn(room: Mailroom, outcome: Outcome, answer: Answer | None = None) -> Non
 
 def _answered(room: Mailroom, text: str) -> None:
     """A person answers, by `mailboxd answer`."""
-    found = room.engine.store.by_local_id("t")
+    found = room.engine.store.tasks.by_local_id("t")
     assert found is not None
     with room.engine.batch():
         room.engine.hear(found.id, Clarification("operator", text), Role.OPERATOR, "operator")
@@ -270,9 +274,9 @@ def test_work_that_has_ended_is_not_waited_for(tmp_path: Path, happens: Callable
 def _given(room: Mailroom) -> str:
     """The attempt that the peer has been given."""
     room.look()
-    (order,) = (one for one in room.engine.store.pending(room.clock.now(), 500) if one.agent == "beta")
+    (order,) = (one for one in room.engine.store.outbox.pending(room.clock.now(), 500) if one.agent == "beta")
     assert isinstance(order.effect, RunTurn)
-    found = room.engine.store.task(order.task)
+    found = room.engine.store.tasks.get(order.task)
     assert found is not None
     room.give_out(found, order.effect)
     room.clock.advance(1.0)
@@ -293,7 +297,7 @@ def _said(room: Mailroom, attempt: str, text: str, **more: str) -> None:
 
 
 def _of(room: Mailroom, local_id: str, order: Retry | Unblock) -> None:
-    found = room.engine.store.by_local_id(local_id)
+    found = room.engine.store.tasks.by_local_id(local_id)
     assert found is not None
     with room.engine.batch():
         room.engine.command(found, order, "ops")
@@ -369,7 +373,7 @@ def test_what_was_sent_had_a_spec_and_passed_its_review(tmp_path: Path, weak: We
     if weak is Weak.DERIVE:
         _turn(room, Succeeded(""), Reviewed(Verdict.APPROVED, "Good."))
     else:
-        found = room.engine.store.by_local_id("t.x")
+        found = room.engine.store.tasks.by_local_id("t.x")
         assert found is not None
         with room.engine.batch():
             spec = replace(found.spec, acceptance_criteria=("It has four lines",))
@@ -414,7 +418,7 @@ def test_what_a_person_wrote_into_a_task_md_is_kept(tmp_path: Path, notes: str, 
     room = Mailroom.begin(tmp_path / "ws", 0)
     room.put(task("t", sender="boss").encode())
     room.look()
-    found = room.engine.store.by_local_id("t")
+    found = room.engine.store.tasks.by_local_id("t")
     assert found is not None
     with room.engine.batch():
         room.engine.hear(found.id, Edited(notes=notes, sections=(("Mine", "Mind the gap."),)))
@@ -431,7 +435,7 @@ def test_a_section_that_is_called_like_one_of_the_spec_and_is_none_is_kept_too(t
     room = Mailroom.begin(tmp_path / "ws", 0)
     room.put(task("t", sender="boss").encode())
     room.look()
-    found = room.engine.store.by_local_id("t")
+    found = room.engine.store.tasks.by_local_id("t")
     assert found is not None
     with room.engine.batch():
         room.engine.hear(found.id, Edited(sections=(("Checks", "Look at it twice."),)))

@@ -103,7 +103,7 @@ def test_large_messages_are_handed_on_at_once(tmp_path: Path) -> None:
     store = FreshStore.empty(NOW)
     with closing(store.db), make.writing(store, tmp_path / "one.db", NOW, 1) as made:
         for number, size in enumerate((10, 5 << 20)):
-            store.keep_body(str(number), bytes(size))
+            store.messages.keep_body(str(number), bytes(size))
             made.step()
         assert store.take() == ([], [])
 

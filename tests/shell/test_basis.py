@@ -45,7 +45,7 @@ class Desk:
 
     @property
     def instructions(self) -> str:
-        task = self.engine.store.task(self.id)
+        task = self.engine.store.tasks.get(self.id)
         assert task is not None
         return task.spec.instructions
 
@@ -137,7 +137,7 @@ def test_who_saves_twice_may_undo_what_he_wrote_first(desk: Desk) -> None:
 def test_a_spec_that_was_written_meanwhile_is_not_taken_back(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "alpha", goal="")
     before = desk.file.read_text()
-    task = desk.engine.store.task(desk.id)
+    task = desk.engine.store.tasks.get(desk.id)
     assert task is not None
     written = rewritten(task.spec, "## Expected Output\n\nTwo lines.\n")
     assert written is not None
@@ -146,6 +146,6 @@ def test_a_spec_that_was_written_meanwhile_is_not_taken_back(tmp_path: Path) -> 
         desk.engine.hear(desk.id, SpecWritten(written), Role.OPERATOR, "root")
     desk.restart()
     desk.save(f"{before}\n## Scope Out\n\nTables.\n")
-    after = desk.engine.store.task(desk.id)
+    after = desk.engine.store.tasks.get(desk.id)
     assert after is not None
     assert (after.spec.expected_output, after.spec.scope_out) == ("Two lines.", "Tables.")

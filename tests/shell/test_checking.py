@@ -71,7 +71,9 @@ def test_for_want_of_descriptors_no_check_says_that_the_work_is_bad(tmp_path: Pa
     stage.start()
     stage.end_turn("job", "It is done.")
     with stage.engine() as engine, selectors.DefaultSelector() as selector:
-        (order,) = (each for each in engine.store.pending(stage.clock.now(), 9) if isinstance(each.effect, RunCheck))
+        (order,) = (
+            each for each in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(each.effect, RunCheck)
+        )
         assert isinstance(order.effect, RunCheck)
         calls = Calls(stage.ws.turns, selector, {}, 1 << 20, 1.0)
         checking = Checking(engine, calls, stage.ws, os.environ, reports)
@@ -92,13 +94,15 @@ def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(t
     place.make()
     keep_verify(act, place)
     with stage.engine() as engine:
-        row = engine.store.approval(name)
+        row = engine.store.approvals.get(name)
         assert row is not None
         engine.hear(row.task, Resolve(name, Decision.APPROVED, ""), Role.OPERATOR, "kim")
     perform(stage, name, Performed.UNKNOWN)
     settings = config.load(stage.ws.config)
     with stage.engine() as engine, selectors.DefaultSelector() as selector:
-        (order,) = (each for each in engine.store.pending(stage.clock.now(), 9) if isinstance(each.effect, Verify))
+        (order,) = (
+            each for each in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(each.effect, Verify)
+        )
         assert isinstance(order.effect, Verify)
         calls = Calls(stage.ws.turns, selector, {}, 1 << 20, 1.0)
         preparing = Preparing(engine, calls, open.setting(stage.ws, settings, os.environ), (), reports)

@@ -44,7 +44,7 @@ class Bell:
             yield engine
 
     def orders(self, engine: Engine) -> list[Order]:
-        pending = engine.store.pending(self.stage.clock.now(), 100)
+        pending = engine.store.outbox.pending(self.stage.clock.now(), 100)
         return [order for order in pending if isinstance(order.effect, Notify)]
 
     def ring(self) -> int:
@@ -217,4 +217,4 @@ def test_without_a_way_nobody_is_told(tmp_path: Path) -> None:
     stage = make(tmp_path / "alpha")
     ask(stage, "job", TELL)
     with stage.engine() as engine:
-        assert not [o for o in engine.store.pending(stage.clock.now(), 9) if isinstance(o.effect, Notify)]
+        assert not [o for o in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(o.effect, Notify)]

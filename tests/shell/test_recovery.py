@@ -50,7 +50,9 @@ class Asked:
 
     def look(self) -> Outcome | None:
         """One look-up to its end: the outcome, or None when it is to be asked again later."""
-        (order,) = (o for o in self.desk.store.pending(self.desk.clock.now(), 10) if isinstance(o.effect, LookUp))
+        (order,) = (
+            o for o in self.desk.store.outbox.pending(self.desk.clock.now(), 10) if isinstance(o.effect, LookUp)
+        )
         assert isinstance(order.effect, LookUp)
         assert self.recovery.begin(order, order.effect)
         while order.id in self.recovery.busy():
@@ -66,7 +68,7 @@ class Asked:
         """Seconds until it is asked again; they pass."""
         for seconds in range(1, 100):
             self.desk.clock.advance(1)
-            if any(isinstance(o.effect, LookUp) for o in self.desk.store.pending(self.desk.clock.now(), 10)):
+            if any(isinstance(o.effect, LookUp) for o in self.desk.store.outbox.pending(self.desk.clock.now(), 10)):
                 return seconds
         raise AssertionError("it is not asked again")
 
@@ -106,7 +108,7 @@ def test_while_the_gateway_is_away_nobody_is_asked_and_no_time_passes(asked: Ask
     gateway = asked.recovery.gateway
     gateway.why = "refused"
     asked.desk.clock.advance(3600)
-    (order,) = asked.desk.store.pending(asked.desk.clock.now(), 10)
+    (order,) = asked.desk.store.outbox.pending(asked.desk.clock.now(), 10)
     assert isinstance(order.effect, LookUp)
     assert not asked.recovery.begin(order, order.effect)
     gateway.why, gateway.answers_since = "", asked.desk.clock.monotonic()

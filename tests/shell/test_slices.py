@@ -64,7 +64,7 @@ class Desk:
             for report in self.reports:
                 report()
             self.reports.clear()
-            self.engine.store.mark_for_rendering([self.ids[name] for name in happens])
+            self.engine.store.stale_files.mark([self.ids[name] for name in happens])
         return self.files.written[before:]
 
 
@@ -77,7 +77,7 @@ def test_a_slice_ends_with_the_file_in_which_its_time_is_over(desk: Desk) -> Non
     assert (desk.slice(), desk.taskmd.more) == (["t0", "t1", "t2"], True)
     assert (desk.slice(), desk.taskmd.more) == (["t3", "t4", "t5"], True)
     assert (desk.slice(), desk.taskmd.more) == (["t6"], False)
-    assert not desk.engine.store.has_stale_files()
+    assert not desk.engine.store.stale_files.exist()
 
 
 def test_what_is_always_out_of_date_holds_up_no_other(desk: Desk) -> None:

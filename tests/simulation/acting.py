@@ -34,7 +34,7 @@ ACTS = (Prepare, Perform, Verify)
 
 def act(world: World) -> None:
     """The daemon and its runners get on with one action, or a runner that had died is noticed."""
-    orders = [order for order in world.store.pending(world.clock.now(), 500) if isinstance(order.effect, ACTS)]
+    orders = [order for order in world.store.outbox.pending(world.clock.now(), 500) if isinstance(order.effect, ACTS)]
     if world.begun and (not orders or world.script.chance(0.5)):
         _noticed(world, world.begun.pop())
     elif orders:
@@ -63,7 +63,7 @@ def carry_out(world: World, order: Order, *, smoothly: bool) -> None:
             state = Performed(world.script.one_of(done=50, failed=25, unknown=25))
             world.hear(order.task, ActionEnded(approval_id, state, f"verify says {state}"))
     with world.engine.batch():
-        world.store.finish(order.id)
+        world.store.outbox.finish(order.id)
 
 
 def run(world: World, task: str, approval_id: str, *, smoothly: bool) -> bool:
@@ -160,7 +160,7 @@ def _forge(world: World) -> None:
 
 
 def _row(world: World, approval_id: str) -> Approval:
-    row = world.store.approval(approval_id)
+    row = world.store.approvals.get(approval_id)
     assert row is not None
     return row
 

@@ -85,7 +85,7 @@ def mischief(world: World) -> None:
 def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
     """A turn's end once more. While the attempt waits for another turn the relay's own record rules it out."""
     task = world.task(task_id)
-    attempt = world.store.attempt(task_id, task.attempt) if task.attempt else None
+    attempt = world.store.tasks.attempt(task_id, task.attempt) if task.attempt else None
     waits = attempt is not None and attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
     older = attempt is not None and attempt.id != ended.attempt_id
     if ended.turn in (Turn.REVIEW, Turn.DRAFT):
@@ -157,9 +157,9 @@ def edit(world: World) -> None:
     task = world.script.random.choice(tasks)
     if task.parent is not None and world.script.chance(0.4):
         parent = world.task(task.parent)
-        needs = [child.key for child in world.store.children(parent.id) if child.key < task.key][:1]
+        needs = [child.key for child in world.store.tasks.children(parent.id) if child.key < task.key][:1]
         planned = PlannedChild(task.key, (world.script.random.choice(PEERS),), "edited", tuple(needs))
-        ids = tuple(child.id for child in world.store.children(parent.id) if child.key in needs)
+        ids = tuple(child.id for child in world.store.tasks.children(parent.id) if child.key in needs)
         world.hear(task.id, ChildEdited(planned, ids))
         return
     added = (PlannedChild(f"x{len(world.journal)}", (world.script.random.choice(PEERS),), "more"),)

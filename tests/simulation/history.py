@@ -60,13 +60,13 @@ def settle_down(world: World, book: Book) -> None:
         with world.engine.batch():
             world.engine.tick()
             world.engine.schedule()
-        done = sum([_perform(world, order) for order in world.store.pending(world.clock.now(), 500)])
+        done = sum([_perform(world, order) for order in world.store.outbox.pending(world.clock.now(), 500)])
         done += settled(world) + _hear_peers(world) + _mend_specs(world) + _let_go_on(world)
         book.read()
         standing(world.store)
         looked_at(onlooker(world))
         if done == 0:
-            due, _ = world.store.next_due(world.clock.now())
+            due, _ = world.store.schedule.next_due(world.clock.now())
             if due is None:
                 return
             world.clock.text = max(due, world.clock.text)
@@ -104,7 +104,7 @@ def _perform(world: World, order: Order) -> int:
     with world.engine.batch():
         if ended is not None:
             world.engine.hear(order.task, ended)
-        world.store.finish(order.id)
+        world.store.outbox.finish(order.id)
     return 1
 
 

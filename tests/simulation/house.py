@@ -126,7 +126,7 @@ class House:
         for process in self.processes.running():
             if process.house == self.name:
                 self.processes.end(process, Exit(-9, b""))
-        for name, _ in self.store.unsynced_messages():
+        for name, _ in self.store.messages.unsynced():
             file = self.ws.outbox / name
             if chance(0.3):
                 file.unlink(missing_ok=True)

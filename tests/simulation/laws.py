@@ -352,19 +352,19 @@ def remembering(store: Store) -> None:
     """What a store remembers between transactions is what its tables say, unless somebody else has written since."""
     if event_log.tip(store.db) == store._tip:
         tables = Store(store.db)
-        for task in store._recent.tasks.values():
-            assert tables.task(task.id) == task
-        for task_id, attempt in store._recent.attempts.items():
-            assert tables.attempt(task_id, attempt.ordinal) == attempt
-        for agent, breaker in store._recent.breakers.items():
-            assert tables.breaker(agent) == breaker
+        for task in store.cache.tasks.values():
+            assert tables.tasks.get(task.id) == task
+        for task_id, attempt in store.cache.attempts.items():
+            assert tables.tasks.attempt(task_id, attempt.ordinal) == attempt
+        for agent, breaker in store.cache.breakers.items():
+            assert tables.breakers.get(agent) == breaker
 
 
 def looked_at(engine: Engine) -> None:
     """Raise AssertionError where something follows for a task and nobody looked: it would stand still for ever."""
     ctx = engine._context()
     for (task_id,) in engine.store.db.execute("SELECT id FROM tasks WHERE completed_at IS NULL").fetchall():
-        view = engine.store.view(task_id)
+        view = engine.store.tasks.view(task_id)
         follows = settle(view, ctx)
         assert (follows.events, follows.effects) == ((), ()), f"nobody looked at {view.task.local_id}: {follows}"
 

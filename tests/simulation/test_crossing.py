@@ -47,7 +47,7 @@ class Pair:
     def ends(self, room: Mailroom, local_id: str, said: Answer | Failed | Aborted) -> None:
         """The turn that is ordered for a task ends; of a dispatch, after its message was written."""
         found = seen(room, local_id)
-        orders = room.engine.store.pending(room.clock.now(), 500)
+        orders = room.engine.store.outbox.pending(room.clock.now(), 500)
         (order,) = [one for one in orders if one.task == found.id and isinstance(one.effect, RunTurn)]
         turn = order.effect
         assert isinstance(turn, RunTurn)
@@ -89,13 +89,13 @@ class Pair:
 
 
 def seen(room: Mailroom, local_id: str) -> Task:
-    found = room.engine.store.by_local_id(local_id)
+    found = room.engine.store.tasks.by_local_id(local_id)
     assert found is not None
     return found
 
 
 def attempt(room: Mailroom, local_id: str, ordinal: int) -> Attempt:
-    found = room.engine.store.attempt(seen(room, local_id).id, ordinal)
+    found = room.engine.store.tasks.attempt(seen(room, local_id).id, ordinal)
     assert found is not None
     return found
 

@@ -94,7 +94,7 @@ def test_a_message_that_a_power_cut_took_is_written_again(house: House) -> None:
     assert sent(house).read_bytes() == raw
     house.clock.advance(2)
     house.work()
-    assert house.store.unsynced_messages() == []
+    assert house.store.messages.unsynced() == []
 
 
 def test_after_a_crash_alone_what_never_began_begins(house: House) -> None:
@@ -103,7 +103,11 @@ def test_after_a_crash_alone_what_never_began_begins(house: House) -> None:
     for moments in range(400):
         house.fuse.left = moments
         house.work()
-        if house.daemon is None and all(order.begun for order in house.store.pending("9999", 1)) and not begun(house):
+        if (
+            house.daemon is None
+            and all(order.begun for order in house.store.outbox.pending("9999", 1))
+            and not begun(house)
+        ):
             marked = house.store.db.execute("SELECT count(*) FROM outbox WHERE begun IS NOT NULL").fetchone()
             if marked == (1,):
                 break

@@ -92,12 +92,12 @@ def test_what_cannot_begin_neither_keeps_what_was_sent_from_the_disk_nor_the_loo
         house.work()
         house.work()
         assert house.daemon is not None
-        assert len(house.store.unsynced_messages()) == 1
+        assert len(house.store.messages.unsynced()) == 1
         house.daemon.pace = Pace(rescan=30.0, render=0.0, drain=0.0)
         house.clock.advance(2)
         house.work()
         assert house.daemon._timeout() > 0
-        assert house.store.unsynced_messages() == []
+        assert house.store.messages.unsynced() == []
         (tmp_path / "away").rename(house.ws.turns)
         house.work()
         assert len(house.processes.all) == 1
@@ -112,13 +112,13 @@ def test_a_message_whose_call_was_overtaken_lies_in_the_outbox_as_the_record_say
         house.daemon._schedule.everywhere()
         house.daemon._record_round(look=True)
         house.daemon.relay.starting._fresh.clear()
-        child = house.store.by_local_id("job.x")
+        child = house.store.tasks.by_local_id("job.x")
         assert child is not None
         with house.daemon.engine.batch():
             house.daemon.engine.command(child, Cancel("ops"), "ops")
         house.work()
         assert house.processes.all == []
-        (kept,) = house.store.unsynced_messages()
+        (kept,) = house.store.messages.unsynced()
         assert (house.ws.outbox / kept[0]).read_bytes() == kept[1]
 
 
@@ -158,7 +158,7 @@ def test_while_no_call_may_begin_for_want_of_descriptors_a_sync_that_is_due_keep
         house.daemon.pace = Pace(rescan=30.0, render=0.0, drain=0.0)
         house.clock.advance(2)
         house.work()
-        assert house.store.unsynced_messages()
+        assert house.store.messages.unsynced()
         assert house.daemon._timeout() > 0
 
 
@@ -179,11 +179,13 @@ def test_messages_that_wait_hold_up_no_other_work_and_are_not_written_again_mean
         house.drop("job.md", TASK, 1)
         house.work()
         assert house.daemon is not None
-        child = house.store.by_local_id("job.x")
+        child = house.store.tasks.by_local_id("job.x")
         assert child is not None
         with house.daemon.engine.batch():
             for number in range(4):
-                house.store.order(f"snd_{number}", child.id, Send(f"msg_{number}", "steer", "dora", "Faster."), "2026")
+                house.store.outbox.add(
+                    f"snd_{number}", child.id, Send(f"msg_{number}", "steer", "dora", "Faster."), "2026"
+                )
         house.drop(
             "next.md",
             TASK.replace(b"task_id: job", b"task_id: next").replace(b"m-1", b"m-2").replace(b"carl", b"erin"),

@@ -260,7 +260,7 @@ def _carry_on(town: Town, house: House) -> int:
 def _time_passes(town: Town) -> bool:
     """To the next moment at which something is due, or has to be synced; False if there is none."""
     now = town.clock.now()
-    dues = [house.store.next_due(now)[0] for house in town.houses.values()]
+    dues = [house.store.schedule.next_due(now)[0] for house in town.houses.values()]
     due = min((due for due in dues if due is not None), default=None)
     if due is not None:
         town.clock.text = max(due, now)
@@ -299,7 +299,7 @@ def _command(house: House, task: str, heard: Cancel | Clarification | Retry | St
     assert house.daemon is not None
     core = house.daemon.engine
     with core.batch():
-        found = house.store.task(task)
+        found = house.store.tasks.get(task)
         assert found is not None
         try:
             if isinstance(heard, Clarification | Steer):

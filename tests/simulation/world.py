@@ -87,10 +87,10 @@ class World:
             self.engine.schedule()
         for agent, calls in self._given_out().items():
             assert calls <= max(before.get(agent, 0), SLOTS_PER_AGENT), f"{agent} was given work without a slot"
-        for order in self.store.pending(self.clock.now(), 500):
+        for order in self.store.outbox.pending(self.clock.now(), 500):
             effect = order.effect
             if isinstance(effect, RunTurn) and order.id not in self.launched and self._has_room(effect):
-                if self.store.is_held(order.task):
+                if self.store.tasks.is_held(order.task):
                     continue
                 if self._is_wanted(order, effect):
                     self.flights[order.id] = order
@@ -107,7 +107,7 @@ class World:
             "SELECT agent, task FROM outbox WHERE state = 'pending' AND kind = 'run_turn'"
             " AND json_extract(data, '$.turn') IN ('work', 'dispatch')"
         ).fetchall()
-        return Counter(agent for agent, task in rows if not self.store.is_held(task))
+        return Counter(agent for agent, task in rows if not self.store.tasks.is_held(task))
 
     def _has_room(self, effect: RunTurn) -> bool:
         running = [order.effect for order in self.flights.values()]
@@ -117,9 +117,9 @@ class World:
         return len(running) < SLOTS and of_agent < allowed and effect.session_key not in keys
 
     def _is_wanted(self, order: Order, effect: RunTurn) -> bool:
-        task = self.store.task(order.task)
+        task = self.store.tasks.get(order.task)
         assert task is not None
-        attempt = self.store.attempt(task.id, task.attempt)
+        attempt = self.store.tasks.attempt(task.id, task.attempt)
         if effect.turn is Turn.REVIEW:
             at_gate = effect.gate is not None and task.phase.value == effect.gate.value
             return at_gate and effect.attempt_id == reviews.fence(task, attempt)
@@ -144,12 +144,12 @@ class World:
         ended = turns.ended(order, effect, outcome, answer)
         self.journal[-1:] = [f"land {ended} -> {order.task}"[:300]]
         self.engine.hear(order.task, ended)
-        self.store.finish(order.id)
+        self.store.outbox.finish(order.id)
         self.ended.append((order.task, ended))
 
     def look_up(self) -> None:
         """OpenClaw's ledger answers, or cannot tell either."""
-        for order in self.store.pending(self.clock.now(), 500):
+        for order in self.store.outbox.pending(self.clock.now(), 500):
             effect = order.effect
             if isinstance(effect, LookUp):
                 tells = self.script.one_of(found=40, failed=20, never_ran=10, unknown=30)
@@ -160,18 +160,18 @@ class World:
                 elif tells != "unknown":
                     outcome = Failed("it had failed") if tells == "failed" else Failed("refused", started=False)
                 ended = turns.ended(order, effect, outcome, answer)
-                live = self.store.attempt(order.task, self.task(order.task).attempt)
+                live = self.store.tasks.attempt(order.task, self.task(order.task).attempt)
                 awaited = live is not None and (live.id, live.waiting_for) == (effect.attempt_id, Waiting.LOOKUP)
                 self._report(order, ended)
                 if tells == "unknown" and live is not None and awaited:
-                    after = self.store.attempt(order.task, live.ordinal)
+                    after = self.store.tasks.attempt(order.task, live.ordinal)
                     assert after is not None
                     assert after.status.value == "unknown", "an unknown outcome is stored as unknown, not guessed"
                 return
 
     def deliver(self) -> None:
         """Compositions, messages that we send, stop orders."""
-        for order in self.store.pending(self.clock.now(), 500):
+        for order in self.store.outbox.pending(self.clock.now(), 500):
             match order.effect:
                 case Compose(attempt_id):
                     results = Results("composed", answer="yes")
@@ -188,23 +188,23 @@ class World:
     def check(self, order: Order, ended: CheckEnded) -> None:
         with self.engine.batch():
             self.engine.hear(order.task, ended)
-            self.store.finish(order.id)
+            self.store.outbox.finish(order.id)
 
     def _report(self, order: Order, ended: TurnEnded) -> None:
         self.journal[-1:] = [f"{self.journal[-1]} {ended} -> {order.task}"[:300]]
         with self.engine.batch():
             self.engine.hear(order.task, ended)
-            self.store.finish(order.id)
+            self.store.outbox.finish(order.id)
         self.ended.append((order.task, ended))
 
     def _finish(self, order: Order) -> None:
         with self.engine.batch():
-            self.store.finish(order.id)
+            self.store.outbox.finish(order.id)
 
     # -------------------------------------------------------------- looking
 
     def task(self, task_id: str) -> Task:
-        task = self.store.task(task_id)
+        task = self.store.tasks.get(task_id)
         assert task is not None
         return task
 
@@ -213,7 +213,7 @@ class World:
 
     def attempts(self, where: str) -> list[Attempt]:
         found = self.store.db.execute(f"SELECT task, ordinal FROM attempts WHERE {where} ORDER BY id").fetchall()
-        return [attempt for row in found if (attempt := self.store.attempt(*row)) is not None]
+        return [attempt for row in found if (attempt := self.store.tasks.attempt(*row)) is not None]
 
 
 def new_engine(store: Store, clock: ManualClock, random: Random) -> Engine:

@@ -35,9 +35,9 @@ def one_batch(desk: Desk) -> None:
         for name, outcome, answer in (("t.a", Succeeded("ok"), Results("done")), ("t.b", Failed("down"), None)):
             task, attempt = desk.task(name), desk.attempt(name)
             order = desk.store.db.execute("SELECT id FROM outbox WHERE task = ?", (task.id,)).fetchone()[0]
-            turn = desk.store.order_of(order).effect.turn  # type: ignore[union-attr]
+            turn = desk.store.outbox.get(order).effect.turn  # type: ignore[union-attr]
             desk.engine.hear(task.id, TurnEnded(turn, attempt.id, task.executor, outcome, answer))
-            desk.store.finish(order)
+            desk.store.outbox.finish(order)
         new = NewTask("u", None, "u", "boss", "u", Spec("u", "Do."), desk.policy, plan=plan(child("x"), child("y")))
         desk.engine.hear(None, new)
         desk.engine.tick()
@@ -140,10 +140,10 @@ def cut_off(desk: Desk, task: str, ended: TurnEnded) -> None:
 
 def test_an_outcome_that_was_not_committed_is_heard_again() -> None:
     desk = prepared(None)
-    order = desk.store.pending(NOW, 1)[0]
+    order = desk.store.outbox.pending(NOW, 1)[0]
     ended = TurnEnded(order.effect.turn, desk.attempt("t.a").id, "bob", Unknown("killed"))  # type: ignore[union-attr]
     with pytest.raises(KeyboardInterrupt):
         cut_off(desk, order.task, ended)
-    assert desk.store.pending(NOW, 1)[0] == order
+    assert desk.store.outbox.pending(NOW, 1)[0] == order
     desk.ends("t.a", Unknown("killed"))
     assert desk.attempt("t.a").waiting_for == "lookup"

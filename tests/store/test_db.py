@@ -130,7 +130,7 @@ def test_a_reader_sees_and_changes_nothing(tmp_path: Path) -> None:
 
 def breaks_off(store: Store, part: AbstractContextManager[None], value: str) -> None:
     with part:
-        store.set_meta("a", value)
+        store.meta.set("a", value)
         raise ZeroDivisionError
 
 
@@ -138,21 +138,21 @@ def test_an_exception_undoes_the_whole_transaction() -> None:
     store = Store.open(None, NOW)
     with pytest.raises(ZeroDivisionError):
         breaks_off(store, store.transaction(), "1")
-    assert store.meta("a") is None
+    assert store.meta.get("a") is None
     with store.transaction():
-        store.set_meta("a", "2")
-    assert store.meta("a") == "2"
+        store.meta.set("a", "2")
+    assert store.meta.get("a") == "2"
 
 
 def test_a_savepoint_undoes_its_part_alone() -> None:
     store = Store.open(None, NOW)
     with store.transaction():
-        store.set_meta("a", "1")
+        store.meta.set("a", "1")
         with store.savepoint():
-            store.set_meta("b", "1")
+            store.meta.set("b", "1")
             with pytest.raises(ZeroDivisionError):
                 breaks_off(store, store.savepoint(), "2")
-    assert (store.meta("a"), store.meta("b")) == ("1", "1")
+    assert (store.meta.get("a"), store.meta.get("b")) == ("1", "1")
 
 
 def test_a_second_writer_waits_and_then_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +161,8 @@ def test_a_second_writer_waits_and_then_says_so(tmp_path: Path, monkeypatch: pyt
     with one.transaction(), pytest.raises(WorldError, match="locked"), two.transaction():
         pass
     with two.transaction():
-        two.set_meta("a", "1")
-    assert one.meta("a") == "1"
+        two.meta.set("a", "1")
+    assert one.meta.get("a") == "1"
 
 
 def write_what_cannot_be_written(db: sqlite3.Connection) -> None:

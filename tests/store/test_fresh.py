@@ -12,7 +12,7 @@ AT = "2026-11-21T00:00:00.000Z"
 
 def undone(store: FreshStore, event: Event) -> None:
     with store.savepoint():
-        store.keep_body("b", b"B")
+        store.messages.keep_body("b", b"B")
         store.append([event], AT)
         raise ZeroDivisionError
 
@@ -21,7 +21,7 @@ def test_what_was_undone_is_not_handed_on() -> None:
     store = FreshStore.empty(AT)
     events = [Event(Kind.ALARM, None, {"at": AT, "what": "clock", "why": str(number)}) for number in range(3)]
     with store.transaction():
-        store.keep_body("a", b"A")
+        store.messages.keep_body("a", b"A")
         store.append([events[0]], AT)
         with pytest.raises(ZeroDivisionError):
             undone(store, events[1])

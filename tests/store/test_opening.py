@@ -79,11 +79,11 @@ def test_damage_is_noticed_and_what_is_left_is_kept(path: Path, damage: Callable
 def test_a_new_workspace_gets_a_database_and_a_mark(tmp_path: Path) -> None:
     path = tmp_path / "mailboxd.db"
     store = open_workspace(path, NOW)
-    assert mark_of(path).read_text() == f"{store.meta('uuid')}\n"
+    assert mark_of(path).read_text() == f"{store.meta.get('uuid')}\n"
     assert mark_of(path).stat().st_mode & 0o777 == 0o600
     store.close()
     again = open_workspace(path, NOW)
-    assert mark_of(path).read_text() == f"{again.meta('uuid')}\n"
+    assert mark_of(path).read_text() == f"{again.meta.get('uuid')}\n"
     again.close()
 
 

@@ -69,7 +69,7 @@ def begin(store: Store) -> None:
 
 
 def notes(store: Store) -> str:
-    task = store.task("tsk_job")
+    task = store.tasks.get("tsk_job")
     assert task is not None
     return task.notes
 
@@ -94,29 +94,29 @@ def test_a_task_is_read_once_and_carried_on_by_its_events(ours: Store) -> None:
         assert read == []
     with statements(ours) as read, ours.transaction():
         note(ours, "two")
-        task = ours.task("tsk_job")
+        task = ours.tasks.get("tsk_job")
     assert read == []
     assert task is not None
-    assert task == Store(ours.db).task("tsk_job")
+    assert task == Store(ours.db).tasks.get("tsk_job")
     assert (task.notes, task.updated_at) == ("two", LATER)
 
 
 def test_an_attempt_is_carried_on_by_its_events(ours: Store) -> None:
     with ours.transaction():
-        ours.task("tsk_job")
+        ours.tasks.get("tsk_job")
         begin(ours)
         with statements(ours) as read:
-            attempt = ours.attempt("tsk_job", 1)
+            attempt = ours.tasks.attempt("tsk_job", 1)
         assert (read, attempt) == ([], ATTEMPT)
         data = {"at": LATER, "attempt": "att_1", "note": "", "changes": {"run_id": "r", "usage": {"input_tokens": 3}}}
         ours.append([Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", data)], LATER)
         other = {**data, "attempt": "att_0", "changes": {"run_id": "of another attempt"}}
         ours.append([Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", other)], LATER)
-        attempt = ours.attempt("tsk_job", 1)
+        attempt = ours.tasks.attempt("tsk_job", 1)
     assert attempt is not None
     assert (attempt.run_id, attempt.usage.input_tokens) == ("r", 3)
-    assert attempt == Store(ours.db).attempt("tsk_job", 1)
-    assert ours.attempt("tsk_job", 2) is None
+    assert attempt == Store(ours.db).tasks.attempt("tsk_job", 1)
+    assert ours.tasks.attempt("tsk_job", 2) is None
 
 
 def test_what_another_process_wrote_is_seen_in_the_next_transaction(ours: Store, theirs: Store) -> None:
@@ -132,7 +132,7 @@ def test_what_another_process_wrote_is_seen_between_transactions(ours: Store, th
     with ours.transaction():
         notes(ours)
         begin(ours)
-        ours.attempt("tsk_job", 1)
+        ours.tasks.attempt("tsk_job", 1)
     with statements(ours) as read:
         assert notes(ours) == ""
     assert read == []
@@ -140,7 +140,7 @@ def test_what_another_process_wrote_is_seen_between_transactions(ours: Store, th
         note(theirs, "theirs")
         data = {"at": LATER, "attempt": "att_1", "note": "", "changes": {"run_id": "theirs"}}
         theirs.append([Event(Kind.ATTEMPT_CHECKPOINT, "tsk_job", data)], LATER)
-    attempt = ours.attempt("tsk_job", 1)
+    attempt = ours.tasks.attempt("tsk_job", 1)
     assert attempt is not None
     assert (notes(ours), attempt.run_id) == ("theirs", "theirs")
     with theirs.transaction():
@@ -168,10 +168,10 @@ def test_no_more_is_remembered_than_is_at_work(ours: Store, monkeypatch: pytest.
     with ours.transaction():
         for number in range(10):
             create(ours, a_task(f"t{number}"))
-            ours.task(f"tsk_t{number}")
-            assert len(ours._recent.tasks) <= 3
+            ours.tasks.get(f"tsk_t{number}")
+            assert len(ours.cache.tasks) <= 3
 
 
 def test_those_above_come_nearest_first(ours: Store) -> None:
-    assert [task.id for task in ours.above("tsk_job")] == ["tsk_job"]
-    assert list(ours.above("tsk_nobody")) == []
+    assert [task.id for task in ours.tasks.with_ancestors("tsk_job")] == ["tsk_job"]
+    assert list(ours.tasks.with_ancestors("tsk_nobody")) == []
