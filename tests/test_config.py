@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from mailboxd import config
+from mailboxd.config.file import keys
 from mailboxd.config.model import Config, LimitsSection
-from mailboxd.config.reading import keys
+from mailboxd.config.settings import limits, policy
 from mailboxd.core.model import Policy
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Gate, Synthesis, is_id
@@ -96,8 +97,8 @@ def test_an_agent_is_the_text_that_stands_there_or_refused(agent: str, tmp_path:
 
 def test_the_defaults_are_the_defaults_of_the_protocol() -> None:
     bounded = Policy(max_turns=50, max_tree_turns=1000, max_tree_tasks=200)
-    assert config.policy(Config(agent="main")) == bounded
-    assert config.limits(Config(agent="main")) == Limits(turns=50, tree_turns=1000, planned=200, planned_hour=1000)
+    assert policy(Config(agent="main")) == bounded
+    assert limits(Config(agent="main")) == Limits(turns=50, tree_turns=1000, planned=200, planned_hour=1000)
 
 
 def test_what_is_set_reaches_the_tasks_and_is_shown_as_a_difference(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ gates:
 circuit: {hold_seconds: 60}
 """
     loaded = config.load(write(tmp_path, text))
-    assert config.policy(loaded) == Policy(
+    assert policy(loaded) == Policy(
         max_attempts=1,
         timeout=60,
         reply_within=3600,
@@ -131,7 +132,7 @@ circuit: {hold_seconds: 60}
         max_tree_turns=1000,
         max_tree_tasks=200,
     )
-    assert config.limits(loaded).depth == 2
+    assert limits(loaded).depth == 2
     assert config.differences(loaded) == {
         "synthesis": "concat",
         "reply_within_seconds": 3600,
@@ -154,7 +155,7 @@ def test_one_reviewer_for_specification_and_quality_has_to_be_allowed(tmp_path: 
         config.load(write(tmp_path, text.replace("rex, REX", "rex")))
     assert config.load(write(tmp_path, text.replace("REX", "uma"))).gates.reviewers == ("rex", "uma")
     allowed = config.load(write(tmp_path, text + "  same_reviewer: true\n"))
-    assert config.policy(allowed).same_reviewer
+    assert policy(allowed).same_reviewer
 
 
 def test_the_defaults_differ_in_nothing() -> None:
@@ -248,26 +249,26 @@ def test_very_many_mistakes_are_counted(tmp_path: Path) -> None:
     [
         (
             "agent: a\nlimits:\n  turns: 1\n  turns: 2\n",
-            ":4: limits.turns stands here again, first in line 3; keep one",
+            ":4: the key 'turns' occurs twice, in lines 3 and 4. Keep one of them.",
         ),
-        ("agent: &a main\n", ":1: anchors and aliases are not taken"),
-        ("agent: main\nlimits: *a\n", ":2: anchors and aliases are not taken"),
+        ("agent: &a main\n", ":1: the anchor or alias 'a' is not accepted. Write the value out"),
+        ("agent: main\nlimits: *a\n", ":2: the anchor or alias 'a' is not accepted"),
         ("agent: !!python/name:os.system main\n", ":1: the tag"),
-        ("agent: main\n<<: {limits: {turns: 1}}\n", ":2: <<: no such key"),
-        ("agent: main\n---\nagent: other\n", ":2: a second document begins"),
+        ("agent: main\n<<: {limits: {turns: 1}}\n", ":2: the merge key `<<` is not accepted"),
+        ("agent: main\n---\nagent: other\n", ":2: there is a directive or a second document"),
         ("- agent\n", ":1: the file is not a mapping"),
-        ("agent: main\n? [a]\n: b\n", ":2: a key is not a plain word"),
+        ("agent: main\n? [a]\n: b\n", ":2: a key is a mapping or a list"),
         ("agent: main\n\tlimits: 3\n", ":2: "),
         ("agent: [main\n", ":2: "),
-        ("agent: {a: {b: {c: {d: {e: f}}}}}\n", ":1: too deeply nested"),
-        ("agent: main\nlimits: " + "[" * 30_000, "too deeply nested"),
-        ("agent: ma\x00in\n", "is not printable"),
+        ("agent: {a: {b: {c: {d: {e: f}}}}}\n", ":1: nested more than 5 levels deep"),
+        ("agent: main\nlimits: " + "[" * 30_000, "nested more than 5 levels deep"),
+        ("agent: ma\x00in\n", ":1: the character U+0000 is not allowed in YAML"),
         (b"agent: m\xff\n", "byte 8 is not UTF-8"),
         ("a" * 70_000, "is larger than 65536 bytes"),
-        ("agent: main\n\x1b[2J: 1\n", "is not printable"),
+        ("agent: main\n\x1b[2J: 1\n", ":2: the character U+001B is not allowed in YAML"),
         ('agent: main\n"\\e[2J\\n": 1\n', ":2: '\\x1b[2J\\n': no such key"),
         ('agent: "\\e[2J"\n', "found '\\x1b[2J'"),
-        ("x" * 60_000 + ": 1\nagent: main\n", ":1: mapping values are not allowed here; mend the YAML"),
+        ("x" * 60_000 + ": 1\nagent: main\n", ":1: invalid YAML at column 60001: mapping values are not allowed"),
     ],
 )
 def test_hostile_yaml_is_refused(text: str | bytes, said: str, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from mailboxd.clock import ManualClock
+from mailboxd.config.settings import Settings
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine.engine import Engine
 from mailboxd.intake.archive import EVERY, Archiver, ArchiveWatch
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.settings import Settings
 from mailboxd.store import event_log
 from mailboxd.store.reports import Report
 from mailboxd.store.store import Store

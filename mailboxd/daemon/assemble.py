@@ -20,6 +20,7 @@ from mailboxd.clawflow_import import Account, import_workspace
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
 from mailboxd.config.model import HarnessSection
+from mailboxd.config.settings import Pace, settings
 from mailboxd.core.model import Task
 from mailboxd.daemon.event_logging import Narrator
 from mailboxd.daemon.health_writer import Health
@@ -34,7 +35,7 @@ from mailboxd.effects.process_table import Calls, Caps
 from mailboxd.effects.relay import Relay
 from mailboxd.effects.turns import Recovery, Starting
 from mailboxd.engine.engine import Engine
-from mailboxd.engine.open import engine, setting, settings
+from mailboxd.engine.open import engine, setting
 from mailboxd.errors import ConfigError, MessageError, WorldError
 from mailboxd.host import disk, process
 from mailboxd.host.pip_extras import to_add
@@ -55,7 +56,6 @@ from mailboxd.mailbox.watcher import Watcher
 from mailboxd.peers import Peers
 from mailboxd.progress import Progress
 from mailboxd.protocol.prompts import Templates
-from mailboxd.settings import Pace
 from mailboxd.store.opening import open_workspace
 from mailboxd.taskmd.schedule import Retention
 from mailboxd.taskmd.sync import TaskMarkdown

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from mailboxd import log
 from mailboxd.agents.sidecar import Service
 from mailboxd.clock import Clock
+from mailboxd.config.settings import Pace
 from mailboxd.core import breaker
 from mailboxd.core.times import to_epoch
 from mailboxd.daemon.health_writer import Health
@@ -31,7 +32,6 @@ from mailboxd.log_checkpoints import Heads
 from mailboxd.mailbox.task_files import TaskFileChanges
 from mailboxd.mailbox.watcher import Watcher
 from mailboxd.peers import Peers
-from mailboxd.settings import Pace
 from mailboxd.store.database import LARGEST_WAL
 from mailboxd.store.store import Store
 from mailboxd.taskmd.schedule import RenderSchedule, Retention

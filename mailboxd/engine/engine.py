@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 from mailboxd.clock import Clock, JumpWatch
+from mailboxd.config.settings import Settings
 from mailboxd.core import breaker, lifecycle, plans, schedule
 from mailboxd.core.approval_requests import derived_key
 from mailboxd.core.approvals import ActionPrepared, ActionStarted, ApprovalExpired, OfApproval
@@ -39,7 +40,6 @@ from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import TERMINAL, Join, Phase, Waiting
 from mailboxd.errors import Refused
 from mailboxd.ids import Ids
-from mailboxd.settings import Settings
 from mailboxd.store.store import Store
 
 # ---------------------------------------------------------------------------------------------------------------------

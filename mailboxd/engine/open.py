@@ -8,43 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from importlib.util import find_spec
 
-from mailboxd import config as configuration
 from mailboxd.actions.result import Setting
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
-from mailboxd.core.approvals import ActionRules, may_not_perform
+from mailboxd.config.settings import action_rules, settings
 from mailboxd.engine.engine import Engine
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.settings import Settings
 from mailboxd.store.database import lockers
 from mailboxd.store.opening import open_workspace
-
-
-def settings(config: Config) -> Settings:
-    """What decisions read of the configuration."""
-    return Settings(
-        agent=config.agent,
-        policy=configuration.policy(config),
-        limits=configuration.limits(config),
-        jitter_share=config.retry.jitter,
-        slots=config.limits.turns,
-        slots_per_agent=config.limits.turns_per_agent,
-        open_per_sender=config.limits.sender_open_tasks,
-        turns_per_hour=config.limits.turns_per_agent_hour,
-        escalation=configuration.escalation(config),
-        breaker=configuration.breaker(config),
-        heartbeat=config.heartbeat_seconds,
-        harnesses=tuple(config.acp.harnesses),
-        checks=configuration.checks(config, has_schemas=find_spec("jsonschema") is not None),
-        may_perform=partial(may_not_perform, _rules(config)),
-        approval_seconds=config.approvals.expire_seconds,
-        notifies=config.approvals.notifies,
-        approvers=config.approvals.approvers,
-    )
 
 
 def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> Setting:
@@ -53,16 +26,12 @@ def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> Settin
         root=ws.root,
         environ=environ,
         monotonic=SystemClock().monotonic,
-        rules=_rules(config),
+        rules=action_rules(config),
         timeout=config.actions.timeout_seconds,
         openclaw=config.openclaw.command,
         openclaw_environment=config.openclaw.environment,
         output_cap=config.limits.output_bytes,
     )
-
-
-def _rules(config: Config) -> ActionRules:
-    return ActionRules(frozenset(config.actions.environment))
 
 
 _MOST_WAITS = 11

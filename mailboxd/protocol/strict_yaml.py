@@ -1,16 +1,16 @@
-"""YAML gives structure, never types: a tree of mappings, lists and strings, built from PyYAML's event stream.
+"""The YAML reader and writer of mailboxd: mappings, lists and text, never other types.
 
-Why events. PyYAML's loaders resolve (`0123` is 83, `no` is False), expand aliases (236 bytes become megabytes) and
-compose by recursion: `[` thirty thousand times kills the process inside the C composer. The C *parser* below it is a
-state machine whose stack lives on the heap; it hands out one event at a time, so whatever is hostile is met, and
-refused, before anything of its size has been built. Measured: 60 KB of `[` are refused after 17 events in under a
-millisecond, with a look-ahead of at most 1,024 characters; a plan of 10,000 nodes with 8 fields each takes 0.5 s.
+Reading builds the tree from PyYAML's event stream. PyYAML's loaders resolve types (`0123` is 83, `no` is False), expand
+aliases (236 bytes become megabytes) and compose recursively: `[` thirty thousand times kills the process inside the C
+composer. The C *parser* below them is a state machine with its stack on the heap. It returns one event at a time, so
+hostile input is refused before anything of its size is built: 60 KB of `[` after 17 events, in under a millisecond. A
+plan of 10,000 nodes with 8 fields each takes 0.5 s.
 
-Most headers are a few lines `key: word`. Those are read by a pattern, in a sixth of the time; whatever the pattern does
-not know, and be it a space too many, is left to the parser, which alone refuses.
+Most headers are a few lines `key: word`. They are matched by a regular expression, in a sixth of the time; everything
+else goes to the parser, and only the parser refuses.
 
-What is refused, by rule: `alias` (anchors too), `merge-key`, `tag`, `duplicate-key`, `too-deep`, `too-large`,
-`multi-doc` (also `...` and directives), `control-char`, `bad-yaml`.
+Rules of refusal: `alias` (anchors too), `merge-key`, `tag`, `duplicate-key`, `too-deep`, `too-large`, `multi-doc` (also
+`...` and directives), `control-char`, `bad-yaml`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Path = tuple[str | int, ...]
 
 _LOADER = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
-# What YAML takes for a line break or forbids although it looks like nothing: `id: a<U+2028>from: human` is two keys.
+# Invisible characters that YAML forbids or takes for a line break: `id: a<U+2028>from: human` is two keys.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _SIMPLE = re.compile(
@@ -39,19 +39,17 @@ _SIMPLE = re.compile(
     r"(?:([A-Za-z0-9](?:[A-Za-z0-9_./+-]|:(?=[A-Za-z0-9])| (?=[A-Za-z0-9]))*)"
     r'|"([A-Za-z0-9_./+:;,?!@(){}\[\]-]+)")'
 )
-_LONG = 4096
-_MOST_SIMPLE = 64
-"""Characters and lines of what is read without a parser."""
+_MAX_SIMPLE_TEXT = 4096
+_MAX_SIMPLE_LINES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A YAML document as structure.
+    """A YAML document.
 
-    `value` holds scalars exactly as they stand. `lines` gives for every path of keys and list positions its line in
-    the file; `()` is the root. `nulls` are the paths whose scalar is plain and empty, `~` or `null`: their value is
-    `""`, as is that of a quoted empty string, which is not among them. `plain` are the paths of scalars that stand
-    there without quotes.
+    `value` holds scalars as they are written. `lines` maps every path of keys and list positions to its line in the
+    file; `()` is the root. `nulls` are the paths of plain scalars that are empty, `~` or `null`; their value is `""`,
+    like that of a quoted empty string, which is not in `nulls`. `plain` are the paths of unquoted scalars.
     """
 
     value: Yaml
@@ -62,7 +60,7 @@ class Loaded:
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or list that has begun; `key` is the key that waits for its value."""
+    """A mapping or list whose end has not been read; `key` is the key whose value comes next."""
 
     node: dict[str, Yaml] | list[Yaml]
     path: Path
@@ -82,7 +80,7 @@ class _Builder:
     plain: set[Path] = field(default_factory=set)
 
     def take(self, event: yaml.Event) -> None:
-        """Adds one event to the tree."""
+        """Add one event to the tree."""
         if isinstance(event, yaml.ScalarEvent):
             self._check_node(event)
             self._scalar(event)
@@ -96,21 +94,21 @@ class _Builder:
         elif isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
             if event.version or event.tags or self.documents > 1:
-                self._refuse(event, "multi-doc", "a directive or a second document", _ONE_DOCUMENT)
+                self._refuse(event, "multi-doc", "there is a directive or a second document", _ONE_DOCUMENT)
         elif isinstance(event, yaml.DocumentEndEvent) and event.explicit:
-            self._refuse(event, "multi-doc", "`...` ends the document", _ONE_DOCUMENT)
+            self._refuse(event, "multi-doc", "`...` marks the end of a document", _ONE_DOCUMENT)
 
     def _check_node(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
         if event.anchor is not None:
             self._refuse_alias(event, event.anchor)
         if event.tag is not None:
-            hint = "Write plain values; mailboxd knows the type of each field."
+            hint = "Remove it; mailboxd knows the type of each field."
             self._refuse(event, "tag", f"the tag {excerpt(event.tag)} is not accepted", hint)
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         text: str = event.value
         if event.style == '"' and (found := UNSTORABLE.search(text)):
-            self._refuse(event, "control-char", f"an escape for U+{ord(found[0]):04X} stands here", "Remove it.")
+            self._refuse(event, "control-char", f"there is an escape for U+{ord(found[0]):04X}", "Remove it.")
         if self.stack and isinstance(self.stack[-1].node, dict) and self.stack[-1].key is None:
             self._key(self.stack[-1], event)
             return
@@ -123,10 +121,9 @@ class _Builder:
 
     def _start(self, event: yaml.CollectionStartEvent) -> None:
         if self.stack and isinstance(self.stack[-1].node, dict) and self.stack[-1].key is None:
-            self._refuse(event, "bad-yaml", "a key is a mapping or a list", "Keys are plain words.")
+            self._refuse(event, "bad-yaml", "a key is a mapping or a list", "Write `key: value` lines.")
         if len(self.stack) >= self.max_depth:
-            hint = "Flatten it, or put long matter into the body."
-            self._refuse(event, "too-deep", f"nested more than {self.max_depth} levels deep", hint)
+            self._refuse(event, "too-deep", f"nested more than {self.max_depth} levels deep", "Flatten it.")
         node: dict[str, Yaml] | list[Yaml] = {} if isinstance(event, yaml.MappingStartEvent) else []
         path = self._place(node, event)
         self.stack.append(_Open(node, path))
@@ -134,19 +131,19 @@ class _Builder:
     def _key(self, top: _Open, event: yaml.ScalarEvent) -> None:
         key: str = event.value
         if key == "<<" and not event.style:
-            self._refuse(event, "merge-key", "the merge key `<<` is not accepted", "Write the fields out.")
+            self._refuse(event, "merge-key", "the merge key `<<` is not accepted", "Write the keys out.")
         if not key:
             self._refuse(event, "bad-yaml", "a key is empty", "Give it a name, or remove the line.")
         path = (*top.path, key)
         line = self._line(event)
         if path in self.lines:
-            problem = f"the key {excerpt(key)} stands twice, in lines {self.lines[path]} and {line}"
+            problem = f"the key {excerpt(key)} occurs twice, in lines {self.lines[path]} and {line}"
             self._refuse(event, "duplicate-key", problem, "Keep one of them.", key)
         self.lines[path] = line
         top.key = key
 
     def _place(self, value: Yaml, event: yaml.Event) -> Path:
-        """Puts `value` where the tree is open and says where that is."""
+        """Add `value` to the innermost open collection and return its path."""
         if not self.stack:
             self.root = value
             self.lines[()] = self._line(event)
@@ -168,7 +165,7 @@ class _Builder:
         return self.first_line + (event.start_mark.line if event.start_mark else 0)
 
     def _refuse_alias(self, event: yaml.Event, name: str | None) -> NoReturn:
-        hint = "Write the value out; a text that begins with & or * needs quotes."
+        hint = "Write the value out, or quote text that begins with & or *."
         self._refuse(event, "alias", f"the anchor or alias {excerpt(name or '')} is not accepted", hint)
 
     def _refuse(self, event: yaml.Event, rule: str, problem: str, hint: str, key: str | None = None) -> NoReturn:
@@ -176,17 +173,17 @@ class _Builder:
         raise MessageError(rule, problem, hint, self.path, line, None if key is None else storable_line(key[:80]))
 
 
-_ONE_DOCUMENT = "There is one YAML document and nothing beside it."
+_ONE_DOCUMENT = "Write a single YAML document without directives."
 
 
 def load(text: str, *, path: str, first_line: int = 1, max_events: int = 2000, max_depth: int = 16) -> Loaded:
-    """Reads one YAML document whose first line is line `first_line` of the file `path`.
+    """Read one YAML document whose first line is line `first_line` of the file `path`.
 
-    No document at all is an empty scalar. `max_events` counts keys, values, and starts and ends of collections;
-    `max_depth` counts collections inside each other, the root included. Raises MessageError with the rules above.
+    An empty document is an empty scalar. `max_events` counts keys, values, and starts and ends of collections;
+    `max_depth` counts nested collections, including the root. Raises MessageError with the rules above.
     """
     text = text.replace("\r\n", "\n")
-    simple = _simple(text, first_line) if len(text) < _LONG else None
+    simple = _simple(text, first_line) if len(text) < _MAX_SIMPLE_TEXT else None
     if simple is not None:
         return simple
     _check_characters(text, path, first_line)
@@ -195,8 +192,8 @@ def load(text: str, *, path: str, first_line: int = 1, max_events: int = 2000, m
         for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
             if count >= max_events:
                 line = first_line + (event.start_mark.line if event.start_mark else 0)
-                hint = "Long matter belongs into the body."
-                raise MessageError("too-large", f"more than {max_events} YAML events", hint, path, line)
+                problem = f"the YAML has more than {max_events} keys, values and brackets"
+                raise MessageError("too-large", problem, "Shorten it.", path, line)
             builder.take(event)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: the Python parser's chr() of "\U00110000"
         raise _syntax_error(error, text, path, first_line) from None
@@ -204,19 +201,19 @@ def load(text: str, *, path: str, first_line: int = 1, max_events: int = 2000, m
 
 
 def _simple(text: str, first_line: int) -> Loaded | None:
-    """What `load` makes of lines that mean the same to every reader of YAML: `key: word`, or `key: "word"`.
+    """`load` for text that consists of lines `key: word` and `key: "word"` only.
 
-    None for everything else, also for what looks simple and is not: a key that stands twice, an empty value, null.
+    None for everything else, including duplicate keys, empty values and null.
     """
     value: dict[str, Yaml] = {}
     plain: list[Path] = []
-    rows = text.removesuffix("\n").split("\n", _MOST_SIMPLE)
+    rows = text.removesuffix("\n").split("\n", _MAX_SIMPLE_LINES)
     for row in rows:
         found = _SIMPLE.fullmatch(row)
         if found is None:
             return None
         key, bare, quoted = found.groups()
-        if bare in _NULL or len(value) == _MOST_SIMPLE:
+        if bare in _NULL or len(value) == _MAX_SIMPLE_LINES:
             return None
         value[key] = quoted if bare is None else bare
         if bare is not None:
@@ -231,46 +228,44 @@ def _simple(text: str, first_line: int) -> Loaded | None:
 def _check_characters(text: str, path: str, first_line: int) -> None:
     if found := _FORBIDDEN.search(text):
         line = first_line + text.count("\n", 0, found.start())
-        problem = f"the character U+{ord(found[0]):04X} may not stand in YAML here"
-        hint = "Remove it; inside double quotes it can be written as an escape."
+        problem = f"the character U+{ord(found[0]):04X} is not allowed in YAML"
+        hint = "Remove it, or write it as an escape in double quotes."
         raise MessageError("control-char", problem, hint, path, line)
 
 
 def _syntax_error(error: Exception, text: str, path: str, first_line: int) -> MessageError:
-    """PyYAML's complaint in our words: its own quotes the input and may be as long as that."""
+    """A MessageError for PyYAML's error, whose own text quotes the input at any length."""
     mark = getattr(error, "problem_mark", None)
     line = first_line if mark is None else first_line + mark.line
     if re.search(r"^%", text, re.MULTILINE):
         return MessageError("multi-doc", "a YAML directive (`%`) is not accepted", _ONE_DOCUMENT, path, line)
-    problem = excerpt(str(getattr(error, "problem", None) or "it cannot be read"), 160)
-    hint = "A value that contains `: ` or ` #`, or begins with one of []{}&*!|>'\"%@`, needs quotes."
-    return MessageError("bad-yaml", f"this is not YAML: {problem}", hint, path, line)
+    column = "" if mark is None else f" at column {mark.column + 1}"
+    problem = excerpt(str(getattr(error, "problem", None) or "it cannot be read"), 160)[1:-1]
+    hint = "Quote values that contain `: ` or ` #`, or begin with one of []{}&*!|>'\"%@`."
+    return MessageError("bad-yaml", f"invalid YAML{column}: {problem}", hint, path, line)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Strings, lists and mappings as YAML text that every YAML reader takes for the same strings.
-#
-# Hand-written, because PyYAML's emitter needs seconds for a plan of 10,000 children. Nothing is ever typed: what a
-# YAML 1.1 or 1.2 reader could take for a number, a time, a boolean or null is quoted (`"1e3"`, `"no"`).
+# Writing. Not with PyYAML's emitter, which needs seconds for a plan of 10,000 children. Text that a YAML 1.1 or 1.2
+# reader could take for a number, a time, a boolean or null is quoted (`"1e3"`, `"no"`).
 
 Value = str | Sequence["Value"] | Mapping[str, "Value"]
 
 _PLAIN = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./() -]*[A-Za-z0-9_./()-])?")
 _TYPED = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
-_quoted = json.JSONEncoder(ensure_ascii=False).encode  # `dumps` would make one for each header
+_quoted = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` would create an encoder per header
 _NOT_PRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _NOT_IN_BLOCK = re.compile("[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010fffd]")
 
 
 def scalar(text: str) -> str:
-    """`text` on one line: plain where that is safe in block and flow context, else in double quotes."""
+    """`text` on one line: plain where that is safe in both block and flow context, otherwise in double quotes."""
     if _PLAIN.fullmatch(text) and text.lower() not in _TYPED:
         return text
     return _NOT_PRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", _quoted(text))
 
 
 def flow(value: Value) -> str:
-    """Any structure of strings on one line."""
+    """A structure of text on one line."""
     if isinstance(value, str):
         return scalar(value)
     if isinstance(value, Mapping):
@@ -279,9 +274,9 @@ def flow(value: Value) -> str:
 
 
 def block(text: str, indent: str) -> str:
-    """`text` as a literal block (`|-`) indented by `indent` when it has several lines and a block can hold it exactly.
+    """`text` as a literal block (`|-`) indented by `indent`, if it has several lines and a block preserves it.
 
-    Blocks lose what stands at their edges (leading white space, final newlines); such text is quoted instead.
+    A block loses leading white space and final newlines; such text is quoted instead.
     """
     if "\n" not in text or text[0].isspace() or text[-1].isspace() or _NOT_IN_BLOCK.search(text):
         return scalar(text)

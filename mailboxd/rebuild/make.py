@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mailboxd import log_checkpoints
+from mailboxd.config.settings import Settings
 from mailboxd.errors import WorldError
 from mailboxd.intake.interpret import Intake
 from mailboxd.keys.trust import Trust
@@ -25,7 +26,6 @@ from mailboxd.rebuild.finish import called, finish
 from mailboxd.rebuild.replay import Desk, Mail, Replay
 from mailboxd.rebuild.timeline import Step, timeline
 from mailboxd.rebuild.workers import ENOUGH, Hand, processors
-from mailboxd.settings import Settings
 from mailboxd.store import event_log
 from mailboxd.store.backup import (
     close_as_one_file,

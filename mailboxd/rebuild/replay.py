@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from mailboxd.clock import ManualClock
+from mailboxd.config.settings import Settings
 from mailboxd.core.effects import Bounce, Effect, LookUp, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
@@ -59,7 +60,6 @@ from mailboxd.protocol.plan import DagNode
 from mailboxd.protocol.taskmd import TaskFile
 from mailboxd.rebuild.files import Came, Refusal, Sent
 from mailboxd.rebuild.timeline import Adopt, Ask, Begin, Close, Create, Receive, Refuse, Step
-from mailboxd.settings import Settings
 from mailboxd.store.outbox import Outbox
 from mailboxd.store.rebuild_store import FreshStore
 from mailboxd.taskmd.sync import TaskMarkdown

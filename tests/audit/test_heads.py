@@ -11,12 +11,12 @@ import pytest
 
 from mailboxd import log_checkpoints
 from mailboxd.clock import ManualClock
+from mailboxd.config.settings import Settings
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import WorldError
 from mailboxd.keys.keyring import Keyring
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.settings import Settings
 from mailboxd.store import event_log
 from mailboxd.store.store import Store
 from tests.e2e.support import Agent

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mailboxd.clock import ManualClock
+from mailboxd.config.settings import Settings
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn
 from mailboxd.core.events import Event, Role
@@ -24,7 +25,6 @@ from mailboxd.effects import turns
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.ids import Ids
-from mailboxd.settings import Settings
 from mailboxd.store import event_log
 from mailboxd.store.store import Order, Store
 

@@ -12,6 +12,7 @@ from typing import cast
 
 from mailboxd.agents.process import Dispatcher
 from mailboxd.clock import ManualClock
+from mailboxd.config.settings import Settings
 from mailboxd.core.effects import Bounce, Compose, RunTurn, Send
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.model import Plan, PlannedChild, Policy, Task
@@ -30,7 +31,6 @@ from mailboxd.mailbox.inbox import Inbox
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.task_files import TaskFiles
 from mailboxd.protocol.prompts import Templates
-from mailboxd.settings import Settings
 from mailboxd.store.store import Order, Store
 from mailboxd.taskmd.sync import TaskMarkdown
 from tests.e2e.support import message, reply, task

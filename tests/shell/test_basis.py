@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.clock import ManualClock
+from mailboxd.config.settings import Settings
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask, SpecWritten, Steer
 from mailboxd.core.model import Policy, Spec
@@ -18,7 +19,6 @@ from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.task_files import TaskFiles
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.spec import rewritten
-from mailboxd.settings import Settings
 from mailboxd.store.store import Store
 from mailboxd.taskmd.sync import TaskMarkdown
 

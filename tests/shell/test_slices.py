@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.clock import ManualClock
+from mailboxd.config.settings import Settings
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Policy, Spec
 from mailboxd.engine.engine import Engine
@@ -16,7 +17,6 @@ from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.task_files import TaskFiles
 from mailboxd.protocol.prompts import Templates
-from mailboxd.settings import Settings
 from mailboxd.store.store import Store
 from mailboxd.taskmd.sync import TaskMarkdown
 

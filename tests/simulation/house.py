@@ -19,16 +19,15 @@ from typing import cast
 from mailboxd.agents.call_dir import Exit
 from mailboxd.clock import ManualClock
 from mailboxd.config import Config
+from mailboxd.config.settings import Pace, settings
 from mailboxd.daemon import assemble
 from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.loop import Daemon
-from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import WorldError
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.ids import Ids
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.settings import Pace
 from mailboxd.store.store import Store
 from tests.simulation.breaking import Fuse, Tapped, wired
 from tests.simulation.laws import Book
@@ -147,7 +146,7 @@ class House:
         bits = Random(self.random.random())
         core = Engine(
             self.store,
-            open.settings(config),
+            settings(config),
             self.clock,
             Ids(bits.getrandbits),
             Random(self.random.random()),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.config.settings import Pace
 from mailboxd.core.effects import Send
 from mailboxd.core.inputs import Cancel
 from mailboxd.engine.engine import Pacing
@@ -13,7 +14,6 @@ from mailboxd.errors import WorldError
 from mailboxd.host.process import Reserve
 from mailboxd.mailbox import maildir
 from mailboxd.mailbox.maildir import deliver
-from mailboxd.settings import Pace
 from tests.simulation.test_power import TASK, founded
 
 

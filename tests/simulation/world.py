@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from mailboxd.clock import ManualClock
+from mailboxd.config.settings import Settings
 from mailboxd.core import reviews, spec_drafting
 from mailboxd.core.checks import CheckRules
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Send, Verify
@@ -24,7 +25,6 @@ from mailboxd.effects import turns
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import PlanError, Refused
 from mailboxd.ids import Ids
-from mailboxd.settings import Settings
 from mailboxd.store.store import Order, Store
 from tests.simulation.script import OWN, Script
 

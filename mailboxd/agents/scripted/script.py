@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mailboxd.clock import SystemClock
+from mailboxd.errors import MessageError
+from mailboxd.protocol.strict_yaml import load
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a stand-in agent understands of a message: who asks for what. Read leniently, it decides nothing here.
@@ -171,6 +171,8 @@ def _started(pid: int) -> Entry:
 # ---------------------------------------------------------------------------------------------------------------------
 # The script: which agents there are and what each of them does. Format: docs/scripted-agent.md.
 
+_MOST_EVENTS = 1_000_000
+"""Room for the plan of 10,000 children in a script."""
 _TOP_KEYS = frozenset({"agents", "ledger", "gateway"})
 _AGENT_KEYS = frozenset({"workspace", "mailbox", "allow", "name", "default", "rules"})
 _RULE_KEYS = frozenset({"match", "delay", "hang", "times", "writes", "lose_reply", "reply", "reply_file", "plan"}) | {
@@ -227,11 +229,14 @@ class Script:
     """The file at `path`, read. Raises ScriptError."""
 
     def __init__(self, path: Path, environ: Mapping[str, str] = os.environ) -> None:
-        # Every scalar stays the text that stands there: `no`, `007` and `1e3` may be ids here too.
-        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+        # Scalars stay text: `no`, `007` and `1e3` may be ids here too.
         try:
-            content = yaml.load(path.read_bytes(), loader)  # noqa: S506 - a base loader makes nothing but text
-        except (OSError, yaml.YAMLError) as problem:
+            content: Any = load(
+                path.read_text("utf-8-sig"), path=str(path), max_events=_MOST_EVENTS, max_depth=64
+            ).value
+        except MessageError as problem:
+            raise ScriptError(str(problem)) from problem
+        except (OSError, UnicodeDecodeError) as problem:
             raise ScriptError(f"{path}: {problem}") from problem
         if not isinstance(content, dict) or not isinstance(content.get("agents"), dict):
             raise ScriptError(f"{path}: must be a mapping with `agents:`")

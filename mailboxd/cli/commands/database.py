@@ -56,7 +56,7 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
     if (into is None) is not replace:
         raise click.UsageError("say where to: --into FILE, or --replace for the workspace's own database")
     from mailboxd import config
-    from mailboxd.engine import open
+    from mailboxd.config.settings import settings
     from mailboxd.keys.keyring import Keyring
     from mailboxd.keys.trust import Trust
     from mailboxd.rebuild import make
@@ -66,7 +66,7 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
     with bars() as progress:
         loaded = config.load(ws.config)
         trust = Trust.of(Keyring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
-        account = make.make(ws, open.settings(loaded), session.clock.now(), into, progress, trust)
+        account = make.make(ws, settings(loaded), session.clock.now(), into, progress, trust)
     if session.as_json:
         problems = [{"path": path, "problem": problem} for path, problem in account.problems]
         facts = {"database": account.database, "kept": account.kept or None, "fingerprint": account.fingerprint}

@@ -96,12 +96,13 @@ def checked_plan(text: str, path: str, config_file: Path) -> str:
     Raises MessageError, PlanError; ConfigError when the receiver's limits cannot be read.
     """
     from mailboxd import config
+    from mailboxd.config.settings import limits as limits_of
     from mailboxd.core import plans
     from mailboxd.core.task_view import Limits
     from mailboxd.protocol.plan import parse_dag, render_dag
 
     read = parse_dag(text, path=path)
-    limits = config.limits(config.load(config_file)) if config_file.exists() else Limits()
+    limits = limits_of(config.load(config_file)) if config_file.exists() else Limits()
     plans.admit(read.plan, limits, 0)
     return f"```yaml\n{render_dag(read)}```"
 
