@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import contest, plots
-from bench.measure import ratio
 
 _NOTE = "<!-- Written by `make bench`; changes here are lost. -->"
 
@@ -28,27 +27,26 @@ def write(results: Mapping[str, Any], docs: Path) -> None:
 
 def _head(results: Mapping[str, Any]) -> str:
     kind = "quick" if results["quick"] else "full"
-    return f"""# How fast, compared with what
+    return f"""# Performance
 
 {_NOTE}
 
-Everything here was measured in one {kind} run of `make bench` ({results["minutes"]} minutes), from
-[performance.json](performance.json). Absolute times hold for that machine and that hour only: others work on it, and a
-sync to its disk can take four times as long as a minute before. Compare the ratios: floors, peers and mailboxd took
-turns. How it is measured stands in [CONTRIBUTING.md](../CONTRIBUTING.md#benchmarks).
+All figures are from one {kind} run of `make bench` ({results["minutes"]} minutes); more are in
+[performance.json](performance.json). Absolute times hold for that machine and hour only. Compare ratios: floors, other
+schedulers and mailboxd took turns ([method](../CONTRIBUTING.md#benchmarks)).
 """
 
 
 _TITLES = {
     "floors": "Floors of the machine",
-    "latency": "How soon",
+    "latency": "Latency",
     "messages": "Many messages at once",
     "status": "`mailboxd status`, cold",
     "taskmd": "A plan of many children",
     "growth": "Growth",
-    "rebuild": "The database made again from the files",
-    "idle": "Nothing to do",
-    "openclaw": "Beside the real openclaw",
+    "rebuild": "Rebuild of the database",
+    "idle": "Idle",
+    "openclaw": "With the real OpenClaw",
 }
 
 
@@ -71,20 +69,17 @@ def _shapes(parts: Mapping[str, Any]) -> str:
     if not found:
         return ""
     text = (
-        "## Graphs of tasks\n\nEach node is a child process that does nothing. *Overhead*: seconds from the first node "
-        "to the last for each node, less\nwhat a bare process costs at the same concurrency, in µs; median, and "
-        "least to most of the repeats.\n*Over huey*: its median over huey's; *wall over floor*: the best repeat, for "
-        "each node, over a bare process.\n*Own CPU*: of the program itself, without the processes that it starts.\n"
+        "## Graphs of tasks\n\nEach node is a process that does nothing. *Overhead*: wall time per node minus that of\n"
+        "a bare process at the same concurrency (median, range of the repeats). *Own CPU*: without child processes.\n"
     )
     for name, part in found.items():
-        rows = [_contestant(who, row, part) for who, row in part["contestants"].items()]
+        rows = [_contestant(who, row) for who, row in part["contestants"].items()]
         size, edges, bare = part["size"], part["edges"], _number(part["bare process"]["p50"])
         text += (
             f"\n### {name} of {size:,}\n\n{size:,} nodes, {edges:,} edges, {part['at once']} at once; a bare process "
         )
         text += f"costs {bare} µs.\n\n"
-        head = ["", "overhead µs", "least to most", "over huey", "wall over floor", "wall s", "own CPU µs", "peak MB"]
-        head.append("start-up s")
+        head = ["", "overhead µs", "range", "over huey", "own CPU µs", "peak MB"]
         text += _table(head, rows)
         if "completion -> next dispatch" in part:
             text += f"\n{_spread({'completion -> next dispatch': part['completion -> next dispatch']})}"
@@ -93,14 +88,13 @@ def _shapes(parts: Mapping[str, Any]) -> str:
     return f"{text}\nWhat survives a crash:\n\n{kept}\n\nLeft out:\n\n{left}\n"
 
 
-def _contestant(who: str, row: Mapping[str, Any], part: Mapping[str, Any]) -> list[str]:
+def _contestant(who: str, row: Mapping[str, Any]) -> list[str]:
     if "overhead" not in row:
-        return [who, row.get("problem", "not measured"), *[""] * 7]
-    over_floor = ratio(row["wall s"] / part["size"] * 1e6, part["bare process"]["p50"])
+        return [who, row.get("problem", "not measured"), *[""] * 4]
     overhead = row["overhead"]
-    between = f"{_number(overhead['min'])} to {_number(overhead['max'])} ({overhead['n']})"
-    rest = [row.get(name) for name in ("wall s", "own CPU µs per node", "peak MB", "start-up s")]
-    return [who, _number(overhead["p50"]), between, *map(_number, [row.get("over huey"), over_floor, *rest])]
+    spread = f"{_number(overhead['min'])}–{_number(overhead['max'])}" if overhead["n"] > 1 else ""
+    rest = [row.get(name) for name in ("over huey", "own CPU µs per node", "peak MB")]
+    return [who, _number(overhead["p50"]), spread, *map(_number, rest)]
 
 
 def _others(parts: Mapping[str, Any]) -> Iterable[str]:
@@ -116,7 +110,7 @@ def _facts(part: Mapping[str, Any], above: str = "") -> str:
     single = [[name, _number(value)] for name, value in part.items() if not isinstance(value, Mapping | list)]
     text = _spread(samples) if samples else ""
     if single:
-        text += ("\n" if text else "") + _table(["", ""], single)
+        text += ("\n" if text else "") + _list(single)
     for name, value in part.items():
         if isinstance(value, Mapping) and "p50" not in value:
             text += f"\n**{above}{name}**\n\n{_facts(value, f'{above}{name}, ')}"
@@ -127,15 +121,18 @@ def _facts(part: Mapping[str, Any], above: str = "") -> str:
 
 def _spread(samples: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
-        [name, one["unit"], *(_number(one[key]) for key in ("p50", "q1", "q3", "min", "max", "p99", "n"))]
+        [f"{name}, {one['unit']}", *(_number(one[key]) for key in ("p50", "min", "max", "p99"))]
         for name, one in samples.items()
     ]
-    return _table(["", "unit", "median", "q1", "q3", "min", "max", "p99", "n"], rows)
+    return _table(["", "median", "min", "max", "p99"], rows)
 
 
 def _machine(results: Mapping[str, Any]) -> str:
-    rows = [[name, value] for name, value in {**results["machine"], **results.get("versions", {})}.items()]
-    return f"## The machine\n\n{_table(['', ''], rows)}"
+    return f"## The machine\n\n{_list([*results['machine'].items(), *results.get('versions', {}).items()])}"
+
+
+def _list(rows: Iterable[Sequence[Any]]) -> str:
+    return "".join(f"- {name}: {value}\n" for name, value in rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -58,33 +58,56 @@ def runbook_page() -> str:
     return _filled("runbook.md", {"exits": _table("code", "meaning", "kinds", rows=exits), "rules": _lines(rules)})
 
 
+_NOT_DRAWN = {
+    lifecycle.Trigger.CANCELLED,
+    lifecycle.Trigger.DEADLINE_PASSED,
+    lifecycle.Trigger.IMPORTED_DONE,
+    lifecycle.Trigger.IMPORTED_FAILED,
+}
+"""Triggers that nearly every phase has: their arrows would hide the others."""
+
+
 def states_page() -> str:
     """The life of a task, drawn from the tables that decide it."""
     said = _protocol()
     arrows = [
         f"    {source} --> {target}: {trigger.replace(':', '')}"  # a second colon ends a label
         for (source, trigger), target in lifecycle.TRANSITIONS.items()
-        if trigger not in (lifecycle.Trigger.CANCELLED, lifecycle.Trigger.DEADLINE_PASSED)
+        if trigger not in _NOT_DRAWN
     ]
     ends = [f"    {phase} --> [*]" for phase in Phase if phase in TERMINAL]
-    rows = [
-        f"| `{source}` | `{target}` | {said['triggers'][trigger.name]} |"
-        for (source, trigger), target in lifecycle.TRANSITIONS.items()
-    ]
-    settled = [
-        f"| `{row.phase}` | {said['triggers'][row.trigger.name]} | `{lifecycle.TRANSITIONS[row.phase, row.trigger]}` |"
-        for row in lifecycle.SETTLED
-        if row.trigger is not lifecycle.Trigger.CANCELLED
-    ]
+    moves: dict[lifecycle.Trigger, dict[Phase, list[Phase]]] = {}
+    for (source, trigger), target in lifecycle.TRANSITIONS.items():
+        moves.setdefault(trigger, {}).setdefault(target, []).append(source)
+    settled = {row.trigger for row in lifecycle.SETTLED} - {lifecycle.Trigger.CANCELLED}
     return _filled(
         "states.md",
         {
             "diagram": _lines(["```mermaid", "stateDiagram-v2", "    [*] --> spec_draft", *arrows, *ends, "```"]),
             "phases": _table("phase", "means", rows=[f"| `{p}` | {said['phases'][p.value]} |" for p in Phase]),
-            "transitions": _table("from", "to", "when", rows=rows),
-            "settled": _table("in", "when", "then", rows=settled),
+            **{
+                block: _table(
+                    "when",
+                    "from → to",
+                    rows=[
+                        f"| {said['triggers'][trigger.name]} | {_moves(targets)} |"
+                        for trigger, targets in moves.items()
+                        if (trigger in settled) == automatic
+                    ],
+                )
+                for block, automatic in (("automatic", True), ("ordered", False))
+            },
         },
     )
+
+
+def _moves(targets: dict[Phase, list[Phase]]) -> str:
+    """Each target with its sources; of five and more sources only that they are many."""
+    ways = []
+    for target, sources in targets.items():
+        some = ", ".join(f"`{source}`" for source in sources) if len(sources) < 5 else "most phases"
+        ways.append(f"{some} → `{target}`")
+    return "; ".join(ways)
 
 
 def messages_page() -> str:
