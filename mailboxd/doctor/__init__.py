@@ -1,7 +1,8 @@
-"""What stands between this workspace and finished work: facts are gathered at the edge, pure checks judge them.
+"""`mailboxd doctor`: find what keeps this workspace from working, and how to fix it. Changes nothing.
 
-probes/     look at the machine, the workspace, OpenClaw; each has its own limit of time, and changes nothing
-facts.py    what they found
-checks/     facts to findings, without a look at anything; `table.py` lists them all
-canary.py   a real round trip, when it is asked for
+diagnose.py   runs all probes, then all checks; `GROUPS` lists the checks
+facts.py      what probes return and what checks report
+machine.py, workspace.py, keys.py, openclaw.py, agent.py
+              one area each: pure checks first, then the probes that collect their facts
+canary.py     one real turn and message, on request
 """

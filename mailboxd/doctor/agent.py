@@ -1,237 +1,183 @@
-"""What OpenClaw's configuration lets this workspace's agent do."""
+"""Checks of the agent: OpenClaw's configuration for it, its skill, and its harnesses."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
+from mailboxd.agents.acp import transport
+from mailboxd.agents.acp.probe import HarnessInfo, probe
 from mailboxd.agents.json_output import at
 from mailboxd.agents.openclaw import Peer
-from mailboxd.doctor.facts import Agents, ExecPolicy, Facts, Finding, error, note, ok, warning
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which of OpenClaw's tools an agent has: profile, `alsoAllow`, `allow` and `deny`, of the agent and of all.
-#
-# As OpenClaw resolves them: the agent's profile and `alsoAllow` replace the general ones, each `allow` list has to let
-# a tool through, and `deny` wins. What is set for single providers, senders or sandboxes is not looked at.
-
-FILE_TOOLS = ("read", "write", "edit")
-"""What an agent needs to edit its task.md."""
-_WITHOUT_FILES = ("minimal", "messaging")
-"""The profiles that do not include the file tools."""
-_GROUPS = {"group:fs": (*FILE_TOOLS, "apply_patch")}
-
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """A list that bars file tools: why, its path in OpenClaw's configuration, and what it should be instead."""
-
-    text: str
-    path: str
-    value: tuple[str, ...]
-
-
-def obstacles(general: object, own: object, own_path: str) -> list[Obstacle]:
-    """What keeps the agent with the `tools` entry `own` (at `own_path`) from its file tools."""
-    found = []
-    profile = at(own, "profile") or at(general, "profile")
-    also_path = f"{own_path}.alsoAllow" if _names(own, "alsoAllow") is not None else "tools.alsoAllow"
-    also = _names(own, "alsoAllow")
-    also = also if also is not None else _names(general, "alsoAllow") or ()
-    missing = _unmatched(also)
-    if profile in _WITHOUT_FILES and missing:
-        path = also_path if also else f"{own_path}.alsoAllow"
-        found.append(Obstacle(f"its profile {profile} has no {_and(missing)}", path, (*also, *missing)))
-    for section, path in ((general, "tools"), (own, own_path)):
-        allow, deny = _names(section, "allow") or (), _names(section, "deny") or ()
-        if allow and (lacking := _unmatched(allow)):
-            found.append(Obstacle(f"{path}.allow lacks {_and(lacking)}", f"{path}.allow", (*allow, *lacking)))
-        barring = tuple(name for name in deny if _matched(name))
-        if barring:
-            kept = tuple(name for name in deny if name not in barring)
-            found.append(Obstacle(f"{path}.deny has {_and(barring)}", f"{path}.deny", kept))
-    return found
-
-
-def file_boundary(general: object, own: object) -> bool:
-    """Whether the agent's file tools stay within its workspace (`tools.fs.workspaceOnly`)."""
-    said = at(own, "fs", "workspaceOnly")
-    return (at(general, "fs", "workspaceOnly") if said is None else said) is True
-
-
-def _names(section: object, key: str) -> tuple[str, ...] | None:
-    names = at(section, key)
-    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
-
-
-def _unmatched(names: tuple[str, ...]) -> tuple[str, ...]:
-    covered = {tool for name in names for tool in _matched(name)}
-    return tuple(tool for tool in FILE_TOOLS if tool not in covered)
-
-
-def _matched(name: str) -> tuple[str, ...]:
-    """The file tools that an entry of a list means."""
-    word = name.strip().lower()
-    return tuple(tool for tool in FILE_TOOLS if tool in _GROUPS.get(word, ()) or fnmatchcase(tool, word))
-
-
-def _and(names: tuple[str, ...]) -> str:
-    return ", ".join(names)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What OpenClaw's configuration lets this workspace's agent do.
+from mailboxd.config.model import AcpSection, HarnessSection
+from mailboxd.doctor.facts import Agents, CheckResult, ExecPolicy, Facts, edit, error, note, ok, warning
 
 _SHOWN = 8
 
 
-def agent(facts: Facts) -> Iterator[Finding]:
+def agent(facts: Facts) -> Iterator[CheckResult]:
     name = facts.settings.agent
     if facts.peers is None or not name:
         return
     peer = _own(facts)
     if peer is not None:
-        yield ok("agent", f"agent {peer.id} is known to OpenClaw")
+        yield ok("agent", f"OpenClaw has the agent {peer.id}")
         return
     known = _listed([peer.id for peer in facts.peers])
-    add = shlex.join(["openclaw", "agents", "add", name, "--workspace", facts.place.root if facts.place else "DIR"])
+    add = shlex.join(
+        ["openclaw", "agents", "add", name, "--workspace", facts.workspace.root if facts.workspace else "DIR"]
+    )
     yield error("agent", f"OpenClaw has no agent {name}; it has {known or 'none'}", add)
 
 
-def workspace(facts: Facts) -> Iterator[Finding]:
-    peer, place = _own(facts), facts.place
-    if peer is None or place is None:
+def workspace(facts: Facts) -> Iterator[CheckResult]:
+    peer, workspace = _own(facts), facts.workspace
+    if peer is None or workspace is None:
         return
-    if PurePath(peer.workspace) != PurePath(place.root):
-        move = ["openclaw", "config", "set", f"{_entry(facts)}.workspace", place.root]
-        text = f"OpenClaw runs {peer.id} in {peer.workspace or 'no workspace'}, this workspace is {place.root}"
+    if PurePath(peer.workspace) != PurePath(workspace.root):
+        move = ["openclaw", "config", "set", f"{_entry(facts)}.workspace", workspace.root]
+        text = f"OpenClaw runs {peer.id} in {peer.workspace or 'no workspace'}, this workspace is {workspace.root}"
         yield error("agent-workspace", text, shlex.join(move))
     else:
         yield ok("agent-workspace", f"OpenClaw runs {peer.id} in this workspace")
 
 
-def shared_workspace(facts: Facts) -> Iterator[Finding]:
-    place, own = facts.place, facts.settings.agent.lower()
-    if place is None or not own:
+def shared_workspace(facts: Facts) -> Iterator[CheckResult]:
+    workspace, own = facts.workspace, facts.settings.agent.lower()
+    if workspace is None or not own:
         return
-    root = PurePath(place.root)
+    root = PurePath(workspace.root)
     for peer in facts.peers or ():
         other = PurePath(peer.workspace)
         if peer.id.lower() == own or not peer.workspace:
             continue
         if other == root or root in other.parents or other in root.parents:
-            how = "shares this workspace" if other == root else f"has the workspace {other}, one inside the other"
+            how = "shares this workspace" if other == root else f"has the workspace {other}, nested with this one"
             apart = ["openclaw", "config", "set", f"agents.entries.{peer.id}.workspace", f"{other}-{peer.id}"]
-            yield warning("workspace-shared", f"agent {peer.id} {how}: it can write our files", shlex.join(apart))
+            yield warning(
+                "workspace-shared", f"agent {peer.id} {how}: it can change files of mailboxd", shlex.join(apart)
+            )
 
 
-def allowed(facts: Facts) -> Iterator[Finding]:
+def allowed(facts: Facts) -> Iterator[CheckResult]:
     agents, tools, own = facts.agents, facts.tools, facts.settings.agent
     if agents is None or tools is None or facts.peers is None or _own(facts) is None:
         return
     others = [peer.id for peer in facts.peers if peer.id.lower() != own.lower()]
     named = [name for name in others if agents.allowed.permits(name)]
-    reach = [name for name in named if tools.messaging.permits(own, name)]
-    barred = [name for name in named if name not in reach]
+    reachable = [name for name in named if tools.messaging.permits(own, name)]
+    blocked = [name for name in named if name not in reachable]
     missing = agents.allowed.agents - {peer.id.lower() for peer in facts.peers} - {own.lower(), "*"}
-    if barred:
-        text = f"tools.agentToAgent keeps {own} from sending work to {_listed(barred)}, whom its allowAgents names"
-        patterns = [*tools.messaging.patterns, *(name for name in (own, *barred) if tools.messaging.patterns)]
+    if blocked:
+        text = f"allowAgents lets {own} send work to {_listed(blocked)}, but tools.agentToAgent does not"
+        patterns = [*tools.messaging.patterns, *(name for name in (own, *blocked) if tools.messaging.patterns)]
         value = {"enabled": True, **({"allow": list(dict.fromkeys(patterns))} if patterns else {})}
         yield warning("agent-to-agent", text, _set("tools.agentToAgent", value))
     if missing:
-        text = f"allowAgents of {own} names {_listed(sorted(missing))}, whom OpenClaw does not have"
+        text = f"allowAgents of {own} names agents that OpenClaw does not have: {_listed(sorted(missing))}"
         yield warning("allow-list", text, _set(_allow_path(facts), sorted({name.lower() for name in named})))
-    if reach:
-        yield ok("peers", f"{own} may give work to {_listed(reach)}")
-    elif others and not barred:
-        text = f"{own} may give work to no other agent (there are {_listed(others)})"
+    if reachable:
+        yield ok("peers", f"{own} may give work to {_listed(reachable)}")
+    elif others and not blocked:
+        text = f"{own} may not give work to any other agent (others: {_listed(others)})"
         yield note("peers", text, _set(_allow_path(facts), others[:_SHOWN]))
 
 
-def tools(facts: Facts) -> Iterator[Finding]:
+def tools(facts: Facts) -> Iterator[CheckResult]:
     agents, found, own = facts.agents, facts.tools, facts.settings.agent
     if agents is None or found is None or not own or not agents.entry_path:
         return
-    barring = obstacles(found.section, agents.tools, f"{agents.entry_path}.tools")
-    if not barring:
-        yield ok("tools", f"{own} has the tools to write its task.md")
-    for obstacle in barring:
-        text = f"{own} cannot edit its task.md in a turn: {obstacle.text}"
-        yield warning("tools", text, _mend(obstacle))
+    blocked = blocked_file_tools(found.section, agents.tools, f"{agents.entry_path}.tools")
+    if not blocked:
+        yield ok("tools", f"{own} has the tools to edit its task.md")
+    for rule in blocked:
+        text = f"{own} cannot edit its task.md during a turn: {rule.text}"
+        yield warning("tools", text, _set(rule.path, list(rule.value)))
     if not file_boundary(found.section, agents.tools):
-        text = f"{own} may write into other agents' workspaces: tools.fs.workspaceOnly is not set"
+        text = f"{own} may write to other agents' workspaces: tools.fs.workspaceOnly is not set"
         yield warning("file-boundary", text, _set("tools.fs.workspaceOnly", True))
 
 
-def exec_policy(facts: Facts) -> Iterator[Finding]:
+def exec_policy(facts: Facts) -> Iterator[CheckResult]:
     found, own = facts.exec_policy, facts.settings.agent
     if found is None:
         return
     if found.ask == "off" and found.security == "full":
-        yield ok("exec-approvals", f"shell commands of {own} need nobody's approval")
+        yield ok("exec-approvals", f"shell commands of {own} need no approval")
         return
     if found.ask == "off":
-        allows = "none at all" if found.security == "deny" else "those of its allow list"
-        text = f"of the shell commands of {own}, OpenClaw runs {allows}; the others fail"
+        text = (
+            f"OpenClaw denies all shell commands of {own}"
+            if found.security == "deny"
+            else f"OpenClaw runs only the shell commands of {own} that are on its allow list; others fail"
+        )
         yield note("exec-approvals", text, *_permit(found, own))
         return
-    text = f"OpenClaw asks a person before a shell command of {own} (ask: {found.ask}); in a turn of mailboxd nobody "
-    yield warning(
-        "exec-approvals", text + "is there to answer, and the command is denied at once", *_permit(found, own)
+    text = (
+        f"OpenClaw asks for approval of shell commands of {own} (ask: {found.ask}); during a turn of mailboxd nobody "
+        "can answer, and the command is denied at once"
     )
+    yield warning("exec-approvals", text, *_permit(found, own))
 
 
 def _permit(found: ExecPolicy, own: str) -> tuple[str, str]:
     one = f"openclaw approvals allowlist add --agent {own} PROGRAM"
-    all_of_it = "openclaw exec-policy preset yolo" if found.by_host else _set(f"{found.config_path}.mode", "full")
-    return one, all_of_it
+    everything = "openclaw exec-policy preset yolo" if found.by_host else _set(f"{found.config_path}.mode", "full")
+    return one, everything
 
 
-# ---------------------------------------------------------------- what of mailboxd is in OpenClaw
-
-
-def plugin(facts: Facts) -> Iterator[Finding]:
-    found = facts.plugin
-    if found is None:
-        return
-    if not found.installed:
-        why = f" ({found.problem})" if found.problem else ""
-        text = f"the gateway plugin is not there{why}: each message to an agent costs a call of its model"
-        yield warning("plugin", text, "mailboxd plugin install")
-    elif found.problem:
-        yield warning("plugin", f"the gateway plugin takes no messages: {found.problem}", "mailboxd plugin install")
-    elif (answer := facts.plugin_answer) is None:
-        text = "the gateway plugin is installed; whether the gateway uses it was not tried"
-        yield note("plugin", text, "mailboxd doctor")
-    elif answer.by_model:
-        text = f"the gateway does not use its plugin: a message was given to the model, which answered: {answer.said}"
-        yield error("plugin", text, "openclaw gateway restart", "mailboxd plugin install")
-    elif not answer.refused:
-        text = f"the gateway plugin is installed, but did not answer a message: {answer.said}"
-        yield error("plugin", text, "openclaw logs", "mailboxd plugin install")
-    else:
-        yield ok("plugin", f"the gateway plugin {found.version} takes messages, without a model".replace("  ", " "))
-
-
-def skill(facts: Facts) -> Iterator[Finding]:
+def skill(facts: Facts) -> Iterator[CheckResult]:
     found = facts.skill
     if found is None:
         return
     if not found.installed:
-        text = "the skill is not installed: the agent knows of mailboxd what each prompt says, no more"
+        text = "the skill is not installed: the agent knows only what each prompt says about mailboxd"
         yield note("skill", text, "mailboxd skill install")
     elif found.problem or not found.current:
-        yield warning("skill", f"the skill is not as it should be: {found.problem}", "mailboxd skill install")
+        yield warning("skill", f"the skill needs to be installed again: {found.problem}", "mailboxd skill install")
     else:
         yield ok("skill", "the agent has mailboxd's skill")
 
 
-# ---------------------------------------------------------------- helpers of these checks
+def harnesses(facts: Facts) -> Iterator[CheckResult]:
+    for found in facts.harnesses or ():
+        yield _harness(found, facts.settings.path)
+
+
+def _harness(found: HarnessInfo, config: str) -> CheckResult:
+    if found.problem:
+        text = f"the harness {found.name} does not work, so its tasks wait: {found.problem}"
+        fixes = [edit(config, f"acp.harnesses.{found.name}")]
+        if "pip install" in found.problem:
+            fixes.insert(0, "pip install 'mailboxd[acp]'")
+        return warning("harness", text, *fixes)
+    name = f"the harness {found.name} ({' '.join(filter(None, [found.title, found.version])) or 'no name'})"
+    if not found.loads:
+        text = f"{name} works, but cannot load a session: the outcome of an interrupted turn stays unknown"
+        return note("harness", text)
+    return ok("harness", f"{name} works, and can be asked about an interrupted turn")
+
+
+def probe_harnesses(root: Path, acp: AcpSection, environ: Mapping[str, str]) -> tuple[HarnessInfo, ...]:
+    """What each configured harness reports; one after another, since a harness may need much memory."""
+    return tuple(_probe_harness(root, name, harness, acp.acpx[0], environ) for name, harness in acp.harnesses.items())
+
+
+def _probe_harness(
+    root: Path, name: str, harness: HarnessSection, acpx: str, environ: Mapping[str, str]
+) -> HarnessInfo:
+    try:
+        cwd = transport.directory(root, harness.cwd)
+    except OSError as problem:
+        return HarnessInfo(name, f"its directory is missing: {problem.strerror} (cwd: {harness.cwd})")
+    if harness.backend == "acpx" and shutil.which(acpx, path=environ.get("PATH")) is None:
+        return HarnessInfo(name, f"{acpx} is not in PATH")
+    return probe(name, harness.argv, cwd, transport.environment(environ, harness.environment))
 
 
 def _own(facts: Facts) -> Peer | None:
@@ -254,10 +200,75 @@ def _set(path: str, value: object) -> str:
     return shlex.join(["openclaw", "config", "set", path, json.dumps(value), "--strict-json"])
 
 
-def _mend(obstacle: Obstacle) -> str:
-    return _set(obstacle.path, list(obstacle.value))
-
-
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
+
+
+# Which of OpenClaw's tools an agent has: profile, `alsoAllow`, `allow` and `deny`, of the agent and global.
+#
+# As in OpenClaw, the agent's profile and `alsoAllow` replace the global ones, each `allow` list has to permit a tool,
+# and `deny` wins. Settings for single providers, senders or sandboxes are ignored.
+
+FILE_TOOLS = ("read", "write", "edit")
+"""What an agent needs to edit its task.md."""
+_WITHOUT_FILES = ("minimal", "messaging")
+"""The profiles that do not include the file tools."""
+_GROUPS = {"group:fs": (*FILE_TOOLS, "apply_patch")}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingRule:
+    """A setting that withholds file tools: why, its path in OpenClaw's configuration, and the value that fixes it."""
+
+    text: str
+    path: str
+    value: tuple[str, ...]
+
+
+def blocked_file_tools(general: object, own: object, own_path: str) -> list[BlockingRule]:
+    """The rules that withhold file tools from the agent whose `tools` entry is `own` (at `own_path`)."""
+    found = []
+    profile = at(own, "profile") or at(general, "profile")
+    also_path = f"{own_path}.alsoAllow" if _names(own, "alsoAllow") is not None else "tools.alsoAllow"
+    also = _names(own, "alsoAllow")
+    also = also if also is not None else _names(general, "alsoAllow") or ()
+    missing = _unmatched(also)
+    if profile in _WITHOUT_FILES and missing:
+        path = also_path if also else f"{own_path}.alsoAllow"
+        found.append(BlockingRule(f"its profile {profile} lacks {_and(missing)}", path, (*also, *missing)))
+    for section, path in ((general, "tools"), (own, own_path)):
+        allow, deny = _names(section, "allow") or (), _names(section, "deny") or ()
+        if allow and (lacking := _unmatched(allow)):
+            found.append(BlockingRule(f"{path}.allow lacks {_and(lacking)}", f"{path}.allow", (*allow, *lacking)))
+        denied = tuple(name for name in deny if _matched(name))
+        if denied:
+            kept = tuple(name for name in deny if name not in denied)
+            found.append(BlockingRule(f"{path}.deny has {_and(denied)}", f"{path}.deny", kept))
+    return found
+
+
+def file_boundary(general: object, own: object) -> bool:
+    """Whether the agent's file tools stay within its workspace (`tools.fs.workspaceOnly`)."""
+    value = at(own, "fs", "workspaceOnly")
+    return (at(general, "fs", "workspaceOnly") if value is None else value) is True
+
+
+def _names(section: object, key: str) -> tuple[str, ...] | None:
+    names = at(section, key)
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
+
+
+def _unmatched(names: tuple[str, ...]) -> tuple[str, ...]:
+    covered = {tool for name in names for tool in _matched(name)}
+    return tuple(tool for tool in FILE_TOOLS if tool not in covered)
+
+
+def _matched(name: str) -> tuple[str, ...]:
+    """The file tools that an entry of a list matches."""
+    word = name.strip().lower()
+    return tuple(tool for tool in FILE_TOOLS if tool in _GROUPS.get(word, ()) or fnmatchcase(tool, word))
+
+
+def _and(names: tuple[str, ...]) -> str:
+    return ", ".join(names)

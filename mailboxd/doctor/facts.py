@@ -1,4 +1,7 @@
-"""What the probes found. A fact that is None was not asked for, or its probe failed, and `failures` says why."""
+"""What the probes return, and what the checks report.
+
+A fact is None if it was not probed or its probe failed (see `Facts.failures`).
+"""
 
 from __future__ import annotations
 
@@ -15,26 +18,72 @@ from mailboxd.store.integrity import Examination
 Version = tuple[int, int, int]
 
 
+class Level(StrEnum):
+    """How serious a result is."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Worth knowing; works as it is."""
+    WARNING = "warning"
+    """Works, but not well or not always."""
+    ERROR = "error"
+    """Work is impossible until it is fixed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One statement of a check. `id` is a stable slug.
+
+    `fixes` are alternative commands, ready to be pasted; a word in capitals is a placeholder.
+    """
+
+    id: str
+    level: Level
+    text: str
+    fixes: tuple[str, ...] = ()
+
+
+def ok(slug: str, text: str) -> CheckResult:
+    return CheckResult(slug, Level.OK, text)
+
+
+def note(slug: str, text: str, *fixes: str) -> CheckResult:
+    return CheckResult(slug, Level.NOTE, text, fixes)
+
+
+def warning(slug: str, text: str, *fixes: str) -> CheckResult:
+    return CheckResult(slug, Level.WARNING, text, fixes)
+
+
+def error(slug: str, text: str, *fixes: str) -> CheckResult:
+    return CheckResult(slug, Level.ERROR, text, fixes)
+
+
+def edit(path: str, line: str) -> str:
+    """The fix that is a line of the configuration at `path`."""
+    return f"${{EDITOR:-vi}} {shlex.quote(path or 'CONFIG.YAML')}  # {line}"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What of the configuration the checks need; the defaults where there is none."""
+    """The configuration values that checks need; the defaults if there is no configuration."""
 
     path: str
     turns: int
     call_bytes: int
     agent: str = ""
     problem: str = ""
-    """Why the configuration cannot be used."""
+    """Why the configuration is invalid."""
     command: str = "openclaw"
-    """How OpenClaw is called, as a shell takes it."""
+    """The command line of OpenClaw, quoted for a shell."""
 
 
-# ---------------------------------------------------------------- the machine
+# The machine
 
 
 @dataclass(frozen=True, slots=True)
 class Inotify:
-    """The kernel's limits for this user, and how much of them is taken, as far as its processes can be seen."""
+    """The kernel's limits for this user, and what the user's visible processes take of them."""
 
     instances: int
     max_instances: int
@@ -42,16 +91,16 @@ class Inotify:
     max_watches: int
 
 
-# ---------------------------------------------------------------- the workspace
+# The workspace
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory of the workspace, by its path below the root (`.` is the root)."""
+    """A directory of the workspace, by its path relative to the root (`.` is the root)."""
 
     path: str
     kind: str
-    """directory, missing, or what is there instead."""
+    """`directory`, `missing`, or what is there instead."""
     owner: int = 0
     mode: int = 0
     writable: bool = False
@@ -59,92 +108,92 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True)
-class Filesystem:
-    """Where the workspace lies. Sizes in bytes for who is not root; `free_files` is None where they are not counted."""
-
-    type: str
-    mount: str
-    free_bytes: int
-    free_files: int | None
-    skew_seconds: float | None = None
-    """How far the time of a file made just now is from the clock; None where no unnamed file can be made."""
-
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """`pid` is None when none runs, 0 when it did not say."""
-
-    pid: int | None
-    service: str = ""
-    """The systemd unit that it runs in."""
-    inside_agent: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Leftovers:
-    """How many messages lie in rejected/, and how many files in inbox/."""
-
-    rejected: int
-    arrived: int
-    abandoned: tuple[str, ...] = ()
-    """Temporary names that have lain in the inbox for ten minutes or more, as they can be shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The keys that sign messages. A private key is only ever read to see that it can be used."""
-
-    folder: str
-    problems: tuple[str, ...] = ()
-    """Keys that cannot be used: others can read them, or they are damaged."""
-    own: bool = False
-    operator: bool = False
-    trusted: tuple[str, ...] = ()
-    """Whose keys are trusted here: agents' ids in lower case, or `operator`."""
-    required: tuple[str, ...] = ()
-    """From whom nothing is taken unsigned (`signing.require`), as they would be trusted."""
-    extra: bool = True
-    """What reads and makes signatures is installed."""
-    mode: int = 0o700
-    owner: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The workspace. `user` is the effective user id of who asks."""
+class WorkspaceFacts:
+    """`user` is the effective user id of this process."""
 
     root: str
     user: int
     directories: tuple[Directory, ...]
 
 
-# ---------------------------------------------------------------- OpenClaw
+@dataclass(frozen=True, slots=True)
+class Filesystem:
+    """The file system of the workspace. Free space is what a normal user may use; `free_files` None: not counted."""
+
+    type: str
+    mount: str
+    free_bytes: int
+    free_files: int | None
+    skew_seconds: float | None = None
+    """Time of a new file minus the clock; None if no unnamed file can be created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """`pid` is None if no daemon runs, 0 if the lock does not name it."""
+
+    pid: int | None
+    service: str = ""
+    """Its systemd unit."""
+    inside_agent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxFacts:
+    """How many messages are in rejected/ and how many files in inbox/."""
+
+    rejected: int
+    waiting: int
+    stale: tuple[str, ...] = ()
+    """Temporary files in the inbox that are at least ten minutes old, safe to print."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys that sign messages. Private keys are read only to see that they are usable."""
+
+    folder: str
+    problems: tuple[str, ...] = ()
+    """Keys that are unusable: readable by others, or damaged."""
+    own: bool = False
+    operator: bool = False
+    trusted: tuple[str, ...] = ()
+    """Whose keys are trusted: agents' ids in lower case, or `operator`."""
+    required: tuple[str, ...] = ()
+    """Senders whose unsigned messages are rejected (`signing.require`), named as in `trusted`."""
+    extra: bool = True
+    """The extra `signing` is installed."""
+    mode: int = 0o700
+    owner: int = 0
+
+
+# OpenClaw
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program that calls agents. `path` is None if there is none of that name."""
+    """The program that runs agents. `path` is None if PATH has no such program."""
 
     name: str
     path: str | None
-    stand_in: bool = False
+    scripted: bool = False
     """It is mailboxd's scripted stand-in, not OpenClaw."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The Node that OpenClaw is run by, and which it asks for (`engines` of its package.json; empty = not said)."""
+    """The Node that runs OpenClaw, and the range that OpenClaw's package.json asks for (empty: unknown)."""
 
     path: str
     version: Version | None
     wanted: str
     said: str = ""
-    """What it printed when it was no version."""
+    """What it printed instead of a version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What `openclaw --version` said."""
+    """Result of `openclaw --version`."""
 
     version: Version | None
     said: str
@@ -152,11 +201,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """What `openclaw gateway status --json` and `/readyz` say."""
+    """Result of `openclaw gateway status --json` and `/readyz`."""
 
     connected: bool
     failure: str
-    """Empty, or one of: unreachable, auth-rejected, pairing-required, or another word of OpenClaw's."""
+    """Empty, or one of unreachable, auth-rejected, pairing-required, or another word of OpenClaw's."""
     said: str
     url: str
     version: str
@@ -165,44 +214,44 @@ class Gateway:
     config_path: str
     config_valid: bool
     failing: tuple[str, ...] = ()
-    """What keeps it from being ready; `gateway-draining` when it takes no new work."""
+    """Why it is not ready; `gateway-draining` while it takes no new work."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginAnswer:
-    """What came of a message that the plugin in the running gateway has to refuse by itself."""
+    """What the running gateway did with a message that its plugin has to refuse."""
 
     refused: bool
-    """The plugin answered it, and no model was called."""
+    """The plugin answered it without a model."""
     said: str = ""
-    """What was answered instead, or why there was no answer."""
+    """The other answer, or why there was none."""
     by_model: bool = False
-    """The agent's model was given the message."""
+    """The message reached the agent's model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """Turns over a WebSocket of a paired device (`openclaw.transport: gateway`). Empty `problem`: they can run."""
+    """Turns over the WebSocket of a paired device (`openclaw.transport: gateway`). `problem` is empty if they work."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """Who is there, and what OpenClaw's configuration says of the own agent."""
+    """What OpenClaw's configuration says about this workspace's agent."""
 
     allowed: Allowed
     entry_path: str
-    """Where the own agent stands in OpenClaw's configuration; empty if it does not."""
+    """The configuration path of its entry; empty if it has none."""
     tools: object
-    """The `tools` of its entry, as it stands there."""
+    """`tools` of its entry, unparsed."""
     lane: int | None
     """`agents.defaults.maxConcurrent`: turns that the gateway runs at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The `tools` section of OpenClaw's configuration, as it stands there; and who may send work to whom."""
+    """The `tools` section of OpenClaw's configuration, unparsed, and its messaging rules."""
 
     section: object
     messaging: Messaging
@@ -210,47 +259,48 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class ExecPolicy:
-    """What becomes of a shell command that the own agent wants to run in a turn."""
+    """How OpenClaw treats a shell command of the agent during a turn."""
 
     security: str
     ask: str
     config_path: str
-    """The key that asks for it."""
+    """The configuration key that decides it."""
     by_host: bool
     """The host's approvals document is stricter than the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A probe that brought nothing: which, why, and how to look oneself."""
+class ProbeFailure:
+    """A probe that returned nothing; `command` does the same by hand."""
 
     probe: str
     reason: str
-    by_hand: str
+    command: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything that the checks are given."""
+    """The input of all checks."""
 
     settings: Settings
     python: Version
     inside_agent: bool = False
-    named: str = ""
-    """The directory that was named as a workspace and is none."""
-    failures: tuple[Failure, ...] = ()
+    not_a_workspace: str = ""
+    """The directory that was given as a workspace and is none."""
+    failures: tuple[ProbeFailure, ...] = ()
 
     inotify: Inotify | None = None
     memory: int | None = None
+    """Available bytes."""
     open_files: int | None = None
     synchronised: bool | None = None
     now: str = ""
 
-    place: Place | None = None
+    workspace: WorkspaceFacts | None = None
     filesystem: Filesystem | None = None
     daemon: Daemon | None = None
     database: Examination | None = None
-    leftovers: Leftovers | None = None
+    mailbox: MailboxFacts | None = None
     keys: Keys | None = None
     skill: SkillState | None = None
     harnesses: tuple[HarnessInfo, ...] | None = None
@@ -266,53 +316,3 @@ class Facts:
     exec_policy: ExecPolicy | None = None
     plugin: PluginState | None = None
     plugin_answer: PluginAnswer | None = None
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a check has to say.
-
-
-class Level(StrEnum):
-    """How much a finding matters."""
-
-    OK = "ok"
-    NOTE = "note"
-    """Worth knowing; works as it is."""
-    WARNING = "warning"
-    """Works, but worse than it could, or not always."""
-    ERROR = "error"
-    """Work cannot be done until it is mended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was found. `id` is a stable slug.
-
-    `mends` are commands that mend it, one way each, ready to be pasted; a word in capitals is to be replaced.
-    """
-
-    id: str
-    level: Level
-    text: str
-    mends: tuple[str, ...] = ()
-
-
-def edit(path: str, line: str) -> str:
-    """The mend that is a line of the configuration at `path`."""
-    return f"${{EDITOR:-vi}} {shlex.quote(path or 'CONFIG.YAML')}  # {line}"
-
-
-def ok(slug: str, text: str) -> Finding:
-    return Finding(slug, Level.OK, text)
-
-
-def note(slug: str, text: str, *mends: str) -> Finding:
-    return Finding(slug, Level.NOTE, text, mends)
-
-
-def warning(slug: str, text: str, *mends: str) -> Finding:
-    return Finding(slug, Level.WARNING, text, mends)
-
-
-def error(slug: str, text: str, *mends: str) -> Finding:
-    return Finding(slug, Level.ERROR, text, mends)

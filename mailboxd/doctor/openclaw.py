@@ -1,4 +1,4 @@
-"""What mailboxd needs of OpenClaw: the program, its Node, the gateway."""
+"""Checks of OpenClaw: the program, its Node, the gateway and its plugin."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from mailboxd.clock import Clock
 from mailboxd.doctor import versions
 from mailboxd.doctor.facts import (
     Agents,
+    CheckResult,
     ExecPolicy,
     Facts,
-    Finding,
     Gateway,
     Program,
     Release,
@@ -55,134 +55,316 @@ DRAINING = "gateway-draining"
 _INSTALL = "npm install -g openclaw@latest"
 
 
-def program(facts: Facts) -> Iterator[Finding]:
+def program(facts: Facts) -> Iterator[CheckResult]:
     found = facts.program
     if found is None:
         return
     if found.path is None:
         other = (edit(facts.settings.path, "openclaw.command"),) if facts.settings.path else ()
-        yield error("openclaw", f"there is no program {found.name} in PATH", _INSTALL, *other)
-    elif found.stand_in:
-        text = "a scripted stand-in is called, not OpenClaw: of gateway and plugin nothing is asked"
+        yield error("openclaw", f"{found.name} is not in PATH", _INSTALL, *other)
+    elif found.scripted:
+        text = "a scripted stand-in runs instead of OpenClaw: gateway and plugin were not checked"
         yield note("openclaw", text, edit(facts.settings.path, "openclaw.command: [openclaw]"))
 
 
-def node(facts: Facts) -> Iterator[Finding]:
+def node(facts: Facts) -> Iterator[CheckResult]:
     found = facts.runtime
     if found is None:
         return
     if found.version is None:
         said = f": {found.said}" if found.said else ""
-        yield error("node", f"{found.path or 'node'}, which OpenClaw runs on, does not run{said}", "nvm install 26")
+        yield error("node", f"{found.path or 'node'}, which runs OpenClaw, does not start{said}", "nvm install 26")
         return
-    shown = versions.shown(found.version)
+    shown = versions.to_text(found.version)
     fits = versions.satisfies(found.version, found.wanted) if found.wanted else None
     if fits is None:
-        yield note("node", f"Node {shown} ({found.path}); which one OpenClaw needs could not be read")
+        yield note("node", f"Node {shown} ({found.path}); the version that OpenClaw needs is unknown")
     elif fits:
         yield ok("node", f"Node {shown}; OpenClaw needs {found.wanted}")
     else:
-        major = versions.newest(found.wanted) or "26"
+        major = versions.newest_major(found.wanted) or "26"
         yield error(
             "node",
-            f"Node {shown} ({found.path}) does not fit: OpenClaw needs {found.wanted}",
+            f"Node {shown} ({found.path}) is the wrong version: OpenClaw needs {found.wanted}",
             f"nvm install {major} && nvm alias default {major}",
         )
 
 
-def version(facts: Facts) -> Iterator[Finding]:
+def version(facts: Facts) -> Iterator[CheckResult]:
     found = facts.release
     if found is None or (found.version is None and _node_is_wrong(facts)):
         return
     if found.version is None:
-        yield error("openclaw-version", f"the program does not say its version: {found.said or 'no output'}", _INSTALL)
+        yield error(
+            "openclaw-version", f"the program does not report its version: {found.said or 'no output'}", _INSTALL
+        )
     elif found.version < MINIMUM_VERSION:
         yield error(
             "openclaw-version",
-            f"OpenClaw {versions.shown(found.version)} is too old: it may silently run a turn twice; "
-            f"{versions.shown(MINIMUM_VERSION)} is needed",
+            f"OpenClaw {versions.to_text(found.version)} is too old (it may silently run a turn twice); "
+            f"{versions.to_text(MINIMUM_VERSION)} is needed",
             _INSTALL,
         )
     else:
-        yield ok("openclaw-version", f"OpenClaw {versions.shown(found.version)}")
+        yield ok("openclaw-version", f"OpenClaw {versions.to_text(found.version)}")
 
 
 def _node_is_wrong(facts: Facts) -> bool:
-    """The program cannot say anything then, and one finding is enough."""
-    return any(finding.level == "error" for finding in node(facts))
+    """Then the program cannot report anything, and one result is enough."""
+    return any(result.level == "error" for result in node(facts))
 
 
-def gateway(facts: Facts) -> Iterator[Finding]:
+def gateway(facts: Facts) -> Iterator[CheckResult]:
     found = facts.gateway
     if found is None:
         return
     if not found.config_valid:
-        text = f"OpenClaw says that its configuration is not valid ({found.config_path})"
+        text = f"OpenClaw's configuration is invalid ({found.config_path})"
         yield error("openclaw-config", text, "openclaw config validate", "openclaw doctor --fix")
     if not found.connected:
         yield _unconnected(found)
     elif DRAINING in found.failing:
-        text = f"the gateway at {found.url} is draining (it ends, or is suspended) and takes no turns"
+        text = f"the gateway at {found.url} is draining (shutting down or suspended) and takes no turns"
         yield warning("gateway", text, _restart(found))
     elif found.failing:
         text = f"the gateway at {found.url} is not ready: {', '.join(found.failing)}"
         yield warning("gateway", text, "openclaw health --verbose")
     else:
-        yield ok("gateway", f"the gateway at {found.url} is ready and takes our credentials")
+        yield ok("gateway", f"the gateway at {found.url} is ready and accepts the credentials")
 
 
-def _unconnected(found: Gateway) -> Finding:
+def _unconnected(found: Gateway) -> CheckResult:
     where = f"the gateway at {found.url or 'its address'}"
     if found.failure == "unreachable":
         start = "openclaw gateway start" if found.service else "openclaw gateway run"
         return error("gateway", f"{where} does not answer: {found.said}", start)
     if found.failure == "auth-rejected":
-        text = f"{where} refuses the credentials that {found.config_path or 'the configuration'} has: {found.said}"
+        text = f"{where} refuses the credentials in {found.config_path or 'the configuration'}: {found.said}"
         return error("gateway", text, _restart(found))
     if found.failure == "pairing-required":
-        text = f"{where} wants this device to be approved first: {found.said}"
+        text = f"{where} requires this device to be approved first: {found.said}"
         return error("gateway", text, "openclaw devices list", "openclaw devices approve REQUEST")
-    return error("gateway", f"{where} refuses us: {found.said}", "openclaw gateway probe")
+    return error("gateway", f"{where} refuses the connection: {found.said}", "openclaw gateway probe")
 
 
 def _restart(found: Gateway) -> str:
-    return "openclaw gateway restart" if found.service else "openclaw gateway run  # when the one that runs has ended"
+    return "openclaw gateway restart" if found.service else "openclaw gateway run  # after stopping the running one"
 
 
-def gateway_version(facts: Facts) -> Iterator[Finding]:
+def gateway_version(facts: Facts) -> Iterator[CheckResult]:
     found, release = facts.gateway, facts.release
     if found is None or release is None or release.version is None or not found.version:
         return
-    shown = versions.shown(release.version)
+    shown = versions.to_text(release.version)
     if found.version != shown:
-        text = f"the gateway is OpenClaw {found.version}, the program {shown}: one of them was updated alone"
+        text = f"the gateway is OpenClaw {found.version}, the program {shown}: only one of them was updated"
         yield warning("gateway-version", text, _restart(found))
 
 
-def transport(facts: Facts) -> Iterator[Finding]:
+def transport(facts: Facts) -> Iterator[CheckResult]:
     found = facts.transport
     if found is None:
         return
     if found.problem:
-        text = f"turns go over the gateway's WebSocket (openclaw.transport), and cannot: {found.problem}"
+        text = f"turns cannot use the gateway's WebSocket (openclaw.transport): {found.problem}"
         yield error("transport", text, "mailboxd gateway pair", edit(facts.settings.path, "openclaw.transport: cli"))
     else:
-        yield ok("transport", "turns go over the gateway's WebSocket, and the device may run them")
+        yield ok("transport", "turns use the gateway's WebSocket, and the device may run them")
 
 
-def lane(facts: Facts) -> Iterator[Finding]:
+def lane(facts: Facts) -> Iterator[CheckResult]:
     lane = facts.agents.lane if facts.agents is not None else None
     turns = facts.settings.turns
     if lane is not None and turns > max(lane // 2, 1):
         yield warning(
             "lane",
-            f"limits.turns is {turns}, more than half of the {lane} turns that the gateway runs at once: people wait",
+            f"limits.turns is {turns}, more than half of the {lane} concurrent turns of the gateway: users wait",
             f"openclaw config set agents.defaults.maxConcurrent {2 * turns} --strict-json",
         )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Reading what OpenClaw answers, into facts. Pure, and as distrustful as `agents.jsonout`.
+def plugin(facts: Facts) -> Iterator[CheckResult]:
+    found = facts.plugin
+    if found is None:
+        return
+    if not found.installed:
+        why = f" ({found.problem})" if found.problem else ""
+        text = f"the gateway plugin is not installed{why}: each message to an agent costs a model call"
+        yield warning("plugin", text, "mailboxd plugin install")
+    elif found.problem:
+        yield warning(
+            "plugin", f"the gateway plugin does not accept messages: {found.problem}", "mailboxd plugin install"
+        )
+    elif (answer := facts.plugin_answer) is None:
+        text = "the gateway plugin is installed; whether the gateway uses it was not tested"
+        yield note("plugin", text, "mailboxd doctor")
+    elif answer.by_model:
+        text = f"the gateway does not use its plugin: a message reached the model, which answered: {answer.said}"
+        yield error("plugin", text, "openclaw gateway restart", "mailboxd plugin install")
+    elif not answer.refused:
+        text = f"the gateway plugin is installed, but did not answer a message: {answer.said}"
+        yield error("plugin", text, "openclaw logs", "mailboxd plugin install")
+    else:
+        yield ok("plugin", f"the gateway plugin {found.version} accepts messages without a model".replace("  ", " "))
+
+
+# Probes: one command each, with a time limit. They change nothing.
+
+SECONDS = 120.0
+"""Time limit of one command."""
+_READY_SECONDS = 5.0
+_PACKAGE_CAP = 1_000_000
+_HEAD = 256
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenClawProbes:
+    """The probes of one OpenClaw, run in one environment."""
+
+    openclaw: OpenClaw
+    environment: Mapping[str, str]
+    agent: str = ""
+    """This workspace's agent; empty outside a workspace."""
+
+    def program(self) -> Program:
+        """Where the program is. Raises nothing."""
+        name = self.openclaw.command[0]
+        path = shutil.which(name, path=self.environment.get("PATH"))
+        return Program(name, path, scripted=Path(name).name == STAND_IN)
+
+    def release(self) -> Release:
+        """Its version. Raises UnavailableError."""
+        exit_ = self._run(self.openclaw.version_argv())
+        return Release(parse_version(exit_), _said(exit_))
+
+    def runtime(self) -> Runtime | None:
+        """Its Node, and the range its package asks for; None if the program is not a Node script."""
+        script = self._script()
+        if script is None:
+            return None
+        node, package = script
+        if node is None:
+            return Runtime("", None, required_node(package), "node is not in PATH")
+        exit_ = self._run((node, "--version"))
+        found = versions.parse(exit_.stdout.decode("utf-8", "replace")) if exit_.rc == 0 else None
+        return Runtime(node, found, required_node(package), _said(exit_))
+
+    def _script(self) -> tuple[str | None, Path] | None:
+        """Node and the script that it runs, from the command line or the script's first line."""
+        command, path = self.openclaw.command, self.environment.get("PATH")
+        if Path(command[0]).name == "node" and len(command) > 1:
+            return shutil.which(command[0], path=path), Path(command[1])
+        found = shutil.which(command[0], path=path)
+        if found is None:
+            return None
+        first = read_capped(Path(found).resolve(), _HEAD)[0].split(b"\n")[0].decode("utf-8", "replace")
+        line = re.fullmatch(r"#!\s*(\S+)(?:\s+(?:-S\s+)?(\S+))?.*", first)
+        if line is None:
+            return None
+        interpreter = line[2] if Path(line[1]).name == "env" and line[2] else line[1]
+        return (shutil.which(interpreter, path=path), Path(found)) if Path(interpreter).name == "node" else None
+
+    def gateway(self) -> Gateway:
+        """Whether it is reachable, accepts the credentials, and is ready. Raises UnavailableError."""
+        exit_ = self._run((*self.openclaw.command, "gateway", "status", "--json"))
+        found = parse_gateway(exit_)
+        if found is None:
+            raise UnavailableError(_said(exit_))
+        return with_readiness(found, readiness(found.url)) if found.connected else found
+
+    def peers(self) -> tuple[Peer, ...]:
+        """All agents. Raises UnavailableError."""
+        exit_ = self._run(self.openclaw.agents_list_argv())
+        return _answered(parse_agents(exit_), exit_)
+
+    def agents(self) -> Agents:
+        """The configuration of this workspace's agent. Raises UnavailableError."""
+        exit_ = self._run(self.openclaw.config_agents_argv())
+        return _answered(parse_agent_config(exit_, self.agent), exit_)
+
+    def tools(self, version: Version | None) -> Tools:
+        """The `tools` section. Raises UnavailableError."""
+        exit_ = self._run(self.openclaw.config_get_argv("tools"))
+        return _answered(parse_tools(exit_, version or MESSAGING_BY_DEFAULT), exit_)
+
+    def exec_policy(self) -> ExecPolicy:
+        """How the agent's shell commands are treated. Raises UnavailableError."""
+        exit_ = self._run((*self.openclaw.command, "approvals", "get", "--json"))
+        return _answered(parse_exec_policy(exit_, self.agent), exit_)
+
+    def _run(self, argv: tuple[str, ...]) -> Exit:
+        return ask(argv, self.environment, SECONDS)
+
+
+def probe_transport(openclaw: OpenClaw, pairing_file: Path, clock: Clock) -> Transport:
+    """Connect as a turn does, to see whether the paired device may run turns. Raises no MailboxdError."""
+    try:
+        ready(openclaw, pairing_file)
+        from mailboxd.agents.gateway import client, pairing
+
+        paired = pairing.read(pairing_file)
+        if paired is not None:
+            client.standing(paired, clock)
+    except MailboxdError as error:
+        return Transport(brief(str(error)))
+    return Transport("")
+
+
+def required_node(script: Path) -> str:
+    """`engines.node` in the package.json of the `openclaw` package that contains `script`; empty if unknown."""
+    for folder in script.resolve().parents:
+        with suppress(OSError, ValueError, RecursionError):
+            raw, cut = read_capped(folder / "package.json", _PACKAGE_CAP)
+            package = json.loads(raw) if raw and not cut else None
+            if isinstance(package, dict) and package.get("name") == "openclaw":
+                engines = package.get("engines")
+                node = engines.get("node") if isinstance(engines, dict) else None
+                return node if isinstance(node, str) else ""
+    return ""
+
+
+def readiness(url: str) -> Any:
+    """The gateway's `/readyz`, without credentials; None unless it is on this machine and answers with JSON."""
+    parts = urlsplit(url)
+    if parts.scheme != "ws" or not _is_loopback(parts.hostname or ""):
+        return None
+    try:
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=_READY_SECONDS)
+        try:
+            connection.request("GET", "/readyz")
+            return json.loads(connection.getresponse().read(_PACKAGE_CAP))
+        finally:
+            connection.close()
+    except (OSError, ValueError, RecursionError, http.client.HTTPException):
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _answered(value: _T | None, exit_: Exit) -> _T:
+    if value is None:
+        raise UnavailableError(_said(exit_))
+    return value
+
+
+def _said(exit_: Exit) -> str:
+    """The first line of a program's error message, else how it ended."""
+    if exit_.rc is not None and exit_.rc < 0:
+        return f"no answer within {SECONDS:.0f} s"
+    text = (
+        cli_error(exit_) or exit_.stderr.decode("utf-8", "replace").strip() or exit_.stdout.decode("utf-8", "replace")
+    )
+    lines = [line for line in text.splitlines() if line.strip()]
+    return brief(lines[0])[:300] if lines else f"exit status {exit_.rc} without output"
+
+
+# Parsing OpenClaw's answers. Pure; nothing about their shape is taken for granted.
 
 _UNSET = "Config path is valid but unset"
 _FAILURES = (
@@ -193,11 +375,11 @@ _FAILURES = (
     ("ETIMEDOUT", "unreachable"),
     ("timeout", "unreachable"),
 )
-"""What an OpenClaw says that has no word for it yet (`rpc.connectFailure.kind`), and the word."""
+"""Error text of older OpenClaw versions, and the `rpc.connectFailure.kind` of newer ones."""
 
 
-def gateway_answer(exit_: Exit) -> Gateway | None:
-    """Of `gateway status --json`; its exit code says nothing."""
+def parse_gateway(exit_: Exit) -> Gateway | None:
+    """Parse `gateway status --json`, whatever its exit status."""
     value = parse_object(exit_)
     rpc = at(value, "rpc")
     if not isinstance(rpc, dict):
@@ -220,20 +402,20 @@ def _failure(rpc: dict[str, Any], said: str) -> str:
     kind = text_at(rpc, "connectFailure", "kind")
     if not kind and text_at(rpc, "capability") == "pairing_pending":
         return "pairing-required"
-    return kind or next((word for sign, word in _FAILURES if sign in said), "other")
+    return kind or next((kind for text, kind in _FAILURES if text in said), "other")
 
 
 def with_readiness(found: Gateway, said: Any) -> Gateway:
-    """The gateway, with what its `/readyz` answered (None: nothing that can be read)."""
+    """Add the answer of `/readyz` (None: no usable answer)."""
     if at(said, "ready") is not False:
         return found
     names = at(said, "failing")
     failing = tuple(brief(name)[:100] for name in names if isinstance(name, str)) if isinstance(names, list) else ()
-    return replace(found, failing=failing or ("it does not say why",))
+    return replace(found, failing=failing or ("no reason given",))
 
 
-def agents(exit_: Exit, own: str) -> Agents | None:
-    """Of `config get agents --json`."""
+def parse_agent_config(exit_: Exit, own: str) -> Agents | None:
+    """Parse `config get agents --json`."""
     allowed = parse_allowed(exit_, own)
     if allowed is None:
         return None
@@ -253,8 +435,8 @@ def _entry(section: object, own: str) -> tuple[str, object]:
     return "", None
 
 
-def tools(exit_: Exit, version: Version) -> Tools | None:
-    """Of `config get tools --json`; unset is a good answer."""
+def parse_tools(exit_: Exit, version: Version) -> Tools | None:
+    """Parse `config get tools --json`; an unset section is empty."""
     unset = (cli_error(exit_) or "").startswith(_UNSET)
     section = {} if unset else parse_object(exit_)
     if section is None or (exit_.rc != 0 and not unset):
@@ -262,8 +444,8 @@ def tools(exit_: Exit, version: Version) -> Tools | None:
     return Tools(section, messaging(section.get("agentToAgent"), version))
 
 
-def exec_policy(exit_: Exit, own: str) -> ExecPolicy | None:
-    """Of `approvals get --json`: the scope of the own agent, else the general one."""
+def parse_exec_policy(exit_: Exit, own: str) -> ExecPolicy | None:
+    """Parse `approvals get --json`: the scope of agent `own`, else the global one."""
     scopes = at(parse_object(exit_), "effectivePolicy", "scopes")
     if exit_.rc != 0 or not isinstance(scopes, list):
         return None
@@ -278,168 +460,3 @@ def exec_policy(exit_: Exit, own: str) -> ExecPolicy | None:
         text_at(chosen, name, "host") not in ("", text_at(chosen, name, "requested")) for name in ("security", "ask")
     )
     return ExecPolicy(security, ask, brief(text_at(chosen, "configPath")), by_host)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What OpenClaw says of itself: its package, its version, its gateway, its configuration.
-#
-# Every question is a command of its own, given up after two minutes; nothing that is asked changes anything, and no
-# answer is trusted beyond its form.
-
-SECONDS = 120.0
-_READY_SECONDS = 5.0
-_PACKAGE_CAP = 1_000_000
-_HEAD = 256
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Questions:
-    """Asks one OpenClaw, in one environment."""
-
-    openclaw: OpenClaw
-    environment: Mapping[str, str]
-    agent: str = ""
-    """The own agent; empty outside a workspace."""
-
-    # -------------------------------------------------------------- the program
-
-    def program(self) -> Program:
-        """Whether there is one. Raises nothing."""
-        name = self.openclaw.command[0]
-        path = shutil.which(name, path=self.environment.get("PATH"))
-        return Program(name, path, stand_in=Path(name).name == STAND_IN)
-
-    def release(self) -> Release:
-        """Its version. Raises UnavailableError."""
-        exit_ = self._ask(self.openclaw.version_argv())
-        return Release(parse_version(exit_), _said(exit_))
-
-    def runtime(self) -> Runtime | None:
-        """The Node under it, and what its package asks for; None if it is not run by a Node that can be found."""
-        script = self._script()
-        if script is None:
-            return None
-        node, package = script
-        if node is None:
-            return Runtime("", None, wanted(package), "there is no program node in PATH")
-        exit_ = self._ask((node, "--version"))
-        found = versions.read(exit_.stdout.decode("utf-8", "replace")) if exit_.rc == 0 else None
-        return Runtime(node, found, wanted(package), _said(exit_))
-
-    def _script(self) -> tuple[str | None, Path] | None:
-        """Node and the file that it runs, as the command line or the file's first line says."""
-        command, path = self.openclaw.command, self.environment.get("PATH")
-        if Path(command[0]).name == "node" and len(command) > 1:
-            return shutil.which(command[0], path=path), Path(command[1])
-        found = shutil.which(command[0], path=path)
-        if found is None:
-            return None
-        first = read_capped(Path(found).resolve(), _HEAD)[0].split(b"\n")[0].decode("utf-8", "replace")
-        line = re.fullmatch(r"#!\s*(\S+)(?:\s+(?:-S\s+)?(\S+))?.*", first)
-        if line is None:
-            return None
-        interpreter = line[2] if Path(line[1]).name == "env" and line[2] else line[1]
-        return (shutil.which(interpreter, path=path), Path(found)) if Path(interpreter).name == "node" else None
-
-    # -------------------------------------------------------------- the gateway
-
-    def gateway(self) -> Gateway:
-        """Whether it can be reached and takes our credentials. Raises UnavailableError."""
-        exit_ = self._ask((*self.openclaw.command, "gateway", "status", "--json"))
-        found = gateway_answer(exit_)
-        if found is None:
-            raise UnavailableError(_said(exit_))
-        return with_readiness(found, readiness(found.url)) if found.connected else found
-
-    # -------------------------------------------------------------- its configuration
-
-    def peers(self) -> tuple[Peer, ...]:
-        """All agents. Raises UnavailableError."""
-        exit_ = self._ask(self.openclaw.agents_list_argv())
-        return _answered(parse_agents(exit_), exit_)
-
-    def agents(self) -> Agents:
-        """What is said of the own agent. Raises UnavailableError."""
-        exit_ = self._ask(self.openclaw.config_agents_argv())
-        return _answered(agents(exit_, self.agent), exit_)
-
-    def tools(self, version: Version | None) -> Tools:
-        """The section `tools`. Raises UnavailableError."""
-        exit_ = self._ask(self.openclaw.config_get_argv("tools"))
-        return _answered(tools(exit_, version or MESSAGING_BY_DEFAULT), exit_)
-
-    def exec_policy(self) -> ExecPolicy:
-        """What becomes of the own agent's shell commands. Raises UnavailableError."""
-        exit_ = self._ask((*self.openclaw.command, "approvals", "get", "--json"))
-        return _answered(exec_policy(exit_, self.agent), exit_)
-
-    def _ask(self, argv: tuple[str, ...]) -> Exit:
-        return ask(argv, self.environment, SECONDS)
-
-
-def probe_transport(openclaw: OpenClaw, pairing_file: Path, clock: Clock) -> Transport:
-    """Whether the paired device may run turns: connects as a turn does. Raises nothing of the gateway's."""
-    try:
-        ready(openclaw, pairing_file)
-        from mailboxd.agents.gateway import client, pairing
-
-        paired = pairing.read(pairing_file)
-        if paired is not None:
-            client.standing(paired, clock)
-    except MailboxdError as error:
-        return Transport(brief(str(error)))
-    return Transport("")
-
-
-def wanted(script: Path) -> str:
-    """The Node that the package `openclaw` around `script` asks for (`engines.node`); empty if that cannot be read."""
-    for folder in script.resolve().parents:
-        with suppress(OSError, ValueError, RecursionError):
-            raw, cut = read_capped(folder / "package.json", _PACKAGE_CAP)
-            package = json.loads(raw) if raw and not cut else None
-            if isinstance(package, dict) and package.get("name") == "openclaw":
-                engines = package.get("engines")
-                node = engines.get("node") if isinstance(engines, dict) else None
-                return node if isinstance(node, str) else ""
-    return ""
-
-
-def readiness(url: str) -> Any:
-    """What the gateway's `/readyz` says, without credentials; None unless it is on this machine and answers."""
-    parts = urlsplit(url)
-    if parts.scheme != "ws" or not _is_here(parts.hostname or ""):
-        return None
-    try:
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=_READY_SECONDS)
-        try:
-            connection.request("GET", "/readyz")
-            return json.loads(connection.getresponse().read(_PACKAGE_CAP))
-        finally:
-            connection.close()
-    except (OSError, ValueError, RecursionError, http.client.HTTPException):
-        return None
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _answered(value: _T | None, exit_: Exit) -> _T:
-    if value is None:
-        raise UnavailableError(_said(exit_))
-    return value
-
-
-def _said(exit_: Exit) -> str:
-    """The line in which a program says what is wrong, else how it ended."""
-    if exit_.rc is not None and exit_.rc < 0:
-        return f"no answer within {SECONDS:.0f} s"
-    text = (
-        cli_error(exit_) or exit_.stderr.decode("utf-8", "replace").strip() or exit_.stdout.decode("utf-8", "replace")
-    )
-    lines = [line for line in text.splitlines() if line.strip()]
-    return brief(lines[0])[:300] if lines else f"it ended with {exit_.rc} and said nothing"

@@ -15,7 +15,7 @@ from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, Peer, child_envi
 from mailboxd.agents.run_query import ask
 from mailboxd.clock import Clock
 from mailboxd.doctor import versions
-from mailboxd.doctor.openclaw import Questions
+from mailboxd.doctor.openclaw import OpenClawProbes
 from mailboxd.errors import ConfigError, MailboxdError, UnavailableError
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.setup.parts import Home, Look, Part, Plugin, Service, Setting, Skill, Standing, Tools, looked
@@ -131,15 +131,15 @@ class Plan:
 def setting(environ: Mapping[str, str], clock: Clock) -> tuple[Setting, str]:
     """The OpenClaw that this environment means, and its version. Raises UnavailableError with the remedy."""
     openclaw, environment = OpenClaw(("openclaw",)), child_environment(environ)
-    questions = Questions(openclaw, environment)
+    questions = OpenClawProbes(openclaw, environment)
     if questions.program().path is None:
         raise UnavailableError("there is no program openclaw in PATH; npm install -g openclaw@latest")
     release = questions.release()
     if release.version is None:
         raise UnavailableError(f"openclaw does not say its version: {release.said}; try `openclaw --version`")
-    version = versions.shown(release.version)
+    version = versions.to_text(release.version)
     if release.version < MINIMUM_VERSION:
-        needed = versions.shown(MINIMUM_VERSION)
+        needed = versions.to_text(MINIMUM_VERSION)
         raise UnavailableError(f"OpenClaw {version} is too old, {needed} is needed; npm install -g openclaw@latest")
     path = parse_config_file(ask(openclaw.config_file_argv(), environment, _SECONDS))
     return Setting(openclaw, environ, environment, clock, path), version
@@ -153,7 +153,7 @@ def survey(
     Asks OpenClaw and looks at every part, which takes seconds each. Changes nothing. Raises UnavailableError.
     """
     tell("agents")
-    peers = Questions(found.openclaw, found.environment).peers()
+    peers = OpenClawProbes(found.openclaw, found.environment).peers()
     unknown = sorted(set(wanted) - {peer.id for peer in peers})
     if unknown:
         known = ", ".join(peer.id for peer in peers) or "none"

@@ -49,7 +49,7 @@ def test_a_link_a_missing_directory_and_open_doors(ws: Workspace) -> None:
     texts = [one["text"] for one in told["findings"] if one["id"] == "directories"]
     assert status == 1
     assert f"{ws.archive} is missing" in texts
-    assert f"{ws.outbox} is a symbolic link, no directory" in texts
+    assert f"{ws.outbox} is a symbolic link, not a directory" in texts
 
 
 def test_fix_makes_what_is_missing_and_shuts_what_is_open_and_nothing_else(ws: Workspace) -> None:

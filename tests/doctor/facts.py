@@ -16,8 +16,7 @@ from mailboxd.doctor.facts import (
     Filesystem,
     Gateway,
     Inotify,
-    Leftovers,
-    Place,
+    MailboxFacts,
     PluginAnswer,
     Program,
     Release,
@@ -25,6 +24,7 @@ from mailboxd.doctor.facts import (
     Settings,
     Tools,
     Transport,
+    WorkspaceFacts,
 )
 from mailboxd.integration.plugin import PluginState
 from mailboxd.integration.skill import SkillState
@@ -52,7 +52,7 @@ DATABASE = Examination(
     f"{ROOT}/.mailboxd/mailboxd.db", exists=True, schema=1, known=1, latest="2026-11-21T11:00:00.000Z"
 )
 DIRECTORIES = tuple(Directory(path, "directory", 1000, 0o700, True, 5) for path in PATHS)
-PLACE = Place(ROOT, 1000, DIRECTORIES)
+WORKSPACE = WorkspaceFacts(ROOT, 1000, DIRECTORIES)
 FILESYSTEM = Filesystem("ext4", "/home", 80 * GB, 5_000_000, 0.01)
 
 HEALTHY = Facts(
@@ -63,11 +63,11 @@ HEALTHY = Facts(
     memory=16 * GB,
     open_files=1024,
     synchronised=True,
-    place=PLACE,
+    workspace=WORKSPACE,
     filesystem=FILESYSTEM,
     daemon=Daemon(4242, "mailboxd@home-ann-alpha.service"),
     database=DATABASE,
-    leftovers=Leftovers(0, 0),
+    mailbox=MailboxFacts(0, 0),
     skill=SKILL,
     harnesses=(HarnessInfo("coder", "", "codex", "1.0", loads=True),),
     program=Program("openclaw", "/usr/bin/openclaw"),
@@ -89,8 +89,8 @@ def but(**changed: Any) -> Facts:
     return replace(HEALTHY, **changed)
 
 
-def directory(path: str, **changed: Any) -> Place:
+def directory(path: str, **changed: Any) -> WorkspaceFacts:
     """The healthy workspace, with one directory that is otherwise."""
     return replace(
-        PLACE, directories=tuple(replace(one, **changed) if one.path == path else one for one in DIRECTORIES)
+        WORKSPACE, directories=tuple(replace(one, **changed) if one.path == path else one for one in DIRECTORIES)
     )

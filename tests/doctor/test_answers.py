@@ -38,7 +38,7 @@ def unset(path: str) -> Exit:
     ],
 )
 def test_the_state_of_a_gateway(name: str, connected: bool, failure: str) -> None:
-    found = openclaw.gateway_answer(recorded(name))
+    found = openclaw.parse_gateway(recorded(name))
     assert found is not None
     assert (found.connected, found.failure, found.config_valid, found.service) == (connected, failure, True, False)
     assert found.url.startswith("ws://127.0.0.1:")
@@ -58,14 +58,14 @@ def test_the_state_of_a_gateway(name: str, connected: bool, failure: str) -> Non
     ],
 )
 def test_a_gateway_that_has_no_word_for_its_failure(rpc: Any, failure: str) -> None:
-    found = openclaw.gateway_answer(said({"rpc": rpc}))
+    found = openclaw.parse_gateway(said({"rpc": rpc}))
     assert found is not None
     assert found.failure == failure
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"rpc": None}, {"rpc": []}, "x"])
 def test_what_is_no_state_of_a_gateway(value: Any) -> None:
-    assert openclaw.gateway_answer(said(value)) is None
+    assert openclaw.parse_gateway(said(value)) is None
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_what_is_no_state_of_a_gateway(value: Any) -> None:
         (None, ()),
         ({"ready": True, "failing": []}, ()),
         ({"ready": False, "failing": ["gateway-draining", 7]}, ("gateway-draining",)),
-        ({"ready": False}, ("it does not say why",)),
+        ({"ready": False}, ("no reason given",)),
         (["nonsense"], ()),
     ],
 )
 def test_readiness(ready: Any, failing: tuple[str, ...]) -> None:
-    found = openclaw.gateway_answer(recorded("status-ready"))
+    found = openclaw.parse_gateway(recorded("status-ready"))
     assert found is not None
     assert openclaw.with_readiness(found, ready).failing == failing
 
@@ -94,27 +94,27 @@ def test_readiness(ready: Any, failing: tuple[str, ...]) -> None:
     ],
 )
 def test_where_the_own_agent_stands(section: Any, path: str, tools: Any) -> None:
-    found = openclaw.agents(said({**section, "defaults": {"maxConcurrent": 8}}), "alpha")
+    found = openclaw.parse_agent_config(said({**section, "defaults": {"maxConcurrent": 8}}), "alpha")
     assert found is not None
     assert (found.entry_path, found.tools, found.lane) == (path, tools, 8)
 
 
 def test_agents_unset_or_unanswered() -> None:
-    found = openclaw.agents(unset("agents"), "alpha")
+    found = openclaw.parse_agent_config(unset("agents"), "alpha")
     assert found is not None
     assert (found.entry_path, found.allowed.permits("alpha"), found.allowed.permits("beta")) == ("", True, False)
-    assert openclaw.agents(Exit(1, b"boom"), "alpha") is None
+    assert openclaw.parse_agent_config(Exit(1, b"boom"), "alpha") is None
 
 
 def test_tools_unset_set_or_unanswered() -> None:
-    nothing = openclaw.tools(unset("tools"), MESSAGING_BY_DEFAULT)
+    nothing = openclaw.parse_tools(unset("tools"), MESSAGING_BY_DEFAULT)
     assert nothing is not None
     assert nothing.section == {}
     assert nothing.messaging.enabled
-    some = openclaw.tools(said({"agentToAgent": {"enabled": False}}), MESSAGING_BY_DEFAULT)
+    some = openclaw.parse_tools(said({"agentToAgent": {"enabled": False}}), MESSAGING_BY_DEFAULT)
     assert some is not None
     assert not some.messaging.enabled
-    assert openclaw.tools(Exit(1, b"{}"), MESSAGING_BY_DEFAULT) is None
+    assert openclaw.parse_tools(Exit(1, b"{}"), MESSAGING_BY_DEFAULT) is None
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_tools_unset_set_or_unanswered() -> None:
     ],
 )
 def test_what_becomes_of_a_shell_command(name: str, own: str, policy: ExecPolicy) -> None:
-    assert openclaw.exec_policy(recorded(name), own) == policy
+    assert openclaw.parse_exec_policy(recorded(name), own) == policy
 
 
 def test_a_stricter_host_is_told_apart() -> None:
@@ -135,10 +135,10 @@ def test_a_stricter_host_is_told_apart() -> None:
         "security": {"requested": "full", "host": "full", "effective": "full"},
         "ask": {"requested": "off", "host": "always", "effective": "always"},
     }
-    found = openclaw.exec_policy(said({"effectivePolicy": {"scopes": [scope]}}), "alpha")
+    found = openclaw.parse_exec_policy(said({"effectivePolicy": {"scopes": [scope]}}), "alpha")
     assert found == ExecPolicy("full", "always", "tools.exec", by_host=True)
 
 
 @pytest.mark.parametrize("value", [{}, {"effectivePolicy": {"scopes": []}}, {"effectivePolicy": {"scopes": [7]}}, []])
 def test_no_policy_is_made_up(value: Any) -> None:
-    assert openclaw.exec_policy(said(value), "alpha") is None
+    assert openclaw.parse_exec_policy(said(value), "alpha") is None

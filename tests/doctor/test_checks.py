@@ -1,4 +1,4 @@
-"""Every check, both ways: it says nothing bad of what is well, and names what is not, with the way to mend it."""
+"""Every check, both ways: it says nothing bad of what is well, and names what is not, with the way to fix it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 
 from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
-from mailboxd.doctor import examination
+from mailboxd.doctor import diagnose
 from mailboxd.doctor.facts import (
+    CheckResult,
     Daemon,
     ExecPolicy,
     Facts,
-    Failure,
-    Finding,
     Inotify,
-    Leftovers,
+    MailboxFacts,
     PluginAnswer,
+    ProbeFailure,
     Program,
     Release,
     Runtime,
@@ -37,40 +37,40 @@ from tests.doctor.facts import (
     FILESYSTEM,
     GATEWAY,
     HEALTHY,
-    PLACE,
     ROOT,
     RUNTIME,
     SETTINGS,
     TOOLS,
+    WORKSPACE,
     but,
     directory,
 )
 
 
-def bad(facts: Facts) -> list[Finding]:
-    return [finding for _, finding in examination.judge(facts) if finding.level != "ok"]
+def bad(facts: Facts) -> list[CheckResult]:
+    return [result for _, result in diagnose.judge(facts) if result.level != "ok"]
 
 
-def test_nothing_is_said_against_what_is_well() -> None:
+def test_healthy_facts_have_no_problems() -> None:
     assert bad(HEALTHY) == []
 
 
-def test_each_group_says_what_is_well_too() -> None:
-    assert {group for group, _ in examination.judge(HEALTHY)} == {group.name for group in examination.GROUPS}
+def test_each_group_reports_what_is_ok() -> None:
+    assert {group for group, _ in diagnose.judge(HEALTHY)} == set(diagnose.GROUPS)
 
 
 def test_outside_a_workspace_only_the_machine_and_openclaw_are_judged() -> None:
     facts = but(
-        settings=Settings("", 4, 225_000_000), place=None, filesystem=None, daemon=None, database=None, leftovers=None,
-        skill=None, exec_policy=None, harnesses=None,
+        settings=Settings("", 4, 225_000_000), workspace=None, filesystem=None, daemon=None, database=None,
+        mailbox=None, skill=None, exec_policy=None, harnesses=None,
     )  # fmt: skip
-    assert [(finding.id, finding.level) for finding in bad(facts)] == [("workspace", "note")]
-    assert {group for group, _ in examination.judge(facts)} == {"machine", "openclaw", "workspace"}
+    assert [(result.id, result.level) for result in bad(facts)] == [("workspace", "note")]
+    assert {group for group, _ in diagnose.judge(facts)} == {"machine", "openclaw", "workspace"}
 
 
-def test_facts_that_are_missing_are_passed_over() -> None:
-    findings = list(examination.judge(Facts(settings=SETTINGS, python=(3, 12, 1))))
-    assert {finding.id for _, finding in findings} == {"python", "config", "workspace"}
+def test_missing_facts_are_skipped() -> None:
+    results = list(diagnose.judge(Facts(settings=SETTINGS, python=(3, 12, 1))))
+    assert {result.id for _, result in results} == {"python", "config", "workspace"}
 
 
 def rotten(**changed: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ NODE20 = replace(RUNTIME, version=(20, 20, 2))
 NO_AGENT = (Peer("gamma", "Gamma", "/home/ann/gamma", True),)
 
 BROKEN = [
-    # what is wrong, finding, level, in its text, in a mend
+    # what is wrong, result, level, in its text, in a fix
     ({"python": (3, 10, 4)}, "python", "error", "3.10.4", "uv python install"),
     ({"inside_agent": True}, "inside-agent", "error", "OPENCLAW_SHELL", "your own shell"),
     ({"inotify": Inotify(126, 128, 0, 100_000)}, "inotify-instances", "warning", "126 of 128", "instances=512"),
@@ -90,16 +90,16 @@ BROKEN = [
     ({"memory": 100_000_000}, "memory", "error", "none starts", "ps "),
     ({"harnesses": (HarnessInfo("x", "codex cannot be run"),)}, "harness", "warning", "cannot be run", "harnesses.x"),
     ({"harnesses": (HarnessInfo("x", "run `pip install"),)}, "harness", "warning", "its tasks wait", "mailboxd[acp]"),
-    ({"harnesses": (HarnessInfo("x", "", "odd", "2"),)}, "harness", "note", "(odd 2) speaks ACP; it cannot load", ""),
+    ({"harnesses": (HarnessInfo("x", "", "odd", "2"),)}, "harness", "note", "(odd 2) works, but cannot load", ""),
     ({"open_files": 64}, "open-files", "warning", "64", "ulimit -n 4096"),
-    ({"synchronised": False}, "clock", "note", "nothing synchronises", "timedatectl set-ntp true"),
+    ({"synchronised": False}, "clock", "note", "not synchronised", "timedatectl set-ntp true"),
     ({"now": "2026-11-20T00:00:00.000Z"}, "clock", "warning", "set back", "timedatectl"),
-    ({"program": Program("openclaw", None)}, "openclaw", "error", "no program openclaw", "npm install -g openclaw"),
-    ({"program": Program("x", "/x", stand_in=True)}, "openclaw", "note", "stand-in", "openclaw.command"),
+    ({"program": Program("openclaw", None)}, "openclaw", "error", "openclaw is not in PATH", "npm install -g openclaw"),
+    ({"program": Program("x", "/x", scripted=True)}, "openclaw", "note", "stand-in", "openclaw.command"),
     ({"runtime": NODE20}, "node", "error", "20.20.2 (/usr/bin/node)", "nvm install 26"),
     ({"runtime": replace(RUNTIME, version=None, said="boom")}, "node", "error", "boom", "nvm"),
-    ({"runtime": replace(RUNTIME, wanted="")}, "node", "note", "could not be read", ""),
-    ({"runtime": replace(RUNTIME, wanted="lts/*")}, "node", "note", "could not be read", ""),
+    ({"runtime": replace(RUNTIME, wanted="")}, "node", "note", "is unknown", ""),
+    ({"runtime": replace(RUNTIME, wanted="lts/*")}, "node", "note", "is unknown", ""),
     ({"release": Release((2026, 7, 35), ""), "gateway": None}, "openclaw-version", "error", "2026.7.35", "npm install"),
     ({"release": Release(None, "Segmentation fault")}, "openclaw-version", "error", "Segmentation", "npm install"),
     (
@@ -112,16 +112,16 @@ BROKEN = [
     ),
     (
         {"gateway": replace(GATEWAY, connected=False, failure="auth-rejected", said="token mismatch")},
-        "gateway", "error", "openclaw.json has: token mismatch", "openclaw gateway restart",
+        "gateway", "error", "openclaw.json: token mismatch", "openclaw gateway restart",
     ),
     (
         {"gateway": replace(GATEWAY, connected=False, failure="pairing-required")},
         "gateway", "error", "approved first", "openclaw devices approve",
     ),
-    ({"gateway": replace(GATEWAY, connected=False, failure="?")}, "gateway", "error", "refuses us", "gateway probe"),
+    ({"gateway": replace(GATEWAY, connected=False, failure="?")}, "gateway", "error", "refuses the", "gateway probe"),
     ({"gateway": replace(GATEWAY, failing=("gateway-draining",))}, "gateway", "warning", "draining", "restart"),
     ({"gateway": replace(GATEWAY, failing=("channels",))}, "gateway", "warning", "not ready: channels", "health"),
-    ({"gateway": replace(GATEWAY, config_valid=False)}, "openclaw-config", "error", "not valid", "doctor --fix"),
+    ({"gateway": replace(GATEWAY, config_valid=False)}, "openclaw-config", "error", "is invalid", "doctor --fix"),
     ({"gateway": replace(GATEWAY, version="2026.8.2")}, "gateway-version", "warning", "2026.8.2", "restart"),
     ({"transport": Transport("not paired")}, "transport", "error", "not paired", "mailboxd gateway pair"),
     ({"settings": replace(SETTINGS, turns=5)}, "lane", "warning", "limits.turns is 5", "maxConcurrent 10"),
@@ -136,19 +136,19 @@ BROKEN = [
     ),
     (
         {"peers": (ALPHA, replace(BETA, workspace=f"{ROOT}/sub"))},
-        "workspace-shared", "warning", "inside the other", "agents.entries.beta.workspace",
+        "workspace-shared", "warning", "nested with this one", "agents.entries.beta.workspace",
     ),
     (
         {"agents": replace(AGENTS, allowed=Allowed(anyone=False, agents=frozenset({"alpha"})))},
-        "peers", "note", "no other agent", """agents.entries.alpha.subagents.allowAgents '["beta"]' --strict-json""",
+        "peers", "note", "may not give work", """agents.entries.alpha.subagents.allowAgents '["beta"]' --strict-json""",
     ),
     (
         {"agents": replace(AGENTS, allowed=Allowed(anyone=False, agents=frozenset({"beta", "zeta"})))},
-        "allow-list", "warning", "names zeta", """allowAgents '["beta"]'""",
+        "allow-list", "warning", "does not have: zeta", """allowAgents '["beta"]'""",
     ),
     (
         {"tools": replace(TOOLS, messaging=Messaging(enabled=False, patterns=()))},
-        "agent-to-agent", "warning", "sending work to beta", '{"enabled": true}',
+        "agent-to-agent", "warning", "send work to beta", '{"enabled": true}',
     ),
     (
         {"tools": replace(TOOLS, messaging=Messaging(enabled=True, patterns=("alpha",)))},
@@ -171,27 +171,27 @@ BROKEN = [
         {"exec_policy": ExecPolicy("allowlist", "off", "tools.exec", by_host=False)},
         "exec-approvals", "note", "allow list", "allowlist add --agent alpha",
     ),
-    ({"exec_policy": ExecPolicy("deny", "off", "x", by_host=False)}, "exec-approvals", "note", "none at all", "x.mode"),
-    ({"plugin": PluginState(False, False, False, "", "", "")}, "plugin", "warning", "not there", "plugin install"),
+    ({"exec_policy": ExecPolicy("deny", "off", "x", by_host=False)}, "exec-approvals", "note", "denies all", "x.mode"),
+    ({"plugin": PluginState(False, False, False, "", "", "")}, "plugin", "warning", "not installed", "plugin install"),
     ({"plugin": PluginState(True, False, True, "1", "/p", "off")}, "plugin", "warning", "off", "plugin install"),
-    ({"plugin_answer": PluginAnswer(False, "Done.", True)}, "plugin", "error", "given to the model", "gateway restart"),
+    ({"plugin_answer": PluginAnswer(False, "Done.", True)}, "plugin", "error", "reached the model", "gateway restart"),
     ({"plugin_answer": PluginAnswer(False, "it is full")}, "plugin", "error", "did not answer", "plugin install"),
-    ({"plugin_answer": None}, "plugin", "note", "not tried", "mailboxd doctor"),
+    ({"plugin_answer": None}, "plugin", "note", "not tested", "mailboxd doctor"),
     ({"skill": SkillState(False, False, "/s", "")}, "skill", "note", "not installed", "skill install"),
     ({"skill": SkillState(True, False, "/s", "older")}, "skill", "warning", "older", "skill install"),
-    ({"place": None, "named": "/tmp/x"}, "workspace", "error", "/tmp/x is not", "mailboxd init /tmp/x --agent"),
+    ({"workspace": None, "not_a_workspace": "/x"}, "workspace", "error", "/x is not", "mailboxd init /x --agent"),
     ({"settings": replace(SETTINGS, problem="config.yaml:3: no")}, "config", "error", "yaml:3", "config.yaml"),
-    ({"place": directory("tasks", kind="missing")}, "directories", "error", "tasks is missing", "mailboxd init"),
-    ({"place": directory("tasks", kind="a file")}, "directories", "error", "a file, no directory", "mv "),
-    ({"place": directory(".", writable=False)}, "directories", "error", "cannot be written", "chmod u+rwx"),
-    ({"place": directory(".", writable=False, owner=0)}, "directories", "error", "owner 0", "sudo chown -R 1000"),
-    ({"place": directory("tasks", owner=0)}, "directories", "warning", "belongs to user 0", "chown"),
-    ({"place": directory("mailbox/inbox", mode=0o777)}, "directories", "warning", "mode 0777", "chmod go-w"),
-    ({"place": directory(".mailboxd", mode=0o755)}, "directories", "warning", "can be read", "chmod 700"),
-    ({"place": directory("mailbox/archive", device=9)}, "one-filesystem", "error", "mailbox/archive", "findmnt"),
+    ({"workspace": directory("tasks", kind="missing")}, "directories", "error", "tasks is missing", "mailboxd init"),
+    ({"workspace": directory("tasks", kind="a file")}, "directories", "error", "a file, not a directory", "mv "),
+    ({"workspace": directory(".", writable=False)}, "directories", "error", "is not writable", "chmod u+rwx"),
+    ({"workspace": directory(".", writable=False, owner=0)}, "directories", "error", "owner 0", "sudo chown -R 1000"),
+    ({"workspace": directory("tasks", owner=0)}, "directories", "warning", "belongs to user 0", "chown"),
+    ({"workspace": directory("mailbox/inbox", mode=0o777)}, "directories", "warning", "mode 0777", "chmod go-w"),
+    ({"workspace": directory(".mailboxd", mode=0o755)}, "directories", "warning", "can read", "chmod 700"),
+    ({"workspace": directory("mailbox/archive", device=9)}, "one-filesystem", "error", "mailbox/archive", "findmnt"),
     ({"filesystem": replace(FILESYSTEM, type="nfs4")}, "filesystem", "error", "nfs4 at /home", "alpha.workspace"),
     ({"filesystem": replace(FILESYSTEM, type="tmpfs")}, "filesystem", "warning", "in memory", "alpha.workspace"),
-    ({"filesystem": replace(FILESYSTEM, type="fuse.x")}, "filesystem", "warning", "nobody knows", "workspace"),
+    ({"filesystem": replace(FILESYSTEM, type="fuse.x")}, "filesystem", "warning", "not be safe", "workspace"),
     ({"filesystem": replace(FILESYSTEM, skew_seconds=-3.5)}, "file-times", "warning", "-3.5 s", "timedatectl"),
     ({"filesystem": replace(FILESYSTEM, free_bytes=50_000_000)}, "space", "error", "50 MB", "du "),
     ({"filesystem": replace(FILESYSTEM, free_bytes=500_000_000)}, "space", "warning", "500 MB", "du "),
@@ -200,42 +200,42 @@ BROKEN = [
     ({"database": Examination("/db", exists=False)}, "database", "note", "no database", "mailboxd run"),
     (rotten(damage=("row 3 missing",)), "database", "error", "row 3 missing", ".recover"),
     (rotten(schema=2), "database", "error", "knows 1", "pip install"),
-    (rotten(schema=0), "database", "note", "makes it 1", "mailboxd run"),
+    (rotten(schema=0), "database", "note", "upgrades it to 1", "mailboxd run"),
     (rotten(broken="event 7 is missing"), "database", "error", "event 7", "history --verify"),
     (rotten(open_circuits=("a", "b")), "open-circuits", "note", "a, b", "mailboxd why a"),
-    (rotten(held=("a",)), "held", "note", "held until you let them go on: a", "mailboxd why a"),
+    (rotten(held=("a",)), "held", "note", "held until you unblock them: a", "mailboxd why a"),
     (rotten(broken_agents=("beta",)), "breakers", "warning", "beta", "mailboxd status"),
     ({"daemon": Daemon(None)}, "daemon", "note", "no daemon", "mailboxd run"),
-    ({"daemon": Daemon(None), "leftovers": Leftovers(0, 2)}, "daemon", "warning", "2 in the inbox", "systemctl"),
+    ({"daemon": Daemon(None), "mailbox": MailboxFacts(0, 2)}, "daemon", "warning", "inbox: 2", "systemctl"),
     ({"daemon": Daemon(7, "", inside_agent=True)}, "daemon", "error", "inside an agent", "kill 7"),
-    ({"leftovers": Leftovers(3, 0)}, "rejected", "note", "3 rejected", "reason.json"),
-    ({"failures": (Failure("node", "no answer", "node --version"),)}, "node-unknown", "warning", "no answer", "node"),
+    ({"mailbox": MailboxFacts(3, 0)}, "rejected", "note", "rejected/: 3", "reason.json"),
+    ({"failures": (ProbeFailure("node", "no answer", "node -v"),)}, "node-unknown", "warning", "no answer", "node"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("changed", "slug", "level", "text", "mend"),
+    ("changed", "slug", "level", "text", "fix"),
     BROKEN,
     ids=[f"{row[1]}-{number}" for number, row in enumerate(BROKEN)],
 )
-def test_what_is_broken_is_named_alone_with_its_mend(
-    changed: dict[str, Any], slug: str, level: str, text: str, mend: str
+def test_a_problem_gives_one_result_with_a_fix(
+    changed: dict[str, Any], slug: str, level: str, text: str, fix: str
 ) -> None:
-    (finding,) = bad(but(**changed))
-    assert (finding.id, finding.level.value) == (slug, level)
-    assert text in finding.text
-    assert mend in "\n".join(finding.mends)
-    assert finding.mends or not mend
+    (result,) = bad(but(**changed))
+    assert (result.id, result.level.value) == (slug, level)
+    assert text in result.text
+    assert fix in "\n".join(result.fixes)
+    assert result.fixes or not fix
 
 
-def test_a_node_that_is_too_old_is_told_once_though_openclaw_says_nothing_then() -> None:
+def test_an_old_node_is_one_problem_though_openclaw_reports_no_version() -> None:
     silent = but(runtime=NODE20, release=Release(None, "openclaw: Node 20.20.2: unsupported"), gateway=None)
-    assert [finding.id for finding in bad(silent)] == ["node"]
+    assert [result.id for result in bad(silent)] == ["node"]
 
 
 def test_every_check_has_a_broken_example() -> None:
     spoken = {row[1] for row in BROKEN} | {"inotify"}
-    assert {finding.id for _, finding in examination.judge(HEALTHY)} <= spoken
+    assert {result.id for _, result in diagnose.judge(HEALTHY)} <= spoken
 
 
 def test_ids_of_agents_match_whatever_their_case() -> None:
@@ -246,26 +246,26 @@ def test_ids_of_agents_match_whatever_their_case() -> None:
 def test_many_agents_are_not_all_listed() -> None:
     many = (ALPHA, *(Peer(f"a{n:02}", "", f"/w/{n}", False) for n in range(20)))
     facts = but(peers=many, agents=replace(AGENTS, allowed=Allowed(anyone=True, agents=frozenset({"*"}))))
-    (peers,) = [finding for _, finding in examination.judge(facts) if finding.id == "peers"]
+    (peers,) = [result for _, result in diagnose.judge(facts) if result.id == "peers"]
     assert peers.text.endswith("a07 and 12 more")
 
 
 def test_a_path_with_spaces_can_be_pasted() -> None:
-    place = replace(directory("tasks", mode=0o777), root="/home/ann/my agent")
-    (finding,) = [one for one in bad(but(place=place)) if one.id == "directories"]
-    assert finding.mends == ("chmod go-w '/home/ann/my agent/tasks'",)
-    assert PLACE.root == ROOT
+    workspace = replace(directory("tasks", mode=0o777), root="/home/ann/my agent")
+    (result,) = [one for one in bad(but(workspace=workspace)) if one.id == "directories"]
+    assert result.fixes == ("chmod go-w '/home/ann/my agent/tasks'",)
+    assert WORKSPACE.root == ROOT
 
 
 def test_a_runtime_that_cannot_be_found_is_an_error() -> None:
-    (finding,) = bad(but(runtime=Runtime("", None, "", "there is no program node in PATH")))
-    assert "no program node" in finding.text
+    (result,) = bad(but(runtime=Runtime("", None, "", "there is no program node in PATH")))
+    assert "no program node" in result.text
 
 
-def test_mends_call_openclaw_as_the_configuration_does() -> None:
+def test_fixes_call_openclaw_as_the_configuration_does() -> None:
     called = replace(SETTINGS, command="openclaw --profile 'my work'")
     tools = Tools({}, TOOLS.messaging)
-    (finding,) = bad(but(settings=called, tools=tools))
-    assert finding.mends == ("openclaw --profile 'my work' config set tools.fs.workspaceOnly true --strict-json",)
-    stand_in = bad(but(settings=called, tools=tools, program=Program("x", "/x", stand_in=True)))
-    assert stand_in[-1].mends == ("openclaw config set tools.fs.workspaceOnly true --strict-json",)
+    (result,) = bad(but(settings=called, tools=tools))
+    assert result.fixes == ("openclaw --profile 'my work' config set tools.fs.workspaceOnly true --strict-json",)
+    scripted = bad(but(settings=called, tools=tools, program=Program("x", "/x", scripted=True)))
+    assert scripted[-1].fixes == ("openclaw config set tools.fs.workspaceOnly true --strict-json",)

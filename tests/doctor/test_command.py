@@ -17,7 +17,7 @@ import pytest
 
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.clock import SystemClock
-from mailboxd.doctor import canary, examination
+from mailboxd.doctor import canary, diagnose
 from mailboxd.doctor.facts import PluginAnswer
 from mailboxd.doctor.openclaw import probe_transport
 from mailboxd.mailbox.layout import Workspace
@@ -142,9 +142,6 @@ def test_a_running_daemon_is_named(alpha: Agent) -> None:
     assert alpha.stop() == 0
 
 
-# ---------------------------------------------------------------- for people
-
-
 def test_lines_fit_the_screen_except_what_is_there_to_be_copied(alpha: Agent) -> None:
     alpha.inbox.chmod(0o777)
     done = alpha.call("doctor", env={"COLUMNS": "80"})
@@ -176,12 +173,9 @@ def test_colours_and_progress_only_where_somebody_watches(alpha: Agent) -> None:
     os.close(master)
     assert process.wait(30) == 0
     text = said.decode()
-    assert "looking at agents ..." in text
+    assert "checking agents ..." in text
     assert "\x1b[32m✓\x1b[0m" in text
-    assert not re.search(r"looking at [^\r]*\n", text)
-
-
-# ---------------------------------------------------------------- the canary
+    assert not re.search(r"checking [^\r]*\n", text)
 
 
 def test_a_canary_comes_back_and_leaves_no_task(alpha: Agent) -> None:
@@ -189,16 +183,16 @@ def test_a_canary_comes_back_and_leaves_no_task(alpha: Agent) -> None:
     status, told = doctor(alpha, "--canary")
     (turn,) = [one for one in told["findings"] if one["id"] == "canary-turn"]
     assert (status, turn["level"]) == (0, "ok"), told
-    assert re.search(r"a turn of alpha took \d+\.\d s and [\d,]+ tokens; it answered the word", turn["text"])
+    assert re.search(r"a turn of alpha took \d+\.\d s and [\d,]+ tokens, and its answer was right", turn["text"])
     assert len(alpha.company.entries()) > 0
     assert alpha.phases() == {}
 
 
 def test_a_canary_by_message_is_filed_and_leads_to_nothing(alpha: Agent) -> None:
     alpha.start()
-    about = examination.subject(Workspace(alpha.root), "", environment())
+    target = diagnose.target_at(Workspace(alpha.root), "", environment())
     clock = SystemClock()
-    found = list(canary.fly(about, clock, lambda _: None, plugin=True, daemon=True))
+    found = list(canary.run_canary(target, clock, lambda _: None, plugin=True, daemon=True))
     assert [(finding.id, finding.level.value) for finding in found] == [
         ("canary-turn", "ok"), ("canary-message", "ok"), ("canary-filed", "ok"),
     ]  # fmt: skip
@@ -211,8 +205,8 @@ def test_a_canary_by_message_is_filed_and_leads_to_nothing(alpha: Agent) -> None
 
 
 def test_without_a_daemon_the_canary_waits_in_the_inbox(alpha: Agent) -> None:
-    about = examination.subject(Workspace(alpha.root), "", environment())
-    found = list(canary.fly(about, SystemClock(), lambda _: None, plugin=True, daemon=False))
+    target = diagnose.target_at(Workspace(alpha.root), "", environment())
+    found = list(canary.run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert found[-1].id == "canary-filed"
     assert found[-1].level == "note"
     assert len(list(alpha.inbox.iterdir())) == 1
@@ -234,8 +228,8 @@ def test_a_turn_that_fails_is_an_error(alpha: Agent) -> None:
 def test_a_turn_that_says_anything_else_does_not_pass(alpha: Agent, reply: str) -> None:
     """A stale answer, an error in prose or another agent's text are answers, too: only the word of this run counts."""
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT | {"reply": reply}]}})
-    about = examination.subject(Workspace(alpha.root), "", environment())
-    turn = next(iter(canary.fly(about, SystemClock(), lambda _: None, plugin=False, daemon=False)))
+    target = diagnose.target_at(Workspace(alpha.root), "", environment())
+    turn = next(iter(canary.run_canary(target, SystemClock(), lambda _: None, plugin=False, daemon=False)))
     assert (turn.id, turn.level.value) == ("canary-turn", "error")
     assert reply == "" or "answered something else" in turn.text
 
@@ -243,8 +237,8 @@ def test_a_turn_that_says_anything_else_does_not_pass(alpha: Agent, reply: str) 
 def test_an_acknowledgement_of_another_message_does_not_pass(alpha: Agent) -> None:
     other = "---\ntype: ack\ntask_id: another\nfrom: alpha\n---\n"
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT, {"reply": other}]}})
-    about = examination.subject(Workspace(alpha.root), "", environment())
-    found = list(canary.fly(about, SystemClock(), lambda _: None, plugin=True, daemon=False))
+    target = diagnose.target_at(Workspace(alpha.root), "", environment())
+    found = list(canary.run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
 
 
@@ -254,11 +248,11 @@ FORGED = "---\ntype: ack\ntask_id: {task_id}\nfrom: alpha\n---\n"
 def test_an_acknowledgement_by_the_model_does_not_pass(alpha: Agent) -> None:
     """A model can write what the plugin would have answered: the tokens tell."""
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT, {"reply": FORGED}]}})
-    about = examination.subject(Workspace(alpha.root), "", environment())
-    found = list(canary.fly(about, SystemClock(), lambda _: None, plugin=True, daemon=False))
+    target = diagnose.target_at(Workspace(alpha.root), "", environment())
+    found = list(canary.run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
-    assert "given to the model" in found[-1].text
-    told = canary.knock(about, SystemClock())
+    assert "reached the model" in found[-1].text
+    told = canary.probe_plugin(target, SystemClock())
     assert (told.refused, told.by_model) == (False, True)
 
 
@@ -266,14 +260,14 @@ REFUSED = "mailboxd: the message was refused: its body is not the one that `byte
 
 
 def test_a_refusal_without_tokens_proves_the_plugin(alpha: Agent, tmp_path: Path) -> None:
-    about = examination.subject(Workspace(alpha.root), "", environment())
+    target = diagnose.target_at(Workspace(alpha.root), "", environment())
     program = tmp_path / "openclaw"
     answer = {"payloads": [{"text": REFUSED, "isError": True}], "meta": {"agentMeta": {}}}
     said = json.dumps({"runId": "r-1", "status": "ok", "result": answer})
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
     program.chmod(0o755)
-    asked = replace(about, questions=replace(about.questions, openclaw=OpenClaw((str(program),))))
-    assert canary.knock(asked, SystemClock()) == PluginAnswer(refused=True)
+    patched = replace(target, openclaw=replace(target.openclaw, openclaw=OpenClaw((str(program),))))
+    assert canary.probe_plugin(patched, SystemClock()) == PluginAnswer(refused=True)
 
 
 def test_no_canary_where_it_cannot_fly(alpha: Agent) -> None:

@@ -19,7 +19,7 @@ NOW = "2026-01-01T00:00:00.000Z"
 
 def found(**said: Any) -> list[tuple[str, str, str]]:
     facts = but(keys=Keys("/state/keys", **said))
-    return [(finding.id, finding.level, " ".join(finding.mends)) for finding in judged(facts)]
+    return [(finding.id, finding.level, " ".join(finding.fixes)) for finding in judged(facts)]
 
 
 def test_without_keys_nothing_is_said() -> None:
@@ -27,7 +27,7 @@ def test_without_keys_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "slug", "level", "mend"),
+    ("said", "slug", "level", "fix"),
     [
         ({"own": True}, "keys", "ok", ""),
         ({"required": ("beta",)}, "keys-required", "error", "mailboxd keys trust beta FILE_OR_KEY"),
@@ -39,8 +39,8 @@ def test_without_keys_nothing_is_said() -> None:
         ({"own": True, "trusted": ("beta", "operator")}, "keys", "ok", ""),
     ],
 )
-def test_each_thing_that_can_be_wrong(said: dict[str, Any], slug: str, level: str, mend: str) -> None:
-    assert (slug, level, mend) in found(**said)
+def test_each_thing_that_can_be_wrong(said: dict[str, Any], slug: str, level: str, fix: str) -> None:
+    assert (slug, level, fix) in found(**said)
 
 
 def test_what_lies_there(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.clock import SystemClock
-from mailboxd.doctor import examination, machine
-from mailboxd.doctor import workspace as looking
-from mailboxd.doctor.openclaw import Questions, readiness, wanted
+from mailboxd.doctor import diagnose, machine
+from mailboxd.doctor import workspace as checks
+from mailboxd.doctor.openclaw import OpenClawProbes, readiness, required_node
 from mailboxd.errors import UnavailableError
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
@@ -37,11 +37,8 @@ def executable(path: Path, text: str) -> Path:
     return path
 
 
-def asking(*command: str, path: Path | None = None) -> Questions:
-    return Questions(OpenClaw(command), {"PATH": f"{path}:/usr/bin:/bin" if path else "/usr/bin:/bin"}, "alpha")
-
-
-# ---------------------------------------------------------------- the machine
+def asking(*command: str, path: Path | None = None) -> OpenClawProbes:
+    return OpenClawProbes(OpenClaw(command), {"PATH": f"{path}:/usr/bin:/bin" if path else "/usr/bin:/bin"}, "alpha")
 
 
 def test_inotify_counts_what_this_process_takes(tmp_path: Path) -> None:
@@ -67,11 +64,8 @@ def test_inotify_counts_what_this_process_takes(tmp_path: Path) -> None:
 
 
 def test_the_kernel_is_asked_for_its_clock_and_its_limits() -> None:
-    assert machine.synchronised() in (True, False, None)
+    assert machine.probe_clock() in (True, False, None)
     assert machine.probe_open_files() > 0
-
-
-# ---------------------------------------------------------------- the workspace
 
 
 @pytest.mark.parametrize(
@@ -84,7 +78,7 @@ def test_the_kernel_is_asked_for_its_clock_and_its_limits() -> None:
     ],
 )
 def test_the_file_system_is_the_innermost_and_of_two_the_upper_one(path: str, kind: str, mount: str) -> None:
-    assert looking.mounted(Path(path), MOUNTS) == (kind, mount)
+    assert checks.mount_of(Path(path), MOUNTS) == (kind, mount)
 
 
 def test_a_workspace_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
@@ -98,13 +92,13 @@ def test_a_workspace_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
     (ws.inbox / "b.md").touch()
     (ws.inbox / ".b.tmp").touch()
     before = sorted((str(path), path.lstat().st_mtime_ns) for path in ws.root.rglob("*"))
-    place, filesystem = looking.place(ws), looking.probe_filesystem(ws, SystemClock().now())
-    left = looking.probe_leftovers(ws, SystemClock().now())
+    place, filesystem = checks.probe_workspace(ws), checks.probe_filesystem(ws, SystemClock().now())
+    left = checks.probe_mailbox(ws, SystemClock().now())
     assert sorted((str(path), path.lstat().st_mtime_ns) for path in ws.root.rglob("*")) == before
     kinds = {one.path: one.kind for one in place.directories}
     assert kinds["."] == kinds["mailbox/inbox"] == "directory"
     assert (kinds["mailbox/outbox"], kinds["tasks"]) == ("missing", "a symbolic link")
-    assert (left.rejected, left.arrived) == (1, 1)
+    assert (left.rejected, left.waiting) == (1, 1)
     assert filesystem.free_bytes > 0
     assert filesystem.skew_seconds is None or abs(filesystem.skew_seconds) < 60
 
@@ -112,12 +106,9 @@ def test_a_workspace_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
 def test_a_daemon_is_found_by_its_lock(tmp_path: Path) -> None:
     ws = Workspace(tmp_path / "alpha")
     Workspace.create(ws.root)
-    assert looking.probe_daemon(ws).pid is None
+    assert checks.probe_daemon(ws).pid is None
     with lock.acquire(ws, SystemClock().now()):
-        assert looking.probe_daemon(ws).pid == os.getpid()
-
-
-# ---------------------------------------------------------------- OpenClaw
+        assert checks.probe_daemon(ws).pid == os.getpid()
 
 
 def package(folder: Path, text: str) -> Path:
@@ -141,7 +132,7 @@ def test_the_package_around_the_program_says_which_node_it_needs(tmp_path: Path,
     script = package(tmp_path, text)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "openclaw").symlink_to(script)
-    assert wanted(tmp_path / "bin" / "openclaw") == range_
+    assert required_node(tmp_path / "bin" / "openclaw") == range_
 
 
 def test_node_is_the_one_that_the_first_line_names(tmp_path: Path) -> None:
@@ -200,14 +191,11 @@ def test_readiness_is_asked_on_this_machine_only() -> None:
         assert readiness(url) is None
 
 
-# ---------------------------------------------------------------- all together
-
-
 def gather(tmp_path: Path, *command: str, environ: Mapping[str, str] | None = None) -> Any:
-    about = examination.subject(None, "", environ or {"PATH": "/usr/bin:/bin"})
-    object.__setattr__(about, "questions", asking(*command))
+    target = diagnose.target_at(None, "", environ or {"PATH": "/usr/bin:/bin"})
+    object.__setattr__(target, "openclaw", asking(*command))
     told: list[str] = []
-    return examination.gather(about, environ or {}, SystemClock(), told.append), told
+    return diagnose.collect(target, environ or {}, SystemClock(), told.append), told
 
 
 def test_a_probe_that_fails_leaves_a_reason_and_the_others_go_on(
@@ -226,11 +214,11 @@ def test_a_probe_that_fails_leaves_a_reason_and_the_others_go_on(
 
 
 def test_of_a_program_that_is_too_old_nothing_more_is_asked(tmp_path: Path) -> None:
-    asked = tmp_path / "asked"
-    old = executable(tmp_path / "openclaw", f'#!/bin/sh\necho "$@" >> {asked}; echo "OpenClaw 2026.7.35 (abc)"\n')
+    patched = tmp_path / "patched"
+    old = executable(tmp_path / "openclaw", f'#!/bin/sh\necho "$@" >> {patched}; echo "OpenClaw 2026.7.35 (abc)"\n')
     facts, _ = gather(tmp_path, str(old))
     assert facts.release.version == (2026, 7, 35)
-    assert asked.read_text() == "--version\n"
+    assert patched.read_text() == "--version\n"
 
 
 def test_at_most_three_questions_at_once(tmp_path: Path) -> None:
@@ -243,5 +231,5 @@ echo nonsense; exit 1
 """
     facts, _ = gather(tmp_path, str(executable(tmp_path / "openclaw", text)))
     most = [int(line) for line in (tmp_path / "most").read_text().split()]
-    assert 2 <= max(most) <= examination.AT_ONCE
+    assert 2 <= max(most) <= diagnose.PARALLEL_PROBES
     assert {failure.probe for failure in facts.failures} >= {"agents", "allow-lists", "tools", "gateway"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.doctor.agent import Obstacle, file_boundary, obstacles
+from mailboxd.doctor.agent import BlockingRule, blocked_file_tools, file_boundary
 
 OWN = "agents.entries.alpha.tools"
 ALL = ("read", "write", "edit")
@@ -29,7 +29,7 @@ ALL = ("read", "write", "edit")
     ],
 )
 def test_the_agent_has_its_file_tools(general: Any, own: Any) -> None:
-    assert obstacles(general, own, OWN) == []
+    assert blocked_file_tools(general, own, OWN) == []
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_the_agent_has_its_file_tools(general: Any, own: Any) -> None:
 def test_the_list_that_bars_them_is_named_and_what_it_should_be(
     general: Any, own: Any, path: str, value: tuple[str, ...]
 ) -> None:
-    (found,) = obstacles(general, own, OWN)
-    assert isinstance(found, Obstacle)
+    (found,) = blocked_file_tools(general, own, OWN)
+    assert isinstance(found, BlockingRule)
     assert (found.path, found.value) == (path, value)
 
 

@@ -76,7 +76,7 @@ def test_all_is_well_and_a_canary_costs_one_call_of_the_model(found: Found) -> N
     assert OPENCLAW in told.text("openclaw-version")
     assert "beta" in told.text("peers")
     assert told.level("file-boundary") == "warning"
-    assert "it answered the word" in told.text("canary-turn")
+    assert "and its answer was right" in told.text("canary-turn")
     assert len(company.model.calls) == 1
     assert alpha.phases() == {}
 
@@ -112,7 +112,7 @@ def test_an_unknown_agent_and_a_node_that_is_too_old(found_apart: FoundApart, tm
     old.chmod(0o755)
     told = Examined(alpha, PATH=f"{old.parent}{os.pathsep}{company.gateway.exports['PATH']}")
     assert (told.status, told.failed) == (1, {"node"})
-    assert told.text("node") == f"Node 20.20.2 ({old}) does not fit: OpenClaw needs >=24.16.0 <25 || >=26.1.0"
+    assert told.text("node") == f"Node 20.20.2 ({old}) is the wrong version: OpenClaw needs >=24.16.0 <25 || >=26.1.0"
 
 
 def test_what_it_says_to_do_mends_it(found_apart: FoundApart) -> None:
@@ -164,7 +164,7 @@ def test_a_plugin_that_the_gateway_does_not_use_is_an_error(found_apart: FoundAp
     assert state.problem == ""
     told = Examined(alpha)
     assert (told.status, told.failed) == (1, {"plugin"}), told.found
-    assert "given to the model, which answered: Done." in told.text("plugin")
+    assert "reached the model, which answered: Done." in told.text("plugin")
     assert told.found["plugin"]["mends"][0] == "openclaw gateway restart"
     assert len(company.model.calls) == 1
     assert list(alpha.inbox.iterdir()) == []

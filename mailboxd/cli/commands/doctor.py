@@ -1,4 +1,4 @@
-"""`mailboxd doctor`: what stands between this workspace and finished work, and what mends it."""
+"""`mailboxd doctor` and `mailboxd check`: what keeps this workspace from working, and how to fix it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK
 
 if TYPE_CHECKING:
-    from mailboxd.doctor.examination import Subject
-    from mailboxd.doctor.facts import Facts, Finding
+    from mailboxd.doctor.diagnose import Target
+    from mailboxd.doctor.facts import CheckResult, Facts
     from mailboxd.mailbox.layout import Workspace
 
-    Judged = list[tuple[str, Finding]]
+    Results = list[tuple[str, CheckResult]]
 
 
 _CLEAR_LINE = "\r\x1b[K"
@@ -41,57 +41,52 @@ def doctor_command(session: Session, canary: bool, strict: bool) -> int:
     --canary also runs one harmless turn of the agent and, with the plugin, sends a message to the agent's own mailbox,
     which is archived without effect.
     """
-    from mailboxd.doctor import examination
+    from mailboxd.doctor import diagnose
 
-    about = examination.subject(*examination.workspace_at(Path.cwd(), session.path), os.environ)
-    found = examine(session, about, canary=canary)
-    return conclude(session, str(about.ws.root) if about.ws is not None else None, found, strict=strict)
+    target = diagnose.target_at(*diagnose.find_workspace(Path.cwd(), session.path), os.environ)
+    results = examine(session, target, canary=canary)
+    return conclude(session, str(target.ws.root) if target.ws is not None else None, results, strict=strict)
 
 
-def examine(session: Session, about: Subject, *, canary: bool) -> Judged:
-    """All findings about the subject, told as they come unless JSON is asked for."""
-    from mailboxd.doctor import examination
-    from mailboxd.doctor import examination as table
+def examine(session: Session, target: Target, *, canary: bool) -> Results:
+    """All results about the target; displayed as well, unless JSON was requested."""
+    from mailboxd.doctor import diagnose
 
-    facts = examination.gather(about, os.environ, session.clock, _tell)
-    _tell("")
-    found = list(table.judge(facts))
+    facts = diagnose.collect(target, os.environ, session.clock, _progress)
+    _progress("")
+    results = list(diagnose.judge(facts))
     if not session.as_json:
-        show(found)
+        show(results)
     if canary:
-        flown = [("canary", finding) for finding in _fly(session, about, facts, found)]
-        found += flown
+        canary_results = [("canary", result) for result in _canary(session, target, facts, results)]
+        results += canary_results
         if not session.as_json:
-            show(flown)
-    return found
+            show(canary_results)
+    return results
 
 
-def _fly(session: Session, about: Subject, facts: Facts, found: Judged) -> Iterable[Finding]:
+def _canary(session: Session, target: Target, facts: Facts, results: Results) -> Iterable[CheckResult]:
     from mailboxd.doctor import canary
     from mailboxd.doctor.facts import error, note
 
-    if about.ws is None or not about.settings.agent:
-        return [error("canary-turn", "there is no workspace, and so no agent to try", "mailboxd -w DIRECTORY doctor")]
-    if any(finding.level == "error" for group, finding in found if group != "workspace"):
-        return [note("canary-turn", "no turn was tried: first the errors above", "mailboxd doctor")]
+    if target.ws is None or not target.settings.agent:
+        return [error("canary-turn", "no workspace, so no agent to run", "mailboxd -w DIRECTORY doctor")]
+    if any(result.level == "error" for group, result in results if group != "workspace"):
+        return [note("canary-turn", "no turn was run: fix the errors above first", "mailboxd doctor")]
     if not session.as_json:
-        say(f"canary: one real turn of agent {about.settings.agent} now; it calls the model, once", err=True)
+        say(f"canary: running one real turn of agent {target.settings.agent}; it calls the model once", err=True)
     plugin = facts.plugin is not None and facts.plugin.installed and not facts.plugin.problem
     running = facts.daemon is not None and facts.daemon.pid is not None
-    return canary.fly(about, session.clock, session.pause, plugin=plugin, daemon=running)
+    return canary.run_canary(target, session.clock, session.pause, plugin=plugin, daemon=running)
 
 
-# ---------------------------------------------------------------- for people
-
-
-def _tell(name: str) -> None:
-    """One line that says what is looked at, while it is; only where somebody watches."""
+def _progress(name: str) -> None:
+    """Show on a terminal what is being checked; an empty name clears the line."""
     if sys.stderr.isatty():
-        say(_CLEAR_LINE + (fit(f"looking at {name} ...", columns() - 1) if name else ""), err=True, newline=False)
+        say(_CLEAR_LINE + (fit(f"checking {name} ...", columns() - 1) if name else ""), err=True, newline=False)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd check`: is the workspace as it has to be? What `doctor` finds out without asking OpenClaw anything.
+# `mailboxd check`: the checks of `doctor` that do not need OpenClaw
 
 _STATE = ".mailboxd"
 
@@ -111,24 +106,24 @@ def check_command(session: Session, fix: bool, strict: bool) -> int:
     Takes less than a second and does not contact OpenClaw; `mailboxd doctor` checks the rest. Only --fix changes
     anything: it creates missing directories and removes other users' permissions.
     """
-    from mailboxd.doctor import examination
-    from mailboxd.doctor import examination as table
+    from mailboxd.doctor import diagnose
 
     ws = session.workspace()
     if fix:
-        for line in _mended(ws):
+        for line in _fix(ws):
             say(for_terminal(line), err=True)
-    about = examination.subject(ws, "", os.environ)
-    found = list(table.judge(examination.gather(about, os.environ, session.clock, lambda _name: None, near=True)))
+    target = diagnose.target_at(ws, "", os.environ)
+    facts = diagnose.collect(target, os.environ, session.clock, lambda _name: None, local=True)
+    results = list(diagnose.judge(facts))
     if not session.as_json:
-        show(found)
-    status = conclude(session, str(ws.root), found, strict=strict)
-    return EXIT_CONFIG if about.settings.problem else status
+        show(results)
+    status = conclude(session, str(ws.root), results, strict=strict)
+    return EXIT_CONFIG if target.settings.problem else status
 
 
-def _mended(ws: Workspace) -> list[str]:
-    """Do what needs no decision; a line about each thing done. Raises ConfigError for a link, WorldError."""
-    done = [f"made {name}/" for name in type(ws).create(ws.root)]
+def _fix(ws: Workspace) -> list[str]:
+    """Fix what needs no decision, and return a line about each change. Raises ConfigError for a link, WorldError."""
+    done = [f"created {name}/" for name in type(ws).create(ws.root)]
     for path in (ws.root, ws.inbox, ws.outbox, ws.archive, ws.rejected, ws.tasks, ws.state):
         status = path.lstat()
         mode = stat.S_IMODE(status.st_mode)
@@ -146,8 +141,7 @@ def _restrict(path: Path, mode: int) -> None:
         os.fchmod(fd, mode)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What `doctor` and `check` found, for people and as JSON, and how they exit.
+# Output of `doctor` and `check`
 
 _MARKS = {"ok": ("✓", "green"), "note": ("·", None), "warning": ("!", "yellow"), "error": ("✗", "red")}
 _TITLES = {
@@ -155,56 +149,56 @@ _TITLES = {
     "openclaw": "OpenClaw",
     "agent": "the agent",
     "workspace": "the workspace",
-    "unknown": "not known",
+    "unknown": "not checked",
     "canary": "canary",
 }
 
 
-def conclude(session: Session, workspace: str | None, found: Judged, *, strict: bool) -> int:
-    """Say the sum, or all of it as JSON; the exit status."""
-    counts = Counter(str(finding.level) for _, finding in found)
+def conclude(session: Session, workspace: str | None, results: Results, *, strict: bool) -> int:
+    """Print the totals, or everything as JSON; return the exit status."""
+    counts = Counter(str(result.level) for _, result in results)
     bad = counts["error"] + (counts["warning"] if strict else 0)
     if session.as_json:
-        shown = as_json(found)
+        shown = as_json(results)
         levels = {level: counts[level] for level in _MARKS}
         say(to_json({"workspace": workspace, "healthy": not bad, "counts": levels, "findings": shown}))
     else:
         if counts.keys() - {"ok"}:
-            say("what each [name] means, and what to do: docs/runbook.md#name")
-        say(_sum(counts))
+            say("what each [name] means and what to do: docs/runbook.md#name")
+        say(_totals(counts))
     return EXIT_NO if bad else EXIT_OK
 
 
-def show(found: Judged) -> None:
-    """Every finding under the title of its group, each mend on a line of its own."""
+def show(results: Results) -> None:
+    """Print each result under the title of its group, and each fix on its own line."""
     last = ""
-    for group, finding in found:
+    for group, result in results:
         if group != last:
             say(_TITLES[group])
             last = group
-        mark, colour = _MARKS[finding.level]
+        mark, colour = _MARKS[result.level]
         sign = click.style(mark, fg=colour) if colour else mark
-        named = "" if finding.level == "ok" else f" [{finding.id}]"
-        text = " ".join(for_terminal(finding.text + named).split())
+        named = "" if result.level == "ok" else f" [{result.id}]"
+        text = " ".join(for_terminal(result.text + named).split())
         lines = textwrap.wrap(text, columns() - 4, break_on_hyphens=False)
         say(f"  {sign} " + "\n    ".join(lines))
-        for mend in finding.mends:
-            say(f"    -> {for_terminal(mend)}")  # never broken into lines: it is there to be copied
+        for fix in result.fixes:
+            say(f"    -> {for_terminal(fix)}")  # never wrapped: it is to be copied
     say()
 
 
-def as_json(found: Judged) -> list[dict[str, Any]]:
-    """The findings as JSON says them."""
+def as_json(results: Results) -> list[dict[str, Any]]:
+    """The results for `--json`."""
     return [
-        {"group": group, "id": one.id, "level": one.level, "text": one.text, "mends": list(one.mends)}
-        for group, one in found
+        {"group": group, "id": one.id, "level": one.level, "text": one.text, "mends": list(one.fixes)}
+        for group, one in results
     ]
 
 
-def _sum(counts: Counter[str]) -> str:
-    told = [
+def _totals(counts: Counter[str]) -> str:
+    totals = [
         f"{counts[level]} {level}{'' if counts[level] == 1 else 's'}"
         for level in ("error", "warning", "note")
         if counts[level]
     ]
-    return ", ".join(told) if told else "all is well"
+    return ", ".join(totals) or "no problems found"

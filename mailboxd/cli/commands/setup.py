@@ -134,19 +134,18 @@ def _unapplied(session: Session, plan: Plan, *, dry_run: bool) -> int:
 def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[str, Any]], bool]:
     """What the doctor says of each agent, and whether none of it is an error."""
     from mailboxd.cli.commands import doctor
-    from mailboxd.cli.commands import doctor as findings
-    from mailboxd.doctor import examination
+    from mailboxd.doctor import diagnose
     from mailboxd.mailbox.layout import Workspace
 
     checked, healthy = [], True
     for agent, root in plan.homes.items():
         if not session.as_json:
             say(for_terminal(f"\n{agent}: mailboxd -w {root} doctor{' --canary' if canary else ''}"))
-        about = examination.subject(Workspace(root), "", os.environ)
+        about = diagnose.target_at(Workspace(root), "", os.environ)
         found = doctor.examine(replace(session, path=root), about, canary=canary)
         well = not any(finding.level == "error" for _, finding in found)
         healthy &= well
-        checked.append({"agent": agent, "healthy": well, "findings": findings.as_json(found)})
+        checked.append({"agent": agent, "healthy": well, "findings": doctor.as_json(found)})
     return checked, healthy
 
 

@@ -1,0 +1,282 @@
+"""Run the probes and judge what they found: fast local probes first, then OpenClaw's in threads (seconds each).
+
+A probe that fails leaves its fact None and adds a `ProbeFailure`; the other probes continue.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from mailboxd import config as configuration
+from mailboxd.agents.gateway.transport import pairing_file
+from mailboxd.agents.json_output import brief
+from mailboxd.agents.nesting_guard import inside_agent
+from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, child_environment
+from mailboxd.clock import Clock
+from mailboxd.config.model import AcpSection, LimitsSection, OpenClawSection
+from mailboxd.doctor import agent, canary, keys, machine, openclaw, workspace
+from mailboxd.doctor.facts import CheckResult, Facts, ProbeFailure, Settings, warning
+from mailboxd.doctor.openclaw import OpenClawProbes, probe_transport
+from mailboxd.errors import MailboxdError
+from mailboxd.host import process
+from mailboxd.integration.plugin import plugin_state
+from mailboxd.integration.skill import skill_state
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.store.integrity import examine
+
+PARALLEL_PROBES = 3
+"""Each call of OpenClaw is a Node process of 215 MB that keeps a core busy for a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is examined. `not_a_workspace` is a directory that was given as a workspace and is none."""
+
+    ws: Workspace | None
+    settings: Settings
+    openclaw: OpenClawProbes
+    not_a_workspace: str = ""
+    acp: AcpSection = field(default_factory=AcpSection)
+    pairing: Path | None = None
+    """The paired device's file, if turns use the gateway's WebSocket."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    """Senders whose unsigned messages are rejected (`signing.require`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Collects the fact `fact`. `name` is displayed; `command` does the same by hand."""
+
+    fact: str
+    name: str
+    command: str
+    run: Callable[[], Any]
+
+
+def target_at(ws: Workspace | None, not_a_workspace: str, environ: Mapping[str, str]) -> Target:
+    """The target with the workspace's configuration, or with the defaults if that is missing or invalid."""
+    limits, openclaw, acp = LimitsSection(), OpenClawSection(), AcpSection()
+    agent = problem = ""
+    pairing: Path | None = None
+    required: tuple[str, ...] = ()
+    if ws is not None:
+        try:
+            config = configuration.load(ws.config)
+            limits, openclaw, acp, agent = config.limits, config.openclaw, config.acp, config.agent
+            required = tuple(config.signing.require)
+            pairing = pairing_file(ws.root, environ) if openclaw.transport == "gateway" else None
+        except MailboxdError as error:
+            problem = str(error)
+    path = str(ws.config) if ws is not None else ""
+    settings = Settings(path, limits.turns, limits.call_bytes, agent, problem, shlex.join(openclaw.command))
+    environment = child_environment(environ, openclaw.environment)
+    probes = OpenClawProbes(OpenClaw(openclaw.command), environment, agent)
+    return Target(ws, settings, probes, not_a_workspace, acp, pairing, environ, required)
+
+
+def find_workspace(start: Path, explicit: Path | None) -> tuple[Workspace | None, str]:
+    """The workspace or None, and `explicit` if that is not a workspace."""
+    try:
+        return Workspace.find(start, explicit), ""
+    except MailboxdError:
+        return None, str(explicit.resolve()) if explicit is not None else ""
+
+
+# Probes
+
+
+def collect(
+    target: Target, environ: Mapping[str, str], clock: Clock, progress: Callable[[str], None], *, local: bool = False
+) -> Facts:
+    """Run all probes, or only the `local` ones, which do not call OpenClaw.
+
+    `progress` is given the name of each probe before it runs. An exception of a probe becomes a `ProbeFailure`.
+    """
+    known: dict[str, Any] = {}
+    failures: list[ProbeFailure] = []
+    for stage in (_local,) if local else (_local, _program, _openclaw, _plugin):
+        for probe, value in _in_parallel(stage(target, known, clock), progress):
+            if isinstance(value, Exception):
+                failures.append(ProbeFailure(probe.name.replace(" ", "-"), _reason(value), probe.command))
+            else:
+                known[probe.fact] = value
+    return Facts(
+        settings=target.settings,
+        python=sys.version_info[:3],
+        inside_agent=inside_agent(environ),
+        not_a_workspace=target.not_a_workspace,
+        failures=tuple(failures),
+        now=clock.now(),
+        **known,
+    )
+
+
+def _local(target: Target, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
+    yield Probe("inotify", "inotify", "sysctl fs.inotify", machine.probe_inotify)
+    yield Probe("memory", "memory", "free", process.available)
+    yield Probe("open_files", "open files", "ulimit -n", machine.probe_open_files)
+    yield Probe("synchronised", "clock", "timedatectl", machine.probe_clock)
+    ws = target.ws
+    if ws is None:
+        return
+    root, now = shlex.quote(str(ws.root)), clock.now()
+    yield Probe("workspace", "workspace", f"ls -la {root}", lambda: workspace.probe_workspace(ws))
+    yield Probe("filesystem", "file system", f"findmnt -T {root}", lambda: workspace.probe_filesystem(ws, now))
+    yield Probe("daemon", "daemon", "mailboxd status", lambda: workspace.probe_daemon(ws))
+    yield Probe("mailbox", "mailbox", f"ls -la {root}/mailbox", lambda: workspace.probe_mailbox(ws, now))
+    probe_keys = lambda: keys.probe_keys(ws.root, target.required, target.environ)  # noqa: E731
+    yield Probe("keys", "keys", "mailboxd keys list", probe_keys)
+    yield Probe("database", "database", "mailboxd history --verify", lambda: examine(ws.database))
+    yield Probe("skill", "skill", "mailboxd skill status", lambda: skill_state(ws.root))
+    probe_harnesses = lambda: agent.probe_harnesses(ws.root, target.acp, target.environ)  # noqa: E731
+    yield Probe("harnesses", "harnesses", "mailboxd config", probe_harnesses)
+
+
+def _program(target: Target, _: Mapping[str, Any], __: Clock) -> Iterator[Probe]:
+    probes = target.openclaw
+    program = shlex.quote(probes.openclaw.command[0])
+    yield Probe("program", "openclaw", f"command -v {program}", probes.program)
+    if probes.program().path is not None:
+        yield Probe("release", "openclaw version", f"{program} --version", probes.release)
+        yield Probe("runtime", "node", "node --version", probes.runtime)
+
+
+def _openclaw(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
+    probes, release = target.openclaw, known.get("release")
+    if release is None or release.version is None or release.version < MINIMUM_VERSION:
+        return
+    yield Probe("peers", "agents", "openclaw agents list", probes.peers)
+    yield Probe("agents", "allow lists", "openclaw config get agents --json", probes.agents)
+    yield Probe("tools", "tools", "openclaw config get tools --json", lambda: probes.tools(release.version))
+    if known["program"].scripted:
+        return
+    yield Probe("gateway", "gateway", "openclaw gateway status", probes.gateway)
+    if (device := target.pairing) is not None:
+        transport = lambda: probe_transport(probes.openclaw, device, clock)  # noqa: E731
+        yield Probe("transport", "transport", "mailboxd gateway status", transport)
+    plugin = lambda: plugin_state(probes.openclaw, probes.environment)  # noqa: E731
+    yield Probe("plugin", "plugin", "mailboxd plugin status", plugin)
+    if target.settings.agent:
+        yield Probe("exec_policy", "exec approvals", "openclaw approvals get", probes.exec_policy)
+
+
+def _plugin(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:
+    """Try the plugin of the running gateway: that OpenClaw lists it does not mean that the gateway uses it."""
+    state, gateway = known.get("plugin"), known.get("gateway")
+    if target.ws is None or not target.settings.agent or state is None or state.problem:
+        return
+    if gateway is not None and gateway.connected and not gateway.failing:
+        probe = lambda: canary.probe_plugin(target, clock)  # noqa: E731
+        yield Probe("plugin_answer", "plugin answer", "mailboxd doctor --canary", probe)
+
+
+def _reason(problem: Exception) -> str:
+    text = brief(str(problem))
+    return text if isinstance(problem, OSError | MailboxdError) and text else f"{type(problem).__name__} {text}".strip()
+
+
+def _in_parallel(probes: Iterable[Probe], progress: Callable[[str], None]) -> Iterator[tuple[Probe, Any]]:
+    """Each probe with its fact or the exception it raised; at most `PARALLEL_PROBES` run at a time.
+
+    The threads are daemonic, so that Ctrl-C does not wait for OpenClaw.
+    """
+    pending: Sequence[Probe] = list(probes)
+    queue: SimpleQueue[Probe] = SimpleQueue()
+    done: SimpleQueue[tuple[Probe, Any]] = SimpleQueue()
+    for probe in pending:
+        queue.put(probe)
+
+    def work() -> None:
+        with suppress(Empty):
+            while True:
+                probe = queue.get_nowait()
+                progress(probe.name)
+                done.put((probe, _run(probe)))
+
+    for _ in range(min(PARALLEL_PROBES, len(pending))):
+        Thread(target=work, daemon=True).start()
+    for _ in pending:
+        yield done.get()
+
+
+def _run(probe: Probe) -> Any:
+    try:
+        return probe.run()
+    except Exception as problem:
+        return problem
+
+
+# Checks
+
+Check = Callable[[Facts], Iterable[CheckResult]]
+
+GROUPS: dict[str, tuple[Check, ...]] = {
+    "machine": (
+        machine.python,
+        machine.inside_agent,
+        machine.inotify,
+        machine.memory,
+        machine.open_files,
+        machine.clock,
+    ),
+    "openclaw": (
+        openclaw.program,
+        openclaw.node,
+        openclaw.version,
+        openclaw.gateway,
+        openclaw.gateway_version,
+        openclaw.transport,
+        openclaw.lane,
+        openclaw.plugin,
+    ),
+    "agent": (
+        agent.agent,
+        agent.workspace,
+        agent.shared_workspace,
+        agent.allowed,
+        agent.tools,
+        agent.exec_policy,
+        agent.skill,
+        agent.harnesses,
+    ),
+    "workspace": (
+        workspace.found,
+        workspace.config,
+        workspace.directories,
+        workspace.one_device,
+        workspace.filesystem,
+        workspace.space,
+        workspace.database,
+        workspace.daemon,
+        workspace.mailbox,
+        workspace.attention,
+        keys.keys,
+    ),
+}
+"""All checks, in the order of the report."""
+
+
+def judge(facts: Facts) -> Iterator[tuple[str, CheckResult]]:
+    """Every result with the name of its group. Pure."""
+    command = "openclaw" if facts.program is not None and facts.program.scripted else facts.settings.command
+    for group, checks in GROUPS.items():
+        for check in checks:
+            yield from ((group, _with_command(command, result)) for result in check(facts))
+    for failure in facts.failures:
+        text = f"{failure.probe} could not be checked: {failure.reason}"
+        yield "unknown", warning(f"{failure.probe}-unknown", text, failure.command)
+
+
+def _with_command(command: str, result: CheckResult) -> CheckResult:
+    """Call OpenClaw in the fixes as the configuration does."""
+    fixes = (f"{command}{fix.removeprefix('openclaw')}" if fix.startswith("openclaw ") else fix for fix in result.fixes)
+    return replace(result, fixes=tuple(fixes))
