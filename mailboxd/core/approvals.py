@@ -1,7 +1,7 @@
 """Approvals: the nouns. What waits for a person, what the person said, and what became of the action.
 
 A row never changes what it asks for: an edit voids the request, and another one is made. What is decided and done
-about it is in `core.approving` and `core.performing`.
+about it is in `core.approval_requests` and `core.approved_actions`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class ApprovalStatus(StrEnum):
     EXPIRED = "expired"
 
 
-class Decision(StrEnum):
+class ApprovalDecision(StrEnum):
     """What a person may say."""
 
     APPROVED = "approved"
@@ -283,7 +283,7 @@ class Resolve:
     """A person's decision."""
 
     approval_id: str
-    decision: Decision
+    decision: ApprovalDecision
     note: str = ""
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from mailboxd.core.approvals import ActionEnded, ActionKind, Approval, ApprovalStatus, Performed, Purpose
-from mailboxd.core.decision_builder import Draft, late
+from mailboxd.core.decision_builder import DecisionBuilder, record_late
 from mailboxd.core.effects import AnswerPermission, Perform, Prepare, Verify
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
@@ -34,9 +34,9 @@ def same_work(old: Approval, new: Approval) -> bool:
     return same and old.idempotency_key == new.idempotency_key and old.state is Performed.DONE
 
 
-def started(draft: Draft, row: Approval, digest: str) -> None:
+def started(builder: DecisionBuilder, row: Approval, digest: str) -> None:
     """The runner asks whether it may begin. Raises Refused when it may not, and nothing is recorded then."""
-    task = draft.task
+    task = builder.task
     if row.status is not ApprovalStatus.APPROVED or row.purpose is Purpose.PERMISSION:
         raise Refused("not-approved", f"{row.short_id} is {row.status}: it is not approved")
     if row.purpose is Purpose.ACTION and task.phase is not Phase.READY_TO_RESUME:
@@ -45,21 +45,21 @@ def started(draft: Draft, row: Approval, digest: str) -> None:
         raise Refused("digest-mismatch", f"{row.short_id}: what would run is not what was approved")
     if row.state is not Performed.NOT:
         raise Refused("begun-already", f"{row.short_id} was begun before: it is {row.state}")
-    if not may_decide(row.resolved_by, draft.ctx):
-        _ask_again(draft, row)
+    if not may_decide(row.resolved_by, builder.ctx):
+        _ask_again(builder, row)
         return
-    others = [old for old in draft.view.same_key if old.id != row.id]
+    others = [old for old in builder.view.same_key if old.id != row.id]
     if any(old.state is Performed.STARTED for old in others):
         raise Refused("key-busy", f"the idempotency key {row.idempotency_key} is at work for another task")
     if done := next((old for old in others if same_work(old, row)), None):
-        _end(draft, row, Performed.DONE, f"done already, as {done.short_id}: nothing runs again")
+        _end(builder, row, Performed.DONE, f"done already, as {done.short_id}: nothing runs again")
     elif others:
         why = (
             f"the idempotency key {row.idempotency_key} was used by {others[-1].short_id}, which is {others[-1].state}"
         )
-        _end(draft, row, Performed.FAILED, f"nothing ran: {why}; declare another key to run it again")
+        _end(builder, row, Performed.FAILED, f"nothing ran: {why}; declare another key to run it again")
     else:
-        _change(draft, Kind.ACTION_STARTED, row, state=Performed.STARTED, started_at=draft.ctx.now)
+        _change(builder, Kind.ACTION_STARTED, row, state=Performed.STARTED, started_at=builder.ctx.now)
 
 
 def may_decide(person: str, ctx: Context) -> bool:
@@ -67,129 +67,131 @@ def may_decide(person: str, ctx: Context) -> bool:
     return not ctx.approvers or person in ctx.approvers
 
 
-def _ask_again(draft: Draft, row: Approval) -> None:
+def _ask_again(builder: DecisionBuilder, row: Approval) -> None:
     """An unused approval of somebody who is no approver any more is void, and the action waits for another one."""
     why = f"{row.resolved_by}, who approved it, is not among approvals.approvers any more"
-    resolve(draft, row, ApprovalStatus.EXPIRED, "mailboxd", f"asked again: {why}", void=True)
+    resolve(builder, row, ApprovalStatus.EXPIRED, "mailboxd", f"asked again: {why}", void=True)
     if row.purpose is Purpose.UNDO:
-        draft.order(Prepare(draft.ctx.new_id("apr"), row.action, undoes=row.origin))
-    elif draft.task.phase is Phase.READY_TO_RESUME:
-        draft.move(Trigger.APPROVAL_VOID, f"{row.requested_action} needs another approval: {why}")
+        builder.order(Prepare(builder.ctx.new_id("apr"), row.action, undoes=row.origin))
+    elif builder.task.phase is Phase.READY_TO_RESUME:
+        builder.move(Trigger.APPROVAL_VOID, f"{row.requested_action} needs another approval: {why}")
 
 
-def ended(draft: Draft, row: Approval, said: ActionEnded) -> None:
+def ended(builder: DecisionBuilder, row: Approval, said: ActionEnded) -> None:
     """What became of it, in whatever phase the task is by now. What is known is not made unknown again."""
     settled = row.state in (Performed.DONE, Performed.FAILED) or (row.state is Performed.UNKNOWN and row.checked)
     if settled or row.state is Performed.NOT:
-        late(draft, "mailboxd", row.attempt, f"the action {row.short_id} {said.state}: {first_line(said.summary)}")
+        record_late(
+            builder, "mailboxd", row.attempt, f"the action {row.short_id} {said.state}: {first_line(said.summary)}"
+        )
         return
     asks = said.state is Performed.UNKNOWN and row.state is Performed.STARTED and bool(row.action.verify)
-    artifact = draft.artifact("other", said.report, f"the action {row.action.id}: {said.summary}", "mailboxd")
-    _end(draft, row, said.state, said.summary, artifact=artifact, checked=not asks)
+    artifact = builder.artifact("other", said.report, f"the action {row.action.id}: {said.summary}", "mailboxd")
+    _end(builder, row, said.state, said.summary, artifact=artifact, checked=not asks)
     if asks:
-        draft.order(Verify(row.id))
+        builder.order(Verify(row.id))
 
 
-def _end(draft: Draft, row: Approval, state: Performed, summary: str, **more: Any) -> None:
-    now = draft.ctx.now
-    _change(draft, Kind.ACTION_ENDED, row, state=state, finished_at=now, summary=summary, **more)
+def _end(builder: DecisionBuilder, row: Approval, state: Performed, summary: str, **more: Any) -> None:
+    now = builder.ctx.now
+    _change(builder, Kind.ACTION_ENDED, row, state=state, finished_at=now, summary=summary, **more)
 
 
-def not_begun(draft: Draft, row: Approval, why: str, *, for_now: bool) -> None:
+def not_begun(builder: DecisionBuilder, row: Approval, why: str, *, for_now: bool) -> None:
     if for_now:
         if row.state is Performed.STARTED:
-            _change(draft, Kind.ACTION_DELAYED, row, state=Performed.NOT, started_at="", summary=why)
+            _change(builder, Kind.ACTION_DELAYED, row, state=Performed.NOT, started_at="", summary=why)
         return
     if row.state is not Performed.NOT:
         return
     if row.tries + 1 >= MOST_TRIES:
-        _end(draft, row, Performed.FAILED, f"it could not be begun: {why}")
+        _end(builder, row, Performed.FAILED, f"it could not be begun: {why}")
         return
-    _change(draft, Kind.ACTION_DELAYED, row, tries=row.tries + 1, summary=why)
-    draft.order(Perform(row.id, plus(draft.ctx.now, _PAUSE * (row.tries + 1))))
+    _change(builder, Kind.ACTION_DELAYED, row, tries=row.tries + 1, summary=why)
+    builder.order(Perform(row.id, plus(builder.ctx.now, _PAUSE * (row.tries + 1))))
 
 
 # ---------------------------------------------------------------- what follows by itself
 
 
-def rest(draft: Draft) -> None:
+def rest(builder: DecisionBuilder) -> None:
     """Order what the planned actions call for where the task rests, or void what they no longer do."""
-    match draft.task.phase:
+    match builder.task.phase:
         case Phase.AWAITING_APPROVAL:
-            _prepare_missing(draft)
+            _prepare_missing(builder)
         case Phase.READY_TO_RESUME:
-            _perform_next(draft)
+            _perform_next(builder)
         case Phase.EXECUTING:
-            attempt = draft.attempt
+            attempt = builder.attempt
             if attempt is None or attempt.status is not AttemptStatus.RUNNING:
-                void(draft, "its attempt has ended")
+                void(builder, "its attempt has ended")
         case phase:
-            void(draft, f"the task is {phase}")
+            void(builder, f"the task is {phase}")
 
 
-def _prepare_missing(draft: Draft) -> None:
-    have = {row.action.id for row in draft.view.live_approvals}
-    for action in draft.task.planned_actions:
-        if action.id not in have and f"prepare:{action.id}" not in draft.view.ordered_acts:
-            draft.order(Prepare(draft.ctx.new_id("apr"), action))
+def _prepare_missing(builder: DecisionBuilder) -> None:
+    have = {row.action.id for row in builder.view.live_approvals}
+    for action in builder.task.planned_actions:
+        if action.id not in have and f"prepare:{action.id}" not in builder.view.ordered_acts:
+            builder.order(Prepare(builder.ctx.new_id("apr"), action))
 
 
-def _perform_next(draft: Draft) -> None:
-    for row in draft.view.live_approvals:
+def _perform_next(builder: DecisionBuilder) -> None:
+    for row in builder.view.live_approvals:
         if row.state is Performed.DONE:
             continue
-        if row.state is Performed.NOT and not may_decide(row.resolved_by, draft.ctx):
-            _ask_again(draft, row)
-            rest(draft)
+        if row.state is Performed.NOT and not may_decide(row.resolved_by, builder.ctx):
+            _ask_again(builder, row)
+            rest(builder)
             return
         if row.state is Performed.NOT and row.action.kind is ActionKind.MANUAL:
-            _end(draft, row, Performed.DONE, f"done by hand, says {row.resolved_by}" + because(row))
+            _end(builder, row, Performed.DONE, f"done by hand, says {row.resolved_by}" + because(row))
             continue
-        if row.state is Performed.NOT and f"perform:{row.id}" not in draft.view.ordered_acts:
-            draft.order(Perform(row.id))
+        if row.state is Performed.NOT and f"perform:{row.id}" not in builder.view.ordered_acts:
+            builder.order(Perform(row.id))
         return
 
 
 # ---------------------------------------------------------------- rows
 
 
-def void(draft: Draft, why: str) -> None:
+def void(builder: DecisionBuilder, why: str) -> None:
     """Nothing may come any more of what was asked or approved for this task, and has not begun."""
-    for row in draft.view.approvals:
+    for row in builder.view.approvals:
         waits = row.status is ApprovalStatus.PENDING or (
             row.status is ApprovalStatus.APPROVED and row.state is Performed.NOT and row.purpose is Purpose.ACTION
         )
         if waits and row.purpose is not Purpose.UNDO:
-            resolve(draft, row, ApprovalStatus.EXPIRED, "mailboxd", f"void: {why}", void=True)
+            resolve(builder, row, ApprovalStatus.EXPIRED, "mailboxd", f"void: {why}", void=True)
 
 
-def turn_over(draft: Draft, ended: TurnEnded) -> None:
+def turn_over(builder: DecisionBuilder, ended: TurnEnded) -> None:
     """What a harness asked for in a turn that has ended is asked for no more."""
-    attempt = draft.attempt
+    attempt = builder.attempt
     if attempt is None or attempt.id != ended.attempt_id or not attempt.worker_ref:
         return
-    for row in draft.view.approvals:
+    for row in builder.view.approvals:
         if row.purpose is Purpose.PERMISSION and row.status is ApprovalStatus.PENDING and row.attempt == attempt.id:
-            resolve(draft, row, ApprovalStatus.EXPIRED, "mailboxd", "void: its turn has ended", void=True)
+            resolve(builder, row, ApprovalStatus.EXPIRED, "mailboxd", "void: its turn has ended", void=True)
 
 
 def because(row: Approval) -> str:
     return f": {first_line(row.note)}" if row.note else ""
 
 
-def resolve(draft: Draft, row: Approval, status: ApprovalStatus, by: str, note: str, **more: Any) -> None:
-    now = draft.ctx.now
+def resolve(builder: DecisionBuilder, row: Approval, status: ApprovalStatus, by: str, note: str, **more: Any) -> None:
+    now = builder.ctx.now
     _change(
-        draft, Kind.APPROVAL_RESOLVED, row, status=status, resolved_by=by, resolved_at=now, note=note, **more
+        builder, Kind.APPROVAL_RESOLVED, row, status=status, resolved_by=by, resolved_at=now, note=note, **more
     )  # fmt: skip
     if row.purpose is Purpose.PERMISSION:
-        draft.order(AnswerPermission(row.id))
+        builder.order(AnswerPermission(row.id))
 
 
-def _change(draft: Draft, kind: Kind, row: Approval, **changes: Any) -> Approval:
+def _change(builder: DecisionBuilder, kind: Kind, row: Approval, **changes: Any) -> Approval:
     plain = {name: to_json(value) for name, value in changes.items()}
-    draft.record(kind, approval=row.id, action=row.requested_action, changes=plain)
+    builder.record(kind, approval=row.id, action=row.requested_action, changes=plain)
     after = replace(row, **changes)
-    rows = tuple(after if old.id == row.id else old for old in draft.view.approvals)
-    draft.view = replace(draft.view, approvals=rows)
+    rows = tuple(after if old.id == row.id else old for old in builder.view.approvals)
+    builder.view = replace(builder.view, approvals=rows)
     return after

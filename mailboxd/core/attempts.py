@@ -12,7 +12,7 @@ from dataclasses import replace
 from mailboxd.core import approval_requests, plans, reviews, spec_drafting
 from mailboxd.core.approvals import merged
 from mailboxd.core.conversation import answer_ended, asked, await_reply, heard_from, order_turn, steer_again
-from mailboxd.core.decision_builder import Draft, late, say
+from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
 from mailboxd.core.effects import LookUp, RunTurn, Send
 from mailboxd.core.events import Kind
 from mailboxd.core.failure import failed_attempt, outcome_unknown, pause, worker
@@ -50,15 +50,15 @@ CUT = "[mailboxd] cut: the text ends here. The rest did not arrive: a limit of t
 """Stands below a result that is known not to be whole."""
 
 
-def start(draft: Draft, *, begun: bool = False) -> None:
+def start(builder: DecisionBuilder, *, begun: bool = False) -> None:
     """Begin the next attempt: a turn, or, when children do the work, waiting for them. `begun` as in `Start`."""
-    view, task, ctx = draft.view, draft.task, draft.ctx
+    view, task, ctx = builder.view, builder.task, builder.ctx
     waits = view.unmet and not begun
     if task.phase is not Phase.EXECUTION_READY or waits or view.parent_phase not in (None, Phase.EXECUTING):
         raise Refused("not-ready", f"{task.local_id} is not ready to start")
     coordinates = view.children.total > 0
-    ordinal = begin(draft, Waiting.CHILDREN if coordinates else Waiting.TURN)
-    draft.move(
+    ordinal = begin(builder, Waiting.CHILDREN if coordinates else Waiting.TURN)
+    builder.move(
         Trigger.ATTEMPT_STARTED,
         f"attempt {ordinal} by {task.executor}" if not coordinates else f"attempt {ordinal}: waiting for the children",
         attempt=ordinal,
@@ -67,19 +67,19 @@ def start(draft: Draft, *, begun: bool = False) -> None:
         error="",
         dispatched_at=task.dispatched_at or ctx.now,
     )
-    if coordinates and join_is_met(draft.view):
-        synthesise(draft)
+    if coordinates and join_is_met(builder.view):
+        synthesise(builder)
     elif not coordinates:
-        order_turn(draft)
+        order_turn(builder)
 
 
-def begin(draft: Draft, waiting_for: Waiting) -> int:
+def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
     """Record the next attempt of the task as running; returns its ordinal."""
-    view, task, ctx = draft.view, draft.task, draft.ctx
+    view, task, ctx = builder.view, builder.task, builder.ctx
     ordinal, harness = task.attempt + 1, worker(task, ctx.agent)
     if view.attempt is not None and not same_agent(view.attempt.executor, task.executor):
-        call_off(draft, f"{task.executor} takes over")
-    draft.start_attempt(
+        call_off(builder, f"{task.executor} takes over")
+    builder.start_attempt(
         Attempt(
             id=ctx.new_id("att"),
             task=task.id,
@@ -102,31 +102,31 @@ def begin(draft: Draft, waiting_for: Waiting) -> int:
 # ---------------------------------------------------------------- a turn of ours ended
 
 
-def turn_ended(draft: Draft, ended: TurnEnded) -> None:
+def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     """Judge what a turn brought; anything that is not of the live attempt is recorded and changes nothing."""
     if ended.turn is Turn.REVIEW:
-        review_ended(draft, ended)
+        review_ended(builder, ended)
         return
     if ended.turn is Turn.ANSWER:
-        answer_ended(draft, ended)
+        answer_ended(builder, ended)
         return
     if ended.turn is Turn.DRAFT:
-        spec_drafting.draft_ended(draft, ended)
+        spec_drafting.draft_ended(builder, ended)
         return
-    attempt = draft.attempt
+    attempt = builder.attempt
     if attempt is not None and attempt.id == ended.attempt_id:
         for made in ended.made:
-            draft.artifact(made.kind, made.body, made.summary, ended.agent)
+            builder.artifact(made.kind, made.body, made.summary, ended.agent)
     if attempt is None or attempt.id != ended.attempt_id or attempt.status is not AttemptStatus.RUNNING:
-        late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
+        record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
         return
     if not _awaits(attempt, ended):
-        late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
+        record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
         return
     match ended.outcome:
         case Succeeded() as ok:
             cut = "; its text was cut" if ok.truncated else ""
-            draft.checkpoint(
+            builder.checkpoint(
                 f"the {ended.turn} turn ended{cut}",
                 run_id=ok.run_id,
                 session_ref=ok.session_ref,
@@ -135,13 +135,13 @@ def turn_ended(draft: Draft, ended: TurnEnded) -> None:
             answer = ended.answer or Unreadable("no answer", ok.text)
             if ok.truncated and isinstance(answer, Results):
                 answer = replace(answer, text=f"{answer.text}\n\n{CUT}")
-            answered(draft, answer, ended.turn, ended.agent)
+            answered(builder, answer, ended.turn, ended.agent)
         case Failed() as failed:
-            _turn_failed(draft, failed)
+            _turn_failed(builder, failed)
         case Aborted(error):
-            failed_attempt(draft, error, status=AttemptStatus.ABORTED)
+            failed_attempt(builder, error, status=AttemptStatus.ABORTED)
         case Unknown() as unknown:
-            _turn_unknown(draft, ended, unknown)
+            _turn_unknown(builder, ended, unknown)
 
 
 def _awaits(attempt: Attempt, ended: TurnEnded) -> bool:
@@ -155,102 +155,104 @@ def _awaits(attempt: Attempt, ended: TurnEnded) -> bool:
     return attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
 
 
-def _turn_failed(draft: Draft, failed: Failed) -> None:
-    attempt = draft.live
+def _turn_failed(builder: DecisionBuilder, failed: Failed) -> None:
+    attempt = builder.live
     permanent = failed.permanence is Permanence.PERMANENT
     if failed.started or permanent:
-        draft.checkpoint(
+        builder.checkpoint(
             "the turn failed",
             run_id=failed.run_id or attempt.run_id,
             session_ref=failed.session_ref or attempt.session_ref,
             usage=attempt.usage.plus(failed.usage),
         )
-        failed_attempt(draft, failed.error, permanent=permanent, retry_after=failed.retry_after)
+        failed_attempt(builder, failed.error, permanent=permanent, retry_after=failed.retry_after)
         return
     # An agent that is locked out gets no turns from its breaker: a pause that grows would only delay its return.
-    stalls = draft.task.stalls + (failed.outage is not Outage.LOCKED_OUT)
-    wait = max(pause(draft, max(stalls, 1)), failed.retry_after)
-    draft.finish_attempt(AttemptStatus.ABORTED, failed.error)
-    draft.move(
+    stalls = builder.task.stalls + (failed.outage is not Outage.LOCKED_OUT)
+    wait = max(pause(builder, max(stalls, 1)), failed.retry_after)
+    builder.finish_attempt(AttemptStatus.ABORTED, failed.error)
+    builder.move(
         Trigger.ATTEMPT_FAILED,
         f"never reached {attempt.executor}: {first_line(failed.error)}",
         stalls=stalls,
-        not_before=plus(draft.ctx.now, wait),
+        not_before=plus(builder.ctx.now, wait),
         error=failed.error,
     )
 
 
-def _turn_unknown(draft: Draft, ended: TurnEnded, unknown: Unknown) -> None:
-    attempt = draft.live
+def _turn_unknown(builder: DecisionBuilder, ended: TurnEnded, unknown: Unknown) -> None:
+    attempt = builder.live
     if not unknown.looked_up:
         heard, run_id = attempt.run_id, unknown.run_id
         note = f"outcome unknown: {unknown.error}"
-        draft.checkpoint(note, waiting_for=Waiting.LOOKUP, run_id=run_id or heard)
-        turn_id = draft.ctx.new_id("trn")
+        builder.checkpoint(note, waiting_for=Waiting.LOOKUP, run_id=run_id or heard)
+        turn_id = builder.ctx.new_id("trn")
         lookup = LookUp(turn_id, ended.turn, ended.agent, attempt.id, attempt.session_key, run_id, heard=heard)
-        draft.order(replace(lookup, harness=attempt.worker_ref))
+        builder.order(replace(lookup, harness=attempt.worker_ref))
         return
-    outcome_unknown(draft, unknown.error, harmless=unknown.harmless)
+    outcome_unknown(builder, unknown.error, harmless=unknown.harmless)
 
 
-def answered(draft: Draft, answer: Answer | Progress, turn: Turn, agent: str) -> None:
+def answered(builder: DecisionBuilder, answer: Answer | Progress, turn: Turn, agent: str) -> None:
     """What an executor said, in a turn or by message, about the live attempt."""
     match answer:
         case Results():
-            _results(draft, answer, turn, agent)
+            _results(builder, answer, turn, agent)
         case Failure(error, partial, permanent):
             if partial:
-                draft.artifact("other", partial, f"partial results: {first_line(partial)}", agent)
-            failed_attempt(draft, error, permanent=permanent)
+                builder.artifact("other", partial, f"partial results: {first_line(partial)}", agent)
+            failed_attempt(builder, error, permanent=permanent)
         case Silence(said):
-            _silent(draft, said, turn, agent)
+            _silent(builder, said, turn, agent)
         case Planned(plan):
-            _planned(draft, plan, turn)
+            _planned(builder, plan, turn)
         case Acknowledged() if turn is Turn.DISPATCH:
-            _acknowledged(draft, agent)
+            _acknowledged(builder, agent)
         case Acknowledged():
-            failed_attempt(draft, f"{agent} acknowledged a {turn} turn instead of doing it")
+            failed_attempt(builder, f"{agent} acknowledged a {turn} turn instead of doing it")
         case Progress(note):
-            draft.checkpoint(note)
-            if draft.live.waiting_for is Waiting.REPLY:
-                heard_from(draft)
+            builder.checkpoint(note)
+            if builder.live.waiting_for is Waiting.REPLY:
+                heard_from(builder)
         case Question(text):
-            asked(draft, text)
+            asked(builder, text)
         case Reviewed() | Drafted():
-            failed_attempt(draft, f"{agent} answered a {turn} turn with a {say(answer)}")
+            failed_attempt(builder, f"{agent} answered a {turn} turn with a {outcome_text(answer)}")
         case Unreadable(problem, text):
-            draft.artifact("other", text, "an answer that could not be read", agent)
-            failed_attempt(draft, f"the answer could not be read: {problem}")
+            builder.artifact("other", text, "an answer that could not be read", agent)
+            failed_attempt(builder, f"the answer could not be read: {problem}")
 
 
-def _acknowledged(draft: Draft, agent: str) -> None:
+def _acknowledged(builder: DecisionBuilder, agent: str) -> None:
     """The peer has the work: a lease begins. Not when it has already sent a plan or a question: the mail came late."""
-    if draft.live.waiting_for in (Waiting.CHILDREN, Waiting.ANSWER):
-        draft.checkpoint(f"{agent} has taken the work: its mail was faster than its acknowledgement", acknowledged=True)
+    if builder.live.waiting_for in (Waiting.CHILDREN, Waiting.ANSWER):
+        builder.checkpoint(
+            f"{agent} has accepted the work; its message overtook the acknowledgement", acknowledged=True
+        )
         return
-    if draft.live.steered:
-        draft.order(Send(draft.ctx.new_id("msg"), "steer", agent, draft.live.steered, draft.live.ordinal))
-    draft.checkpoint(f"{agent} has taken the work and will reply", acknowledged=True, steered="")
-    await_reply(draft)
+    if builder.live.steered:
+        builder.order(Send(builder.ctx.new_id("msg"), "steer", agent, builder.live.steered, builder.live.ordinal))
+    builder.checkpoint(f"{agent} has taken the work and will reply", acknowledged=True, steered="")
+    await_reply(builder)
 
 
-def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
-    task = draft.task
-    if turn is Turn.WORK and task.mode is Mode.COORDINATING and draft.view.children.total:
-        draft.checkpoint("the plan stands in task.md: waiting for the children", waiting_for=Waiting.CHILDREN)
-        draft.amend("said beside the plan", notes="\n\n".join(filter(None, [task.notes, results.text])))
+def _results(builder: DecisionBuilder, results: Results, turn: Turn, agent: str) -> None:
+    task = builder.task
+    if turn is Turn.WORK and task.mode is Mode.COORDINATING and builder.view.children.total:
+        builder.checkpoint("the plan stands in task.md: waiting for the children", waiting_for=Waiting.CHILDREN)
+        builder.amend("said beside the plan", notes="\n\n".join(filter(None, [task.notes, results.text])))
         return
-    if steer_again(draft, turn):
+    if steer_again(builder, turn):
         return
     actions = merged(task.spec.planned_actions, results.planned_actions)
-    if (why := approval_requests.refused(draft, actions)) is not None:
-        failed_attempt(draft, why)
+    if (why := approval_requests.refused(builder, actions)) is not None:
+        failed_attempt(builder, why)
         return
     text = task.draft_result or results.text
     summary = first_line(text)
-    draft.artifact("primary_output", text, summary, agent)
-    draft.finish_attempt(AttemptStatus.SUCCEEDED)
-    draft.move(
+    builder.artifact("primary_output", text, summary, agent)
+    builder.finish_attempt(AttemptStatus.SUCCEEDED)
+    builder.move(
         Trigger.ATTEMPT_SUCCEEDED,
         f"attempt {task.attempt} succeeded",
         result=text,
@@ -264,104 +266,108 @@ def _results(draft: Draft, results: Results, turn: Turn, agent: str) -> None:
     )
 
 
-def _silent(draft: Draft, said: str, turn: Turn, agent: str) -> None:
+def _silent(builder: DecisionBuilder, said: str, turn: Turn, agent: str) -> None:
     """No words: only what the agent wrote into its task.md in this turn can be a result or a plan."""
-    task = draft.task
-    planned = task.mode is Mode.COORDINATING and draft.view.children.total > 0
+    task = builder.task
+    planned = task.mode is Mode.COORDINATING and builder.view.children.total > 0
     if turn is Turn.WORK and (task.draft_result or planned):
-        _results(draft, Results(""), turn, agent)
+        _results(builder, Results(""), turn, agent)
     else:
-        failed_attempt(draft, f"{agent} gave no answer" + (f": {said}" if said else ""))
+        failed_attempt(builder, f"{agent} gave no answer" + (f": {said}" if said else ""))
 
 
-def _planned(draft: Draft, plan: Plan, turn: Turn) -> None:
+def _planned(builder: DecisionBuilder, plan: Plan, turn: Turn) -> None:
     """Children that stand already are not planned again: an agent may write task.md and answer with the same plan."""
-    known = draft.family.existing.nodes
+    known = builder.family.existing.nodes
     fresh = tuple(child for child in plan.children if child.key not in known)
     try:
         if turn is Turn.SYNTHESIS or fresh or not known:
-            plans.adopt(draft, plan if turn is Turn.SYNTHESIS else replace(plan, children=fresh), draft.family)
+            plans.adopt(builder, plan if turn is Turn.SYNTHESIS else replace(plan, children=fresh), builder.family)
     except PlanError as error:
         # Costs an attempt and no more: the next turn is told what is wrong with the plan, and can make a better one.
-        failed_attempt(draft, f"the plan cannot be carried out: {error}")
+        failed_attempt(builder, f"the plan cannot be carried out: {error}")
         return
     # What was said in the meantime is part of the spec, which the synthesis reads.
-    draft.checkpoint("a plan: waiting for the children", waiting_for=Waiting.CHILDREN, steered="")
+    builder.checkpoint("a plan: waiting for the children", waiting_for=Waiting.CHILDREN, steered="")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a peer reports by message about an attempt it was given; anybody else is refused.
 
 
-def replied(draft: Draft, reply: Reply) -> None:
+def replied(builder: DecisionBuilder, reply: Reply) -> None:
     """A message about an attempt that a peer was given. Raises Refused for anybody else's."""
-    attempt, task = draft.attempt, draft.task
+    attempt, task = builder.attempt, builder.task
     if attempt is not None and reply.older_attempt and reply.attempt_id != attempt.id:
-        late(draft, reply.sender, reply.attempt_id, say(reply.answer))  # of whoever had that one
+        record_late(builder, reply.sender, reply.attempt_id, outcome_text(reply.answer))  # of whoever had that one
         return
     if attempt is None:
         raise Refused("orphan", f"{task.local_id} was never given to anybody")
     if not same_agent(reply.sender, attempt.executor):
         raise Refused("wrong-agent", f"{task.local_id} was given to {attempt.executor}, not to {reply.sender}")
-    if same_agent(attempt.executor, draft.ctx.agent) and not isinstance(reply.answer, Progress):
+    if same_agent(attempt.executor, builder.ctx.agent) and not isinstance(reply.answer, Progress):
         # The answer of a turn of our own is what the call prints: whoever writes a file in its name is not it.
-        raise Refused("not-given-away", f"{task.local_id} is done in turns of {draft.ctx.agent}, not given to anybody")
+        raise Refused(
+            "not-given-away", f"{task.local_id} is done in turns of {builder.ctx.agent}, not given to anybody"
+        )
     if reply.attempt_id is not None and reply.attempt_id != attempt.id:
         raise Refused("stale-attempt", f"{task.local_id} has no attempt {reply.attempt_id}")
     if reply.attempt_id is None and reply.ordinal is not None and reply.ordinal < attempt.ordinal:
-        late(draft, reply.sender, None, say(reply.answer))
+        record_late(builder, reply.sender, None, outcome_text(reply.answer))
         return
     if reply.reply_token != attempt.reply_token and (reply.reply_token is not None or attempt.token_echoed):
         raise Refused("stale-attempt", f"the reply token is not the one that {task.local_id} was sent with")
     if attempt.status is not AttemptStatus.RUNNING:
-        _after_the_end(draft, reply)
+        _after_the_end(builder, reply)
         return
     if reply.reply_token is not None and not attempt.token_echoed:
         # So it has the work, whether its acknowledgement reached us or not: what we say to it are messages from now on.
-        draft.checkpoint("the reply token was echoed", token_echoed=True, acknowledged=True)
+        builder.checkpoint("the reply token was echoed", token_echoed=True, acknowledged=True)
     if reply.usage != NO_USAGE:
-        draft.record(Kind.USAGE_REPORTED, agent=reply.sender, attempt=attempt.id, usage=to_json(reply.usage))
-        draft.checkpoint("it says what it cost", usage=attempt.usage.plus(reply.usage))
-    answered(draft, reply.answer, Turn.DISPATCH, reply.sender)
+        builder.record(Kind.USAGE_REPORTED, agent=reply.sender, attempt=attempt.id, usage=to_json(reply.usage))
+        builder.checkpoint("it says what it cost", usage=attempt.usage.plus(reply.usage))
+    answered(builder, reply.answer, Turn.DISPATCH, reply.sender)
 
 
-def _after_the_end(draft: Draft, reply: Reply) -> None:
+def _after_the_end(builder: DecisionBuilder, reply: Reply) -> None:
     """Late, so nothing moves; but what an open circuit was waiting to know is kept for the operator to accept."""
-    late(draft, reply.sender, reply.attempt_id, say(reply.answer))
-    judged = draft.attempt is not None and draft.attempt.status is AttemptStatus.SUCCEEDED
-    if isinstance(reply.answer, Results) and draft.task.phase is Phase.CIRCUIT_OPEN and not judged:
+    record_late(builder, reply.sender, reply.attempt_id, outcome_text(reply.answer))
+    judged = builder.attempt is not None and builder.attempt.status is AttemptStatus.SUCCEEDED
+    if isinstance(reply.answer, Results) and builder.task.phase is Phase.CIRCUIT_OPEN and not judged:
         text = reply.answer.text
-        draft.artifact("primary_output", text, first_line(text), reply.sender)
-        draft.amend("a late result is there to accept", result=text, result_summary=first_line(text))
+        builder.artifact("primary_output", text, first_line(text), reply.sender)
+        builder.amend("a late result is there to accept", result=text, result_summary=first_line(text))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Work that was begun without mailboxd (by hand, or by another clawflow tool) and is taken over as it stands.
 
 
-def imported(draft: Draft, found: Imported) -> None:
+def imported(builder: DecisionBuilder, found: Imported) -> None:
     """Bring a task that was just recorded to where its file says it is. Its gates are not asked again."""
     match found:
         case ImportedDone(result):
             summary = first_line(result)
-            draft.artifact("primary_output", result, summary, draft.task.executor)
-            draft.move(Trigger.IMPORTED_DONE, "it was done before mailboxd came", result=result, result_summary=summary)
+            builder.artifact("primary_output", result, summary, builder.task.executor)
+            builder.move(
+                Trigger.IMPORTED_DONE, "it was done before mailboxd came", result=result, result_summary=summary
+            )
         case ImportedFailed(error):
-            draft.move(Trigger.IMPORTED_FAILED, error or "it had failed before mailboxd came", error=error)
-            announce_end(draft)
+            builder.move(Trigger.IMPORTED_FAILED, error or "it had failed before mailboxd came", error=error)
+            announce_end(builder)
         case ImportedDispatched():
-            _dispatched(draft)
+            _dispatched(builder)
 
 
-def _dispatched(draft: Draft) -> None:
+def _dispatched(builder: DecisionBuilder) -> None:
     """An attempt that nobody orders: its reply is waited for, as for one that was acknowledged."""
-    view, task, ctx = draft.view, draft.task, draft.ctx
+    view, task, ctx = builder.view, builder.task, builder.ctx
     if task.phase is not Phase.EXECUTION_READY or view.parent_phase is not Phase.EXECUTING or view.unmet:
         raise Refused("not-ready", f"{task.local_id} cannot be under way: it needs what is not done")
-    draft.move(
+    builder.move(
         Trigger.ATTEMPT_STARTED,
         f"{task.executor} had it before mailboxd came; its reply is waited for",
-        attempt=begin(draft, Waiting.REPLY),
+        attempt=begin(builder, Waiting.REPLY),
         dispatched_at=ctx.now,
         due=plus(ctx.now, task.policy.reply_within),
     )

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mailboxd.core.decision_builder import Draft, late
+from mailboxd.core.decision_builder import DecisionBuilder, record_late
 from mailboxd.core.effects import RunCheck
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import CheckEnded
 from mailboxd.core.model import Check, Finding, Spec, Task
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.task_view import CheckRun, Context, View
+from mailboxd.core.task_view import CheckRun, Context, TaskView
 from mailboxd.core.vocabulary import CheckVerdict, Phase, same_agent
 
 PRODUCER = "mailboxd"
@@ -82,35 +82,37 @@ def refused(task: Task, spec: Spec, ctx: Context) -> tuple[str, ...]:
     return tuple(f"{name} may not run here: {why}" for name, why in problems if why is not None)
 
 
-def due_here(view: View, ctx: Context) -> tuple[Check, ...]:
+def due_here(view: TaskView, ctx: Context) -> tuple[Check, ...]:
     """The checks that the present attempt has to pass here. Those of a broadcast are its copies'."""
     task, attempt = view.task, view.attempt
     own = attempt is not None and same_agent(attempt.executor, ctx.agent)
     return task.spec.checks if own and task.phase is Phase.SPEC_GATE and not task.broadcast else ()
 
 
-def order_missing(draft: Draft) -> None:
+def order_missing(builder: DecisionBuilder) -> None:
     """Order every check that is due and neither ordered nor ended."""
-    ended = {run.id for run in draft.view.check_runs}
-    for check in draft.view.checks:
-        if check.id not in ended and check.id not in draft.view.ordered_checks:
-            attempt_id = draft.attempt.id if draft.attempt else ""
-            draft.order(RunCheck(draft.ctx.new_id("trn"), attempt_id, check))
+    ended = {run.id for run in builder.view.check_runs}
+    for check in builder.view.checks:
+        if check.id not in ended and check.id not in builder.view.ordered_checks:
+            attempt_id = builder.attempt.id if builder.attempt else ""
+            builder.order(RunCheck(builder.ctx.new_id("trn"), attempt_id, check))
 
 
-def check_ended(draft: Draft, ended: CheckEnded) -> None:
+def check_ended(builder: DecisionBuilder, ended: CheckEnded) -> None:
     """Record what a check said as a `test_report`; of an attempt that is over it changes nothing."""
-    attempt = draft.attempt
-    declared = {check.id for check in draft.task.spec.checks}
-    ran = {run.id for run in draft.view.check_runs}
-    here = draft.task.phase is Phase.SPEC_GATE and attempt is not None and attempt.id == ended.attempt_id
+    attempt = builder.attempt
+    declared = {check.id for check in builder.task.spec.checks}
+    ran = {run.id for run in builder.view.check_runs}
+    here = builder.task.phase is Phase.SPEC_GATE and attempt is not None and attempt.id == ended.attempt_id
     if attempt is None or not here or ended.check_id not in declared - ran:
-        late(draft, PRODUCER, ended.attempt_id, f"check {ended.check_id} {ended.verdict}: {first_line(ended.summary)}")
+        record_late(
+            builder, PRODUCER, ended.attempt_id, f"check {ended.check_id} {ended.verdict}: {first_line(ended.summary)}"
+        )
         return
     summary = f"{ended.check_id} {ended.verdict}: {ended.summary}"
-    artifact = draft.artifact("test_report", ended.report, summary, PRODUCER)
-    said = {"id": ended.check_id, "attempt": attempt.id, "verdict": ended.verdict, "summary": ended.summary}
-    draft.record(Kind.CHECK_ENDED, check={**said, "artifact": artifact})
+    artifact = builder.artifact("test_report", ended.report, summary, PRODUCER)
+    run = {"id": ended.check_id, "attempt": attempt.id, "verdict": ended.verdict, "summary": ended.summary}
+    builder.record(Kind.CHECK_ENDED, check={**run, "artifact": artifact})
 
 
 def findings(runs: Sequence[CheckRun]) -> tuple[Finding, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mailboxd.core.decision_builder import Draft, late, say
+from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
 from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.events import Kind
 from mailboxd.core.failure import failed_attempt
@@ -31,127 +31,127 @@ _OPERATOR = "operator"
 _NO_ANSWER = "There will be no answer to your question. Go on with what you have."
 
 
-def order_turn(draft: Draft, note: str = "") -> None:
+def order_turn(builder: DecisionBuilder, note: str = "") -> None:
     """The next turn of the live attempt, in its session; `note` are words for this turn only."""
-    attempt, ctx = draft.live, draft.ctx
+    attempt, ctx = builder.live, builder.ctx
     turn = Turn.WORK if same_agent(attempt.executor, ctx.agent) else Turn.DISPATCH
     message_id = ctx.new_id("msg") if turn is Turn.DISPATCH else ""
     whose, turn_id = (attempt.executor, attempt.id, attempt.session_key), ctx.new_id("trn")
     model, harness = attempt.model, attempt.worker_ref
-    draft.order(RunTurn(turn_id, turn, *whose, message_id, note=note, model=model, harness=harness))
+    builder.order(RunTurn(turn_id, turn, *whose, message_id, note=note, model=model, harness=harness))
 
 
-def await_reply(draft: Draft) -> None:
+def await_reply(builder: DecisionBuilder) -> None:
     """A peer's daemon has the work: it may be silent for as long as the policy says."""
-    draft.checkpoint("waiting for its reply", waiting_for=Waiting.REPLY)
-    heard_from(draft)
+    builder.checkpoint("waiting for its reply", waiting_for=Waiting.REPLY)
+    heard_from(builder)
 
 
-def heard_from(draft: Draft) -> None:
+def heard_from(builder: DecisionBuilder) -> None:
     """The peer that has the work gave a sign of life: its lease begins anew."""
-    if draft.live.silent:
-        draft.checkpoint(f"{draft.live.executor} is heard from again", silent=False)
-    changes: dict[str, str] = {"due": plus(draft.ctx.now, draft.task.policy.reply_within)}
-    if draft.ctx.heartbeat and not tells_sender(draft):
-        changes["heartbeat"] = plus(draft.ctx.now, PATIENCE * draft.ctx.heartbeat)
-    draft.amend(**changes)
+    if builder.live.silent:
+        builder.checkpoint(f"{builder.live.executor} is heard from again", silent=False)
+    changes: dict[str, str] = {"due": plus(builder.ctx.now, builder.task.policy.reply_within)}
+    if builder.ctx.heartbeat and not tells_sender(builder):
+        changes["heartbeat"] = plus(builder.ctx.now, PATIENCE * builder.ctx.heartbeat)
+    builder.amend(**changes)
 
 
-def tells_sender(draft: Draft) -> bool:
+def tells_sender(builder: DecisionBuilder) -> bool:
     """Whether the sender is a mailboxd peer, who is told now and then that its work is alive."""
-    task = draft.task
+    task = builder.task
     return task.parent is None and task.origin.attempt_id is not None and task.sender not in OPERATORS
 
 
 # ---------------------------------------------------------------- questions
 
 
-def asked(draft: Draft, text: str) -> None:
+def asked(builder: DecisionBuilder, text: str) -> None:
     """The executor cannot go on without an answer."""
-    attempt, task, ctx = draft.live, draft.task, draft.ctx
+    attempt, task, ctx = builder.live, builder.task, builder.ctx
     turns = attempt.question_turns + 1
     if turns > ctx.limits.question_turns:
-        failed_attempt(draft, f"more than {ctx.limits.question_turns} questions were asked")
+        failed_attempt(builder, f"more than {ctx.limits.question_turns} questions were asked")
         return
-    draft.checkpoint("a question is open", waiting_for=Waiting.ANSWER, question_turns=turns, question=text)
+    builder.checkpoint("a question is open", waiting_for=Waiting.ANSWER, question_turns=turns, question=text)
     if task.parent is None:
-        _ask(draft, task.sender)
+        _ask(builder, task.sender)
     elif same_agent(attempt.executor, ctx.agent):
-        _ask(draft, _OPERATOR)  # nobody answers his own question
+        _ask(builder, _OPERATOR)  # nobody answers his own question
     else:
-        _ask_by_turn(draft)
+        _ask_by_turn(builder)
 
 
-def _ask(draft: Draft, receiver: str, why: str = "") -> None:
+def _ask(builder: DecisionBuilder, receiver: str, why: str = "") -> None:
     """Put the open question to somebody by message. An agent has as long as a peer with work has; a person longer."""
-    question = draft.live.question
-    draft.record(Kind.QUESTION_ASKED, to=receiver, text=question, turn=draft.live.question_turns)
-    due = None if receiver in OPERATORS else plus(draft.ctx.now, draft.task.policy.reply_within)
+    question = builder.live.question
+    builder.record(Kind.QUESTION_ASKED, to=receiver, text=question, turn=builder.live.question_turns)
+    due = None if receiver in OPERATORS else plus(builder.ctx.now, builder.task.policy.reply_within)
     reason = f"asked {receiver}{f' ({why})' if why else ''}: {first_line(question)}"
-    draft.amend(f"waits for an answer of {receiver}", reason=reason, due=due)
-    draft.order(Send(draft.ctx.new_id("msg"), "question", receiver, question))
+    builder.amend(f"waits for an answer of {receiver}", reason=reason, due=due)
+    builder.order(Send(builder.ctx.new_id("msg"), "question", receiver, question))
 
 
-def ask_again(draft: Draft) -> None:
+def ask_again(builder: DecisionBuilder) -> None:
     """Put a question that is open to the sender's newer attempt: the one before is over, and heard it in vain."""
-    attempt, task = draft.attempt, draft.task
+    attempt, task = builder.attempt, builder.task
     if attempt is not None and attempt.waiting_for is Waiting.ANSWER and task.due is not None:
-        _ask(draft, task.sender)
+        _ask(builder, task.sender)
 
 
-def _ask_by_turn(draft: Draft) -> None:
-    attempt, task, ctx = draft.live, draft.task, draft.ctx
-    draft.record(Kind.QUESTION_ASKED, to=ctx.agent, text=attempt.question, turn=attempt.question_turns)
-    draft.amend(f"{ctx.agent} is to answer", reason=f"asked {ctx.agent}: {first_line(attempt.question)}", due=None)
+def _ask_by_turn(builder: DecisionBuilder) -> None:
+    attempt, task, ctx = builder.live, builder.task, builder.ctx
+    builder.record(Kind.QUESTION_ASKED, to=ctx.agent, text=attempt.question, turn=attempt.question_turns)
+    builder.amend(f"{ctx.agent} is to answer", reason=f"asked {ctx.agent}: {first_line(attempt.question)}", due=None)
     key = f"{session_key(ctx.agent, task.local_id, ctx.agent, attempt.ordinal)}-answer"
-    draft.order(RunTurn(ctx.new_id("trn"), Turn.ANSWER, ctx.agent, attempt.id, key, note=attempt.question))
+    builder.order(RunTurn(ctx.new_id("trn"), Turn.ANSWER, ctx.agent, attempt.id, key, note=attempt.question))
 
 
-def answer_ended(draft: Draft, ended: TurnEnded) -> None:
+def answer_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     """The turn that was to answer the open question is over."""
-    attempt = draft.attempt
+    attempt = builder.attempt
     waits = attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.waiting_for is Waiting.ANSWER
     asked = attempt is not None and (attempt.id, attempt.question) == (ended.attempt_id, ended.question)
-    if attempt is None or not waits or not asked or not draft.view.turns:
+    if attempt is None or not waits or not asked or not builder.view.turns:
         # also where no turn is under way any more: this one counted before, and somebody else is asked now
-        late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
+        record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
     elif isinstance(ended.outcome, Succeeded) and isinstance(ended.answer, Results):
         text = ended.answer.text.strip()
-        clarified(draft, ended.agent, text, ends=text == SKIP)
+        clarified(builder, ended.agent, text, ends=text == SKIP)
     elif isinstance(ended.outcome, Succeeded) and isinstance(ended.answer, Silence):
-        clarified(draft, ended.agent, "", ends=True)
+        clarified(builder, ended.agent, "", ends=True)
     else:
-        ask_operator(draft, f"{ended.agent} did not answer")
+        ask_operator(builder, f"{ended.agent} did not answer")
 
 
-def ask_operator(draft: Draft, why: str) -> None:
+def ask_operator(builder: DecisionBuilder, why: str) -> None:
     """Nobody else answers the open question."""
-    _ask(draft, _OPERATOR, why)
+    _ask(builder, _OPERATOR, why)
 
 
-def clarified(draft: Draft, sender: str, text: str, ends: bool) -> None:
+def clarified(builder: DecisionBuilder, sender: str, text: str, ends: bool) -> None:
     """The question is answered (or will not be): the same attempt goes on, in the same session."""
-    attempt = draft.attempt
+    attempt = builder.attempt
     if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.waiting_for is not Waiting.ANSWER:
-        raise Refused("no-question", f"{draft.task.local_id} has not asked anything")
-    stop_turns(draft)  # somebody was faster than the turn that was to answer
+        raise Refused("no-question", f"{builder.task.local_id} has not asked anything")
+    stop_turns(builder)  # somebody was faster than the turn that was to answer
     said = "the question is answered" if not ends else "no answer will come"
-    draft.checkpoint(said, waiting_for=Waiting.TURN, question="")
-    draft.amend("goes on after the question", reason="the question is answered", due=None)
+    builder.checkpoint(said, waiting_for=Waiting.TURN, question="")
+    builder.amend("goes on after the question", reason="the question is answered", due=None)
     if attempt.acknowledged:
         note = SKIP if ends else text
-        draft.order(Send(draft.ctx.new_id("msg"), "answer", attempt.executor, note, attempt.ordinal))
-        await_reply(draft)
+        builder.order(Send(builder.ctx.new_id("msg"), "answer", attempt.executor, note, attempt.ordinal))
+        await_reply(builder)
         return
-    order_turn(draft, _NO_ANSWER if ends else blockquote(f"The answer of {sender} to your question", text))
+    order_turn(builder, _NO_ANSWER if ends else blockquote(f"The answer of {sender} to your question", text))
 
 
 # ---------------------------------------------------------------- new instructions
 
 
-def steered(draft: Draft, sender: str, text: str) -> None:
+def steered(builder: DecisionBuilder, sender: str, text: str) -> None:
     """New instructions: part of the spec from here on, and told to whoever works on it. Says which way they take."""
-    task, attempt = draft.task, draft.attempt
+    task, attempt = builder.task, builder.attempt
     more = "\n\n".join([task.spec.instructions, blockquote(f"New instructions from {sender}", text)])
     scope = more if task.spec.scope_in == task.spec.instructions else task.spec.scope_in
     spec = replace(task.spec, instructions=more, scope_in=scope)
@@ -160,38 +160,42 @@ def steered(draft: Draft, sender: str, text: str) -> None:
         into = "in the next attempt, if there is one"
     elif attempt.acknowledged:
         into = f"told to {attempt.executor}, who has the work"
-        draft.order(Send(draft.ctx.new_id("msg"), "steer", attempt.executor, text, attempt.ordinal))
+        builder.order(Send(builder.ctx.new_id("msg"), "steer", attempt.executor, text, attempt.ordinal))
     elif attempt.waiting_for is Waiting.ANSWER:
         into = "with the answer to its question"
-    elif _puts_together(draft):
-        into = "in the next attempt, if there is one" if _without_model(draft) else "when the results are put together"
+    elif _puts_together(builder):
+        into = (
+            "in the next attempt, if there is one" if _without_model(builder) else "when the results are put together"
+        )
     else:
         into = "in another turn of the same session, when the running one has ended"
-        draft.checkpoint("new instructions came", steered="\n\n".join(filter(None, [attempt.steered, text])))
-    draft.record(Kind.STEERED, by=sender, text=text, into=into)
-    draft.amend("new instructions", spec=spec)
+        builder.checkpoint("new instructions came", steered="\n\n".join(filter(None, [attempt.steered, text])))
+    builder.record(Kind.STEERED, by=sender, text=text, into=into)
+    builder.amend("new instructions", spec=spec)
 
 
-def _puts_together(draft: Draft) -> bool:
-    return draft.live.waiting_for is Waiting.CHILDREN or (bool(draft.view.children.total) and _without_model(draft))
+def _puts_together(builder: DecisionBuilder) -> bool:
+    return builder.live.waiting_for is Waiting.CHILDREN or (
+        bool(builder.view.children.total) and _without_model(builder)
+    )
 
 
-def _without_model(draft: Draft) -> bool:
-    return draft.task.broadcast or draft.task.policy.synthesis is not Synthesis.AGENT
+def _without_model(builder: DecisionBuilder) -> bool:
+    return builder.task.broadcast or builder.task.policy.synthesis is not Synthesis.AGENT
 
 
-def steer_again(draft: Draft, turn: Turn) -> bool:
+def steer_again(builder: DecisionBuilder, turn: Turn) -> bool:
     """Whether a turn that brought results is followed by another one, because new instructions came meanwhile."""
-    attempt = draft.live
+    attempt = builder.live
     if not attempt.steered:
         return False
-    draft.checkpoint("its results are from before the new instructions: another turn", steered="")
+    builder.checkpoint("its results are from before the new instructions: another turn", steered="")
     note = blockquote("New instructions came while you worked, and your results have to follow them", attempt.steered)
     if turn is Turn.SYNTHESIS:
-        turn_id = draft.ctx.new_id("trn")
+        turn_id = builder.ctx.new_id("trn")
         key = attempt.session_key
         effect = RunTurn(turn_id, turn, attempt.executor, attempt.id, key, note=note, model=attempt.model)
-        draft.order(replace(effect, harness=attempt.worker_ref))
+        builder.order(replace(effect, harness=attempt.worker_ref))
     else:
-        order_turn(draft, note)
+        order_turn(builder, note)
     return True

@@ -24,11 +24,11 @@ from mailboxd.core.approvals import OfApproval
 from mailboxd.core.attempts import imported, replied
 from mailboxd.core.breaker import is_fault
 from mailboxd.core.conversation import ask_operator, tells_sender
-from mailboxd.core.decision_builder import Decision, Draft
+from mailboxd.core.decision_builder import Decision, DecisionBuilder
 from mailboxd.core.effects import Send
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.failure import outcome_unknown
-from mailboxd.core.fixpoint import announce_end, cancel, end, settle_draft
+from mailboxd.core.fixpoint import announce_end, cancel, end, run_to_fixpoint
 from mailboxd.core.inputs import (
     Cancel,
     CheckEnded,
@@ -60,7 +60,7 @@ from mailboxd.core.lifecycle import AFTER_JOIN, TRANSITIONS, Trigger
 from mailboxd.core.model import NO_USAGE, Plan, PlannedChild, Task
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.task_view import Context, View
+from mailboxd.core.task_view import Context, TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS, AttemptStatus, Mode, Phase, Waiting, same_agent
 from mailboxd.errors import Refused
@@ -69,14 +69,14 @@ from mailboxd.errors import Refused
 # What the end of a turn puts on record whatever it was for: its cost, its outcome, and whose fault it was.
 
 
-def turn_over(draft: Draft, ended: TurnEnded) -> None:
+def turn_over(builder: DecisionBuilder, ended: TurnEnded) -> None:
     """Record that a turn is over, unless nobody was called or its outcome is still to be looked up.
 
     What a harness did counts as its own: the agent it worked for has not been called.
     """
     who = f"acp:{ended.harness}" if ended.harness else ended.agent
     if ended.called and not (isinstance(ended.outcome, Unknown) and not ended.outcome.looked_up):
-        draft.record(Kind.TURN_ENDED, **entry(ended.turn, who, ended.attempt_id, ended.outcome))
+        builder.record(Kind.TURN_ENDED, **entry(ended.turn, who, ended.attempt_id, ended.outcome))
 
 
 def entry(turn: str, agent: str, attempt: str, outcome: Outcome) -> dict[str, Any]:
@@ -103,47 +103,47 @@ _WORDS: dict[type, str] = {Succeeded: "succeeded", Failed: "failed", Aborted: "a
 # Every one of them is a stored time, so a restart changes nothing, and what was noticed once is not noticed again.
 
 
-def time_passed(draft: Draft, passed: TimePassed) -> None:
+def time_passed(builder: DecisionBuilder, passed: TimePassed) -> None:
     """Whatever of the task is due at this moment. What mail can prevent waits until the mail is read."""
-    task, now = draft.task, draft.ctx.now
+    task, now = builder.task, builder.ctx.now
     heard = now if passed.read_until is None else min(now, passed.read_until)
     deadline = task.policy.deadline
     if deadline is not None and deadline <= heard and (task.phase, Trigger.DEADLINE_PASSED) in TRANSITIONS:
         reason = f"its deadline, {deadline}, has passed"
-        end(draft, Trigger.DEADLINE_PASSED, reason, error=reason)
+        end(builder, Trigger.DEADLINE_PASSED, reason, error=reason)
         return
     if task.heartbeat is not None and task.heartbeat <= now and not task.phase.is_terminal:
-        _heartbeat(draft)
+        _heartbeat(builder)
     if task.due is not None and task.due <= now:
-        _due(draft, heard)
+        _due(builder, heard)
 
 
-def _due(draft: Draft, heard: str) -> None:
-    task, attempt = draft.task, draft.attempt
+def _due(builder: DecisionBuilder, heard: str) -> None:
+    task, attempt = builder.task, builder.attempt
     waiting = attempt.waiting_for if attempt and attempt.status is AttemptStatus.RUNNING else Waiting.NOTHING
     if task.phase is Phase.CIRCUIT_OPEN:
-        end(draft, Trigger.HOLD_OVER, f"nobody unblocked it in time; {task.error or task.reason}")
+        end(builder, Trigger.HOLD_OVER, f"nobody unblocked it in time; {task.error or task.reason}")
     elif waiting is not Waiting.NOTHING and (task.due or "") > heard:
         return  # the word that it waits for may lie in the inbox
     elif waiting is Waiting.REPLY:
-        outcome_unknown(draft, f"{draft.live.executor} has not replied within {task.policy.reply_within} s")
+        outcome_unknown(builder, f"{builder.live.executor} has not replied within {task.policy.reply_within} s")
     elif waiting is Waiting.ANSWER:
-        ask_operator(draft, f"{task.sender} has not answered within {task.policy.reply_within} s")
+        ask_operator(builder, f"{task.sender} has not answered within {task.policy.reply_within} s")
     else:
-        draft.amend("nothing waits for this moment any more", due=None)
+        builder.amend("nothing waits for this moment any more", due=None)
 
 
-def _heartbeat(draft: Draft) -> None:
+def _heartbeat(builder: DecisionBuilder) -> None:
     """Tell the sender that its work is alive; or notice, once, that the peer that has it is silent."""
-    task, ctx, attempt = draft.task, draft.ctx, draft.attempt
-    if tells_sender(draft) and ctx.heartbeat:
-        draft.order(Send(ctx.new_id("msg"), "progress", task.sender, f"{task.phase}: {task.reason}"))
-        draft.amend("a sign of life for its sender", heartbeat=plus(ctx.now, ctx.heartbeat))
+    task, ctx, attempt = builder.task, builder.ctx, builder.attempt
+    if tells_sender(builder) and ctx.heartbeat:
+        builder.order(Send(ctx.new_id("msg"), "progress", task.sender, f"{task.phase}: {task.reason}"))
+        builder.amend("a sign of life for its sender", heartbeat=plus(ctx.now, ctx.heartbeat))
         return
     if attempt is not None and attempt.waiting_for is Waiting.REPLY:
-        draft.record(Kind.PEER_SILENT, agent=attempt.executor, attempt=attempt.id, until=task.due)
-        draft.checkpoint(f"{attempt.executor} has missed its heartbeat", silent=True)
-    draft.amend("nothing more is noticed until it is heard from", heartbeat=None)
+        builder.record(Kind.PEER_SILENT, agent=attempt.executor, attempt=attempt.id, until=task.due)
+        builder.checkpoint(f"{attempt.executor} has missed its heartbeat", silent=True)
+    builder.amend("nothing more is noticed until it is heard from", heartbeat=None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -151,112 +151,112 @@ def _heartbeat(draft: Draft) -> None:
 
 
 def decide(
-    view: View | None, heard: Input, ctx: Context, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
+    view: TaskView | None, heard: Input, ctx: Context, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
 ) -> Decision:
     """The events and effects that `heard` leads to. Raises Refused or PlanError when the state does not allow it."""
     if isinstance(heard, NewTask):
         return plans.create(heard, ctx)
     if view is None:
         raise AssertionError("only a new task has no view")
-    draft = Draft(view, ctx, role, actor)
+    builder = DecisionBuilder(view, ctx, role, actor)
     match heard:
         case Redispatch():
-            _redispatched(draft, heard)
+            _redispatched(builder, heard)
         case Start(begun=begun):
-            attempts.start(draft, begun=begun)
+            attempts.start(builder, begun=begun)
         case TurnEnded():
-            turn_over(draft, heard)
-            approved_actions.turn_over(draft, heard)
-            attempts.turn_ended(draft, heard)
+            turn_over(builder, heard)
+            approved_actions.turn_over(builder, heard)
+            attempts.turn_ended(builder, heard)
         case Reply():
-            replied(draft, heard)
+            replied(builder, heard)
         case TimePassed():
-            time_passed(draft, heard)
+            time_passed(builder, heard)
         case ImportedDone() | ImportedFailed() | ImportedDispatched():
-            imported(draft, heard)
+            imported(builder, heard)
         case Checkpoint() | FileMade() | ReviewGiven() | OpenCircuit():
-            tool_evidence.given(draft, heard)
+            tool_evidence.given(builder, heard)
         case CheckEnded():
-            checks.check_ended(draft, heard)
+            checks.check_ended(builder, heard)
         case _ if isinstance(heard, OfApproval):
-            approval_requests.heard(draft, heard)
+            approval_requests.heard(builder, heard)
         case _:
-            _ordered(draft, heard)
-            _void_what_was_edited(draft, view.task)
-    draft.role, draft.actor = Role.ORCHESTRATOR, "mailboxd"
-    settle_draft(draft)
-    return draft.done()
+            _ordered(builder, heard)
+            _void_what_was_edited(builder, view.task)
+    builder.role, builder.actor = Role.ORCHESTRATOR, "mailboxd"
+    run_to_fixpoint(builder)
+    return builder.done()
 
 
-def _ordered(draft: Draft, heard: Order) -> None:
+def _ordered(builder: DecisionBuilder, heard: Order) -> None:
     """What somebody wants who gave the work, or whose workspace it is."""
     match heard:
         case Clarification(sender, text, ends):
-            _only_from_sender(draft, sender, "answer")
-            if draft.task.phase is Phase.SPEC_DRAFT:
-                spec_drafting.clarified(draft, heard)
+            _only_from_sender(builder, sender, "answer")
+            if builder.task.phase is Phase.SPEC_DRAFT:
+                spec_drafting.clarified(builder, heard)
             else:
-                conversation.clarified(draft, sender, text, ends)
+                conversation.clarified(builder, sender, text, ends)
         case Steer(sender, text):
-            _steered(draft, sender, text)
+            _steered(builder, sender, text)
         case Cancel(by, reason):
-            _cancelled(draft, by, reason)
+            _cancelled(builder, by, reason)
         case Retry():
-            operator_orders.retried(draft, heard.instructions)
+            operator_orders.retried(builder, heard.instructions)
         case Unblock():
-            operator_orders.unblocked(draft, heard)
+            operator_orders.unblocked(builder, heard)
         case SpecWritten(spec):
-            spec_drafting.written(draft, spec)
+            spec_drafting.written(builder, spec)
         case Edited():
-            _edited(draft, heard)
+            _edited(builder, heard)
         case ChildEdited(planned, needs):
-            _child_edited(draft, planned, needs)
+            _child_edited(builder, planned, needs)
         case _:
             assert_never(heard)
 
 
-def _void_what_was_edited(draft: Draft, before: Task) -> None:
+def _void_what_was_edited(builder: DecisionBuilder, before: Task) -> None:
     """Who was asked about an action was asked about work as it stood then."""
-    if before.phase is Phase.AWAITING_APPROVAL and draft.task.spec != before.spec:
-        approved_actions.void(draft, "the task was edited after it was asked")
+    if before.phase is Phase.AWAITING_APPROVAL and builder.task.spec != before.spec:
+        approved_actions.void(builder, "the task was edited after it was asked")
 
 
-def _redispatched(draft: Draft, new: Redispatch) -> None:
+def _redispatched(builder: DecisionBuilder, new: Redispatch) -> None:
     """Ended work gets a new attempt; live work goes on, and its reply will name the newer attempt.
 
     What anybody else than its sender has cancelled stays so, and the sender hears it of the newer attempt, too.
     """
-    task = draft.task
+    task = builder.task
     if task.phase is Phase.CANCELLED and not task.cancelled_with_parent:
-        draft.amend("a cancel is final: the sender's newer attempt is told of it", origin=new.origin)
-        announce_end(draft)
+        builder.amend("a cancel is final: the sender's newer attempt is told of it", origin=new.origin)
+        announce_end(builder)
     elif not task.phase.is_terminal:
-        draft.amend("the sender's newer attempt takes over the work under way", origin=new.origin)
-        conversation.ask_again(draft)
-        spec_drafting.ask_again(draft)
+        builder.amend("the sender's newer attempt takes over the work under way", origin=new.origin)
+        conversation.ask_again(builder)
+        spec_drafting.ask_again(builder)
     else:
-        operator_orders.given_again(draft, new)
+        operator_orders.given_again(builder, new)
 
 
-def _only_from_sender(draft: Draft, sender: str, what: str) -> None:
-    if not same_agent(sender, draft.task.sender) and sender not in OPERATORS:
-        task = draft.task
+def _only_from_sender(builder: DecisionBuilder, sender: str, what: str) -> None:
+    if not same_agent(sender, builder.task.sender) and sender not in OPERATORS:
+        task = builder.task
         raise Refused("wrong-agent", f"{task.local_id} was given by {task.sender}; {what} from {sender} does not count")
 
 
-def _steered(draft: Draft, sender: str, text: str) -> None:
+def _steered(builder: DecisionBuilder, sender: str, text: str) -> None:
     """New instructions, from whoever gave the work."""
-    _only_from_sender(draft, sender, "new instructions")
-    task = draft.task
+    _only_from_sender(builder, sender, "new instructions")
+    task = builder.task
     if task.phase.is_terminal:
         raise Refused("ended", f"{task.local_id} is {task.phase}: it takes no new instructions")
     _not_about_to_run(task)
     if task.phase is Phase.SPEC_DRAFT:
         more = "\n\n".join([task.spec.instructions, text])
-        draft.record(Kind.STEERED, by=sender, text=text, into="in its spec, which is not complete yet")
-        draft.amend("the spec is mended", spec=replace(task.spec, instructions=more), findings="")
+        builder.record(Kind.STEERED, by=sender, text=text, into="in its spec, which is not complete yet")
+        builder.amend("the spec is mended", spec=replace(task.spec, instructions=more), findings="")
         return
-    conversation.steered(draft, sender, text)
+    conversation.steered(builder, sender, text)
 
 
 def _not_about_to_run(task: Task) -> None:
@@ -265,60 +265,60 @@ def _not_about_to_run(task: Task) -> None:
         raise Refused("about-to-run", problem, "Cancel it, or wait for their end.")
 
 
-def _cancelled(draft: Draft, by: str, reason: str) -> None:
-    task = draft.task
-    if draft.role is not Role.OPERATOR:
-        _only_from_sender(draft, by, "cancel")
+def _cancelled(builder: DecisionBuilder, by: str, reason: str) -> None:
+    task = builder.task
+    if builder.role is not Role.OPERATOR:
+        _only_from_sender(builder, by, "cancel")
     if task.phase.is_terminal:
         raise Refused("ended", f"{task.local_id} is {task.phase} already")
-    cancel(draft, f"cancelled by {by}" + (f": {reason}" if reason else ""), by=by)
+    cancel(builder, f"cancelled by {by}" + (f": {reason}" if reason else ""), by=by)
 
 
-def _edited(draft: Draft, edit: Edited) -> None:
+def _edited(builder: DecisionBuilder, edit: Edited) -> None:
     """A legal edit of task.md: what is new in it becomes events."""
-    task = draft.task
+    task = builder.task
     if edit.notes is not None:
-        draft.amend("notes edited in task.md", notes=edit.notes)
+        builder.amend("notes edited in task.md", notes=edit.notes)
     if edit.sections is not None:
-        draft.amend("sections edited in task.md", sections=edit.sections)
+        builder.amend("sections edited in task.md", sections=edit.sections)
     if edit.results is not None:
         if task.phase is not Phase.EXECUTING:
             raise Refused("ended", f"{task.local_id} is {task.phase}: its results can not be written now")
-        draft.amend("results written in task.md", draft_result=edit.results)
+        builder.amend("results written in task.md", draft_result=edit.results)
     if edit.instructions is not None:
         if task.phase.is_terminal:
             raise Refused("ended", f"{task.local_id} is {task.phase}: its instructions can no longer change")
         _not_about_to_run(task)
         spec = replace(task.spec, instructions=edit.instructions, scope_in=edit.instructions)
         spec, _ = specs.derive(spec, task.policy.weak)
-        spec_drafting.back_to_draft(draft)
-        draft.amend("instructions edited in task.md", spec=spec, findings="")
+        spec_drafting.back_to_draft(builder)
+        builder.amend("instructions edited in task.md", spec=spec, findings="")
     if edit.added:
         if task.phase.is_terminal or task.phase in AFTER_JOIN:
             raise Refused("ended", f"{task.local_id} is {task.phase}: it takes no more children")
         if task.broadcast:
             raise Refused("illegal-edit", f"{task.local_id} is a broadcast: its children are copies of it")
-        plans.adopt(draft, Plan(edit.added), draft.family)
-        waits = draft.attempt is not None and draft.attempt.waiting_for
+        plans.adopt(builder, Plan(edit.added), builder.family)
+        waits = builder.attempt is not None and builder.attempt.waiting_for
         if waits is Waiting.REPLY and task.mode is Mode.DIRECT:
             raise Refused("given-away", f"{task.local_id} is with {task.executor}, who has acknowledged it")
 
 
-def _child_edited(draft: Draft, planned: PlannedChild, needs: tuple[str, ...] | None) -> None:
-    task = draft.task
+def _child_edited(builder: DecisionBuilder, planned: PlannedChild, needs: tuple[str, ...] | None) -> None:
+    task = builder.task
     if task.attempt or task.phase.is_terminal:
         raise Refused("not-pending", f"{task.local_id} was dispatched or has ended, and can no longer be edited")
-    executor = specs.executor_of(planned.agents[0], draft.ctx.agent)
-    if executor != draft.ctx.agent and (why := draft.ctx.may_reach(executor)) is not None:
+    executor = specs.executor_of(planned.agents[0], builder.ctx.agent)
+    if executor != builder.ctx.agent and (why := builder.ctx.may_reach(executor)) is not None:
         raise Refused("unknown-agent", f"{task.local_id}: {why}")
-    if (why := plans.refused_worker(planned, draft.ctx)) is not None:
+    if (why := plans.refused_worker(planned, builder.ctx)) is not None:
         raise Refused("unknown-harness", f"{task.local_id}: {why}")
     policy = specs.apply(task.policy, planned.overrides)
     spec, _ = specs.derive(specs.child_spec(planned), policy.weak)
-    spec_drafting.back_to_draft(draft)
+    spec_drafting.back_to_draft(builder)
     title = specs.child_title(planned)
     note = "edited in the parent's task.md"
     said = {"said": planned.overrides, "extra": planned.extra, "runtime": policy.runtime}
-    draft.amend(note, spec=spec, policy=policy, executor=executor, title=title, **said)
+    builder.amend(note, spec=spec, policy=policy, executor=executor, title=title, **said)
     if needs is not None:
-        draft.record(Kind.NEEDS_CHANGED, needs=list(needs))
+        builder.record(Kind.NEEDS_CHANGED, needs=list(needs))

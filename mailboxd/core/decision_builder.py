@@ -6,19 +6,18 @@ Local to one call of `decide`, so the functions that share it stay pure as a who
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mailboxd.core import lifecycle
 from mailboxd.core.effects import Effect
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.fast_replace import changed
 from mailboxd.core.json_codec import each_to_json, to_json
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Aborted, Failed, Failure, Results, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.task_view import Context, Family, View
+from mailboxd.core.task_view import Context, Family, TaskView
 from mailboxd.core.vocabulary import AttemptStatus, Waiting
 
 
@@ -29,17 +28,13 @@ class Decision:
     events: tuple[Event, ...] = ()
     effects: tuple[tuple[str, Effect], ...] = ()
     """Each with the id of the task it is for."""
-    left: View | None = None
+    left: TaskView | None = None
     """The task that was decided about, with its attempt, as the events leave them."""
 
 
-_OF_THE_GATE = {"reviews": (), "asked_reviewers": (), "check_runs": (), "ordered_checks": ()}
-"""What a view says of the gate where the task stands: no more, when it moves on."""
-
-
 @dataclass(slots=True)
-class Draft:
-    view: View
+class DecisionBuilder:
+    view: TaskView
     ctx: Context
     role: Role = Role.ORCHESTRATOR
     actor: str = "mailboxd"
@@ -82,23 +77,23 @@ class Draft:
         task, now = self.view.task, self.ctx.now
         event, task = lifecycle.move(task, trigger, now, reason, by=self.actor, role=self.role, **changes)
         self.events.append(event)
-        self.view = changed(self.view, task=task, **_OF_THE_GATE)
+        self.view = replace(self.view, task=task, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
 
     def amend(self, note: str = "", **changes: Any) -> None:
         task, now = self.view.task, self.ctx.now
         event, task = lifecycle.amend(task, now, note, by=self.actor, role=self.role, **changes)
         self.events.append(event)
-        self.view = changed(self.view, task=task)
+        self.view = replace(self.view, task=task)
 
     def start_attempt(self, attempt: Attempt) -> None:
         self.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))
-        self.view = changed(self.view, attempt=attempt)
+        self.view = replace(self.view, attempt=attempt)
 
     def checkpoint(self, note: str, **changes: Any) -> None:
         """The live attempt goes on, with other values."""
         attempt = self.live
         self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, changes=each_to_json(changes))
-        self.view = changed(self.view, attempt=changed(attempt, **changes))
+        self.view = replace(self.view, attempt=replace(attempt, **changes))
 
     def finish_attempt(self, status: AttemptStatus, error: str = "", **changes: Any) -> None:
         attempt = self.live
@@ -111,7 +106,7 @@ class Draft:
         }
         ends = each_to_json(changes)
         self.record(Kind.ATTEMPT_FINISHED, attempt=attempt.id, ordinal=attempt.ordinal, changes=ends)
-        self.view = changed(self.view, attempt=changed(attempt, **changes))
+        self.view = replace(self.view, attempt=replace(attempt, **changes))
 
     def artifact(self, kind: str, body: str, summary: str, produced_by: str) -> str:
         """Record a text as an artifact of the task; its body is kept under its id. Returns the id."""
@@ -149,11 +144,11 @@ def is_rest(*, plain: bool, in_place: bool, seconds: float) -> bool:
     return plain and in_place and seconds < REST_SECONDS
 
 
-def late(draft: Draft, agent: str, attempt_id: str | None, said: str) -> None:
-    draft.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=said)
+def record_late(builder: DecisionBuilder, agent: str, attempt_id: str | None, said: str) -> None:
+    builder.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=said)
 
 
-def say(heard: object) -> str:
+def outcome_text(heard: object) -> str:
     """A line for the log on what was heard too late."""
     match heard:
         case Succeeded(text) | Results(text):

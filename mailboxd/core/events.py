@@ -9,11 +9,10 @@ Arrows say which change of the tables each kind stands for.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from mailboxd.core.fast_replace import changed
 from mailboxd.core.json_codec import read_field
 from mailboxd.core.model import Attempt, Task
 
@@ -84,14 +83,14 @@ def evolve(task: Task, event: Event) -> Task:
     """Apply one event to the task it names; events that do not touch the task's own row leave it as it is."""
     if event.kind not in (Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED):
         return task
-    return changed(task, updated_at=event.data["at"], **_changes(Task, event))
+    return replace(task, updated_at=event.data["at"], **_changes(Task, event))
 
 
 def evolve_attempt(attempt: Attempt, event: Event) -> Attempt:
     """Apply one event to the attempt it names; events that do not touch its row leave it as it is."""
     if event.kind not in (Kind.ATTEMPT_CHECKPOINT, Kind.ATTEMPT_FINISHED):
         return attempt
-    return changed(attempt, **_changes(Attempt, event))
+    return replace(attempt, **_changes(Attempt, event))
 
 
 def _changes(kind: type[Any], event: Event) -> dict[str, Any]:

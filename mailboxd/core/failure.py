@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mailboxd.core.decision_builder import Draft
+from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.fixpoint import end, open_circuit
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import Stronger, Task, backoff, is_exhausted
@@ -21,17 +21,17 @@ from mailboxd.core.vocabulary import AttemptStatus, Runtime, same_agent
 # starts afresh (protocol section 4, "Retry"). What was escalated and why is a stored value of the task and the attempt.
 
 
-def escalated(draft: Draft, failures: int) -> dict[str, Any]:
+def escalated(builder: DecisionBuilder, failures: int) -> dict[str, Any]:
     """What changes of the task for the attempt after its `failures`-th failure; nothing when nothing does."""
-    rules, task = draft.ctx.escalation, draft.task
+    rules, task = builder.ctx.escalation, builder.task
     due = failures + 1 >= rules.from_attempt
     if not due or not (rules.model or rules.agent or rules.harness) or task.stronger.why:
         return {}
     if rules.harness:
-        return _by_harness(draft, rules.harness, failures)
-    obstacle = _obstacle(draft, rules.agent)
+        return _by_harness(builder, rules.harness, failures)
+    obstacle = _obstacle(builder, rules.agent)
     agent = rules.agent if rules.agent and not obstacle else ""
-    model = rules.model if agent or not worker(task, draft.ctx.agent) else ""  # a harness brings its own
+    model = rules.model if agent or not worker(task, builder.ctx.agent) else ""  # a harness brings its own
     steps = [f"agent {agent} instead of {task.executor}"] if agent else []
     steps += [f"model {model}"] if model else []
     said = f"{' and '.join(steps) or 'nothing'} after {failures} failure{'s' * (failures != 1)}"
@@ -46,12 +46,12 @@ def worker(task: Task, own: str) -> str:
     return task.stronger.harness or (task.policy.harness if own_work else "")
 
 
-def _by_harness(draft: Draft, harness: str, failures: int) -> dict[str, Any]:
+def _by_harness(builder: DecisionBuilder, harness: str, failures: int) -> dict[str, Any]:
     """A harness works for this agent, who takes the task back from a peer if he may."""
-    task, own = draft.task, draft.ctx.agent
+    task, own = builder.task, builder.ctx.agent
     takes = not same_agent(task.executor, own)
     had = "it had the task already" if worker(task, own) == harness else None
-    obstacle = had or draft.ctx.may_use(harness) or (_obstacle(draft, own) if takes else "")
+    obstacle = had or builder.ctx.may_use(harness) or (_obstacle(builder, own) if takes else "")
     after = f"after {failures} failure{'s' * (failures != 1)}"
     if obstacle:
         return {"stronger": Stronger(why=f"nothing {after}; not the harness {harness}: {obstacle}")}
@@ -68,9 +68,9 @@ def restored(task: Task) -> dict[str, Any]:
     return {"stronger": Stronger(), **given}
 
 
-def _obstacle(draft: Draft, agent: str) -> str:
+def _obstacle(builder: DecisionBuilder, agent: str) -> str:
     """Why the work cannot be given to `agent`; empty when it can, or when none is named."""
-    task = draft.task
+    task = builder.task
     if not agent:
         return ""
     if same_agent(agent, task.executor):
@@ -79,9 +79,9 @@ def _obstacle(draft: Draft, agent: str) -> str:
         return "it gave the task"
     if any(same_agent(agent, reviewer) for reviewer in task.policy.reviewers):
         return "it reviews the task"
-    if draft.view.children.total:
+    if builder.view.children.total:
         return f"the children are {task.executor}'s"
-    if not same_agent(agent, draft.ctx.agent) and (why := draft.ctx.may_reach(agent)) is not None:
+    if not same_agent(agent, builder.ctx.agent) and (why := builder.ctx.may_reach(agent)) is not None:
         return why
     return ""
 
@@ -90,22 +90,22 @@ def _obstacle(draft: Draft, agent: str) -> str:
 # What a failure leads to: another attempt after a pause, an open circuit, or the end.
 
 
-def outcome_unknown(draft: Draft, error: str, *, harmless: bool = False) -> None:
+def outcome_unknown(builder: DecisionBuilder, error: str, *, harmless: bool = False) -> None:
     """Nobody can say whether the work was done: repeated only if that does nothing twice (section 7, rule 3).
 
     That is, if the work is declared idempotent, or the lost turn has provably used no tool (`harmless`).
     """
-    if draft.task.policy.idempotent or harmless:
-        failed_attempt(draft, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)
+    if builder.task.policy.idempotent or harmless:
+        failed_attempt(builder, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)
         return
-    draft.finish_attempt(AttemptStatus.UNKNOWN, error)
+    builder.finish_attempt(AttemptStatus.UNKNOWN, error)
     open_circuit(
-        draft, Trigger.OUTCOME_UNKNOWN, f"outcome unknown: {first_line(error)}", failures=draft.task.failures + 1
+        builder, Trigger.OUTCOME_UNKNOWN, f"outcome unknown: {first_line(error)}", failures=builder.task.failures + 1
     )
 
 
 def failed_attempt(
-    draft: Draft,
+    builder: DecisionBuilder,
     error: str,
     *,
     permanent: bool = False,
@@ -113,18 +113,18 @@ def failed_attempt(
     status: AttemptStatus = AttemptStatus.FAILED,
 ) -> None:
     """End the live attempt without success: another one after a pause, an open circuit, or the end."""
-    task, now = draft.task, draft.ctx.now
+    task, now = builder.task, builder.ctx.now
     failures = task.failures + 1
     why = first_line(error)
-    draft.finish_attempt(status, error)
+    builder.finish_attempt(status, error)
     if permanent or task.policy.max_attempts == 1:
         rule = "cannot be mended by retrying" if permanent else "max_attempts is 1"
-        end(draft, Trigger.HOPELESS, f"{why} ({rule})", failures=failures, error=error)
+        end(builder, Trigger.HOPELESS, f"{why} ({rule})", failures=failures, error=error)
     elif is_exhausted(task.policy, failures):
-        open_circuit(draft, Trigger.EXHAUSTED, f"{failures} attempts failed; the last: {why}", failures=failures)
+        open_circuit(builder, Trigger.EXHAUSTED, f"{failures} attempts failed; the last: {why}", failures=failures)
     else:
-        wait = max(pause(draft, failures), retry_after)
-        draft.move(
+        wait = max(pause(builder, failures), retry_after)
+        builder.move(
             Trigger.ATTEMPT_FAILED,
             why,
             failures=failures,
@@ -132,7 +132,7 @@ def failed_attempt(
             not_before=plus(now, wait),
             error=error,
             findings=_what_failed(status, error),
-            **escalated(draft, failures),
+            **escalated(builder, failures),
         )
 
 
@@ -143,5 +143,5 @@ def _what_failed(status: AttemptStatus, error: str) -> str:
     return blockquote("The previous attempt failed. Its error", error)
 
 
-def pause(draft: Draft, failures: int) -> float:
-    return backoff(draft.task.policy, failures, draft.ctx.jitter, draft.ctx.jitter_share)
+def pause(builder: DecisionBuilder, failures: int) -> float:
+    return backoff(builder.task.policy, failures, builder.ctx.jitter, builder.ctx.jitter_share)

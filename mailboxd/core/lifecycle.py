@@ -16,17 +16,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from mailboxd.core.approvals import ApprovalStatus, Performed
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.fast_replace import changed
 from mailboxd.core.json_codec import each_to_json
 from mailboxd.core.model import Policy, Task
-from mailboxd.core.specs import weaknesses
-from mailboxd.core.task_view import View
+from mailboxd.core.specs import lint
+from mailboxd.core.task_view import TaskView
 from mailboxd.core.vocabulary import TERMINAL, CheckVerdict, Gate, Join, Phase, Quorum, Verdict, same_agent
 from mailboxd.errors import Refused
 
@@ -34,11 +33,11 @@ from mailboxd.errors import Refused
 # What a gate says: the verdicts of its reviewers under the quorum, and before them the checks of the spec.
 
 _GATES = frozenset(Phase(gate.value) for gate in Gate)
-Decided = tuple[Verdict, str]
+GateVerdict = tuple[Verdict, str]
 """A gate's verdict, with the reason."""
 
 
-def decided(view: View, gate: Gate) -> Decided | None:
+def gate_verdict(view: TaskView, gate: Gate) -> GateVerdict | None:
     """What the gate says, and why; None while it cannot say yet."""
     checked = _checked(view) if gate is Gate.SPEC_GATE else None
     if checked is not None and checked[0] is not Verdict.APPROVED:
@@ -52,7 +51,7 @@ def decided(view: View, gate: Gate) -> Decided | None:
     return None if reviewed is None else (reviewed[0], reviewed[1] + said)
 
 
-def judges(view: View) -> tuple[str, ...]:
+def independent_reviewers(view: TaskView) -> tuple[str, ...]:
     """Those of the named reviewers who did not make the work, each once (section 5)."""
     task, attempt = view.task, view.attempt
     authors = {task.executor.lower(), *((attempt.executor.lower(),) if attempt else ())}
@@ -62,7 +61,7 @@ def judges(view: View) -> tuple[str, ...]:
     return tuple(name for key, name in names.items() if key not in authors)
 
 
-def shared_out(policy: Policy, names: tuple[str, ...], gate: Gate) -> tuple[str, ...]:
+def reviewers_at_gate(policy: Policy, names: tuple[str, ...], gate: Gate) -> tuple[str, ...]:
     """Those of the reviewers who review at this gate.
 
     Where both the specification and the quality are reviewed they take turns, in the order in which they are named,
@@ -74,21 +73,21 @@ def shared_out(policy: Policy, names: tuple[str, ...], gate: Gate) -> tuple[str,
     return names[1::2] if gate is Gate.QUALITY_GATE else names[0::2]
 
 
-def eligible(view: View) -> tuple[str, ...]:
+def eligible_reviewers(view: TaskView) -> tuple[str, ...]:
     """Those who may review at the gate where the task is."""
-    found, phase = judges(view), view.task.phase
-    return shared_out(view.task.policy, found, Gate(phase.value)) if phase in _GATES else found
+    found, phase = independent_reviewers(view), view.task.phase
+    return reviewers_at_gate(view.task.policy, found, Gate(phase.value)) if phase in _GATES else found
 
 
-def own_work(view: View) -> tuple[str, ...]:
+def excluded_reviewers(view: TaskView) -> tuple[str, ...]:
     """The named reviewers who do not review, because the work is theirs."""
-    found = judges(view)
+    found = independent_reviewers(view)
     return tuple(n for n in view.task.policy.reviewers if not any(same_agent(n, judge) for judge in found))
 
 
-def _reviewed(view: View, gate: Gate) -> Decided | None:
+def _reviewed(view: TaskView, gate: Gate) -> GateVerdict | None:
     """Approved once the quorum approves; else, when all have spoken, the hardest word."""
-    asked = eligible(view)
+    asked = eligible_reviewers(view)
     if not asked:
         return None
     verdicts = {review.reviewer: review.verdict for review in view.reviews if review.reviewer in asked}
@@ -106,12 +105,12 @@ def _reviewed(view: View, gate: Gate) -> Decided | None:
     return hardest, f"{gate}: {hardest} by {by}"
 
 
-def _needed(quorum: Quorum, judges: int) -> int:
+def _needed(quorum: Quorum, reviewers: int) -> int:
     """How many approvals pass the gate."""
-    return {Quorum.ALL: judges, Quorum.MAJORITY: judges // 2 + 1, Quorum.ANY: 1}[quorum]
+    return {Quorum.ALL: reviewers, Quorum.MAJORITY: reviewers // 2 + 1, Quorum.ANY: 1}[quorum]
 
 
-def _checked(view: View) -> Decided | None:
+def _checked(view: TaskView) -> GateVerdict | None:
     """What the checks say together; None while one of them runs, and when there are none."""
     runs = view.check_runs
     if not view.checks or len(runs) < len(view.checks):
@@ -141,7 +140,7 @@ def vote(answer: str, result: str) -> str:
     return answer.strip() or result.strip()
 
 
-def count(copies: Iterable[tuple[str, str]]) -> Votes:
+def count_votes(copies: Iterable[tuple[str, str]]) -> Votes:
     """The votes of completed copies, each given as its declared answer and its result."""
     votes = Counter(vote(answer, result) for answer, result in copies)
     return tuple(sorted(votes.items(), key=lambda item: (-item[1], item[0])))
@@ -157,7 +156,7 @@ def winner(join: Join, done: Sequence[Task]) -> Task:
     in_order = sorted(done, key=lambda copy: (copy.completed_at or "", copy.id))
     if join is Join.FIRST:
         return in_order[0]
-    most = count((copy.answer, copy.result) for copy in done)[0][0]
+    most = count_votes((copy.answer, copy.result) for copy in done)[0][0]
     return next(copy for copy in in_order if vote(copy.answer, copy.result) == most)
 
 
@@ -165,7 +164,7 @@ def winner(join: Join, done: Sequence[Task]) -> Task:
 # What people's decisions about planned actions, and what became of these, add up to for their task.
 
 
-def all_approved(view: View) -> str | None:
+def all_approved(view: TaskView) -> str | None:
     """By whom, when every planned action is approved."""
     rows = view.live_approvals
     if len(rows) < len(view.task.planned_actions) or any(row.status is not ApprovalStatus.APPROVED for row in rows):
@@ -173,20 +172,20 @@ def all_approved(view: View) -> str | None:
     return "approved by " + ", ".join(dict.fromkeys(row.resolved_by for row in rows))
 
 
-def one_is(*statuses: ApprovalStatus) -> Callable[[View], str | None]:
+def one_is(*statuses: ApprovalStatus) -> Callable[[TaskView], str | None]:
     """The reason, when one of the planned actions was decided so."""
 
-    def holds(view: View) -> str | None:
+    def condition(view: TaskView) -> str | None:
         row = next((row for row in view.live_approvals if row.status in statuses), None)
         if row is None:
             return None
         note = f": {row.note}" if row.note else ""
         return f"{row.requested_action}: {row.status} by {row.resolved_by}{note}"
 
-    return holds
+    return condition
 
 
-def all_performed(view: View) -> str | None:
+def all_performed(view: TaskView) -> str | None:
     """How many, when every planned action has happened."""
     rows = view.live_approvals
     if len(rows) < len(view.task.planned_actions) or any(row.state is not Performed.DONE for row in rows):
@@ -194,7 +193,7 @@ def all_performed(view: View) -> str | None:
     return f"{len(rows)} action{'s' * (len(rows) > 1)} performed"
 
 
-def one_uncertain(view: View) -> str | None:
+def one_uncertain(view: TaskView) -> str | None:
     """Which one failed, or may have happened and nobody can tell."""
     for row in view.live_approvals:
         if row.state is Performed.FAILED or (row.state is Performed.UNKNOWN and row.checked):
@@ -332,61 +331,61 @@ def _changed(
 ) -> tuple[Event, Task]:
     # the task is made of the values themselves: what `evolve` makes of their JSON is the same
     event = Event(kind, task.id, {**data, "at": now, "changes": each_to_json(changes)}, role, by or "mailboxd")
-    return event, changed(task, updated_at=now, **changes)
+    return event, replace(task, updated_at=now, **changes)
 
 
 # ------------------------------------------------------------------ what follows from how things stand
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class StateTriggered:
     """One state-triggered row: in `phase`, when `holds`, the trigger follows, for the reason that `holds` returns."""
 
     phase: Phase
     trigger: Trigger
-    holds: Callable[[View], str | None]
+    condition: Callable[[TaskView], str | None]
     """The reason when the condition is met, else None."""
 
 
-def _spec_complete(view: View) -> str | None:
+def _spec_complete(view: TaskView) -> str | None:
     # Findings here are those of a spec review: somebody has to mend the text first.
     task = view.task
-    weak = task.findings or weaknesses(task.spec, task.policy.weak, view.refused_checks)
+    weak = task.findings or lint(task.spec, task.policy.weak, view.refused_checks)
     return None if weak else "the spec is complete"
 
 
-def _verdict(gate: Gate, wanted: Verdict) -> Callable[[View], str | None]:
+def _verdict(gate: Gate, wanted: Verdict) -> Callable[[TaskView], str | None]:
     """The reason of the gate's verdict, if that is the one that is wanted."""
 
-    def holds(view: View) -> str | None:
-        said = decided(view, gate)
+    def condition(view: TaskView) -> str | None:
+        said = gate_verdict(view, gate)
         return said[1] if said is not None and said[0] is wanted else None
 
-    return holds
+    return condition
 
 
-def _rework(gate: Gate, used_up: bool) -> Callable[[View], str | None]:
+def _rework(gate: Gate, used_up: bool) -> Callable[[TaskView], str | None]:
     asked = _verdict(gate, Verdict.CHANGES_REQUESTED)
 
-    def holds(view: View) -> str | None:
+    def condition(view: TaskView) -> str | None:
         if (view.task.rework >= view.task.policy.max_rework) is not used_up:
             return None
         reason = asked(view)
         return f"{reason}; rework is used up" if reason and used_up else reason
 
-    return holds
+    return condition
 
 
-def _quality_approved(with_actions: bool) -> Callable[[View], str | None]:
+def _quality_approved(with_actions: bool) -> Callable[[TaskView], str | None]:
     approved = _verdict(Gate.QUALITY_GATE, Verdict.APPROVED)
 
-    def holds(view: View) -> str | None:
+    def condition(view: TaskView) -> str | None:
         return approved(view) if bool(view.task.planned_actions) is with_actions else None
 
-    return holds
+    return condition
 
 
-def _child_failed(view: View) -> str | None:
+def _child_failed(view: TaskView) -> str | None:
     """Fail-fast; for a broadcast only when its join can no longer be met."""
     task, children = view.task, view.children
     gone = children.failed + children.cancelled
@@ -399,7 +398,7 @@ def _child_failed(view: View) -> str | None:
     return "every child was cancelled" if children.total and gone == children.total else None
 
 
-def _joined(view: View) -> str | None:
+def _joined(view: TaskView) -> str | None:
     """The answer that decides a first or majority broadcast; None while undecided."""
     if view.task.policy.join is Join.FIRST:
         return "first" if view.children.completed else None
@@ -414,7 +413,7 @@ def review_round(task: Task) -> int:
     return task.mending.rounds if task.phase is Phase.SPEC_REVIEW else task.attempt
 
 
-def join_is_met(view: View) -> bool:
+def join_is_met(view: TaskView) -> bool:
     """Whether a coordinating task's children allow its result to be made."""
     task, children = view.task, view.children
     if not children.total:
@@ -424,13 +423,13 @@ def join_is_met(view: View) -> bool:
     return children.open == 0 and children.failed == 0 and children.completed > 0
 
 
-def _parent_ended(view: View) -> str | None:
+def _parent_ended(view: TaskView) -> str | None:
     if view.parent_phase in (Phase.CANCELLED, Phase.FAILED):
         return f"the parent is {view.parent_phase}"
     return "the broadcast is decided" if view.parent_phase is not None and view.parent_phase in AFTER_JOIN else None
 
 
-def _need_cancelled(view: View) -> str | None:
+def _need_cancelled(view: TaskView) -> str | None:
     """Without what it needs it could never start, and its parent would wait for it for ever."""
     return f"{view.cancelled_need}, which it needs, was cancelled" if view.cancelled_need else None
 
@@ -439,37 +438,42 @@ AFTER_JOIN = frozenset({P.SPEC_GATE, P.QUALITY_GATE, P.AWAITING_APPROVAL, P.READ
 CLOSES_CHILDREN = AFTER_JOIN | {P.CANCELLED, P.FAILED}
 """Phases of a parent in which no child of it goes on."""
 
-SETTLED: tuple[Settlement, ...] = (
-    *(Settlement(phase, T.CANCELLED, _parent_ended) for phase in Phase if phase not in TERMINAL),
-    *(Settlement(phase, T.CANCELLED, _need_cancelled) for phase in (P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY)),
-    Settlement(P.SPEC_DRAFT, T.SPEC_COMPLETE, _spec_complete),
-    Settlement(P.SPEC_REVIEW, T.APPROVED, _verdict(Gate.SPEC_REVIEW, Verdict.APPROVED)),
-    Settlement(P.SPEC_REVIEW, T.CHANGES_REQUESTED, _rework(Gate.SPEC_REVIEW, used_up=False)),
-    Settlement(P.SPEC_REVIEW, T.BLOCKED, _rework(Gate.SPEC_REVIEW, used_up=True)),
-    Settlement(P.SPEC_REVIEW, T.BLOCKED, _verdict(Gate.SPEC_REVIEW, Verdict.BLOCKED)),
-    Settlement(P.EXECUTING, T.CHILD_FAILED, _child_failed),
-    Settlement(P.SPEC_GATE, T.APPROVED, _verdict(Gate.SPEC_GATE, Verdict.APPROVED)),
-    Settlement(P.SPEC_GATE, T.CHANGES_REQUESTED, _rework(Gate.SPEC_GATE, used_up=False)),
-    Settlement(P.SPEC_GATE, T.BLOCKED, _rework(Gate.SPEC_GATE, used_up=True)),
-    Settlement(P.SPEC_GATE, T.BLOCKED, _verdict(Gate.SPEC_GATE, Verdict.BLOCKED)),
-    Settlement(P.QUALITY_GATE, T.APPROVED, _quality_approved(with_actions=False)),
-    Settlement(P.QUALITY_GATE, T.APPROVED_WITH_ACTIONS, _quality_approved(with_actions=True)),
-    Settlement(P.QUALITY_GATE, T.CHANGES_REQUESTED, _rework(Gate.QUALITY_GATE, used_up=False)),
-    Settlement(P.QUALITY_GATE, T.BLOCKED, _rework(Gate.QUALITY_GATE, used_up=True)),
-    Settlement(P.QUALITY_GATE, T.BLOCKED, _verdict(Gate.QUALITY_GATE, Verdict.BLOCKED)),
-    Settlement(P.AWAITING_APPROVAL, T.PERSON_REJECTED, one_is(ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)),
-    Settlement(P.AWAITING_APPROVAL, T.PERSON_ASKED_CHANGES, one_is(ApprovalStatus.REQUEST_CHANGES)),
-    Settlement(P.AWAITING_APPROVAL, T.PERSON_APPROVED, all_approved),
-    Settlement(P.READY_TO_RESUME, T.ACTION_DONE, all_performed),
-    Settlement(P.READY_TO_RESUME, T.ACTION_UNCERTAIN, one_uncertain),
+BEFORE_EXECUTION = (P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY)
+
+STATE_TRIGGERED: tuple[StateTriggered, ...] = (
+    *(StateTriggered(phase, T.CANCELLED, _parent_ended) for phase in Phase if phase not in TERMINAL),
+    *(
+        StateTriggered(phase, T.CANCELLED, _need_cancelled)
+        for phase in (P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY)
+    ),
+    StateTriggered(P.SPEC_DRAFT, T.SPEC_COMPLETE, _spec_complete),
+    StateTriggered(P.SPEC_REVIEW, T.APPROVED, _verdict(Gate.SPEC_REVIEW, Verdict.APPROVED)),
+    StateTriggered(P.SPEC_REVIEW, T.CHANGES_REQUESTED, _rework(Gate.SPEC_REVIEW, used_up=False)),
+    StateTriggered(P.SPEC_REVIEW, T.BLOCKED, _rework(Gate.SPEC_REVIEW, used_up=True)),
+    StateTriggered(P.SPEC_REVIEW, T.BLOCKED, _verdict(Gate.SPEC_REVIEW, Verdict.BLOCKED)),
+    StateTriggered(P.EXECUTING, T.CHILD_FAILED, _child_failed),
+    StateTriggered(P.SPEC_GATE, T.APPROVED, _verdict(Gate.SPEC_GATE, Verdict.APPROVED)),
+    StateTriggered(P.SPEC_GATE, T.CHANGES_REQUESTED, _rework(Gate.SPEC_GATE, used_up=False)),
+    StateTriggered(P.SPEC_GATE, T.BLOCKED, _rework(Gate.SPEC_GATE, used_up=True)),
+    StateTriggered(P.SPEC_GATE, T.BLOCKED, _verdict(Gate.SPEC_GATE, Verdict.BLOCKED)),
+    StateTriggered(P.QUALITY_GATE, T.APPROVED, _quality_approved(with_actions=False)),
+    StateTriggered(P.QUALITY_GATE, T.APPROVED_WITH_ACTIONS, _quality_approved(with_actions=True)),
+    StateTriggered(P.QUALITY_GATE, T.CHANGES_REQUESTED, _rework(Gate.QUALITY_GATE, used_up=False)),
+    StateTriggered(P.QUALITY_GATE, T.BLOCKED, _rework(Gate.QUALITY_GATE, used_up=True)),
+    StateTriggered(P.QUALITY_GATE, T.BLOCKED, _verdict(Gate.QUALITY_GATE, Verdict.BLOCKED)),
+    StateTriggered(P.AWAITING_APPROVAL, T.PERSON_REJECTED, one_is(ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)),
+    StateTriggered(P.AWAITING_APPROVAL, T.PERSON_ASKED_CHANGES, one_is(ApprovalStatus.REQUEST_CHANGES)),
+    StateTriggered(P.AWAITING_APPROVAL, T.PERSON_APPROVED, all_approved),
+    StateTriggered(P.READY_TO_RESUME, T.ACTION_DONE, all_performed),
+    StateTriggered(P.READY_TO_RESUME, T.ACTION_UNCERTAIN, one_uncertain),
 )
 """State-triggered rows, in order of precedence within a phase."""
-_SETTLED_IN = {phase: tuple(row for row in SETTLED if row.phase is phase) for phase in Phase}
+_STATE_TRIGGERED_IN = {phase: tuple(row for row in STATE_TRIGGERED if row.phase is phase) for phase in Phase}
 
 
-def due(view: View) -> tuple[Trigger, str] | None:
+def next_trigger(view: TaskView) -> tuple[Trigger, str] | None:
     """The trigger that follows from how the task stands now, with its reason; None when it rests."""
-    for row in _SETTLED_IN[view.task.phase]:
-        if (reason := row.holds(view)) is not None:
+    for row in _STATE_TRIGGERED_IN[view.task.phase]:
+        if (reason := row.condition(view)) is not None:
             return row.trigger, reason
     return None

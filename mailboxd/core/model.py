@@ -1,7 +1,7 @@
 """The nouns: tasks, attempts, specs, policies, plans. Frozen values; nothing here does anything.
 
 Times are ISO-8601 UTC strings (`2026-11-21T02:07:53.120Z`): they sort as text and replay byte for byte.
-Durations are seconds. The words they are made of are in `core.terms`.
+Durations are seconds. The words they are made of are in `core.vocabulary`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mailboxd.core.vocabulary import (
     Runtime,
     Synthesis,
     Waiting,
-    Weak,
+    WeakSpec,
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Mending:
+class SpecDrafting:
     """How far a weak spec is: who is at it, and what was tried. Counters of one task, kept with it.
 
     `drafts` counts the drafting turns that were ordered and is a fence, as `rounds` is for reviews of the spec.
@@ -191,7 +191,7 @@ class Policy:
     quorum: Quorum = Quorum.ALL
     same_reviewer: bool = False
     """One reviewer may review both the specification and the quality of the same work."""
-    weak: Weak = Weak.DERIVE
+    weak: WeakSpec = WeakSpec.DERIVE
     """What is done about a weak spec."""
     synthesis: Synthesis = Synthesis.AGENT
     join: Join = Join.ALL
@@ -274,7 +274,7 @@ class Origin:
     root_task_id: str | None = None
     traceparent: str | None = None
     delegation_path: tuple[str, ...] = ()
-    """Who gave the work to whom, from the first agent down to the sender: `core.dag.step` of each."""
+    """Who gave the work to whom, from the first agent down to the sender: `core.plans.step` of each."""
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ class Task:
     """Unknown keys or headers, preserved (value as YAML text)."""
     sections: tuple[tuple[str, str], ...] = ()
     """Unknown sections of its task.md, preserved."""
-    mending: Mending = Mending()
+    mending: SpecDrafting = SpecDrafting()
     held: str = ""
     """Why neither it nor anything below it gets another turn until the operator says so; empty = it does."""
     heartbeat: str | None = None

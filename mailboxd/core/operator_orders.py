@@ -7,13 +7,13 @@ from typing import Any
 
 from mailboxd.core import spec_drafting, specs
 from mailboxd.core.budget import over, raised
-from mailboxd.core.decision_builder import Draft
+from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.failure import restored
 from mailboxd.core.fixpoint import end
 from mailboxd.core.inputs import Redispatch, Remedy, Unblock
 from mailboxd.core.lifecycle import CLOSES_CHILDREN, TRANSITIONS, Trigger
 from mailboxd.core.model import Task
-from mailboxd.core.vocabulary import Phase, Weak
+from mailboxd.core.vocabulary import Phase, WeakSpec
 from mailboxd.errors import Refused
 
 
@@ -26,16 +26,16 @@ def afresh(task: Task, now: str) -> dict[str, Any]:
     return changes | restored(task)
 
 
-def given_again(draft: Draft, new: Redispatch) -> None:
+def given_again(builder: DecisionBuilder, new: Redispatch) -> None:
     """What has ended, given out by its sender once more. What had not started comes back as a draft of its spec."""
-    task, unstarted = draft.task, draft.task.phase is not Phase.COMPLETED and not draft.task.attempt
-    spec, _ = specs.derive(new.spec, task.policy.weak if unstarted else Weak.DERIVE)
-    again = afresh(task, draft.ctx.now)
+    task, unstarted = builder.task, builder.task.phase is not Phase.COMPLETED and not builder.task.attempt
+    spec, _ = specs.derive(new.spec, task.policy.weak if unstarted else WeakSpec.DERIVE)
+    again = afresh(task, builder.ctx.now)
     if new.deadline is not None:
         again["policy"] = replace(task.policy, deadline=new.deadline)
     if unstarted:
         again["mending"] = spec_drafting.after(task, Trigger.RENEWED)
-    draft.move(
+    builder.move(
         Trigger.RENEWED if unstarted else Trigger.REDISPATCHED,
         f"dispatched again as attempt {new.origin.attempt}",
         origin=new.origin,
@@ -46,10 +46,10 @@ def given_again(draft: Draft, new: Redispatch) -> None:
     )
 
 
-def retried(draft: Draft, instructions: str) -> None:
-    task = draft.task
+def retried(builder: DecisionBuilder, instructions: str) -> None:
+    task = builder.task
     if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
-        draft.amend("the operator does not wait for the backoff", not_before=None, reason="retried by the operator")
+        builder.amend("the operator does not wait for the backoff", not_before=None, reason="retried by the operator")
         return
     if task.phase is Phase.CANCELLED and (task.parent is None or not task.cancelled_with_parent):
         raise Refused(
@@ -59,64 +59,64 @@ def retried(draft: Draft, instructions: str) -> None:
         raise Refused(
             "not-failed", f"{task.local_id} is {task.phase}: there is nothing to retry", "See `mailboxd why`."
         )
-    if draft.view.parent_phase in CLOSES_CHILDREN:
+    if builder.view.parent_phase in CLOSES_CHILDREN:
         raise Refused(
-            "parent-ended", f"{task.local_id}: its parent is {draft.view.parent_phase}", "Retry the parent instead."
+            "parent-ended", f"{task.local_id}: its parent is {builder.view.parent_phase}", "Retry the parent instead."
         )
     if task.phase.is_terminal and not task.attempt:
-        _reopened(draft, instructions)
+        _reopened(builder, instructions)
         return
     findings = "\n\n".join(filter(None, [task.findings, instructions]))
-    draft.move(
+    builder.move(
         Trigger.OPERATOR_RETRY,
         "retried by the operator",
         findings=findings,
-        **afresh(task, draft.ctx.now),
+        **afresh(task, builder.ctx.now),
     )
 
 
-def _reopened(draft: Draft, instructions: str) -> None:
+def _reopened(builder: DecisionBuilder, instructions: str) -> None:
     """What had not started comes back as a draft of its spec: that may not be complete, or not have been reviewed."""
-    task = draft.task
+    task = builder.task
     more = "\n\n".join(filter(None, [task.spec.instructions, instructions]))
-    draft.move(
+    builder.move(
         Trigger.REOPENED,
         "retried by the operator",
         findings="",
         spec=replace(task.spec, instructions=more),
         mending=spec_drafting.after(task, Trigger.REOPENED),
-        **afresh(task, draft.ctx.now),
+        **afresh(task, builder.ctx.now),
     )
 
 
-def unblocked(draft: Draft, order: Unblock) -> None:
+def unblocked(builder: DecisionBuilder, order: Unblock) -> None:
     """An open circuit, or work that is held because its budget is used up."""
-    task = draft.task
+    task = builder.task
     if task.phase is not Phase.CIRCUIT_OPEN and not task.held:
         raise Refused("not-blocked", f"{task.local_id} is {task.phase}: its circuit is not open, and it is not held")
     if order.remedy is Remedy.RETRY:
-        _let_go_on(draft, order)
+        _let_go_on(builder, order)
         if task.phase is Phase.CIRCUIT_OPEN:
-            retried(draft, order.note)
+            retried(builder, order.note)
         return
     if task.phase is not Phase.CIRCUIT_OPEN:
         problem = f"{task.local_id} is held ({task.held}), and its circuit is not open"
         raise Refused("held", problem, "Let it go on with --retry, or end it with `mailboxd cancel`.")
     if order.remedy is Remedy.FAIL:
-        end(draft, Trigger.OPERATOR_FAIL, order.note or "the operator gives up")
+        end(builder, Trigger.OPERATOR_FAIL, order.note or "the operator gives up")
     elif not task.result:
         raise Refused("no-artifact", f"{task.local_id} has no result to accept", "Use --retry or --fail.")
     else:
-        end(draft, Trigger.OPERATOR_ACCEPT, "the operator accepts the last good result", error="")
+        end(builder, Trigger.OPERATOR_ACCEPT, "the operator accepts the last good result", error="")
 
 
-def _let_go_on(draft: Draft, order: Unblock) -> None:
+def _let_go_on(builder: DecisionBuilder, order: Unblock) -> None:
     """Raise what the order raises. Raises Refused when the budget would still be used up."""
-    task, spent = draft.task, draft.view.spent
-    changes = raised(task.policy, spent, order, draft.ctx.limits)
+    task, spent = builder.task, builder.view.spent
+    changes = raised(task.policy, spent, order, builder.ctx.limits)
     policy = replace(task.policy, **changes)
     if why := over(policy, spent):
         hint = "Raise it: --budget-usd, --budget-tokens."
         raise Refused("over-budget", f"{task.local_id} cannot go on: {why}", hint)
     if changes or task.held:
-        draft.amend("the operator lets it go on", policy=policy, held="")
+        builder.amend("the operator lets it go on", policy=policy, held="")

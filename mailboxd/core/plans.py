@@ -9,17 +9,16 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 
 from mailboxd.core.budget import consented, planned_too_much
-from mailboxd.core.decision_builder import Decision, Draft
+from mailboxd.core.decision_builder import Decision, DecisionBuilder
 from mailboxd.core.effects import Effect
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.fast_replace import changed
-from mailboxd.core.fixpoint import settle
+from mailboxd.core.fixpoint import reach_fixpoint
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness
-from mailboxd.core.task_view import Context, Family, Level, Limits, View
+from mailboxd.core.task_view import Context, Family, Level, Limits, TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, child_local_id, distinct, is_id
 from mailboxd.errors import PlanError
@@ -239,15 +238,15 @@ def create(new: NewTask, ctx: Context) -> Decision:
         new = replace(new, policy=consented(new.policy, size(new.plan)))
     task = _root(new, spec, ctx)
     created = _created(task, (), derived)
-    first = settle(View(task), ctx) if not new.cancelled else Decision()
-    draft = Draft(first.left or View(task), ctx)
-    draft.events += [created, *first.events]
-    draft.effects += first.effects
+    first = reach_fixpoint(TaskView(task), ctx) if not new.cancelled else Decision()
+    builder = DecisionBuilder(first.left or TaskView(task), ctx)
+    builder.events += [created, *first.events]
+    builder.effects += first.effects
     if new.cancelled:
-        draft.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
+        builder.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
     elif new.plan is not None:
-        adopt(draft, new.plan, Family(Level({}), above=(task,)), by_person=by_person)
-    return draft.done()
+        adopt(builder, new.plan, Family(Level({}), above=(task,)), by_person=by_person)
+    return builder.done()
 
 
 def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
@@ -280,12 +279,12 @@ def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
     )
 
 
-def adopt(draft: Draft, plan: Plan, family: Family, *, by_person: bool = False) -> None:
+def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bool = False) -> None:
     """Make the plan's nodes children of the draft's task. Raises PlanError; then nothing was added.
 
     What agents plan faster than the operator allows is adopted, and held.
     """
-    task, ctx = draft.task, draft.ctx
+    task, ctx = builder.task, builder.ctx
     admit(plan, ctx.limits, task.depth, family.existing, family.outer, family.tree)
     for child in walk(plan.children):
         for agent in child.agents:
@@ -296,22 +295,22 @@ def adopt(draft: Draft, plan: Plan, family: Family, *, by_person: bool = False) 
     _refuse_loops(delegation_path(family.above), plan.children, ctx.agent)
     scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
     if task.mode is not Mode.COORDINATING:
-        draft.amend("coordinates from here on", mode=Mode.COORDINATING)
+        builder.amend("coordinates from here on", mode=Mode.COORDINATING)
     if plan.synthesis is not None:
-        draft.amend("synthesis as the plan says", policy=replace(task.policy, synthesis=plan.synthesis))
+        builder.amend("synthesis as the plan says", policy=replace(task.policy, synthesis=plan.synthesis))
     keys, planned = [child.key for child in plan.children], size(plan)
     if by_person:
-        draft.record(Kind.PLAN_ADOPTED, children=keys)
+        builder.record(Kind.PLAN_ADOPTED, children=keys)
     else:
-        draft.record(Kind.PLAN_ADOPTED, children=keys, planned=planned)
+        builder.record(Kind.PLAN_ADOPTED, children=keys, planned=planned)
         if not task.held and (why := planned_too_much(ctx.limits, ctx.planned_lately() + planned)):
-            draft.amend(why, held=why)
+            builder.amend(why, held=why)
     births = _Births(ctx)
-    births.add(draft.task, plan.children, scopes)
-    draft.events += births.events
-    draft.effects += births.effects
-    tally = draft.view.children
-    draft.view = changed(draft.view, children=replace(tally, total=tally.total + len(plan.children)))
+    births.add(builder.task, plan.children, scopes)
+    builder.events += births.events
+    builder.effects += births.effects
+    tally = builder.view.children
+    builder.view = replace(builder.view, children=replace(tally, total=tally.total + len(plan.children)))
 
 
 def _refuse_loops(path: Sequence[str], children: Sequence[PlannedChild], own: str) -> None:
@@ -355,7 +354,7 @@ class _Births:
             below = _broadcast(child) if len(child.agents) > 1 else child.children
             task, derived = self._child(parent, child, ids[child.key], bool(below))
             self.events.append(_created(task, needs, derived))
-            first = settle(View(task, parent_phase=parent.phase, unmet=len(needs)), self.ctx)
+            first = reach_fixpoint(TaskView(task, parent_phase=parent.phase, unmet=len(needs)), self.ctx)
             self.events += first.events
             self.effects += first.effects
             if below:

@@ -1,4 +1,4 @@
-"""Review turns: who is asked, and what came of it. What the verdicts add up to is `core.gates`'.
+"""Review turns: who is asked, and what came of it. What the verdicts add up to is `core.lifecycle`'.
 
 A turn that brings no verdict is no verdict. One that failed is tried again after a pause; one whose answer cannot be
 read is asked for once more and then counts as `blocked`: a reviewer that cannot say yes has not said yes.
@@ -8,19 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mailboxd.core.decision_builder import Draft, late, say
+from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.lifecycle import eligible, judges, own_work, review_round, shared_out
+from mailboxd.core.lifecycle import (
+    eligible_reviewers,
+    excluded_reviewers,
+    independent_reviewers,
+    review_round,
+    reviewers_at_gate,
+)
 from mailboxd.core.model import Attempt, Task, backoff
 from mailboxd.core.outcomes import Failed, Permanence, Reviewed, Succeeded, Unknown
 from mailboxd.core.sanitize import blockquote
 from mailboxd.core.session_keys import review_key
-from mailboxd.core.task_view import Asked, Review, View
+from mailboxd.core.task_view import AskedReviewer, Review, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import Gate, Lost, Turn, Verdict, same_agent
+from mailboxd.core.vocabulary import Gate, ReviewLoss, Turn, Verdict, same_agent
 from mailboxd.errors import Refused
 
 _UNREADABLE_AT_MOST = 2
@@ -29,50 +35,50 @@ _UNREADABLE_AT_MOST = 2
 # ---------------------------------------------------------------- asking
 
 
-def ask_reviewers(draft: Draft, gate: Gate) -> None:
+def ask_reviewers(builder: DecisionBuilder, gate: Gate) -> None:
     """Ask every reviewer who has not been asked; nobody reviews what he made (protocol section 5)."""
-    task = draft.task
-    reason = _nobody_to_ask(draft, gate)
+    task = builder.task
+    reason = _nobody_to_ask(builder, gate)
     if reason:
         if task.reason != reason:
-            draft.amend(reason, reason=reason)
+            builder.amend(reason, reason=reason)
         return
-    asked = {asked.reviewer for asked in draft.view.asked_reviewers}
-    given = {review.reviewer for review in draft.view.reviews}
-    fresh = [reviewer for reviewer in eligible(draft.view) if reviewer not in asked | given]
+    asked = {asked.reviewer for asked in builder.view.asked_reviewers}
+    given = {review.reviewer for review in builder.view.reviews}
+    fresh = [reviewer for reviewer in eligible_reviewers(builder.view) if reviewer not in asked | given]
     for reviewer in fresh:
-        _ask(draft, gate, reviewer)
-    if fresh and (authors := own_work(draft.view)):
-        draft.amend(f"{gate}: {', '.join(authors)} does not review it, for the work is theirs")
+        _ask(builder, gate, reviewer)
+    if fresh and (authors := excluded_reviewers(builder.view)):
+        builder.amend(f"{gate}: {', '.join(authors)} does not review it, for the work is theirs")
 
 
-def silent(view: View) -> tuple[str, ...]:
+def silent(view: TaskView) -> tuple[str, ...]:
     """Reviewers that were asked at the present gate and have given no verdict."""
     given = {review.reviewer for review in view.reviews}
     return tuple(asked.reviewer for asked in view.asked_reviewers if asked.reviewer not in given)
 
 
-def _nobody_to_ask(draft: Draft, gate: Gate) -> str:
+def _nobody_to_ask(builder: DecisionBuilder, gate: Gate) -> str:
     """Why the gate cannot be decided by the reviewers that are named; empty when it can."""
-    named, policy, ctx = judges(draft.view), draft.task.policy, draft.ctx
+    named, policy, ctx = independent_reviewers(builder.view), builder.task.policy, builder.ctx
     if not named:
         return f"{gate} is on, but no reviewer other than the executor is named"
-    if not all(shared_out(policy, named, one) for one in (gate, Gate.QUALITY_GATE)):
+    if not all(reviewers_at_gate(policy, named, one) for one in (gate, Gate.QUALITY_GATE)):
         return (
             f"{gate}: only {named[0]} can review, and nobody reviews both the specification and the quality of the "
             "same work; name a second reviewer, or set gates.same_reviewer"
         )
-    for name in eligible(draft.view):
+    for name in eligible_reviewers(builder.view):
         if not same_agent(name, ctx.agent) and (why := ctx.may_reach(name)) is not None:
             return f"{gate}: the reviewer {name} cannot be asked: {why}"
     return ""
 
 
-def _ask(draft: Draft, gate: Gate, reviewer: str, not_before: str | None = None) -> None:
-    draft.record(Kind.REVIEW_REQUESTED, gate=gate, round=review_round(draft.task), reviewer=reviewer)
-    turn_id, about = draft.ctx.new_id("trn"), fence(draft.task, draft.attempt)
-    key = _key(draft, gate, reviewer)
-    draft.order(RunTurn(turn_id, Turn.REVIEW, reviewer, about, key, gate=gate, not_before=not_before))
+def _ask(builder: DecisionBuilder, gate: Gate, reviewer: str, not_before: str | None = None) -> None:
+    builder.record(Kind.REVIEW_REQUESTED, gate=gate, round=review_round(builder.task), reviewer=reviewer)
+    turn_id, about = builder.ctx.new_id("trn"), fence(builder.task, builder.attempt)
+    key = _key(builder, gate, reviewer)
+    builder.order(RunTurn(turn_id, Turn.REVIEW, reviewer, about, key, gate=gate, not_before=not_before))
 
 
 def fence(task: Task, attempt: Attempt | None) -> str:
@@ -80,8 +86,8 @@ def fence(task: Task, attempt: Attempt | None) -> str:
     return attempt.id if attempt else f"review-{review_round(task)}"
 
 
-def _key(draft: Draft, gate: Gate, reviewer: str) -> str:
-    return review_key(reviewer, draft.task.local_id, draft.ctx.agent, gate, review_round(draft.task))
+def _key(builder: DecisionBuilder, gate: Gate, reviewer: str) -> str:
+    return review_key(reviewer, builder.task.local_id, builder.ctx.agent, gate, review_round(builder.task))
 
 
 def said_by(reviews: Iterable[Review]) -> str:
@@ -97,68 +103,68 @@ def said_by(reviews: Iterable[Review]) -> str:
 # ---------------------------------------------------------------- what came of it
 
 
-def review_ended(draft: Draft, ended: TurnEnded) -> None:
+def review_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     """Take what a reviewer's turn brought; what nobody waits for is recorded and changes nothing."""
-    task, gate = draft.task, ended.gate
-    about = fence(task, draft.attempt)
-    asked = next((asked for asked in draft.view.asked_reviewers if asked.reviewer == ended.agent), None)
-    spoken = any(review.reviewer == ended.agent for review in draft.view.reviews)
+    task, gate = builder.task, ended.gate
+    about = fence(task, builder.attempt)
+    asked = next((asked for asked in builder.view.asked_reviewers if asked.reviewer == ended.agent), None)
+    spoken = any(review.reviewer == ended.agent for review in builder.view.reviews)
     wanted = gate is not None and task.phase.value == gate.value and ended.attempt_id == about
-    if gate is None or not wanted or asked is None or spoken or ended.agent not in eligible(draft.view):
-        late(draft, ended.agent, ended.attempt_id, say(ended.outcome))
+    if gate is None or not wanted or asked is None or spoken or ended.agent not in eligible_reviewers(builder.view):
+        record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
         return
     match ended.outcome, ended.answer:
         case Succeeded(), Reviewed() as reviewed:
-            reviewed_by(draft, gate, ended.agent, reviewed)
+            reviewed_by(builder, gate, ended.agent, reviewed)
         case Succeeded(), _:
-            _unreadable(draft, gate, asked)
+            _unreadable(builder, gate, asked)
         case Unknown(_, run_id, False), _:
-            key = _key(draft, gate, ended.agent)
-            draft.order(LookUp(draft.ctx.new_id("trn"), Turn.REVIEW, ended.agent, about, key, run_id, gate))
+            key = _key(builder, gate, ended.agent)
+            builder.order(LookUp(builder.ctx.new_id("trn"), Turn.REVIEW, ended.agent, about, key, run_id, gate))
         case _:
-            _failed(draft, gate, asked, ended)
+            _failed(builder, gate, asked, ended)
 
 
-def _unreadable(draft: Draft, gate: Gate, asked: Asked) -> None:
-    _lost(draft, gate, asked.reviewer, Lost.UNREADABLE, "the review could not be read")
+def _unreadable(builder: DecisionBuilder, gate: Gate, asked: AskedReviewer) -> None:
+    _lost(builder, gate, asked.reviewer, ReviewLoss.UNREADABLE, "the review could not be read")
     if asked.unreadable + 1 < _UNREADABLE_AT_MOST:
-        _ask(draft, gate, asked.reviewer)
+        _ask(builder, gate, asked.reviewer)
     else:
         why = "no usable review: it could not be read, twice"
-        reviewed_by(draft, gate, asked.reviewer, Reviewed(Verdict.BLOCKED, why))
+        reviewed_by(builder, gate, asked.reviewer, Reviewed(Verdict.BLOCKED, why))
 
 
-def _failed(draft: Draft, gate: Gate, asked: Asked, ended: TurnEnded) -> None:
+def _failed(builder: DecisionBuilder, gate: Gate, asked: AskedReviewer, ended: TurnEnded) -> None:
     """No verdict: after a pause it is tried again. What never reached its reviewer costs nothing but time."""
-    failed, policy, ctx = ended.outcome, draft.task.policy, draft.ctx
+    failed, policy, ctx = ended.outcome, builder.task.policy, builder.ctx
     stalled = isinstance(failed, Failed) and not failed.started and failed.permanence is Permanence.TRANSIENT
-    _lost(draft, gate, asked.reviewer, Lost.STALLED if stalled else Lost.FAILED, say(failed))
+    _lost(builder, gate, asked.reviewer, ReviewLoss.STALLED if stalled else ReviewLoss.FAILED, outcome_text(failed))
     if not stalled and asked.failures + 1 >= policy.max_attempts:
         return  # what follows from that is the gate's
     pause = backoff(policy, asked.failures + asked.stalls + 1, ctx.jitter, ctx.jitter_share)
     if isinstance(failed, Failed):
         pause = max(pause, failed.retry_after)
-    _ask(draft, gate, asked.reviewer, plus(ctx.now, pause))
+    _ask(builder, gate, asked.reviewer, plus(ctx.now, pause))
 
 
-def _lost(draft: Draft, gate: Gate, reviewer: str, why: Lost, said: str) -> None:
-    round_ = review_round(draft.task)
-    draft.record(Kind.REVIEW_LOST, gate=gate, round=round_, reviewer=reviewer, why=why, said=said)
+def _lost(builder: DecisionBuilder, gate: Gate, reviewer: str, why: ReviewLoss, said: str) -> None:
+    round_ = review_round(builder.task)
+    builder.record(Kind.REVIEW_LOST, gate=gate, round=round_, reviewer=reviewer, why=why, said=said)
 
 
-def reviewed_by(draft: Draft, gate: Gate, reviewer: str, review: Reviewed) -> None:
+def reviewed_by(builder: DecisionBuilder, gate: Gate, reviewer: str, review: Reviewed) -> None:
     """Record a verdict. Raises Refused for one of the executor, or of somebody who is not named as a reviewer."""
-    if same_agent(reviewer, draft.task.executor):
-        raise Refused("own-work", f"{reviewer} executed {draft.task.local_id} and may not review it")
-    if reviewer not in eligible(draft.view):
-        raise Refused("not-a-reviewer", f"{reviewer} is not a reviewer of {draft.task.local_id}")
-    draft.record(
+    if same_agent(reviewer, builder.task.executor):
+        raise Refused("own-work", f"{reviewer} executed {builder.task.local_id} and may not review it")
+    if reviewer not in eligible_reviewers(builder.view):
+        raise Refused("not-a-reviewer", f"{reviewer} is not a reviewer of {builder.task.local_id}")
+    builder.record(
         Kind.REVIEW_APPENDED,
         review={
-            "id": draft.ctx.new_id("rev"),
+            "id": builder.ctx.new_id("rev"),
             "gate": gate,
-            "round": review_round(draft.task),
-            "attempt": draft.attempt.id if draft.attempt else None,
+            "round": review_round(builder.task),
+            "attempt": builder.attempt.id if builder.attempt else None,
             "reviewer": reviewer,
             "verdict": review.verdict,
             "summary": review.summary,

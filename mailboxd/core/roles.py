@@ -2,7 +2,7 @@
 
 Only the orchestrator moves phases; everyone else adds evidence or gives commands. The engine asks `require` before
 every input, whatever entrance it came through, so that no entrance can go around it. What is *whose* ("own attempt",
-"assigned") is asked where the input meets the task: `require_read` here, `core.evidence`, `core.replies`.
+"assigned") is asked where the input meets the task: `require_read` here, `core.tool_evidence`, `core.attempts`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from mailboxd.core.model import Overrides, PlannedChild, Policy, Spec
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.vocabulary import SELF, Runtime, Weak
+from mailboxd.core.vocabulary import SELF, Runtime, WeakSpec
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What makes a spec weak: a rule that anybody can check, not a matter of taste (protocol section 4).
@@ -47,14 +47,14 @@ _PHRASES = sorted((phrase.split() for phrase in VAGUE), key=len, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Weakness:
+class SpecProblem:
     """One thing that a spec lacks: the field that has to be mended, and what is wrong, in a sentence."""
 
     field: str
     problem: str
 
 
-def weaknesses(spec: Spec, weak: Weak, refused: tuple[str, ...] = ()) -> tuple[Weakness, ...]:
+def lint(spec: Spec, weak: WeakSpec, refused: tuple[str, ...] = ()) -> tuple[SpecProblem, ...]:
     """What `spec` lacks, most important first; empty when it is complete.
 
     Where missing criteria are derived (`weak`), vague ones pass as well: their sender gets what he asked for.
@@ -62,24 +62,24 @@ def weaknesses(spec: Spec, weak: Weak, refused: tuple[str, ...] = ()) -> tuple[W
     """
     found = []
     if not spec.goal.strip():
-        found.append(Weakness(GOAL, "it does not say what is to be achieved"))
+        found.append(SpecProblem(GOAL, "it does not say what is to be achieved"))
     said = [text for text in (*spec.acceptance_criteria, spec.expected_output) if text.strip()]
     if not said and not spec.checks:
-        found.append(Weakness(CRITERIA, "it has no acceptance criterion and no expected output"))
-    elif weak is not Weak.DERIVE and not spec.checks and all(is_vague(text, spec.goal) for text in said):
+        found.append(SpecProblem(CRITERIA, "it has no acceptance criterion and no expected output"))
+    elif weak is not WeakSpec.DERIVE and not spec.checks and all(is_vague(text, spec.goal) for text in said):
         quoted = "; ".join(dict.fromkeys(f'"{" ".join(text.split())[:80]}"' for text in said[:3]))
-        found.append(Weakness(CRITERIA, f"nothing in its criteria can be checked: {quoted}"))
-    return (*found, *(Weakness(CHECKS, why) for why in refused))
+        found.append(SpecProblem(CRITERIA, f"nothing in its criteria can be checked: {quoted}"))
+    return (*found, *(SpecProblem(CHECKS, why) for why in refused))
 
 
-def fields(found: tuple[Weakness, ...]) -> tuple[str, ...]:
+def problem_fields(found: tuple[SpecProblem, ...]) -> tuple[str, ...]:
     """The fields that are weak, each once."""
-    return tuple(dict.fromkeys(weakness.field for weakness in found))
+    return tuple(dict.fromkeys(problem.field for problem in found))
 
 
-def say(found: tuple[Weakness, ...]) -> str:
+def problems_text(found: tuple[SpecProblem, ...]) -> str:
     """All of it in one sentence for a person."""
-    return "; ".join(weakness.problem for weakness in found)
+    return "; ".join(problem.problem for problem in found)
 
 
 def is_vague(criterion: str, goal: str = "") -> bool:
@@ -115,7 +115,7 @@ DERIVED_CRITERION = "The instructions are carried out, and the result says what 
 _NOTHING_SAID = Overrides()
 
 
-def derive(spec: Spec, weak: Weak = Weak.DERIVE) -> tuple[Spec, tuple[str, ...]]:
+def derive(spec: Spec, weak: WeakSpec = WeakSpec.DERIVE) -> tuple[Spec, tuple[str, ...]]:
     """Fill in mechanically what a spec must have and its sender left out; names what was derived (section 2).
 
     The goal is the first line of the instructions; a criterion is derived only where the policy `weak` says so. A
@@ -125,7 +125,7 @@ def derive(spec: Spec, weak: Weak = Weak.DERIVE) -> tuple[Spec, tuple[str, ...]]
     if not spec.goal.strip() and first_line(spec.instructions):
         spec = replace(spec, goal=first_line(spec.instructions))
         derived.append(GOAL)
-    if spec.goal.strip() and weak is Weak.DERIVE and CRITERIA in fields(weaknesses(spec, weak)):
+    if spec.goal.strip() and weak is WeakSpec.DERIVE and CRITERIA in problem_fields(lint(spec, weak)):
         spec = replace(spec, acceptance_criteria=(DERIVED_CRITERION,))
         derived.append(CRITERIA)
     return spec, tuple(derived)

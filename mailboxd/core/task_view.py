@@ -11,7 +11,7 @@ from mailboxd.core.vocabulary import CheckVerdict, Gate, Phase, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ChildCounts:
     """A coordinating task's children by how they ended. `open` ones may still run."""
 
     total: int = 0
@@ -36,7 +36,7 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedReviewer:
     """A reviewer who was asked at the present gate: how often, and what became of it other than a verdict."""
 
     reviewer: str
@@ -80,7 +80,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class View:
+class TaskView:
     """A task and what its neighbours look like: all that a decision may read. Costs O(1) to load."""
 
     task: Task
@@ -90,25 +90,25 @@ class View:
     """Dependencies that are not completed."""
     cancelled_need: str = ""
     """Key of a dependency that was cancelled for good."""
-    children: Tally = Tally()
+    children: ChildCounts = ChildCounts()
     failed_child: str = ""
     """Key and reason of a child that failed, when one has."""
     answers: tuple[tuple[str, int], ...] = ()
     """For a majority broadcast: each declared answer with its count, most frequent first."""
     reviews: tuple[Review, ...] = ()
     """Verdicts over the current attempt at the task's present gate."""
-    asked_reviewers: tuple[Asked, ...] = ()
+    asked_reviewers: tuple[AskedReviewer, ...] = ()
     """Reviewers asked at the present gate."""
     check_runs: tuple[CheckRun, ...] = ()
     """Checks of the current attempt that have ended, at the spec gate."""
     ordered_checks: tuple[str, ...] = ()
     """Checks that are ordered or running, by their ids."""
     checks: tuple[Check, ...] = ()
-    """The checks that the current attempt has to pass here; filled in by `settle`, which knows who we are."""
+    """The checks that the current attempt has to pass here; filled in by `core.fixpoint`, which knows who we are."""
     turns: int = 0
     """Turns and checks of this task that are ordered or running."""
     refused_checks: tuple[str, ...] = ()
-    """Why checks of the spec may not run here; filled in by `settle`, which knows the configuration."""
+    """Why checks of the spec may not run here; filled in by `core.fixpoint`, which knows the configuration."""
     spent: Spent = Spent()
     approvals: tuple[Approval, ...] = ()
     """What was asked about the task, oldest first: where it executes, awaits an approval or acts on one, and for an

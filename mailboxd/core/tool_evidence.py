@@ -7,7 +7,7 @@ name and moves no phase; what follows from it (a gate that is decided) is the or
 from __future__ import annotations
 
 from mailboxd.core.attempts import answered
-from mailboxd.core.decision_builder import Draft
+from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.fixpoint import end_attempt, open_circuit
 from mailboxd.core.inputs import ByTool, Checkpoint, FileMade, OpenCircuit, Progress, ReviewGiven, ReviewKind
@@ -33,82 +33,82 @@ _OPENS = {
 """From where a circuit can open, and by which row of the table."""
 
 
-def given(draft: Draft, heard: ByTool) -> None:
+def given(builder: DecisionBuilder, heard: ByTool) -> None:
     """Take it, or raise Refused."""
     match heard:
         case Checkpoint(note, attempt_id):
-            _require_part(draft, attempt_id)
-            _checkpoint(draft, note)
+            _require_part(builder, attempt_id)
+            _checkpoint(builder, note)
         case FileMade():
-            _require_part(draft, heard.attempt_id)
-            _file(draft, heard)
+            _require_part(builder, heard.attempt_id)
+            _file(builder, heard)
         case ReviewGiven():
-            _review(draft, heard)
+            _review(builder, heard)
         case OpenCircuit(reason):
-            _open(draft, reason)
+            _open(builder, reason)
 
 
-def _require_part(draft: Draft, attempt_id: str | None) -> None:
+def _require_part(builder: DecisionBuilder, attempt_id: str | None) -> None:
     """An executor adds to its own live attempt, a reviewer to what it is named for; the others to any live attempt."""
-    task, attempt = draft.task, draft.attempt
-    if draft.role in REVIEWERS:
-        require_reviewer(draft.actor, task)
-    if draft.role is Role.EXECUTOR:
-        require_executor(draft.actor, attempt.executor if attempt else task.executor, task)
+    task, attempt = builder.task, builder.attempt
+    if builder.role in REVIEWERS:
+        require_reviewer(builder.actor, task)
+    if builder.role is Role.EXECUTOR:
+        require_executor(builder.actor, attempt.executor if attempt else task.executor, task)
     if task.phase.is_terminal:
         raise Refused("ended", f"{task.local_id} is {task.phase}: nothing is added to it any more")
-    if attempt is None or (draft.role is Role.EXECUTOR and attempt.status is not AttemptStatus.RUNNING):
+    if attempt is None or (builder.role is Role.EXECUTOR and attempt.status is not AttemptStatus.RUNNING):
         raise Refused("no-attempt", f"{task.local_id} is {task.phase}: no attempt is running")
-    _require_live(draft, attempt_id)
+    _require_live(builder, attempt_id)
 
 
-def _require_live(draft: Draft, attempt_id: str | None) -> None:
-    if attempt_id is not None and (draft.attempt is None or draft.attempt.id != attempt_id):
-        raise Refused("stale-attempt", f"{attempt_id} is not the present attempt of {draft.task.local_id}")
+def _require_live(builder: DecisionBuilder, attempt_id: str | None) -> None:
+    if attempt_id is not None and (builder.attempt is None or builder.attempt.id != attempt_id):
+        raise Refused("stale-attempt", f"{attempt_id} is not the present attempt of {builder.task.local_id}")
 
 
-def _checkpoint(draft: Draft, note: str) -> None:
-    if draft.role is Role.EXECUTOR:
-        answered(draft, Progress(note), Turn.DISPATCH, draft.actor)
-    elif draft.attempt is not None:
-        draft.record(Kind.ATTEMPT_CHECKPOINT, attempt=draft.attempt.id, note=note, changes={})
+def _checkpoint(builder: DecisionBuilder, note: str) -> None:
+    if builder.role is Role.EXECUTOR:
+        answered(builder, Progress(note), Turn.DISPATCH, builder.actor)
+    elif builder.attempt is not None:
+        builder.record(Kind.ATTEMPT_CHECKPOINT, attempt=builder.attempt.id, note=note, changes={})
 
 
-def _file(draft: Draft, file: FileMade) -> None:
-    draft.record(
+def _file(builder: DecisionBuilder, file: FileMade) -> None:
+    builder.record(
         Kind.ARTIFACT_RECORDED,
         artifact={
-            "id": draft.ctx.new_id("art"),
+            "id": builder.ctx.new_id("art"),
             "kind": file.kind,
-            "attempt": draft.attempt.id if draft.attempt else None,
+            "attempt": builder.attempt.id if builder.attempt else None,
             "uri": file.uri,
             "sha256": file.sha256,
             "summary": file.summary,
-            "produced_by": draft.actor,
+            "produced_by": builder.actor,
             "body": "",
         },
     )
 
 
-def _review(draft: Draft, given_: ReviewGiven) -> None:
+def _review(builder: DecisionBuilder, given_: ReviewGiven) -> None:
     """The first verdict of a reviewer in a round counts; the same one again changes nothing, another is refused."""
-    task, actor = draft.task, draft.actor
+    task, actor = builder.task, builder.actor
     require_reviewer(actor, task)
     gate = next((gate for gate in _GATES[given_.kind] if gate.value == task.phase.value), None)
-    asked = next((one.reviewer for one in draft.view.asked_reviewers if same_agent(one.reviewer, actor)), None)
+    asked = next((one.reviewer for one in builder.view.asked_reviewers if same_agent(one.reviewer, actor)), None)
     if gate is None or asked is None:
         raise Refused("not-under-review", f"{task.local_id} is {task.phase}: no {given_.kind} review of {actor} is due")
-    _require_live(draft, given_.attempt_id)
-    before = next((review for review in draft.view.reviews if same_agent(review.reviewer, actor)), None)
+    _require_live(builder, given_.attempt_id)
+    before = next((review for review in builder.view.reviews if same_agent(review.reviewer, actor)), None)
     if before is None:
-        reviewed_by(draft, gate, asked, Reviewed(given_.verdict, given_.summary, given_.findings))
+        reviewed_by(builder, gate, asked, Reviewed(given_.verdict, given_.summary, given_.findings))
     elif (before.verdict, before.summary) != (given_.verdict, given_.summary):
         raise Refused("already-reviewed", f"{actor} has said {before.verdict} of {task.local_id} already")
 
 
-def _open(draft: Draft, reason: str) -> None:
-    task = draft.task
+def _open(builder: DecisionBuilder, reason: str) -> None:
+    task = builder.task
     if task.phase not in _OPENS:
         raise Refused("illegal-transition", f"{task.local_id} is {task.phase}: no circuit opens from there")
-    end_attempt(draft, AttemptStatus.ABORTED, reason)
-    open_circuit(draft, _OPENS[task.phase], f"opened by {draft.actor}: {reason}")
+    end_attempt(builder, AttemptStatus.ABORTED, reason)
+    open_circuit(builder, _OPENS[task.phase], f"opened by {builder.actor}: {reason}")

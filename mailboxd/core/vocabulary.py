@@ -130,7 +130,7 @@ class Quorum(StrEnum):
     ANY = "any"
 
 
-class Weak(StrEnum):
+class WeakSpec(StrEnum):
     """What is done about a weak spec: a criterion is derived, the own agent drafts it, or its sender is asked."""
 
     DERIVE = "derive"
@@ -138,7 +138,7 @@ class Weak(StrEnum):
     ASK = "ask"
 
 
-class Lost(StrEnum):
+class ReviewLoss(StrEnum):
     """Why a turn of a reviewer brought no verdict: what it said, that it failed, or that it never reached him."""
 
     UNREADABLE = "unreadable"

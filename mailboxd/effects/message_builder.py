@@ -16,7 +16,7 @@ from mailboxd.core.lifecycle import winner
 from mailboxd.core.model import Attempt, Spec, Task
 from mailboxd.core.reviews import said_by
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.specs import DERIVED_CRITERION, say, weaknesses
+from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Gate, Phase, Turn
 from mailboxd.errors import MessageError
@@ -175,7 +175,7 @@ class Prompting:
             sender=task.sender,
             title=task.title,
             spec=task.spec,
-            lacks=say(weaknesses(task.spec, task.policy.weak)),
+            lacks=problems_text(lint(task.spec, task.policy.weak)),
             findings=task.findings,
         )
         return Said(render_draft(self.templates, prompt))

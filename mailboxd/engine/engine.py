@@ -28,14 +28,14 @@ from mailboxd.core.decide import decide
 from mailboxd.core.decision_builder import Decision
 from mailboxd.core.effects import Bounce, Effect, LookUp, RunCheck, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.fixpoint import settle
+from mailboxd.core.fixpoint import reach_fixpoint
 from mailboxd.core.inputs import Cancel, Edited, Input, Redispatch, Reply, Retry, Start, TimePassed, TurnEnded, Unblock
 from mailboxd.core.lifecycle import CLOSES_CHILDREN
 from mailboxd.core.model import Plan, PlannedChild, Task
 from mailboxd.core.outcomes import Planned
 from mailboxd.core.roles import require, require_read, verb_of
 from mailboxd.core.specs import unknown_harness
-from mailboxd.core.task_view import Context, Level, View
+from mailboxd.core.task_view import Context, Level, TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import TERMINAL, Join, Phase, Waiting
 from mailboxd.errors import Refused
@@ -264,14 +264,14 @@ class Engine:
             )
             self._record(Decision((moved,) if moved else ()), events, worklist)
         while worklist:
-            self._record(settle(self.store.tasks.view(worklist.popleft()), self._context()), events, worklist)
+            self._record(reach_fixpoint(self.store.tasks.view(worklist.popleft()), self._context()), events, worklist)
         opened = isinstance(heard, Redispatch) and any(event.data.get("from") in TERMINAL for event in events)
         if opened and view is not None:
             for fallen in self.store.tasks.reopenable_below(view.task.id, also=""):
                 events += self.hear(fallen, Retry())
         return events
 
-    def _view(self, task_id: str, heard: Input) -> View:
+    def _view(self, task_id: str, heard: Input) -> TaskView:
         """The task as a decision about `heard` has to see it."""
         asks = isinstance(heard, OfApproval)
         view = self.store.tasks.view(task_id, family=_brings_plan(heard), approvals=asks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mailboxd.core.approvals import Approval, Decision, Resolve
+from mailboxd.core.approvals import Approval, ApprovalDecision, Resolve
 from mailboxd.core.conversation import SKIP
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import Clarification
@@ -42,7 +42,7 @@ def requested(engine: Engine, names: Sequence[str]) -> Iterator[Approval]:
 
 
 def decide(
-    engine: Engine, names: Sequence[str], decision: Decision, note: str, user: str, *, digest: str = ""
+    engine: Engine, names: Sequence[str], decision: ApprovalDecision, note: str, user: str, *, digest: str = ""
 ) -> list[Decided]:
     """Decide about the approvals with these names; with `digest`, only if theirs begins so: what was seen.
 

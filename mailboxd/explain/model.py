@@ -1,4 +1,4 @@
-"""What an explanation is made of: tasks as they stand, with what each waits for. `core.why` tells it in words."""
+"""What an explanation is made of: tasks as they stand, with what each waits for. `explain.why` tells it in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class AttemptSummary:
     """One attempt, as far as it explains something."""
 
     ordinal: int
@@ -32,7 +32,7 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingEffect:
     """An effect that was ordered at `at` and is not done; `kind` as in the outbox (`run_turn`, `look_up` ...)."""
 
     kind: str
@@ -43,7 +43,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Occupied:
+class RunningCall:
     """A call that is ordered or running: whom it occupies, for which task (local id), since when."""
 
     agent: str
@@ -53,7 +53,7 @@ class Occupied:
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class LastEvent:
     """The latest event that concerns a picture: the last sign of life."""
 
     seq: int
@@ -75,7 +75,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Shut:
+class OpenBreaker:
     """The breaker of an agent, when it is not closed: open `until` then, or half open (None)."""
 
     until: str | None
@@ -83,7 +83,7 @@ class Shut:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TaskSnapshot:
     """A task as an explanation needs it. `needs` and `children` hold ids, and may be cut: the counts are whole."""
 
     id: str
@@ -102,9 +102,9 @@ class Standing:
     asks: tuple[tuple[str, str, str], ...] = ()
     """What a person has to decide about it: the short id, what it is, until when."""
     coordinates: bool = False
-    attempts: tuple[Try, ...] = ()
+    attempts: tuple[AttemptSummary, ...] = ()
     """The latest ones, oldest first."""
-    pending: tuple[Pending, ...] = ()
+    pending: tuple[PendingEffect, ...] = ()
     silent: tuple[str, ...] = ()
     """Reviewers that were asked at the present gate and have not answered."""
     question: tuple[str, str] | None = None
@@ -119,17 +119,17 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Snapshot:
     """Tasks by id, at the moment `now`. `daemon` is the pid of the one that runs here (0 = it did not say)."""
 
     now: str
     daemon: int | None
-    tasks: Mapping[str, Standing]
-    calls: tuple[Occupied, ...] = ()
-    sign: Sign | None = None
+    tasks: Mapping[str, TaskSnapshot]
+    calls: tuple[RunningCall, ...] = ()
+    sign: LastEvent | None = None
     room: Room | None = None
     """What calls run, and what keeps further ones from starting; None while no daemon has said so."""
-    breakers: Mapping[str, Shut] = field(default_factory=dict)
+    breakers: Mapping[str, OpenBreaker] = field(default_factory=dict)
     """Agents (lower case) whose breaker is not closed."""
     paced: Mapping[str, str] = field(default_factory=dict)
     """Agents that have had all their turns of an hour, and when they may have another one."""

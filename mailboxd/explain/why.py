@@ -13,28 +13,28 @@ from mailboxd.core.budget import limit_of, money
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
-from mailboxd.explain.model import Cause, Picture, Sign, Standing, Try
+from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, Snapshot, TaskSnapshot
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What keeps a turn from starting although everything else is ready: a budget, a breaker, the turns of an hour.
 
 
-def hindrance(task: Standing, picture: Picture) -> Cause | None:
+def blocker(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
     """The cause that stands before what the task's phase would say; None when nothing of that kind does."""
-    cause = _in_the_way(task, picture)
+    cause = _blocker_now(task, snapshot)
     pause = task.not_before if task.phase is Phase.EXECUTION_READY else None
     if (
         cause is not None
         and cause.kind != "gateway"
         and cause.then
         and pause is not None
-        and (cause.at or picture.now) <= pause
+        and (cause.at or snapshot.now) <= pause
     ):
         return None  # it passes by itself, and the pause after a failure ends last
     return cause
 
 
-def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
+def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
     if task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
         return None
     if task.held:
@@ -45,38 +45,38 @@ def _in_the_way(task: Standing, picture: Picture) -> Cause | None:
             go_on += "  # with --budget-usd N or --budget-tokens N"
         hint = f"{go_on}; or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "budget", f"is held: {task.held}", hint=hint)
-    agent = _next_agent(task, picture)
+    agent = _next_agent(task, snapshot)
     if not agent:
         return None
     if task.held_by:
         text = f"gets no turn: {task.held_by}, which it is a part of, is held"
         return Cause(task.local_id, "budget", text, hint=f"mailboxd why {task.held_by}")
-    if (why := picture.gone.get(agent)) is not None:
+    if (why := snapshot.gone.get(agent)) is not None:
         hint = f"put {agent} back, name another one in task.md, or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "gone", f"waits for an agent: {first_line(why)}", hint=hint)
-    if picture.gateway:
+    if snapshot.gateway:
         then = "it goes on within seconds of the gateway's return"
-        return Cause(task.local_id, "gateway", f"waits for the gateway: {first_line(picture.gateway)}", then=then)
-    shut = picture.breakers.get(agent.lower())
+        return Cause(task.local_id, "gateway", f"waits for the gateway: {first_line(snapshot.gateway)}", then=then)
+    shut = snapshot.breakers.get(agent.lower())
     if shut is not None and shut.until is not None:
         text = f"waits for the breaker of {agent}, which is open: {first_line(shut.reason)}"
         hint = f"mailboxd unblock --agent {agent}  # closes it now"
         return Cause(task.local_id, "breaker", text, at=shut.until, then="one turn of it may try", hint=hint)
-    if shut is not None and any(call.agent.lower() == agent.lower() for call in picture.calls):
+    if shut is not None and any(call.agent.lower() == agent.lower() for call in snapshot.calls):
         text = f"waits for the one turn of {agent} that tries whether it works again"
         return Cause(task.local_id, "breaker", text, then="the breaker closes, or opens again")
-    if task.phase is Phase.EXECUTION_READY and (at := picture.paced.get(agent)) is not None:
+    if task.phase is Phase.EXECUTION_READY and (at := snapshot.paced.get(agent)) is not None:
         text = f"{agent} has had all its turns of this hour (`limits.turns_per_agent_hour`)"
         hint = "or raise limits.turns_per_agent_hour in .mailboxd/config.yaml and restart the daemon"
         return Cause(task.local_id, "pace", text, at=at, then="it may have another one", hint=hint)
     return None
 
 
-def _next_agent(task: Standing, picture: Picture) -> str:
+def _next_agent(task: TaskSnapshot, snapshot: Snapshot) -> str:
     """Whose turn is the next thing that happens to the task; empty when it is something else."""
     if task.phase is Phase.EXECUTION_READY:
         return "" if task.unmet or not task.parent_live or task.coordinates else task.executor
-    running = picture.room.running if picture.room is not None else ()
+    running = snapshot.room.running if snapshot.room is not None else ()
     return next((order.agent for order in task.pending if order.kind == "run_turn" and order.id not in running), "")
 
 
@@ -91,17 +91,17 @@ class Explanation:
     causes: tuple[Cause, ...]
     next: Cause | None
     """The cause whose `then` comes first, if anything happens by itself."""
-    sign: Sign | None
+    sign: LastEvent | None
 
 
-def explain(picture: Picture, task_id: str) -> Explanation:
+def explain(snapshot: Snapshot, task_id: str) -> Explanation:
     """What the task waits for: its own line first, below it the tasks it waits for, each as deep as it is needed."""
-    task = picture.tasks[task_id]
-    causes = list(_tell(picture, task))
-    if picture.daemon is None and not task.phase.is_terminal:
+    task = snapshot.tasks[task_id]
+    causes = list(_tell(snapshot, task))
+    if snapshot.daemon is None and not task.phase.is_terminal:
         text = "no daemon runs in this workspace: nothing happens until one does"
         causes.insert(0, Cause(task.local_id, "daemon", text, hint="mailboxd run"))
-    return Explanation(tuple(causes), first_to_happen(causes, picture.now), picture.sign)
+    return Explanation(tuple(causes), first_to_happen(causes, snapshot.now), snapshot.sign)
 
 
 def first_to_happen(causes: Sequence[Cause], now: str) -> Cause | None:
@@ -109,15 +109,15 @@ def first_to_happen(causes: Sequence[Cause], now: str) -> Cause | None:
     return min((cause for cause in causes if cause.then), key=lambda cause: cause.at or now, default=None)
 
 
-def cause_of(task: Standing, picture: Picture) -> Cause:
+def cause_of(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     """What the task itself waits for, without its neighbours."""
-    return hindrance(task, picture) or _CAUSES[task.phase](task, picture)
+    return blocker(task, snapshot) or _CAUSES[task.phase](task, snapshot)
 
 
-def _tell(picture: Picture, first: Standing) -> Iterator[Cause]:
+def _tell(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
     """Depth first, each task once. Not recursive: a chain may be longer than Python's stack."""
     seen: set[str] = set()
-    stack: list[tuple[Standing, int] | Cause] = [(first, 0)]
+    stack: list[tuple[TaskSnapshot, int] | Cause] = [(first, 0)]
     while stack:
         item = stack.pop()
         if isinstance(item, Cause):
@@ -127,17 +127,17 @@ def _tell(picture: Picture, first: Standing) -> Iterator[Cause]:
         if task.id in seen:
             continue
         seen.add(task.id)
-        yield replace(cause_of(task, picture), depth=depth)
+        yield replace(cause_of(task, snapshot), depth=depth)
         if task.phase is Phase.CIRCUIT_OPEN:
             yield from (_attempt(task, tried, depth + 1) for tried in task.attempts)
-        told, untold = _neighbours(picture, task)
+        told, untold = _neighbours(snapshot, task)
         if told and untold:
             text = f"and {untold} more, most of which wait for these"
             stack.append(Cause(task.local_id, "more", text, depth + 1))
         stack += [(neighbour, depth + 1) for neighbour in reversed(told) if neighbour.id not in seen]
 
 
-def _neighbours(picture: Picture, task: Standing) -> tuple[list[Standing], int]:
+def _neighbours(snapshot: Snapshot, task: TaskSnapshot) -> tuple[list[TaskSnapshot], int]:
     """The tasks it waits for that are worth a line, and how many more there are.
 
     Children that wait only for siblings are not: the siblings are the reason.
@@ -150,17 +150,17 @@ def _neighbours(picture: Picture, task: Standing) -> tuple[list[Standing], int]:
     elif task.parent is not None and not task.parent_live:
         awaited, count = (*awaited, task.parent), count + 1
     siblings = set(awaited)
-    known = [picture.tasks[name] for name in awaited if name in picture.tasks]
+    known = [snapshot.tasks[name] for name in awaited if name in snapshot.tasks]
     told = [n for n in known if n.parent != task.id or not n.needs or not siblings.issuperset(n.needs)]
     return told, count - len(told)
 
 
-def _waiting(task: Standing) -> Waiting:
+def _waiting(task: TaskSnapshot) -> Waiting:
     latest = task.attempts[-1] if task.attempts else None
     return latest.waiting_for if latest and latest.status is AttemptStatus.RUNNING else Waiting.NOTHING
 
 
-def _attempt(task: Standing, tried: Try, depth: int) -> Cause:
+def _attempt(task: TaskSnapshot, tried: AttemptSummary, depth: int) -> Cause:
     said = first_line(tried.error)
     with_ = f" with {tried.model}" if tried.model else ""
     text = f"attempt {tried.ordinal} by {tried.executor}{with_}: {tried.status}{_took(tried)}"
@@ -171,7 +171,7 @@ def _attempt(task: Standing, tried: Try, depth: int) -> Cause:
     return Cause(task.local_id, "attempt", f"{text} ({run}session {tried.session_key})", depth, hint=_check(tried))
 
 
-def _took(tried: Try) -> str:
+def _took(tried: AttemptSummary) -> str:
     """How long it took and what it cost, as far as that is known."""
     took = [f"{to_epoch(tried.finished_at) - to_epoch(tried.started_at):.1f} s"] if tried.finished_at else []
     took += [f"{tried.tokens} tokens"] if tried.tokens else []
@@ -179,18 +179,18 @@ def _took(tried: Try) -> str:
     return f" after {', '.join(took)}" if took else ""
 
 
-def _check(tried: Try) -> str:
+def _check(tried: AttemptSummary) -> str:
     return f"openclaw tasks show {tried.session_key} --json"
 
 
 # ---------------------------------------------------------------- one function per phase
 
 
-def _spec_draft(task: Standing, picture: Picture) -> Cause:
+def _spec_draft(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     text = task.reason or "its spec is being checked"
     draft = next((order for order in task.pending if order.kind in ("run_turn", "look_up")), None)
     if draft is not None:
-        again = draft.not_before is not None and draft.not_before > picture.now
+        again = draft.not_before is not None and draft.not_before > snapshot.now
         at = draft.not_before if again else plus(draft.at, task.timeout)
         then = f"{draft.agent} drafts it again" if again else "the draft is over, at the latest"
         return Cause(task.local_id, "draft", f"{text}; {draft.agent} drafts it", at=at, then=then)
@@ -198,7 +198,7 @@ def _spec_draft(task: Standing, picture: Picture) -> Cause:
     return Cause(task.local_id, "spec", text, hint=hint)
 
 
-def _gate(task: Standing, picture: Picture) -> Cause:
+def _gate(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     gate = str(task.phase)
     running = sum(order.kind == "run_check" for order in task.pending)
     if running:
@@ -207,7 +207,7 @@ def _gate(task: Standing, picture: Picture) -> Cause:
     asked = [order for order in task.pending if order.kind in ("run_turn", "look_up")]
     if task.silent:
         text = f"the {gate} waits for {_some(task.silent)}"
-        if asked and asked[0].not_before is not None and asked[0].not_before > picture.now:
+        if asked and asked[0].not_before is not None and asked[0].not_before > snapshot.now:
             text, then = f"{text}, after a turn that failed", f"{asked[0].agent} is asked again"
             return Cause(task.local_id, "review", text, at=asked[0].not_before, then=then)
         at = plus(asked[0].at, task.timeout) if asked else None
@@ -216,31 +216,31 @@ def _gate(task: Standing, picture: Picture) -> Cause:
     return Cause(task.local_id, "reviewers", task.reason or f"nobody can review it at the {gate}", hint=hint)
 
 
-def _ready(task: Standing, picture: Picture) -> Cause:
+def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     start = f"attempt {task.attempts[-1].ordinal + 1 if task.attempts else 1} by {task.executor} starts"
     if task.unmet:
-        known = [picture.tasks[need].local_id for need in task.needs if need in picture.tasks]
+        known = [snapshot.tasks[need].local_id for need in task.needs if need in snapshot.tasks]
         return Cause(
             task.local_id, "dependency", f"waits until {_some(known, task.unmet)} {_are(task.unmet)} completed"
         )
     if not task.parent_live and task.parent is not None:
-        parent = picture.tasks.get(task.parent)
+        parent = snapshot.tasks.get(task.parent)
         text = f"its parent {parent.local_id if parent else task.parent} is not executing"
         return Cause(task.local_id, "parent", text)
-    if task.not_before is not None and task.not_before > picture.now:
+    if task.not_before is not None and task.not_before > snapshot.now:
         text = f"pauses after a failure: {first_line(task.error or task.reason)}"
         hint = f"mailboxd retry {task.local_id}  # does not wait"
         return Cause(task.local_id, "backoff", text, at=task.not_before, then=start, hint=hint)
-    if task.coordinates or not (picture.calls or (picture.room is not None and picture.room.is_short)):
+    if task.coordinates or not (snapshot.calls or (snapshot.room is not None and snapshot.room.is_short)):
         return Cause(task.local_id, "ready", "is about to start", then=start)
-    kind, text = _no_room(picture, task.executor)
+    kind, text = _no_room(snapshot, task.executor)
     return Cause(task.local_id, kind, text, then=f"{start} when a call has ended")
 
 
-def _no_room(picture: Picture, agent: str) -> tuple[str, str]:
+def _no_room(snapshot: Snapshot, agent: str) -> tuple[str, str]:
     """What keeps a turn of `agent` from starting: its kind, and in words."""
-    room = picture.room
-    running = [c for c in picture.calls if room is None or not c.id or c.id in room.running]
+    room = snapshot.room
+    running = [c for c in snapshot.calls if room is None or not c.id or c.id in room.running]
     own = [call for call in running if call.agent == agent]
     calls = "; ".join(f"{c.agent} with {c.task} since {c.at}" for c in (own or running)[:_NAMED])
     busy = f"; busy: {calls}" if calls else ""
@@ -251,7 +251,7 @@ def _no_room(picture: Picture, agent: str) -> tuple[str, str]:
     return "slot", f"waits for a slot{taken}{busy}"
 
 
-def _executing(task: Standing, picture: Picture) -> Cause:
+def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     waiting = _waiting(task)
     if waiting is Waiting.CHILDREN:
         text = f"waits for {task.open_children} {'child' if task.open_children == 1 else 'children'}"
@@ -260,14 +260,14 @@ def _executing(task: Standing, picture: Picture) -> Cause:
         return Cause(task.local_id, "executing", task.reason or "executes")
     tried = task.attempts[-1]
     if task.asks:
-        return _approval(task, picture)
+        return _approval(task, snapshot)
     match waiting:
         case Waiting.TURN:
-            return _turn(task, tried, picture)
+            return _turn(task, tried, snapshot)
         case Waiting.LOOKUP:
-            return _lookup(task, tried, picture)
+            return _lookup(task, tried, snapshot)
         case Waiting.REPLY:
-            return _reply(task, tried, picture)
+            return _reply(task, tried, snapshot)
         case _:
             to, text = task.question or ("", task.reason)
             hint = f'mailboxd answer {task.local_id} "..."'
@@ -276,38 +276,38 @@ def _executing(task: Standing, picture: Picture) -> Cause:
             return Cause(task.local_id, "question", said, at=task.due, then=then, hint=hint)
 
 
-def _reply(task: Standing, tried: Try, picture: Picture) -> Cause:
+def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
     which = f"(attempt {tried.ordinal}, {tried.started_at})"
     if tried.heard:
         text = f"{tried.executor} has taken it {which} and has not replied"
     else:
         text = f"it was put into the mailbox of {tried.executor} {which}, and no word has come that anybody has read it"
     text += ", and is silent: it has missed its heartbeat" if tried.silent else ""
-    away = picture.away.get(tried.executor.lower(), "")
+    away = snapshot.away.get(tried.executor.lower(), "")
     then = "without a reply its outcome counts as unknown"
     return Cause(
         task.local_id, "reply", f"{text}; {away}" if away else text, at=task.due, then=then if task.due else ""
     )
 
 
-def _turn(task: Standing, tried: Try, picture: Picture) -> Cause:
+def _turn(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
     order = next((order for order in task.pending if order.kind in ("run_turn", "compose")), None)
     if order is None or order.kind == "compose":
         return Cause(task.local_id, "turn", "its result is being put together", then="its result is put together")
-    if picture.room is not None and order.id and order.id not in picture.room.running:
-        kind, text = _no_room(picture, order.agent)
+    if snapshot.room is not None and order.id and order.id not in snapshot.room.running:
+        kind, text = _no_room(snapshot, order.agent)
         return Cause(task.local_id, kind, f"its turn {text}", then=f"{order.agent} is asked when a call has ended")
     text = f"{order.agent} works on it (attempt {tried.ordinal}) since {order.at}"
     over = plus(order.at, task.timeout)
     return Cause(task.local_id, "turn", text, at=over, then="the turn is over, at the latest")
 
 
-def _lookup(task: Standing, tried: Try, picture: Picture) -> Cause:
+def _lookup(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
     order = next((order for order in task.pending if order.kind == "look_up"), None)
     run = f" (run {tried.run_id})" if tried.run_id else ""
     text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}; OpenClaw is being asked"
-    if picture.gateway:
-        text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}: {picture.gateway}"
+    if snapshot.gateway:
+        text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}: {snapshot.gateway}"
         then = "OpenClaw is asked when the gateway is back"
         return Cause(task.local_id, "lookup", text, then=then, hint=_check(tried))
     if order is None:
@@ -318,7 +318,7 @@ def _lookup(task: Standing, tried: Try, picture: Picture) -> Cause:
     return Cause(task.local_id, "lookup", f"{text}{again}", at=over, then=then, hint=_check(tried))
 
 
-def _approval(task: Standing, _: Picture) -> Cause:
+def _approval(task: TaskSnapshot, _: Snapshot) -> Cause:
     if not task.asks:
         return Cause(task.local_id, "approval", "its planned actions are prepared", then="a person is asked")
     name, what, until = task.asks[0]
@@ -326,11 +326,11 @@ def _approval(task: Standing, _: Picture) -> Cause:
     return Cause(task.local_id, "approval", text, at=until, then="it expires", hint=f"mailboxd approvals {name}")
 
 
-def _resuming(task: Standing, _: Picture) -> Cause:
+def _resuming(task: TaskSnapshot, _: Snapshot) -> Cause:
     return Cause(task.local_id, "action", "its approved action has to run", then="the approved action runs, once")
 
 
-def _circuit(task: Standing, _: Picture) -> Cause:
+def _circuit(task: TaskSnapshot, _: Snapshot) -> Cause:
     others = "--accept, --fail" if task.has_result else "--fail"
     return Cause(
         task.local_id,
@@ -342,16 +342,16 @@ def _circuit(task: Standing, _: Picture) -> Cause:
     )
 
 
-def _completed(task: Standing, _: Picture) -> Cause:
+def _completed(task: TaskSnapshot, _: Snapshot) -> Cause:
     return Cause(task.local_id, "ended", "is completed")
 
 
-def _failed(task: Standing, _: Picture) -> Cause:
+def _failed(task: TaskSnapshot, _: Snapshot) -> Cause:
     hint = f"mailboxd retry {task.local_id}"
     return Cause(task.local_id, "ended", f"has failed: {first_line(task.error or task.reason)}", hint=hint)
 
 
-def _cancelled(task: Standing, _: Picture) -> Cause:
+def _cancelled(task: TaskSnapshot, _: Snapshot) -> Cause:
     return Cause(task.local_id, "ended", f"was cancelled: {first_line(task.reason or task.error)}")
 
 
@@ -365,7 +365,7 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-_CAUSES: Mapping[Phase, Callable[[Standing, Picture], Cause]] = {
+_CAUSES: Mapping[Phase, Callable[[TaskSnapshot, Snapshot], Cause]] = {
     Phase.SPEC_DRAFT: _spec_draft,
     Phase.SPEC_REVIEW: _gate,
     Phase.EXECUTION_READY: _ready,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mailboxd.core.approvals import Decision, Resolve
+from mailboxd.core.approvals import ApprovalDecision, Resolve
 from mailboxd.core.conversation import SKIP
 from mailboxd.core.decision_builder import REST_SECONDS, is_rest
 from mailboxd.core.effects import Bounce, Resend, Send
@@ -172,7 +172,7 @@ class Intake:
         asked = self._store.approvals.get(message.approval_id)
         if asked is None:
             return "orphan", None
-        decided = Resolve(asked.id, Decision(message.decision), message.text.strip())
+        decided = Resolve(asked.id, ApprovalDecision(message.decision), message.text.strip())
         self._engine.hear(asked.task, decided, Role.OPERATOR, actor)
         return "accepted", asked.task
 

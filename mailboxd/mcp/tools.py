@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mailboxd.core.approvals import ActionDeclared, Approval, Decision, Resolve
+from mailboxd.core.approvals import ActionDeclared, Approval, ApprovalDecision, Resolve
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
     Cancel,
@@ -263,7 +263,7 @@ def resolve_approval(call: Call, given: args.ResolveApproval) -> Answer:
     """A decision. A person's is recorded under the name that the operating system has for whoever runs this."""
     require(call.caller.role, Verb.RESOLVE_APPROVAL)
     row = _approval(call, given.approval_id)
-    decided = Resolve(row.id, Decision(given.decision), given.note)
+    decided = Resolve(row.id, ApprovalDecision(given.decision), given.note)
     caller = call.caller
     if caller.role is Role.OPERATOR:
         caller = replace(caller, name=process.name())

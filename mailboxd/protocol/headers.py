@@ -42,7 +42,7 @@ TOKEN = re.compile(r"[\x21-\x7e]{1,256}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PROTOCOL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}:[0-9a-f]{16}")
-"""An agent above, and a digest of its goal: `core.dag.step`."""
+"""An agent above, and a digest of its goal: `core.plans.step`."""
 SIGNATURE = re.compile(r"ed25519:[0-9a-f]{32}:[A-Za-z0-9_-]{86}")
 """The key's fingerprint, and the signature in base64url without padding."""
 
@@ -234,7 +234,7 @@ CONVERTERS: dict[str, Convert] = {
 # carry to override its policy (protocol sections 2 and 3).
 
 OVERRIDES = tuple(field.name for field in fields(Overrides))
-"""The headers of `core.types.Overrides`; each is named as its field."""
+"""The headers of `core.model.Overrides`; each is named as its field."""
 NOTHING_SAID = Overrides()
 MOST_WORDS = 64
 """Of a command."""

@@ -1,4 +1,4 @@
-"""The `## DAG` of a plan or a task.md: YAML text <-> `core.types.Plan` (protocol section 3).
+"""The `## DAG` of a plan or a task.md: YAML text <-> `core.model.Plan` (protocol section 3).
 
     subtasks:
       research:
@@ -9,7 +9,7 @@
                                       # protocol section 2, and `subtasks:`, a plan inside the plan
     synthesis: agent
 
-Only the shape is judged here. Whether the graph makes sense (cycles, unknown names, too many) is `core.dag`'s.
+Only the shape is judged here. Whether the graph makes sense (cycles, unknown names, too many) is `core.plans`'s.
 `status`, `dispatched_at`, `completed_at`, `result_summary` are state: a plan ignores them, a task.md reads them.
 """
 

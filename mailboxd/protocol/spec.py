@@ -26,7 +26,7 @@ from mailboxd.protocol.markdown import Section, join_body, split_body
 from mailboxd.protocol.strict_yaml import Path, Yaml, flow, scalar
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The section `## Checks` of a spec: YAML text <-> `core.types.Check`.
+# The section `## Checks` of a spec: YAML text <-> `core.model.Check`.
 #
 #     - id: tests
 #       command: [pytest, -q]          # words, no shell; optional: timeout (seconds), cwd

@@ -46,7 +46,7 @@ from mailboxd.core.outcomes import (
 )
 from mailboxd.core.reviews import fence
 from mailboxd.core.specs import criteria
-from mailboxd.core.task_view import View
+from mailboxd.core.task_view import TaskView
 from mailboxd.core.vocabulary import AttemptStatus, Gate, Phase, Turn, Verdict, Waiting, same_agent
 from mailboxd.effects.message_builder import row_of_sent
 from mailboxd.engine.engine import Engine
@@ -167,7 +167,7 @@ class ReplayStore(FreshStore):
         """Match orders with these messages from now on."""
         self.outbox = ReplayOutbox(self, sent)
 
-    def append(self, events: Sequence[Event], now: str, left: View | None = None) -> None:
+    def append(self, events: Sequence[Event], now: str, left: TaskView | None = None) -> None:
         for event in events:
             if event.kind in (Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED):
                 # It was filed long ago: a second event that says only this was a quarter of all events.
@@ -295,7 +295,7 @@ def written(spec: Spec, sent: Sent | None) -> SpecWritten:
     return SpecWritten(replace(spec, expected_output=expected, acceptance_criteria=wanted or (expected,)))
 
 
-def approved(view: View) -> Iterator[TurnEnded]:
+def approved(view: TaskView) -> Iterator[TurnEnded]:
     """The review of the spec ends well."""
     for asked in view.asked_reviewers:
         review = Reviewed(Verdict.APPROVED, _UNTOLD_REVIEW)

@@ -1,4 +1,4 @@
-"""Loads a `core.picture.Picture`: tasks as they stand, and everything they wait for, as far as it explains something.
+"""Loads a `explain.model.Snapshot`: tasks as they stand, and everything they wait for, as far as it explains something.
 
 Bounded however large the DAG is: of many neighbours those come first that something can be said about.
 """
@@ -12,7 +12,15 @@ from typing import Any
 
 from mailboxd.core.schedule import Room
 from mailboxd.core.vocabulary import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting
-from mailboxd.explain.model import Occupied, Pending, Picture, Shut, Sign, Standing, Try
+from mailboxd.explain.model import (
+    AttemptSummary,
+    LastEvent,
+    OpenBreaker,
+    PendingEffect,
+    RunningCall,
+    Snapshot,
+    TaskSnapshot,
+)
 from mailboxd.store.row_mapping import ABOVE, OPEN
 
 NEIGHBOURS = 10
@@ -33,9 +41,9 @@ _TELLING_FIRST = "t.phase IN ('circuit_open', 'awaiting_approval', 'failed') DES
 
 def load(
     db: sqlite3.Connection, tasks: Iterable[str], now: str, daemon: int | None, *, neighbours: bool = True
-) -> Picture:
+) -> Snapshot:
     """The picture of these tasks (ids), with `neighbours` also of what they wait for. Unknown ids are left out."""
-    found: dict[str, Standing] = {}
+    found: dict[str, TaskSnapshot] = {}
     stack = list(tasks)[::-1]
     while stack and len(found) < TASKS:  # depth first: one chain down to its root says more than the tops of many
         task_id = stack.pop()
@@ -50,13 +58,13 @@ def load(
     down = "" if daemon is None else gateway(db)
     away = {} if daemon is None else _noted(db, "away")
     calls, hours = _calls(db), paced(db, now)
-    return Picture(now, daemon, found, calls, sign, room(db), breakers(db), hours, down, away, gone(db))
+    return Snapshot(now, daemon, found, calls, sign, room(db), breakers(db), hours, down, away, gone(db))
 
 
-def breakers(db: sqlite3.Connection) -> dict[str, Shut]:
+def breakers(db: sqlite3.Connection) -> dict[str, OpenBreaker]:
     """The breakers that are not closed, by agent."""
     rows = db.execute("SELECT agent, until, reason FROM breakers WHERE state <> 'closed' ORDER BY agent")
-    return {agent: Shut(until, reason) for agent, until, reason in rows}
+    return {agent: OpenBreaker(until, reason) for agent, until, reason in rows}
 
 
 def paced(db: sqlite3.Connection, now: str) -> dict[str, str]:
@@ -92,7 +100,7 @@ def room(db: sqlite3.Connection) -> Room | None:
     return Room(noted["most"], tuple(noted["running"]), free, call)
 
 
-def latest_sign(db: sqlite3.Connection, tasks: Sequence[str]) -> Sign | None:
+def latest_sign(db: sqlite3.Connection, tasks: Sequence[str]) -> LastEvent | None:
     """The latest event that concerns one of these tasks."""
     latest: Any = None
     for task_id in tasks:
@@ -108,10 +116,10 @@ def latest_sign(db: sqlite3.Connection, tasks: Sequence[str]) -> Sign | None:
     from mailboxd.store.event_log import sentence
 
     seq, at, kind, task, role, actor, data, name = latest
-    return Sign(seq, at, sentence(kind, task, data, role, actor, name))
+    return LastEvent(seq, at, sentence(kind, task, data, role, actor, name))
 
 
-def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
+def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM tasks WHERE id = ?", (task_id,)).fetchone()
     if row is None:
         return None
@@ -120,7 +128,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> Standing | None:
     phase = Phase(word)
     attempts, pending = _attempts(db, task_id), _pending(db, task_id)
     waiting = attempts[-1].waiting_for if attempts else Waiting.NOTHING
-    return Standing(
+    return TaskSnapshot(
         id=task_id,
         local_id=local_id,
         phase=phase,
@@ -166,7 +174,7 @@ def _timeout(policy: str) -> int:
     return int(json.loads(policy).get("timeout", TURN_SECONDS))
 
 
-def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[Try, ...]:
+def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[AttemptSummary, ...]:
     rows = db.execute(
         "SELECT ordinal, executor, status, waiting_for, started_at, error_summary, run_id, session_key, finished_at,"
         " model, escalated, silent, coalesce(json_extract(usage, '$.input_tokens'), 0)"
@@ -176,17 +184,17 @@ def _attempts(db: sqlite3.Connection, task_id: str) -> tuple[Try, ...]:
         (task_id, ATTEMPTS),
     ).fetchall()
     return tuple(
-        Try(ordinal, executor, AttemptStatus(status), Waiting(waiting_for), *rest)
+        AttemptSummary(ordinal, executor, AttemptStatus(status), Waiting(waiting_for), *rest)
         for ordinal, executor, status, waiting_for, *rest in reversed(rows)
     )
 
 
-def _pending(db: sqlite3.Connection, task_id: str) -> tuple[Pending, ...]:
+def _pending(db: sqlite3.Connection, task_id: str) -> tuple[PendingEffect, ...]:
     rows = db.execute(
         "SELECT kind, agent, at, not_before, id FROM outbox WHERE task = ? AND state = 'pending' ORDER BY seq",
         (task_id,),
     )
-    return tuple(Pending(*row) for row in rows)
+    return tuple(PendingEffect(*row) for row in rows)
 
 
 def _silent(db: sqlite3.Connection, task_id: str, phase: Phase, round_: int) -> tuple[str, ...]:
@@ -235,10 +243,10 @@ def _children(db: sqlite3.Connection, task_id: str) -> tuple[str, ...]:
     return tuple(row[0] for row in rows)
 
 
-def _calls(db: sqlite3.Connection) -> tuple[Occupied, ...]:
+def _calls(db: sqlite3.Connection) -> tuple[RunningCall, ...]:
     rows = db.execute(
         "SELECT o.agent, coalesce(t.local_id, ''), o.at, o.id FROM outbox o LEFT JOIN tasks t ON t.id = o.task"
         " WHERE o.state = 'pending' AND o.kind = 'run_turn' ORDER BY o.seq LIMIT ?",
         (CALLS,),
     )
-    return tuple(Occupied(*row) for row in rows)
+    return tuple(RunningCall(*row) for row in rows)

@@ -12,7 +12,7 @@ from mailboxd.core.budget import tokens
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Attempt, Task, Usage
-from mailboxd.core.vocabulary import TERMINAL, Lost, Phase
+from mailboxd.core.vocabulary import TERMINAL, Phase, ReviewLoss
 from mailboxd.store.row_mapping import (
     ABOVE,
     APPROVAL_COLUMNS,
@@ -113,7 +113,7 @@ def breaker_moved(db: sqlite3.Connection, event: Event) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # From events to tables: what each kind of event changes. The only code that writes to the replayed tables.
 
-_LOST = {Lost.UNREADABLE: "unreadable", Lost.FAILED: "failures", Lost.STALLED: "stalls"}
+_LOST = {ReviewLoss.UNREADABLE: "unreadable", ReviewLoss.FAILED: "failures", ReviewLoss.STALLED: "stalls"}
 _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.CANCELLED: "kids_cancelled"}
 _TASK_COLUMNS = frozenset(TASK_COLUMNS)
 _CHANGES = frozenset({Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED})
@@ -255,7 +255,7 @@ def _review_requested(db: sqlite3.Connection, event: Event) -> None:
 
 def _review_lost(db: sqlite3.Connection, event: Event) -> None:
     data = event.data
-    column_ = _LOST[Lost(data["why"])]
+    column_ = _LOST[ReviewLoss(data["why"])]
     db.execute(
         f"UPDATE review_requests SET {column_} = {column_} + 1"
         " WHERE task = ? AND gate = ? AND round = ? AND reviewer = ?",

@@ -17,10 +17,10 @@ from typing import Any
 
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.model import Policy, Spec
-from mailboxd.core.specs import say, weaknesses
+from mailboxd.core.specs import lint, problems_text
 from mailboxd.core.vocabulary import Mode, Phase, child_status, is_id, task_status
 from mailboxd.errors import UnavailableError, WorldError
-from mailboxd.explain.model import Picture
+from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_query
 from mailboxd.store.database import connect, other_schema, schema_version
 from mailboxd.store.row_mapping import GONE, OPEN, RUNNABLE, STUCK
@@ -275,8 +275,8 @@ class Report:
             found |= dict.fromkeys(row[0] for row in self.db.execute(sql, (_CANDIDATES,)))
         return list(found)
 
-    def picture(self, tasks: Sequence[str], now: str, daemon: int | None, *, neighbours: bool = True) -> Picture:
-        """These tasks as they stand at `now`, for `core.why`."""
+    def task_snapshot(self, tasks: Sequence[str], now: str, daemon: int | None, *, neighbours: bool = True) -> Snapshot:
+        """These tasks as they stand at `now`, for `explain.why`."""
         with self.snapshot():
             return explain_query.load(self.db, tasks, now, daemon, neighbours=neighbours)
 
@@ -411,4 +411,4 @@ def spec_of(report: Report, task_id: str) -> Found:
         raise KeyError(task_id)
     local_id, title, phase, text, rules = row
     spec, policy = from_json(Spec, json.loads(text)), from_json(Policy, json.loads(rules))
-    return Found(local_id, title, phase, spec, say(weaknesses(spec, policy.weak)))
+    return Found(local_id, title, phase, spec, problems_text(lint(spec, policy.weak)))

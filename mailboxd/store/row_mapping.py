@@ -12,7 +12,6 @@ from pydantic_core import to_json
 
 from mailboxd.core import json_codec
 from mailboxd.core.approvals import Approval
-from mailboxd.core.fast_replace import made
 from mailboxd.core.json_codec import read_field
 from mailboxd.core.model import Attempt, Task
 
@@ -147,7 +146,7 @@ def _read(kind: type[T], row: Sequence[Any]) -> T:
     values = list(row)
     for place, reader in _readers(kind):
         values[place] = reader(values[place])
-    return made(kind, _COLUMNS[kind][0], values)
+    return kind(*values)
 
 
 _Reader = Callable[[Any], Any]

@@ -15,7 +15,7 @@ from typing import Self
 from mailboxd.core.events import Event, Kind, evolve
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Task
-from mailboxd.core.task_view import View
+from mailboxd.core.task_view import TaskView
 from mailboxd.errors import StoreError
 from mailboxd.store import audit_queries, event_log
 from mailboxd.store.database import (
@@ -192,7 +192,7 @@ class Store:
         """The number of the last event, as the latest transaction of this process left the log."""
         return self._tip.seq
 
-    def append(self, events: Sequence[Event], now: str, left: View | None = None) -> None:
+    def append(self, events: Sequence[Event], now: str, left: TaskView | None = None) -> None:
         """Record events. `left` is how they leave one task, where that is known already; else it is worked out."""
         if not self.db.in_transaction:
             raise AssertionError("an event is only ever recorded inside a transaction")

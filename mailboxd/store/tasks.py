@@ -17,7 +17,7 @@ from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import review_round
 from mailboxd.core.model import Attempt, Finding, Spent, Task
-from mailboxd.core.task_view import Asked, CheckRun, Family, Level, Review, Tally, View
+from mailboxd.core.task_view import AskedReviewer, CheckRun, ChildCounts, Family, Level, Review, TaskView
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
 from mailboxd.store.row_mapping import APPROVAL, ATTEMPT, BESIDE, OPEN, TASK, read_approval, read_attempt, read_task
 
@@ -133,7 +133,7 @@ class Tasks:
         ).fetchone()
         return row is not None
 
-    def view(self, task_id: str, *, family: bool = False, approvals: bool = False) -> View:
+    def view(self, task_id: str, *, family: bool = False, approvals: bool = False) -> TaskView:
         """The task and how its neighbours stand.
 
         With `family` also what admitting a plan needs to know, with `approvals` what was asked about it in any phase.
@@ -147,13 +147,13 @@ class Tasks:
         in_gate = task.phase in _GATES
         asking = bool(asked) and (approvals or task.phase in ASKING)
         acting = task.planned_actions and (approvals or task.phase in ASKING)
-        return View(
+        return TaskView(
             task=task,
             attempt=self.attempt(task_id, task.attempt),
             parent_phase=None if parent is None else parent.phase,
             unmet=unmet,
             cancelled_need=self.cancelled_dependency(task_id) if unmet else "",
-            children=Tally(kids, completed, failed, cancelled),
+            children=ChildCounts(kids, completed, failed, cancelled),
             failed_child=self._failed_child(task_id) if failed else "",
             answers=self._answers(task_id) if task.broadcast and task.policy.join is Join.MAJORITY else (),
             reviews=self._reviews(task, review_round(task)) if in_gate else (),
@@ -194,7 +194,7 @@ class Tasks:
 
     def _answers(self, task_id: str) -> tuple[tuple[str, int], ...]:
         completed = "SELECT answer, result FROM tasks WHERE parent = ? AND phase = 'completed'"
-        return lifecycle.count(self._db.execute(completed, (task_id,)))
+        return lifecycle.count_votes(self._db.execute(completed, (task_id,)))
 
     def previous_reviews(self, task: Task) -> tuple[Review, ...]:
         """What the reviewers said at the gate where the task stands, the last time that it was there."""
@@ -217,13 +217,13 @@ class Tasks:
             for gate, reviewer, verdict, summary, findings in rows
         )
 
-    def _asked(self, task: Task) -> tuple[Asked, ...]:
+    def _asked(self, task: Task) -> tuple[AskedReviewer, ...]:
         rows = self._db.execute(
             "SELECT reviewer, times, unreadable, failures, stalls FROM review_requests"
             " WHERE task = ? AND gate = ? AND round = ? ORDER BY reviewer",
             (task.id, task.phase, review_round(task)),
         )
-        return tuple(Asked(*row) for row in rows)
+        return tuple(AskedReviewer(*row) for row in rows)
 
     def check_runs(self, task: Task) -> tuple[CheckRun, ...]:
         """What the checks of the spec said of the latest attempt, in the order of the spec."""
@@ -454,7 +454,7 @@ class TaskCache:
             self.forget()
         self.tasks[task.id] = task
 
-    def follow(self, events: Iterable[Event], left: View | None = None) -> None:
+    def follow(self, events: Iterable[Event], left: TaskView | None = None) -> None:
         """What the events change; they have been recorded. `left` is how they leave one task."""
         done = None if left is None else left.task.id
         for event in events:

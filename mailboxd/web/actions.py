@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from mailboxd.core.approvals import Decision
+from mailboxd.core.approvals import ApprovalDecision
 from mailboxd.core.events import Event
 from mailboxd.core.inputs import Cancel, Remedy, Retry, Unblock
 from mailboxd.core.model import Task
@@ -43,11 +43,11 @@ class Acting:
     def decide(self, place: Place, approval: str, form: Form) -> str:
         """Approve, reject or ask for changes; what was decided. Raises MailboxdError."""
         try:
-            decision = Decision(form.get("decision", ""))
+            decision = ApprovalDecision(form.get("decision", ""))
         except ValueError:
             raise Refused("bad-form", "the form says nothing that can be decided", "Open the request again.") from None
         note, digest = _text(form, "note", _NOTE), form.get("digest", "")
-        if decision is not Decision.APPROVED and not note:
+        if decision is not ApprovalDecision.APPROVED and not note:
             raise Refused("bad-form", f"a {decision.value.replace('_', ' ')} says why", "Write a note.")
         if _DIGEST.fullmatch(digest) is None:
             raise Refused("bad-form", "the form does not say what was seen", "Open the request again.")

@@ -113,8 +113,8 @@ class Desk:
 
     def _counts(self, place: Place, report: Report) -> Row:
         phases, blocked = report.phases(), report.blocked()
-        picture = report.picture(blocked[:_BLOCKED], self.clock.now(), lock.holder(place.ws), neighbours=False)
-        needs = [why.cause_of(picture.tasks[task], picture) for task in blocked[:_BLOCKED] if task in picture.tasks]
+        snapshot = report.task_snapshot(blocked[:_BLOCKED], self.clock.now(), lock.holder(place.ws), neighbours=False)
+        needs = [why.cause_of(snapshot.tasks[task], snapshot) for task in blocked[:_BLOCKED] if task in snapshot.tasks]
         return {
             "phases": phases,
             "open": sum(count for phase, count in phases.items() if phase not in _TERMINAL),
@@ -122,7 +122,7 @@ class Desk:
             "asked": report.asked(),
             "needs": needs,
             "more_needs": (report.blocked_count() if len(blocked) > _BLOCKED else len(blocked)) - len(needs),
-            "breakers": [(agent, shut) for agent, shut in picture.breakers.items()],
+            "breakers": [(agent, shut) for agent, shut in snapshot.breakers.items()],
             "room": report.room(),
         }
 
@@ -161,8 +161,8 @@ class Desk:
             task_id = _exact(report, name)
             found = details(report, task_id, children=False)
             kids, total_kids = task_lists.tasks(report, task_lists.Filter(parent=task_id), limit=25)
-            picture = report.picture([task_id], self.clock.now(), lock.holder(place.ws))
-            told = why.explain(picture, task_id)
+            snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(place.ws))
+            told = why.explain(snapshot, task_id)
             events, results = task_lists.latest_events(report, task_id, EVENTS), self._results(report, task_id)
             return found | {
                 "above": task_lists.path_to(report, task_id),
@@ -171,7 +171,7 @@ class Desk:
                 "why": told,
                 "causes": told.causes[:_CAUSES],
                 "more_causes": max(0, len(told.causes) - _CAUSES),
-                "question": picture.tasks[task_id].question,
+                "question": snapshot.tasks[task_id].question,
                 "events": events,
                 "total_events": task_lists.count_events(report, task_id),
                 "checks": task_lists.check_runs(report, task_id, 50),
@@ -179,7 +179,7 @@ class Desk:
                 "diffs": comparisons(results),
                 "tree": self._tree(place, report, task_id),
                 "timeline": self._timeline(place, report, task_id),
-                "orders": _orders(found, asks=picture.tasks[task_id].question is not None),
+                "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
             }
 
     def _results(self, report: Report, task_id: str) -> list[Row]:

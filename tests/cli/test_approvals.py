@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.approvals import Decision, Performed, PermissionAsked, Resolve, digest
+from mailboxd.core.approvals import ApprovalDecision, Performed, PermissionAsked, Resolve, digest
 from mailboxd.core.events import Role
 from mailboxd.errors import Refused
 from tests.cli.asking import PUBLISH, TELL, ask, asked, expire, perform, prepare
@@ -214,7 +214,7 @@ def test_a_key_may_be_named_and_whoever_is_not_decides_by_no_entrance(
     stage = make(tmp_path / "alpha", "approvals:\n  approvers: ['key:0f3a']\n")
     (one,) = ask(stage, "job", TELL)
     with stage.engine() as engine:
-        decided = Resolve(one, Decision.APPROVED)
+        decided = Resolve(one, ApprovalDecision.APPROVED)
         task = task_of(engine, "job").id
         with nullcontext() if may else pytest.raises(Refused, match="not-an-approver"):
             engine.hear(task, decided, role, actor)

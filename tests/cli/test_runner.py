@@ -17,7 +17,7 @@ import pytest
 from mailboxd import config
 from mailboxd.actions.gate import Place
 from mailboxd.actions.result import End, Setting
-from mailboxd.core.approvals import Action, Approval, Decision, Performed, Resolve
+from mailboxd.core.approvals import Action, Approval, ApprovalDecision, Performed, Resolve
 from mailboxd.core.events import Role
 from mailboxd.effects import action_runner
 from mailboxd.engine import open
@@ -65,7 +65,7 @@ def approve(stage: Stage, action: Action) -> str:
         row = engine.store.approvals.get(name)
         assert row is not None
         Place(stage.ws.root, name).make()
-        engine.hear(row.task, Resolve(name, Decision.APPROVED, ""), Role.OPERATOR, "kim")
+        engine.hear(row.task, Resolve(name, ApprovalDecision.APPROVED, ""), Role.OPERATOR, "kim")
     return name
 
 

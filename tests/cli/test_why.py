@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mailboxd.core.schedule import Room
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
-from mailboxd.explain.model import Cause, Occupied, Pending, Picture, Sign, Standing, Try
+from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, PendingEffect, RunningCall, Snapshot, TaskSnapshot
 from mailboxd.explain.why import cause_of, explain
 
 NOW = "2026-11-21T12:00:00.000Z"
@@ -20,24 +20,26 @@ LATER = "2026-11-21T12:30:00.000Z"
 EARLIER = "2026-11-21T11:00:00.000Z"
 
 
-def standing(name: str, phase: Phase = Phase.EXECUTION_READY, **values: object) -> Standing:
-    return replace(Standing(f"tsk_{name}", name, phase, "alpha"), **values)  # type: ignore[arg-type]
+def standing(name: str, phase: Phase = Phase.EXECUTION_READY, **values: object) -> TaskSnapshot:
+    return replace(TaskSnapshot(f"tsk_{name}", name, phase, "alpha"), **values)  # type: ignore[arg-type]
 
 
-def tried(waiting: Waiting, status: AttemptStatus = AttemptStatus.RUNNING, ordinal: int = 1, error: str = "") -> Try:
-    return Try(ordinal, "beta", status, waiting, EARLIER, error, "run_7", "agent:beta:mailboxd:x-1-0")
+def tried(
+    waiting: Waiting, status: AttemptStatus = AttemptStatus.RUNNING, ordinal: int = 1, error: str = ""
+) -> AttemptSummary:
+    return AttemptSummary(ordinal, "beta", status, waiting, EARLIER, error, "run_7", "agent:beta:mailboxd:x-1-0")
 
 
-def picture(*tasks: Standing, daemon: int | None = 7, calls: tuple[Occupied, ...] = ()) -> Picture:
-    return Picture(NOW, daemon, {task.id: task for task in tasks}, calls, Sign(3, EARLIER, "it was created"))
+def snapshot(*tasks: TaskSnapshot, daemon: int | None = 7, calls: tuple[RunningCall, ...] = ()) -> Snapshot:
+    return Snapshot(NOW, daemon, {task.id: task for task in tasks}, calls, LastEvent(3, EARLIER, "it was created"))
 
 
-def alone(task: Standing, calls: tuple[Occupied, ...] = ()) -> Cause:
-    return cause_of(task, picture(task, calls=calls))
+def alone(task: TaskSnapshot, calls: tuple[RunningCall, ...] = ()) -> Cause:
+    return cause_of(task, snapshot(task, calls=calls))
 
 
-def told(first: Standing, *others: Standing) -> list[tuple[int, str, str]]:
-    explanation = explain(picture(first, *others), first.id)
+def told(first: TaskSnapshot, *others: TaskSnapshot) -> list[tuple[int, str, str]]:
+    explanation = explain(snapshot(first, *others), first.id)
     return [(cause.depth, cause.task, cause.kind) for cause in explanation.causes]
 
 
@@ -49,7 +51,7 @@ def test_a_weak_spec_says_what_it_lacks() -> None:
 
 
 def test_a_spec_that_is_drafted_says_by_whom_and_until_when() -> None:
-    order = Pending("run_turn", "main", NOW)
+    order = PendingEffect("run_turn", "main", NOW)
     cause = alone(standing("a", Phase.SPEC_DRAFT, reason="its spec is weak", pending=(order,), timeout=600))
     assert (cause.kind, cause.text, cause.at) == ("draft", "its spec is weak; main drafts it", plus(NOW, 600))
     paused = replace(order, not_before=plus(NOW, 60))
@@ -58,9 +60,9 @@ def test_a_spec_that_is_drafted_says_by_whom_and_until_when() -> None:
 
 
 def test_a_gate_says_that_checks_run_and_that_a_reviewer_is_asked_again() -> None:
-    cause = alone(standing("a", Phase.SPEC_GATE, pending=(Pending("run_check", "", NOW),)))
+    cause = alone(standing("a", Phase.SPEC_GATE, pending=(PendingEffect("run_check", "", NOW),)))
     assert (cause.kind, cause.text) == ("check", "1 of its checks is to be run")
-    paused = Pending("run_turn", "critic", NOW, plus(NOW, 60))
+    paused = PendingEffect("run_turn", "critic", NOW, plus(NOW, 60))
     cause = alone(standing("a", Phase.QUALITY_GATE, silent=("critic",), pending=(paused,), timeout=600))
     assert (cause.at, cause.then) == (plus(NOW, 60), "critic is asked again")
 
@@ -68,7 +70,11 @@ def test_a_gate_says_that_checks_run_and_that_a_reviewer_is_asked_again() -> Non
 def test_a_gate_names_the_reviewers_that_have_not_spoken() -> None:
     cause = alone(
         standing(
-            "a", Phase.QUALITY_GATE, silent=("critic",), timeout=600, pending=(Pending("run_turn", "critic", NOW),)
+            "a",
+            Phase.QUALITY_GATE,
+            silent=("critic",),
+            timeout=600,
+            pending=(PendingEffect("run_turn", "critic", NOW),),
         )
     )
     assert (cause.kind, cause.text, cause.at) == (
@@ -103,7 +109,7 @@ def test_a_parent_shows_the_children_that_hold_it_up_and_counts_those_that_wait_
                       children=("tsk_a", "tsk_b"))  # fmt: skip
     first = standing("a", parent="tsk_p")
     second = standing("b", parent="tsk_p", unmet=1, needs=("tsk_a",))
-    explanation = explain(picture(parent, first, second), parent.id)
+    explanation = explain(snapshot(parent, first, second), parent.id)
     assert [cause.task for cause in explanation.causes] == ["p", "a", "p"]
     assert explanation.causes[0].text == "waits for 30 children"
     assert explanation.causes[2].text == "and 29 more, most of which wait for these"
@@ -123,35 +129,35 @@ def test_backoff_that_is_over_is_no_reason() -> None:
 
 
 def test_a_slot_names_the_calls_that_occupy_the_agent() -> None:
-    calls = (Occupied("gamma", "other", EARLIER), Occupied("alpha", "mine", EARLIER))
+    calls = (RunningCall("gamma", "other", EARLIER), RunningCall("alpha", "mine", EARLIER))
     cause = alone(standing("a"), calls)
     assert (cause.kind, cause.text) == ("slot", f"waits for a slot; busy: alpha with mine since {EARLIER}")
 
 
 def test_a_slot_says_how_many_are_taken_and_a_turn_that_was_ordered_but_not_started_waits_for_one_too() -> None:
-    calls = (Occupied("gamma", "other", EARLIER, "trn_1"), Occupied("alpha", "mine", NOW, "trn_2"))
+    calls = (RunningCall("gamma", "other", EARLIER, "trn_1"), RunningCall("alpha", "mine", NOW, "trn_2"))
     room = Room(1, ("trn_1",))
-    ready = cause_of(standing("b"), replace(picture(calls=calls), room=room))
+    ready = cause_of(standing("b"), replace(snapshot(calls=calls), room=room))
     words = f"waits for a slot (1 of 1 are taken); busy: gamma with other since {EARLIER}"
     assert (ready.kind, ready.text) == ("slot", words)
-    pending = (Pending("run_turn", "alpha", NOW, id="trn_2"),)
+    pending = (PendingEffect("run_turn", "alpha", NOW, id="trn_2"),)
     mine = standing("mine", Phase.EXECUTING, attempts=(tried(Waiting.TURN),), pending=pending, timeout=60)
-    ordered = cause_of(mine, replace(picture(mine, calls=calls), room=room))
+    ordered = cause_of(mine, replace(snapshot(mine, calls=calls), room=room))
     assert (ordered.kind, ordered.text) == ("slot", f"its turn {words}")
-    started = cause_of(mine, replace(picture(mine, calls=calls), room=Room(2, ("trn_1", "trn_2"))))
+    started = cause_of(mine, replace(snapshot(mine, calls=calls), room=Room(2, ("trn_1", "trn_2"))))
     assert started.kind == "turn"
 
 
 def test_memory_is_named_with_numbers_when_it_is_what_a_task_waits_for() -> None:
     room = Room(4, ("trn_1",), free_bytes=100 << 20, call_bytes=215 << 20)
-    calls = (Occupied("gamma", "other", EARLIER, "trn_1"),)
-    cause = cause_of(standing("b"), replace(picture(calls=calls), room=room))
+    calls = (RunningCall("gamma", "other", EARLIER, "trn_1"),)
+    cause = cause_of(standing("b"), replace(snapshot(calls=calls), room=room))
     words = f"waits for memory: 100 MiB are free, a call takes 215 MiB; busy: gamma with other since {EARLIER}"
     assert (cause.kind, cause.text) == ("memory", words)
 
 
 def test_a_task_whose_children_do_the_work_needs_no_slot() -> None:
-    assert alone(standing("a", coordinates=True), (Occupied("alpha", "mine", EARLIER),)).kind == "ready"
+    assert alone(standing("a", coordinates=True), (RunningCall("alpha", "mine", EARLIER),)).kind == "ready"
 
 
 def test_a_child_of_a_parent_that_does_not_execute_waits_for_the_parent() -> None:
@@ -161,7 +167,7 @@ def test_a_child_of_a_parent_that_does_not_execute_waits_for_the_parent() -> Non
 
 
 def test_a_turn_says_who_works_since_when_and_when_it_is_over() -> None:
-    pending = (Pending("run_turn", "beta", NOW),)
+    pending = (PendingEffect("run_turn", "beta", NOW),)
     cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.TURN),), pending=pending, timeout=60))
     assert (cause.kind, cause.text) == ("turn", f"beta works on it (attempt 1) since {NOW}")
     assert (cause.at, cause.then) == ("2026-11-21T12:01:00.000Z", "the turn is over, at the latest")
@@ -178,23 +184,23 @@ def test_what_was_only_put_into_a_mailbox_has_not_been_taken_by_anybody() -> Non
     task = standing("a", Phase.EXECUTING, attempts=(attempt,), due=LATER)
     cause = alone(task)
     assert cause.text.startswith(f"it was put into the mailbox of beta (attempt 1, {EARLIER}), and no word has come")
-    shut = explain(Picture(NOW, 1, {task.id: task}, away={"beta": "no daemon runs beside beta: `x`"}), task.id)
+    shut = explain(Snapshot(NOW, 1, {task.id: task}, away={"beta": "no daemon runs beside beta: `x`"}), task.id)
     assert shut.causes[0].text.endswith("that anybody has read it; no daemon runs beside beta: `x`")
 
 
 def test_a_gateway_that_is_away_is_what_a_turn_and_a_look_up_wait_for() -> None:
     ready = standing("a", not_before=LATER)
-    pending = (Pending("look_up", "beta", NOW, LATER),)
+    pending = (PendingEffect("look_up", "beta", NOW, LATER),)
     lost = standing("b", Phase.EXECUTING, attempts=(tried(Waiting.LOOKUP),), pending=pending, timeout=600)
     for task, kind in ((ready, "gateway"), (lost, "lookup")):
-        (cause, *_) = explain(Picture(NOW, 1, {task.id: task}, gateway="it is down"), task.id).causes
+        (cause, *_) = explain(Snapshot(NOW, 1, {task.id: task}, gateway="it is down"), task.id).causes
         assert (cause.kind, cause.at) == (kind, None)
         assert "it is down" in cause.text
         assert "back" in cause.then or "return" in cause.then
 
 
 def test_an_unknown_outcome_says_how_to_check() -> None:
-    pending = (Pending("look_up", "beta", NOW, LATER),)
+    pending = (PendingEffect("look_up", "beta", NOW, LATER),)
     cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.LOOKUP),), pending=pending, timeout=600))
     assert (cause.kind, cause.at) == ("lookup", "2026-11-21T12:12:00.000Z")
     assert cause.then == "without an answer its outcome counts as unknown"
@@ -216,7 +222,7 @@ def test_an_open_circuit_lists_its_attempts_and_the_ways_out() -> None:
         tried(Waiting.NOTHING, AttemptStatus.UNKNOWN, 2, "the gateway went away"),
     )
     task = standing("a", Phase.CIRCUIT_OPEN, reason="outcome unknown", due=LATER, attempts=attempts)
-    circuit, first, second = explain(picture(task), task.id).causes
+    circuit, first, second = explain(snapshot(task), task.id).causes
     assert (circuit.at, circuit.then) == (LATER, "it fails, unless somebody unblocks it")
     assert circuit.hint == "mailboxd unblock a --retry  # or --fail"
     assert (first.text, first.hint) == ("attempt 1 by beta: failed: overloaded", "")
@@ -234,7 +240,7 @@ def test_an_open_circuit_lists_its_attempts_and_the_ways_out() -> None:
         standing("a", Phase.SPEC_DRAFT),
     ],
 )
-def test_a_command_that_is_suggested_runs_as_it_stands(task: Standing) -> None:
+def test_a_command_that_is_suggested_runs_as_it_stands(task: TaskSnapshot) -> None:
     """What else is to say about it is a comment to the shell: no pipe, no parenthesis, no placeholder in it."""
     words = shlex.split(alone(task).hint, comments=True)
     assert words[0] == "mailboxd"
@@ -244,14 +250,14 @@ def test_a_command_that_is_suggested_runs_as_it_stands(task: Standing) -> None:
 
 def test_without_a_daemon_that_is_said_first() -> None:
     task = standing("a")
-    causes = explain(picture(task, daemon=None), task.id).causes
+    causes = explain(snapshot(task, daemon=None), task.id).causes
     assert [cause.kind for cause in causes] == ["daemon", "ready"]
     assert causes[0].hint == "mailboxd run"
 
 
 def test_what_has_ended_waits_for_nothing_not_even_a_daemon() -> None:
     task = standing("a", Phase.FAILED, error="no access")
-    explanation = explain(picture(task, daemon=None), task.id)
+    explanation = explain(snapshot(task, daemon=None), task.id)
     assert [(cause.text, cause.hint) for cause in explanation.causes] == [("has failed: no access", "mailboxd retry a")]
     assert explanation.next is None
 
@@ -260,13 +266,13 @@ def test_the_next_thing_to_happen_is_the_earliest_in_the_chain() -> None:
     last = standing("b", unmet=2, needs=("tsk_a", "tsk_c"))
     soon = standing("c", not_before="2026-11-21T12:00:05.000Z")
     open_circuit = standing("a", Phase.CIRCUIT_OPEN, due=LATER)
-    explanation = explain(picture(last, open_circuit, soon), last.id)
+    explanation = explain(snapshot(last, open_circuit, soon), last.id)
     assert explanation.next is not None
     assert (explanation.next.task, explanation.next.at) == ("c", "2026-11-21T12:00:05.000Z")
 
 
 def test_the_last_sign_of_life_is_passed_on() -> None:
-    assert explain(picture(standing("a")), "tsk_a").sign == Sign(3, EARLIER, "it was created")
+    assert explain(snapshot(standing("a")), "tsk_a").sign == LastEvent(3, EARLIER, "it was created")
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -286,10 +292,10 @@ tasks = st.builds(
 
 
 @given(st.lists(tasks, min_size=1, max_size=8))
-def test_any_picture_is_explained_however_it_is_tangled(found: list[Standing]) -> None:
+def test_any_picture_is_explained_however_it_is_tangled(found: list[TaskSnapshot]) -> None:
     """Also one with cycles or holes: no loop, every task at most once, the asked one first."""
     first = found[0]
-    shown = picture(*found)
+    shown = snapshot(*found)
     causes = explain(shown, first.id).causes
     own = [cause.task for cause in causes if cause.kind not in ("attempt", "more")]
     assert own[0] == first.local_id

@@ -17,8 +17,8 @@ from mailboxd.core.approvals import (
     ActionRules,
     ActionStarted,
     Approval,
+    ApprovalDecision,
     ApprovalStatus,
-    Decision,
     Performed,
     PermissionAsked,
     RequestUndo,
@@ -72,14 +72,14 @@ def rows(desk: Desk, name: str = "t") -> tuple[Approval, ...]:
     return desk.store.approvals.of_task(desk.task(name).id)
 
 
-def decide(desk: Desk, word: Decision, note: str = "", *, name: str = "t", number: int = -1) -> list[Event]:
+def decide(desk: Desk, word: ApprovalDecision, note: str = "", *, name: str = "t", number: int = -1) -> list[Event]:
     return desk.hear(name, Resolve(rows(desk, name)[number].id, word, note), Role.OPERATOR, "ann")
 
 
 def approve_all(desk: Desk, name: str = "t") -> None:
     for row in rows(desk, name):
         if row.status is ApprovalStatus.PENDING:
-            desk.hear(name, Resolve(row.id, Decision.APPROVED), Role.OPERATOR, "ann")
+            desk.hear(name, Resolve(row.id, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
 
 
 def start(desk: Desk, number: int = -1, name: str = "t") -> Approval:
@@ -105,7 +105,7 @@ def test_an_action_is_prepared_asked_for_approved_and_performed() -> None:
     (row,) = rows(desk)
     assert (row.status, row.requested_by, row.side_effect_kind) == ("pending", "main", "command")
     assert row.requested_action == "run make publish"
-    decide(desk, Decision.APPROVED)
+    decide(desk, ApprovalDecision.APPROVED)
     assert desk.phase() is Phase.READY_TO_RESUME
     assert take(desk, Perform)
     assert start(desk).state is Performed.STARTED
@@ -125,9 +125,9 @@ def test_an_action_is_asked_for_once_however_often_it_is_prepared() -> None:
 
 def test_actions_run_one_after_the_other_in_the_order_they_stand_in() -> None:
     desk = asking(PUBLISH, TELL)
-    decide(desk, Decision.APPROVED, number=1)
+    decide(desk, ApprovalDecision.APPROVED, number=1)
     assert desk.phase() is Phase.AWAITING_APPROVAL
-    decide(desk, Decision.APPROVED, number=0)
+    decide(desk, ApprovalDecision.APPROVED, number=0)
     assert [effect.approval_id for effect in desk.orders(Perform)] == [rows(desk)[0].id]
     start(desk, 0)
     end(desk, number=0)
@@ -148,7 +148,7 @@ def test_after_a_failure_the_rest_is_not_run() -> None:
 
 def test_what_a_person_does_by_hand_is_done_when_it_is_approved() -> None:
     desk = asking(BY_HAND)
-    decide(desk, Decision.APPROVED, "she is happy")
+    decide(desk, ApprovalDecision.APPROVED, "she is happy")
     assert desk.phase() is Phase.COMPLETED
     assert rows(desk)[0].summary == "done by hand, says ann: she is happy"
     assert not desk.orders(Perform)
@@ -191,22 +191,22 @@ def test_other_branches_go_on_while_one_waits_for_a_person() -> None:
 @pytest.mark.parametrize(
     ("word", "phase"),
     [
-        (Decision.APPROVED, Phase.READY_TO_RESUME),
-        (Decision.REJECTED, Phase.FAILED),
-        (Decision.REQUEST_CHANGES, Phase.EXECUTION_READY),
+        (ApprovalDecision.APPROVED, Phase.READY_TO_RESUME),
+        (ApprovalDecision.REJECTED, Phase.FAILED),
+        (ApprovalDecision.REQUEST_CHANGES, Phase.EXECUTION_READY),
     ],
 )
-def test_where_a_decision_leads(word: Decision, phase: Phase) -> None:
+def test_where_a_decision_leads(word: ApprovalDecision, phase: Phase) -> None:
     desk = asking(PUBLISH)
     decide(desk, word, "not like this")
     assert desk.phase() is phase
-    if word is Decision.REQUEST_CHANGES:
+    if word is ApprovalDecision.REQUEST_CHANGES:
         assert desk.task("t").findings == "- major: run make publish: not like this"
 
 
 def test_changes_that_a_person_asks_for_are_no_rework_and_void_what_else_was_asked() -> None:
     desk = asking(PUBLISH, TELL)
-    decide(desk, Decision.REQUEST_CHANGES, number=0)
+    decide(desk, ApprovalDecision.REQUEST_CHANGES, number=0)
     assert desk.task("t").rework == 0
     assert [(row.status, row.void) for row in rows(desk)] == [("request_changes", False), ("expired", True)]
     desk.start()
@@ -217,26 +217,26 @@ def test_changes_that_a_person_asks_for_are_no_rework_and_void_what_else_was_ask
 
 def test_nobody_decides_twice_and_saying_it_again_changes_nothing() -> None:
     desk = asking(PUBLISH)
-    decide(desk, Decision.APPROVED)
-    assert decide(desk, Decision.APPROVED) == []
+    decide(desk, ApprovalDecision.APPROVED)
+    assert decide(desk, ApprovalDecision.APPROVED) == []
     with refused(desk, "already-decided"):
-        decide(desk, Decision.REJECTED)
+        decide(desk, ApprovalDecision.REJECTED)
     with refused(desk, "already-decided"):
-        desk.hear("t", Resolve(rows(desk)[0].id, Decision.APPROVED), Role.OPERATOR, "bea")
+        desk.hear("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bea")
 
 
 @pytest.mark.parametrize("role", [Role.EXECUTOR, Role.SPEC_REVIEWER, Role.QUALITY_REVIEWER, Role.ORCHESTRATOR])
 def test_who_may_not_decide(role: Role) -> None:
     desk = asking(PUBLISH)
     with refused(desk, "permission-denied"):
-        desk.hear("t", Resolve(rows(desk)[0].id, Decision.APPROVED), role, "rex")
+        desk.hear("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), role, "rex")
 
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.LOBSTER])
 def test_the_executor_does_not_decide_about_its_own_work_in_any_role(role: Role) -> None:
     desk = asking(PUBLISH)
     with refused(desk, "own-work"):
-        desk.hear("t", Resolve(rows(desk)[0].id, Decision.APPROVED), role, "MAIN")
+        desk.hear("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), role, "MAIN")
 
 
 def test_a_request_expires_and_then_the_task_fails() -> None:
@@ -248,21 +248,21 @@ def test_a_request_expires_and_then_the_task_fails() -> None:
     assert desk.phase() is Phase.FAILED
     assert "expired by mailboxd: nobody decided" in desk.task("t").error
     with refused(desk, "already-decided"):
-        decide(desk, Decision.APPROVED)
+        decide(desk, ApprovalDecision.APPROVED)
 
 
 def test_a_decision_after_the_hour_does_not_count_even_if_nobody_has_noticed_yet() -> None:
     desk = asking(PUBLISH)
     desk.clock.advance(86_401)
     with refused(desk, "expired"):
-        decide(desk, Decision.APPROVED)
+        decide(desk, ApprovalDecision.APPROVED)
 
 
 @pytest.mark.parametrize("approved", [False, True])
 def test_an_edit_voids_what_was_asked_and_asks_again(approved: bool) -> None:
     desk = asking(PUBLISH, TELL)
     if approved:
-        decide(desk, Decision.APPROVED, number=0)
+        decide(desk, ApprovalDecision.APPROVED, number=0)
     desk.hear("t", Steer("boss", "Only to staging."))
     assert all(row.void for row in rows(desk))
     prepare(desk)
@@ -541,7 +541,7 @@ def test_taking_back_is_asked_for_approved_and_performed_like_any_other_and_move
     with refused(desk, "not-approved"):
         start(desk, 1)
     assert (rows(desk)[1].purpose, rows(desk)[1].requested_by) == ("undo", "mailboxd")
-    decide(desk, Decision.APPROVED, number=1)
+    decide(desk, ApprovalDecision.APPROVED, number=1)
     assert take(desk, Perform)
     start(desk, 1)
     end(desk, number=1)
@@ -552,7 +552,7 @@ def test_what_was_taken_back_is_not_asked_for_a_second_time() -> None:
     desk = performed()
     desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
     prepare(desk)
-    decide(desk, Decision.APPROVED, number=1)
+    decide(desk, ApprovalDecision.APPROVED, number=1)
     start(desk, 1)
     end(desk, number=1)
     assert desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann") == []
@@ -563,7 +563,7 @@ def test_a_taking_back_that_failed_may_be_asked_for_again() -> None:
     desk = performed()
     desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
     prepare(desk)
-    decide(desk, Decision.APPROVED, number=1)
+    decide(desk, ApprovalDecision.APPROVED, number=1)
     start(desk, 1)
     end(desk, Performed.FAILED, number=1)
     assert desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann") != []
@@ -580,7 +580,7 @@ def approvers(desk: Desk, *names: str) -> None:
 def test_an_unused_approval_of_a_removed_approver_is_void_and_the_action_waits_for_another() -> None:
     desk = asking(PUBLISH)
     approvers(desk, "ann", "bob")
-    decide(desk, Decision.APPROVED)
+    decide(desk, ApprovalDecision.APPROVED)
     assert take(desk, Perform)
     approvers(desk, "bob")
     assert start(desk).state is Performed.NOT
@@ -591,8 +591,8 @@ def test_an_unused_approval_of_a_removed_approver_is_void_and_the_action_waits_f
     assert "run make publish needs another approval: ann" in desk.task("t").reason
     prepare(desk)
     with refused(desk, "not-an-approver"):
-        decide(desk, Decision.APPROVED)
-    desk.hear("t", Resolve(rows(desk)[-1].id, Decision.APPROVED), Role.OPERATOR, "bob")
+        decide(desk, ApprovalDecision.APPROVED)
+    desk.hear("t", Resolve(rows(desk)[-1].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bob")
     assert take(desk, Perform)
     assert start(desk).state is Performed.STARTED
     end(desk)
@@ -602,16 +602,16 @@ def test_an_unused_approval_of_a_removed_approver_is_void_and_the_action_waits_f
 def test_of_two_approvals_only_that_of_the_removed_approver_is_void() -> None:
     desk = asking(PUBLISH, BY_HAND)
     approvers(desk, "ann", "bob")
-    desk.hear("t", Resolve(rows(desk)[1].id, Decision.APPROVED), Role.OPERATOR, "ann")
+    desk.hear("t", Resolve(rows(desk)[1].id, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
     approvers(desk, "bob")
-    desk.hear("t", Resolve(rows(desk)[0].id, Decision.APPROVED), Role.OPERATOR, "bob")
+    desk.hear("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bob")
     start(desk, 0)
     end(desk, number=0)
     assert (rows(desk)[0].state, rows(desk)[1].void) == (Performed.DONE, True)
     assert desk.phase() is Phase.AWAITING_APPROVAL
     prepare(desk)
     assert len(rows(desk)) == 3
-    desk.hear("t", Resolve(rows(desk)[2].id, Decision.APPROVED), Role.OPERATOR, "bob")
+    desk.hear("t", Resolve(rows(desk)[2].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bob")
     assert desk.phase() is Phase.COMPLETED
 
 
@@ -619,7 +619,7 @@ def test_taking_back_needs_another_approval_when_its_approver_was_removed() -> N
     desk = performed()
     desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
     prepare(desk)
-    decide(desk, Decision.APPROVED, number=1)
+    decide(desk, ApprovalDecision.APPROVED, number=1)
     approvers(desk, "bob")
     assert start(desk, 1).state is Performed.NOT
     prepare(desk)
@@ -638,7 +638,7 @@ def test_a_permission_moves_nothing_and_its_answer_is_ordered() -> None:
     desk.give()
     desk.hear("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff"))
     assert rows(desk)[0].purpose == "permission"
-    decide(desk, Decision.APPROVED)
+    decide(desk, ApprovalDecision.APPROVED)
     assert desk.phase() is Phase.EXECUTING
     assert desk.orders(AnswerPermission) == [AnswerPermission("apr_1")]
     with refused(desk, "not-approved"):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mailboxd.core.lifecycle import count, majority, vote, winner
+from mailboxd.core.lifecycle import count_votes, majority, vote, winner
 from mailboxd.core.model import Overrides
 from mailboxd.core.outcomes import Failed, Failure, Permanence, Results
 from mailboxd.core.vocabulary import Join, Phase
@@ -31,7 +31,7 @@ def test_a_vote_is_the_declared_answer_or_the_result_without_white_space_around_
 
 
 def test_more_than_half_of_all_copies_decide() -> None:
-    votes = count([("a", ""), ("", "\na\n"), ("b", "")])
+    votes = count_votes([("a", ""), ("", "\na\n"), ("b", "")])
     assert votes == (("a", 2), ("b", 1))
     assert majority(votes, 3) == "a"
     assert majority(votes, 4) is None, "half is not more than half"

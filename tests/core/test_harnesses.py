@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.approvals import ApprovalStatus, Decision, PermissionAsked, Resolve
+from mailboxd.core.approvals import ApprovalDecision, ApprovalStatus, PermissionAsked, Resolve
 from mailboxd.core.effects import AnswerPermission, LookUp, RunTurn
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.inputs import Clarification, TurnEnded
@@ -181,7 +181,7 @@ def test_what_it_waits_for_takes_no_slot_of_the_agent() -> None:
     assert at.store.schedule.busy(at.clock.now()) == {"main": 1}
     asks(at)
     assert at.store.schedule.busy(at.clock.now()) == {}
-    at.hear("t", Resolve("apr_1", Decision.APPROVED), Role.OPERATOR, "ann")
+    at.hear("t", Resolve("apr_1", ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
     assert at.store.schedule.busy(at.clock.now()) == {"main": 1}
 
 
@@ -199,7 +199,7 @@ def test_a_permission_that_was_given_stays_given_when_the_task_ends() -> None:
     at = desk()
     at.give(policy=ACP)
     asks(at)
-    at.hear("t", Resolve("apr_1", Decision.APPROVED), Role.OPERATOR, "ann")
+    at.hear("t", Resolve("apr_1", ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
     at.ends("t", DONE)
     assert at.phase() is Phase.COMPLETED
     assert status(at) == [ApprovalStatus.APPROVED]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mailboxd.core.inputs import Cancel, Remedy, Retry, Unblock
-from mailboxd.core.lifecycle import SETTLED, TRANSITIONS, Trigger, move
+from mailboxd.core.lifecycle import STATE_TRIGGERED, TRANSITIONS, Trigger, move
 from mailboxd.core.model import Spec, Task
 from mailboxd.core.outcomes import Failed, Failure, Permanence, Results, Unknown
 from mailboxd.core.vocabulary import TERMINAL, Gate, Phase, Verdict
@@ -191,7 +191,7 @@ def test_where_the_table_has_no_row_the_trigger_is_refused(phase: Phase) -> None
 
 
 def test_every_state_triggered_row_is_a_row_of_the_table() -> None:
-    assert [row for row in SETTLED if (row.phase, row.trigger) not in TRANSITIONS] == []
+    assert [row for row in STATE_TRIGGERED if (row.phase, row.trigger) not in TRANSITIONS] == []
 
 
 @pytest.mark.parametrize(

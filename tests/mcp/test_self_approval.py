@@ -155,7 +155,7 @@ def test_what_has_ended_takes_no_action_more(stand: Stand) -> None:
 
 def test_the_rule_is_the_engines_whatever_the_entrance(stand: Stand, waiting: str) -> None:
     """Under every tool and command is `engine.hear`: it is what refuses."""
-    from mailboxd.core.approvals import Decision, Resolve
+    from mailboxd.core.approvals import ApprovalDecision, Resolve
     from mailboxd.core.events import Role
 
     before = stand.last_event()
@@ -163,7 +163,7 @@ def test_the_rule_is_the_engines_whatever_the_entrance(stand: Stand, waiting: st
         task = task_of(engine, "t")
         for role in Role:
             with pytest.raises(Refused):
-                engine.hear(task.id, Resolve(waiting, Decision.APPROVED), role, "alpha")
+                engine.hear(task.id, Resolve(waiting, ApprovalDecision.APPROVED), role, "alpha")
     unmoved(stand, before)
 
 

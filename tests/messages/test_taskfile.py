@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mailboxd.core.model import Overrides, PlannedChild
-from mailboxd.core.specs import weaknesses
-from mailboxd.core.vocabulary import Mode, Synthesis, Weak
+from mailboxd.core.specs import lint
+from mailboxd.core.vocabulary import Mode, Synthesis, WeakSpec
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol.headings import entries, escape, outline, unescape
 from mailboxd.protocol.plan import DagNode
@@ -234,7 +234,7 @@ def test_a_dropped_task_states_its_spec_as_a_message_does() -> None:
     spec = task.spec()
     assert (spec.goal, spec.instructions, spec.expected_output) == ("T", "Do it", "A file")
     assert spec.acceptance_criteria == ("one", "two")
-    assert weaknesses(spec, Weak.DERIVE) == ()
+    assert lint(spec, WeakSpec.DERIVE) == ()
 
 
 def test_headings_in_code_and_below_level_two_stay_in_their_section() -> None:

@@ -24,9 +24,9 @@ from tests.core import (
     test_conversation,
     test_escalation,
     test_gates,
-    test_mending,
     test_pace,
     test_plans,
+    test_spec_drafting,
 )
 from tests.core.desk import Desk, child, plan
 from tests.properties.planting import Fault, planted
@@ -165,8 +165,8 @@ MUTANTS = (
     ),
     Mutant(
         "the retry of a child leaves its ended parent ended",
-        "    if draft.view.parent_phase in CLOSES_CHILDREN:\n        raise",
-        "    if not draft.view:\n        raise",
+        "    if builder.view.parent_phase in CLOSES_CHILDREN:\n        raise",
+        "    if not builder.view:\n        raise",
         test_plans.test_a_child_of_a_cancelled_parent_is_not_retried_alone,
     ),
     # ------------------------------------------------------------ attempts
@@ -194,14 +194,14 @@ MUTANTS = (
     ),
     Mutant(
         "an unknown outcome is repeated blindly",
-        "    if draft.task.policy.idempotent or harmless:\n",
-        "    if draft:\n",
+        "    if builder.task.policy.idempotent or harmless:\n",
+        "    if builder:\n",
         test_attempts.test_work_that_is_not_idempotent_is_never_repeated_after_an_unknown_outcome,
     ),
     Mutant(
         "an unknown outcome is taken for a failure",
-        'failed_attempt(draft, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)',
-        'failed_attempt(draft, f"outcome unknown: {error}", status=AttemptStatus.FAILED)',
+        'failed_attempt(builder, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)',
+        'failed_attempt(builder, f"outcome unknown: {error}", status=AttemptStatus.FAILED)',
     ),
     Mutant(
         "an unknown outcome is not looked up",
@@ -244,8 +244,8 @@ MUTANTS = (
     Mutant("a start needs no slot", "slots_per_agent) - busy.get(agent, 0)", "slots_per_agent) + 0 * len(busy)"),
     Mutant(
         "an open circuit is held for ever",
-        "draft.move(trigger, reason, due=hold,",
-        "draft.move(trigger, reason, due=None,",
+        "builder.move(trigger, reason, due=hold,",
+        "builder.move(trigger, reason, due=None,",
     ),
     # ------------------------------------------------------------ who may say what
     Mutant(
@@ -264,8 +264,8 @@ MUTANTS = (
         "    if reply is None:\n",
     ),
     Mutant("a gate is skipped", "    if gate not in view.task.policy.gates:\n", "    if view is not None:\n"),
-    Mutant("one approval of several is enough", "Quorum.ALL: judges, ", "Quorum.ALL: 1, "),
-    Mutant("half of the reviewers are a majority", "judges // 2 + 1", "(judges + 1) // 2"),
+    Mutant("one approval of several is enough", "Quorum.ALL: reviewers, ", "Quorum.ALL: 1, "),
+    Mutant("half of the reviewers are a majority", "reviewers // 2 + 1", "(reviewers + 1) // 2"),
     Mutant(
         "the softest word counts",
         "hardest = max(verdicts.values(), key=list(Verdict).index)",
@@ -279,7 +279,7 @@ MUTANTS = (
         "a failed check passes",
         "(CheckVerdict.FAILED, Verdict.CHANGES_REQUESTED),\n",
         "",
-        test_mending.test_a_failed_check_is_rework_and_is_run_again_on_the_next_attempt,
+        test_spec_drafting.test_a_failed_check_is_rework_and_is_run_again_on_the_next_attempt,
     ),
     Mutant(
         "a weak spec is complete", '    return None if weak else "the spec is complete"', '    return "it is complete"'
@@ -288,7 +288,7 @@ MUTANTS = (
         "a review of an earlier text of the spec counts",
         "rounds=mending.rounds + 1",
         "rounds=mending.rounds",
-        test_mending.test_a_spec_may_be_written_until_the_work_begins,
+        test_spec_drafting.test_a_spec_may_be_written_until_the_work_begins,
     ),
     Mutant(
         "two drafts of one spec",
@@ -333,8 +333,8 @@ MUTANTS = (
     ),
     Mutant(
         "an agent may approve",
-        "    if draft.role not in _DECIDERS:",
-        "    if draft.role not in Role:",
+        "    if builder.role not in _DECIDERS:",
+        "    if builder.role not in Role:",
         _nobody_else_decides,
     ),
     Mutant(
@@ -344,14 +344,14 @@ MUTANTS = (
     ),
     Mutant(
         "an edit leaves what was asked",
-        "    if before.phase is Phase.AWAITING_APPROVAL and draft.task.spec != before.spec:",
-        "    if before.phase is Phase.AWAITING_APPROVAL and draft.task.spec is None:",
+        "    if before.phase is Phase.AWAITING_APPROVAL and builder.task.spec != before.spec:",
+        "    if before.phase is Phase.AWAITING_APPROVAL and builder.task.spec is None:",
         _an_edit_voids,
     ),
     Mutant(
         "a request never expires",
-        "if row.status is ApprovalStatus.PENDING and row.expires_at <= draft.ctx.now:\n        resolve(",
-        "if row.status is ApprovalStatus.PENDING and row.expires_at > draft.ctx.now:\n        resolve(",
+        "if row.status is ApprovalStatus.PENDING and row.expires_at <= builder.ctx.now:\n        resolve(",
+        "if row.status is ApprovalStatus.PENDING and row.expires_at > builder.ctx.now:\n        resolve(",
         test_approvals.test_a_request_expires_and_then_the_task_fails,
     ),
     Mutant(
@@ -429,8 +429,8 @@ MUTANTS = (
     ),
     Mutant(
         "a silent peer is noticed again and again",
-        'draft.amend("nothing more is noticed until it is heard from", heartbeat=None)',
-        'draft.amend("nothing more is noticed until it is heard from")',
+        'builder.amend("nothing more is noticed until it is heard from", heartbeat=None)',
+        'builder.amend("nothing more is noticed until it is heard from")',
         test_conversation.test_a_peer_is_silent_after_three_missed_beats_and_that_is_noticed_once,
     ),
     # ------------------------------------------------------------ between daemons

@@ -12,7 +12,7 @@ from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Cancel, Clarification, Edited, Remedy, Retry, SpecWritten, TurnEnded, Unblock
 from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Outcome, Permanence, Question, Reviewed, Succeeded
-from mailboxd.core.vocabulary import Verdict, Weak
+from mailboxd.core.vocabulary import Verdict, WeakSpec
 from mailboxd.rebuild import make
 from tests.e2e.support import message, reply, task
 from tests.rebuild.compare import differences, read
@@ -360,17 +360,17 @@ def test_what_was_sent_to_a_peer_again_had_been_retried(
 # ---------------------------------------------------------------- what came before the work began
 
 
-@pytest.mark.parametrize("weak", [Weak.DERIVE, Weak.DRAFT, Weak.ASK])
-def test_what_was_sent_had_a_spec_and_passed_its_review(tmp_path: Path, weak: Weak) -> None:
+@pytest.mark.parametrize("weak", [WeakSpec.DERIVE, WeakSpec.DRAFT, WeakSpec.ASK])
+def test_what_was_sent_had_a_spec_and_passed_its_review(tmp_path: Path, weak: WeakSpec) -> None:
     """It is not sent again, and the reply to it counts."""
     room = Mailroom.begin(tmp_path / "ws", 0)
     settings = replace(SETTINGS, policy=replace(SETTINGS.policy, weak=weak))
     room.engine.settings = settings
-    gates = {} if weak is not Weak.DERIVE else {"gates": ["spec_review"], "reviewers": ["rex"]}
+    gates = {} if weak is not WeakSpec.DERIVE else {"gates": ["spec_review"], "reviewers": ["rex"]}
     plan = {"x": {"agent": "beta", "description": "X", **gates}}
     room.put(task("t", sender="boss", plan=plan).encode())
     room.look()
-    if weak is Weak.DERIVE:
+    if weak is WeakSpec.DERIVE:
         _turn(room, Succeeded(""), Reviewed(Verdict.APPROVED, "Good."))
     else:
         found = room.engine.store.tasks.by_local_id("t.x")
@@ -386,13 +386,13 @@ def test_what_was_sent_had_a_spec_and_passed_its_review(tmp_path: Path, weak: We
     now, then = (read(path) for path in (tmp_path / "one.db", room.ws.database))
     assert now["tasks"]["t.x",]["phase"] == then["tasks"]["t.x",]["phase"] == "executing"
     assert now["attempts"]["t.x", 1]["id"] == attempt
-    if weak is not Weak.DERIVE:
+    if weak is not WeakSpec.DERIVE:
         assert "It has four lines" in now["tasks"]["t.x",]["spec"]
 
 
 def test_a_question_about_a_spec_is_none_of_the_work(tmp_path: Path) -> None:
     room = Mailroom.begin(tmp_path / "ws", 0)
-    settings = replace(SETTINGS, policy=replace(SETTINGS.policy, weak=Weak.ASK))
+    settings = replace(SETTINGS, policy=replace(SETTINGS.policy, weak=WeakSpec.ASK))
     room.engine.settings = settings
     room.put(message("task", "t", "# Task: Go\n\n## Instructions\n\nGo.", sender="boss").encode())
     room.look()

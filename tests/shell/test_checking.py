@@ -15,7 +15,7 @@ import pytest
 from mailboxd import config
 from mailboxd.actions.content_digest import keep_verify
 from mailboxd.actions.gate import Place
-from mailboxd.core.approvals import Action, ActionKind, Decision, Performed, Resolve
+from mailboxd.core.approvals import Action, ActionKind, ApprovalDecision, Performed, Resolve
 from mailboxd.core.effects import RunCheck, Verify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask
@@ -96,7 +96,7 @@ def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(t
     with stage.engine() as engine:
         row = engine.store.approvals.get(name)
         assert row is not None
-        engine.hear(row.task, Resolve(name, Decision.APPROVED, ""), Role.OPERATOR, "kim")
+        engine.hear(row.task, Resolve(name, ApprovalDecision.APPROVED, ""), Role.OPERATOR, "kim")
     perform(stage, name, Performed.UNKNOWN)
     settings = config.load(stage.ws.config)
     with stage.engine() as engine, selectors.DefaultSelector() as selector:

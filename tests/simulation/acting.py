@@ -14,8 +14,8 @@ from mailboxd.core.approvals import (
     ActionPrepared,
     ActionStarted,
     Approval,
+    ApprovalDecision,
     ApprovalStatus,
-    Decision,
     Performed,
     PermissionAsked,
     RequestUndo,
@@ -132,7 +132,7 @@ def _decide(world: World) -> None:
     if not rows:
         return
     row = world.script.random.choice(rows)
-    word = Decision(world.script.one_of(approved=75, rejected=10, request_changes=15))
+    word = ApprovalDecision(world.script.one_of(approved=75, rejected=10, request_changes=15))
     for _ in range(world.script.random.choice((1, 1, 2))):  # two people at once, or one who clicks twice
         world.hear(row.task, Resolve(row.id, word, "because"), Role.OPERATOR)
 
@@ -153,7 +153,7 @@ def _forge(world: World) -> None:
         row = world.script.random.choice(rows)
         roles = (Role.EXECUTOR, Role.SPEC_REVIEWER, Role.QUALITY_REVIEWER, Role.ORCHESTRATOR)
         role = world.script.random.choice(roles)
-        done = world.hear(row.task, Resolve(row.id, Decision.APPROVED), role)
+        done = world.hear(row.task, Resolve(row.id, ApprovalDecision.APPROVED), role)
         assert done is None, f"the role {role} approved something"
         start = ActionStarted(row.id, digest(row.action))
         assert world.hear(row.task, start) is None, "what nobody approved was begun"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mailboxd.core.fixpoint import settle
+from mailboxd.core.fixpoint import reach_fixpoint
 from mailboxd.engine.engine import Engine
 from mailboxd.store import event_log
 from mailboxd.store.store import Store
@@ -365,7 +365,7 @@ def looked_at(engine: Engine) -> None:
     ctx = engine._context()
     for (task_id,) in engine.store.db.execute("SELECT id FROM tasks WHERE completed_at IS NULL").fetchall():
         view = engine.store.tasks.view(task_id)
-        follows = settle(view, ctx)
+        follows = reach_fixpoint(view, ctx)
         assert (follows.events, follows.effects) == ((), ()), f"nobody looked at {view.task.local_id}: {follows}"
 
 

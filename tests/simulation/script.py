@@ -27,7 +27,7 @@ from mailboxd.core.outcomes import (
     Unreadable,
 )
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import SELF, Gate, Join, Quorum, Synthesis, Turn, Verdict, Weak
+from mailboxd.core.vocabulary import SELF, Gate, Join, Quorum, Synthesis, Turn, Verdict, WeakSpec
 
 OWN = "main"
 PEERS = ("ada", "bob", "eve")
@@ -94,7 +94,7 @@ class Script:
             backoff_max=60.0,
             synthesis=self.random.choice(list(Synthesis)),
             quorum=self.random.choice((*[Quorum.ALL] * 3, *Quorum)),
-            weak=self.random.choice((*[Weak.DERIVE] * 3, *Weak)),
+            weak=self.random.choice((*[WeakSpec.DERIVE] * 3, *WeakSpec)),
             same_reviewer=self.chance(0.5),
         )
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.fast_replace import changed
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, move
@@ -173,7 +173,7 @@ def test_what_is_written_at_once_is_what_is_written_one_by_one(seed: int) -> Non
 
 
 def test_a_child_that_ends_at_once_has_ended_for_its_parent(desk: Desk) -> None:
-    child = changed(desk.task("t.b"), id="tsk_new", local_id="t.new", key="new", phase=Phase.SPEC_DRAFT)
+    child = replace(desk.task("t.b"), id="tsk_new", local_id="t.new", key="new", phase=Phase.SPEC_DRAFT)
     created = Event(Kind.TASK_CREATED, child.id, {"at": child.created_at, "needs": [], "task": to_json(child)})
     with desk.store.transaction():
         desk.store.append([created, move(child, Trigger.CANCELLED, child.created_at, "at once")[0]], "")

@@ -63,7 +63,7 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
 
     Raises Refused, and then nothing is recorded; UnavailableError, ConfigError, WorldError.
     """
-    from mailboxd.core.approvals import Decision
+    from mailboxd.core.approvals import ApprovalDecision
     from mailboxd.engine import operator_commands
 
     if decision != "approved" and not note.strip():
@@ -76,7 +76,7 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
 
     def act(engine: Engine, user: str) -> Sequence[Event]:
         events: list[Event] = []
-        for done in operator_commands.decide(engine, names, Decision(decision), note, user, digest=digest):
+        for done in operator_commands.decide(engine, names, ApprovalDecision(decision), note, user, digest=digest):
             row = done.row
             if not done.events:
                 say(f"{row.short_id} is {row.status} already, by {row.resolved_by} at {row.resolved_at}", err=True)

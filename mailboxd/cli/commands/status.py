@@ -21,7 +21,7 @@ from mailboxd.mailbox.layout import is_temporary
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
-    from mailboxd.explain.model import Picture
+    from mailboxd.explain.model import Snapshot
     from mailboxd.mailbox.layout import Workspace
     from mailboxd.store.reports import Report
 
@@ -65,8 +65,8 @@ def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[st
     pid = lock.holder(ws)
     tasks = report.phases()
     stuck = report.blocked()
-    picture = report.picture([*stuck, *report.moving()], now, pid, neighbours=False)
-    blocked = [why.cause_of(picture.tasks[task], picture) for task in stuck if task in picture.tasks]
+    snapshot = report.task_snapshot([*stuck, *report.moving()], now, pid, neighbours=False)
+    blocked = [why.cause_of(snapshot.tasks[task], snapshot) for task in stuck if task in snapshot.tasks]
     messages, unjudged = _messages(ws, report)
     open_count, open_tasks = report.open_roots(most)
     return {
@@ -88,12 +88,12 @@ def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[st
         "approvals": report.asked(),
         "breakers": [
             {"agent": agent, "state": "open" if shut.until else "half_open", "until": shut.until, "why": shut.reason}
-            for agent, shut in picture.breakers.items()
+            for agent, shut in snapshot.breakers.items()
         ],
-        "paced": dict(picture.paced),
+        "paced": dict(snapshot.paced),
         "limits": report.limits(),
         "messages": messages,
-        "next": _next(picture, unjudged),
+        "next": _next(snapshot, unjudged),
     }
 
 
@@ -113,10 +113,10 @@ def _storable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _next(picture: Picture, unjudged: int) -> dict[str, Any] | None:
+def _next(snapshot: Snapshot, unjudged: int) -> dict[str, Any] | None:
     if unjudged:
         return {"at": None, "task": None, "what": f"{unjudged} in the inbox {'is' if unjudged == 1 else 'are'} judged"}
-    cause = why.first_to_happen([why.cause_of(task, picture) for task in picture.tasks.values()], picture.now)
+    cause = why.first_to_happen([why.cause_of(task, snapshot) for task in snapshot.tasks.values()], snapshot.now)
     return None if cause is None else {"at": cause.at, "task": cause.task, "what": cause.then}
 
 

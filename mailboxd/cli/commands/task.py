@@ -271,9 +271,9 @@ def why_command(session: Session, task: str) -> None:
     pid = lock.holder(session.workspace())
     with session.report() as report, report.snapshot():
         task_id = report.find(task)
-        picture = report.picture([task_id], session.clock.now(), pid)
+        snapshot = report.task_snapshot([task_id], session.clock.now(), pid)
         notices = report.notices(task_id)
-    told, standing = explain(picture, task_id), picture.tasks[task_id]
+    told, standing = explain(snapshot, task_id), snapshot.tasks[task_id]
     if not session.as_json:
         _print_why(told, standing.local_id, standing.phase, pid is not None or standing.phase.is_terminal)
         for notice in notices:

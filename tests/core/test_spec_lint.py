@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mailboxd.core.model import Check, Spec
-from mailboxd.core.specs import FILLERS, VAGUE, fields, is_vague, weaknesses
-from mailboxd.core.vocabulary import Weak
+from mailboxd.core.specs import FILLERS, VAGUE, is_vague, lint, problem_fields
+from mailboxd.core.vocabulary import WeakSpec
 
-STRICT = (Weak.DRAFT, Weak.ASK)
+STRICT = (WeakSpec.DRAFT, WeakSpec.ASK)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_the_lists_are_in_order_and_do_not_overlap() -> None:
 def test_a_spec_is_weak_without_a_goal_or_without_anything_to_check(
     spec: Spec, lenient: tuple[str, ...], strict: tuple[str, ...]
 ) -> None:
-    assert fields(weaknesses(spec, Weak.DERIVE)) == lenient
+    assert problem_fields(lint(spec, WeakSpec.DERIVE)) == lenient
     for weak in STRICT:
-        assert fields(weaknesses(spec, weak)) == strict
+        assert problem_fields(lint(spec, weak)) == strict
 
 
 def test_a_check_that_may_not_run_is_a_weakness_under_every_policy() -> None:
-    for weak in Weak:
-        (found,) = weaknesses(Spec("g", expected_output="x"), weak, ("the check a may not run here",))
+    for weak in WeakSpec:
+        (found,) = lint(Spec("g", expected_output="x"), weak, ("the check a may not run here",))
         assert (found.field, found.problem) == ("checks", "the check a may not run here")

@@ -11,11 +11,11 @@ from mailboxd.core.events import Role
 from mailboxd.core.inputs import Cancel, CheckEnded, Clarification, Retry, SpecWritten, Steer, TimePassed
 from mailboxd.core.model import Check, Policy, Spec
 from mailboxd.core.outcomes import Drafted, Failed, Outcome, Permanence, Unknown, Unreadable
-from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Turn, Verdict, Weak
+from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Turn, Verdict, WeakSpec
 from mailboxd.errors import Refused
 from tests.core.desk import DONE, Desk, again, child, plan, refused, with_policy
 
-DRAFT, ASK = with_policy(weak=Weak.DRAFT), with_policy(weak=Weak.ASK)
+DRAFT, ASK = with_policy(weak=WeakSpec.DRAFT), with_policy(weak=WeakSpec.ASK)
 BARE = Spec("haiku", instructions="Write one.")
 CHECK = Check("made", file="made.txt")
 CHECKED = replace(BARE, expected_output="haiku.txt", checks=(CHECK, Check("more", file="more.txt")))
