@@ -12,7 +12,7 @@ from mailboxd.core.approvals import Action, ActionRules, may_not_perform
 from mailboxd.core.checks import CheckRules
 from mailboxd.core.model import BreakerRules, Escalation, Policy
 from mailboxd.core.task_view import Limits
-from mailboxd.core.vocabulary import Gate, Quorum, Synthesis, Weak
+from mailboxd.core.vocabulary import Gate, Quorum, Synthesis, WeakSpec
 
 if TYPE_CHECKING:
     from mailboxd.config.model import Config
@@ -35,12 +35,12 @@ class Settings:
     escalation: Escalation = field(default_factory=Escalation)
     breaker: BreakerRules = field(default_factory=BreakerRules)
     heartbeat: float = 0.0
-    """Seconds; see `core.view.Context`."""
+    """Seconds; see `core.task_view.Context`."""
     checks: CheckRules = CheckRules()
     harnesses: tuple[str, ...] = ()
     """The names under `acp.harnesses`."""
     may_perform: Callable[[Action], str | None] = lambda _action: None
-    """See `core.view.Context`, also for the three below."""
+    """See `core.task_view.Context`, also for the three below."""
     approval_seconds: float = 86_400.0
     notifies: bool = False
     approvers: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def policy(config: Config) -> Policy:
         reviewers=config.gates.reviewers,
         quorum=Quorum(config.gates.quorum),
         same_reviewer=config.gates.same_reviewer,
-        weak=Weak(config.spec.weak),
+        weak=WeakSpec(config.spec.weak),
         synthesis=Synthesis(config.synthesis),
         max_turns=config.limits.turns_per_task,
         max_tree_turns=config.limits.turns_per_tree,

@@ -422,7 +422,7 @@ class Approvals:
         ).fetchall()
 
     def ordered_acts(self, task_id: str) -> frozenset[str]:
-        """What is ordered about the task's actions, see `core.view`."""
+        """What is ordered about the task's actions, see `core.task_view`."""
         rows = self._db.execute(
             "SELECT kind || ':' || coalesce(json_extract(data, '$.action.id'), json_extract(data, '$.approval_id'))"
             f" FROM outbox WHERE task = ? AND kind IN {_ACTS} AND state = 'pending'",
