@@ -79,7 +79,7 @@ def states_page() -> str:
     moves: dict[lifecycle.Trigger, dict[Phase, list[Phase]]] = {}
     for (source, trigger), target in lifecycle.TRANSITIONS.items():
         moves.setdefault(trigger, {}).setdefault(target, []).append(source)
-    settled = {row.trigger for row in lifecycle.SETTLED} - {lifecycle.Trigger.CANCELLED}
+    settled = {row.trigger for row in lifecycle.STATE_TRIGGERED} - {lifecycle.Trigger.CANCELLED}
     return _filled(
         "states.md",
         {
