@@ -1,5 +1,5 @@
-"""What a workspace tells instruments of others: metrics for Prometheus, traces for OpenTelemetry.
+"""Metrics for Prometheus and traces for OpenTelemetry.
 
-All of it is read from the database and the daemon's note of its health, by a process beside the daemon: the daemon
-itself measures nothing, counts nothing and speaks to no network.
+Both are read from the database and the daemon's health file by a process beside the daemon. The daemon itself counts
+nothing and opens no network connection for them.
 """

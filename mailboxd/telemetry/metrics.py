@@ -1,7 +1,7 @@
-"""The measures in the words of Prometheus. Every metric has its row in METRICS; the documentation is made from it.
+"""The metrics of a workspace for Prometheus. METRICS has one row per metric; docs/observability.md is generated.
 
-Values of labels come from closed lists (phases, outcomes, states) or are agents' names, of which there are at most
-fifty. Nothing that a message says becomes a name or a label.
+Label values come from closed sets (phases, outcomes, states) or are agent names, at most fifty of them. No content of a
+message becomes a name or a label.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from mailboxd.core.breaker import State
 from mailboxd.core.events import Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import AttemptStatus, Phase
-from mailboxd.errors import MailboxdError
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, world_errors
@@ -36,20 +35,17 @@ from mailboxd.store import metrics_query
 from mailboxd.store.metrics_query import Happened
 from mailboxd.store.reports import Report, opened
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Counters, as the events add up to them: read once from the beginning, then only what is new.
-
 BOUNDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
-"""Upper ends of the buckets for durations, in seconds: from a turn that only acknowledges to one that takes an hour."""
+"""Upper bounds of the duration buckets in seconds: from a turn that only acknowledges to one that takes an hour."""
 NAMES = 50
-"""Names of others that become values of labels; more of them are counted together as OTHER."""
+"""How many agent names become label values; all further ones are counted as OTHER."""
 OTHER = "(others)"
 _KINDS = (Kind.ATTEMPT_STARTED, Kind.ATTEMPT_FINISHED, Kind.TURN_ENDED, Kind.BREAKER_OPENED, Kind.CIRCUIT_OPENED)
 
 
 @dataclass(slots=True)
 class Durations:
-    """A histogram: how many lasted at most each bound, and all of them together."""
+    """A histogram: a count per bucket, and the total in seconds."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0
@@ -60,25 +56,25 @@ class Durations:
 
 
 @dataclass(slots=True)
-class Tally:
-    """What was counted up to the event `seq`."""
+class Counters:
+    """Counters folded from the events up to `seq`: the first update reads all events, later ones only the new ones."""
 
     seq: int = 0
     attempts: Counter[str] = field(default_factory=Counter)
-    """Finished ones, by outcome."""
+    """Finished attempts by outcome."""
     retries: int = 0
     turns: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By who was called and how it ended."""
+    """Finished turns by agent and outcome."""
     durations: dict[str, Durations] = field(default_factory=dict)
-    """By what the turn was for."""
+    """Durations by the purpose of the turn."""
     tokens: Counter[str] = field(default_factory=Counter)
     cost_usd: float = 0.0
     opened: int = 0
     circuits: int = 0
     _names: set[str] = field(default_factory=set)
 
-    def go_on(self, report: Report) -> None:
-        """Count what happened since; inside a snapshot. Raises what the database raises."""
+    def update(self, report: Report) -> None:
+        """Count the events since the last update. Call it inside a snapshot. Raises what the database raises."""
         last = report.last_event()
         while batch := list(metrics_query.happened(report, self.seq, _KINDS)):
             for event in batch:
@@ -114,7 +110,7 @@ class Tally:
             self.durations.setdefault(data["turn"], Durations()).add(seconds)
 
     def _name(self, name: str) -> str:
-        """A name as the value of a label: there is no end to what a plan may name."""
+        """The label value for an agent name. Bounded, since plans may name any number of agents."""
         name = name.lower()
         if name not in self._names and len(self._names) >= NAMES:
             return OTHER
@@ -122,16 +118,12 @@ class Tally:
         return name
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How a workspace stands at one moment, in numbers: what `exposition` shows.
-
-
 @dataclass(frozen=True, slots=True)
-class Measures:
-    """One look. Ages are in seconds, 0 where nothing waits; None where nothing is known."""
+class Measurements:
+    """The state of a workspace at one time. Ages are in seconds, 0 if nothing is waiting, None if unknown."""
 
     agent: str
-    tally: Tally
+    counters: Counters
     phases: dict[str, int]
     messages: dict[str, int]
     unjudged: int
@@ -148,22 +140,22 @@ class Measures:
     scan_age: float | None
 
 
-def take(ws: Workspace, agent: str, tally: Tally, clock: Clock) -> Measures:
-    """Look at the workspace; `tally` goes on from where it was. Raises UnavailableError, WorldError."""
+def measure(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> Measurements:
+    """Measure the workspace and update `counters`. Raises UnavailableError, WorldError."""
     pid, now = lock.holder(ws), clock.now()
     grade, troubles = health.read(ws, pid, now, clock.monotonic())
     scanned = health.scanned_at(ws)
     unjudged = _inbox(ws)
     with opened(ws.database) as report, report.snapshot():
-        tally.go_on(report)
+        counters.update(report)
         unfiled = report.unfiled()
         waiting = {name: mtime for name, mtime in unjudged.items() if _storable(name) not in unfiled}
         ages = {queue: _age(since, now) for queue, since in metrics_query.oldest(report).items()}
         ages["inbox"] = max((to_epoch(now) - mtime for mtime in waiting.values()), default=0.0)
         phases = report.phases()
-        return Measures(
+        return Measurements(
             agent=agent,
-            tally=tally,
+            counters=counters,
             phases={phase: phases.get(phase, 0) for phase in Phase},
             messages=report.messages(),
             unjudged=len(waiting),
@@ -186,7 +178,7 @@ def _age(since: str | None, now: str) -> float:
 
 
 def _inbox(ws: Workspace) -> dict[str, float]:
-    """The messages that lie in the inbox, and when each was last written."""
+    """The messages in the inbox with their modification times."""
     found = {}
     with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox") as fd:
         for entry in os.scandir(fd):
@@ -201,7 +193,7 @@ def _storable(name: str) -> str:
 
 
 def _size(database: Path) -> int:
-    """Bytes of the database with its log; what is gone counts nothing."""
+    """Bytes of the database and its write-ahead log."""
     size = 0
     for path in (database, Path(f"{database}-wal")):
         with suppress(OSError):
@@ -209,129 +201,193 @@ def _size(database: Path) -> int:
     return size
 
 
-def taken(ws: Workspace, agent: str, tally: Tally, clock: Clock) -> tuple[Measures | None, str]:
-    """As `take`, or why nothing can be measured: an instrument that is asked again and again must not fall over."""
-    try:
-        return take(ws, agent, tally, clock), ""
-    except MailboxdError as error:
-        return None, str(error)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The measures in the words of Prometheus. Every metric has its row in METRICS; the documentation is made from it.
-
 Samples = Iterable[tuple[tuple[str, ...], float]]
-_ENDS = [status for status in AttemptStatus if status is not AttemptStatus.RUNNING]
+_OUTCOMES = [status for status in AttemptStatus if status is not AttemptStatus.RUNNING]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One metric: `labels` beside `agent`, which every metric has: whose workspace it is."""
+class Definition:
+    """One metric. Every metric also has the label `agent`, the owner of the workspace, beside `labels`."""
 
     name: str
     kind: Literal["gauge", "counter"]
     help: str
     labels: tuple[str, ...]
-    values: Callable[[Measures], Samples]
+    values: Callable[[Measurements], Samples]
 
 
-def _one(value: Callable[[Measures], float | None]) -> Callable[[Measures], Samples]:
-    def samples(found: Measures) -> Samples:
+def _one(value: Callable[[Measurements], float | None]) -> Callable[[Measurements], Samples]:
+    def samples(found: Measurements) -> Samples:
         number = value(found)
         return [] if number is None else [((), float(number))]
 
     return samples
 
 
-def _by(values: Callable[[Measures], Mapping[str, float]]) -> Callable[[Measures], Samples]:
+def _by(values: Callable[[Measurements], Mapping[str, float]]) -> Callable[[Measurements], Samples]:
     return lambda found: [((name,), float(value)) for name, value in values(found).items()]
 
 
-METRICS: tuple[Told, ...] = (
-    Told("mailboxd_build_info", "gauge", "1, for the version of mailboxd that measures.", ("version",),
-         lambda _: [((version("mailboxd"),), 1.0)]),
-    Told("mailboxd_up", "gauge", "Whether a daemon holds the workspace.", (), _one(lambda m: m.up)),
-    Told("mailboxd_health", "gauge", "1 for the grade that the daemon's health has, 0 for the others.", ("grade",),
-         lambda m: [((grade,), float(grade is m.grade)) for grade in Grade]),
-    Told("mailboxd_troubles", "gauge", "Things that do not work, as the daemon notes them.", (),
-         _one(lambda m: m.troubles)),
-    Told("mailboxd_scan_age_seconds", "gauge", "Since the daemon last read its directories; exact to 15 s.", (),
-         _one(lambda m: m.scan_age)),
-    Told("mailboxd_database_bytes", "gauge", "Size of the database with its write-ahead log.", (),
-         _one(lambda m: m.database_bytes)),
-    Told("mailboxd_events_total", "counter", "Events on record.", (), _one(lambda m: m.events)),
-    Told("mailboxd_tasks", "gauge", "Tasks and child tasks by phase.", ("phase",), _by(lambda m: m.phases)),
-    Told("mailboxd_tasks_blocked", "gauge", "Tasks that go on only when somebody does something.", (),
-         _one(lambda m: m.blocked)),
-    Told("mailboxd_messages_received_total", "counter", "Files of the inbox that were judged.", (),
-         _one(lambda m: m.messages["judged"])),
-    Told("mailboxd_messages_archived_total", "counter", "Of these, those that lie in archive/.", (),
-         _one(lambda m: m.messages["archived"])),
-    Told("mailboxd_messages_rejected_total", "counter", "Of these, those that lie in rejected/.", (),
-         _one(lambda m: m.messages["rejected"])),
-    Told("mailboxd_messages_pending", "gauge",
-         "Files in the inbox: not judged yet, or judged and not moved yet. received = archived + rejected + unfiled.",
-         ("state",), _by(lambda m: {"unjudged": m.unjudged, "unfiled": unfiled(m)})),
-    Told("mailboxd_messages_sent_total", "counter", "Messages written to outbox/.", (),
-         _one(lambda m: m.messages["sent"])),
-    Told("mailboxd_attempts_total", "counter", "Attempts that ended, by outcome.", ("outcome",),
-         _by(lambda m: {status: m.tally.attempts[status] for status in _ENDS})),
-    Told("mailboxd_attempts_running", "gauge", "Attempts that are under way.", (), _one(lambda m: m.running)),
-    Told("mailboxd_retries_total", "counter", "Attempts that were not the first of their task.", (),
-         _one(lambda m: m.tally.retries)),
-    Told("mailboxd_turns_total", "counter", "Turns that ended, by who was called and how they ended.",
-         ("called", "outcome"), lambda m: [(key, float(count)) for key, count in sorted(m.tally.turns.items())]),
-    Told("mailboxd_tokens_total", "counter", "Tokens that turns used, as their runtime reported them.",
-         ("direction",), _by(lambda m: {way: m.tally.tokens[way] for way in ("input", "output")})),
-    Told("mailboxd_cost_usd_total", "counter", "US dollars that turns cost, as their runtime reported them.", (),
-         _one(lambda m: m.tally.cost_usd)),
-    Told("mailboxd_breaker", "gauge", "1 for the state of an agent's breaker, 0 for the others.",
-         ("called", "state"),
-         lambda m: [((agent, one), float(one == state)) for agent, state, _ in m.breakers for one in State]),
-    Told("mailboxd_breaker_faults", "gauge", "Faults of an agent in a row.", ("called",),
-         lambda m: [((agent,), float(faults)) for agent, _, faults in m.breakers]),
-    Told("mailboxd_breaker_openings_total", "counter", "How often a breaker opened.", (),
-         _one(lambda m: m.tally.opened)),
-    Told("mailboxd_circuit_openings_total", "counter", "How often the circuit of a task opened.", (),
-         _one(lambda m: m.tally.circuits)),
-    Told("mailboxd_approvals_waiting", "gauge", "Requests that wait for a person.", (), _one(lambda m: m.approvals)),
-    Told("mailboxd_queue_age_seconds", "gauge",
-         "How long the oldest has waited: a file in the inbox, a judged file to be filed, a task that is ready, an "
-         "effect that was ordered, a request for approval. 0 where none waits.", ("queue",), _by(lambda m: m.ages)),
-)  # fmt: skip
+def _gauge(name: str, help: str, labels: tuple[str, ...], values: Callable[[Measurements], Samples]) -> Definition:
+    return Definition(name, "gauge", help, labels, values)
+
+
+def _counter(name: str, help: str, labels: tuple[str, ...], values: Callable[[Measurements], Samples]) -> Definition:
+    return Definition(name, "counter", help, labels, values)
+
+
+METRICS: tuple[Definition, ...] = (
+    _gauge(
+        "mailboxd_build_info",
+        "Always 1; the label is the version of mailboxd.",
+        ("version",),
+        lambda _: [((version("mailboxd"),), 1.0)],
+    ),
+    _gauge("mailboxd_up", "Whether a daemon runs in the workspace.", (), _one(lambda m: m.up)),
+    _gauge(
+        "mailboxd_health",
+        "1 for the grade of the daemon's health, 0 for the others.",
+        ("grade",),
+        lambda m: [((grade,), float(grade is m.grade)) for grade in Grade],
+    ),
+    _gauge("mailboxd_troubles", "Problems that the daemon reports.", (), _one(lambda m: m.troubles)),
+    _gauge(
+        "mailboxd_scan_age_seconds",
+        "Seconds since the daemon last scanned its directories; exact to 15 s.",
+        (),
+        _one(lambda m: m.scan_age),
+    ),
+    _gauge(
+        "mailboxd_database_bytes", "Size of the database and its write-ahead log.", (), _one(lambda m: m.database_bytes)
+    ),
+    _counter("mailboxd_events_total", "Events on record.", (), _one(lambda m: m.events)),
+    _gauge("mailboxd_tasks", "Tasks and subtasks by phase.", ("phase",), _by(lambda m: m.phases)),
+    _gauge(
+        "mailboxd_tasks_blocked",
+        "Tasks that need attention: they continue only after an operator acts.",
+        (),
+        _one(lambda m: m.blocked),
+    ),
+    _counter(
+        "mailboxd_messages_received_total",
+        "Files from the inbox that were processed.",
+        (),
+        _one(lambda m: m.messages["judged"]),
+    ),
+    _counter(
+        "mailboxd_messages_archived_total",
+        "Processed files that are in archive/.",
+        (),
+        _one(lambda m: m.messages["archived"]),
+    ),
+    _counter(
+        "mailboxd_messages_rejected_total",
+        "Processed files that are in rejected/.",
+        (),
+        _one(lambda m: m.messages["rejected"]),
+    ),
+    _gauge(
+        "mailboxd_messages_pending",
+        "Files in the inbox: not processed yet (unjudged), or processed but not moved yet (unfiled). "
+        "received = archived + rejected + unfiled.",
+        ("state",),
+        _by(lambda m: {"unjudged": m.unjudged, "unfiled": unfiled(m)}),
+    ),
+    _counter("mailboxd_messages_sent_total", "Messages written to outbox/.", (), _one(lambda m: m.messages["sent"])),
+    _counter(
+        "mailboxd_attempts_total",
+        "Finished attempts by outcome.",
+        ("outcome",),
+        _by(lambda m: {status: m.counters.attempts[status] for status in _OUTCOMES}),
+    ),
+    _gauge("mailboxd_attempts_running", "Attempts in progress.", (), _one(lambda m: m.running)),
+    _counter(
+        "mailboxd_retries_total", "Attempts after the first one of a task.", (), _one(lambda m: m.counters.retries)
+    ),
+    _counter(
+        "mailboxd_turns_total",
+        "Finished turns by agent and outcome.",
+        ("called", "outcome"),
+        lambda m: [(key, float(count)) for key, count in sorted(m.counters.turns.items())],
+    ),
+    _counter(
+        "mailboxd_tokens_total",
+        "Tokens used by turns, as reported by their runtime.",
+        ("direction",),
+        _by(lambda m: {way: m.counters.tokens[way] for way in ("input", "output")}),
+    ),
+    _counter(
+        "mailboxd_cost_usd_total",
+        "Cost of turns in US dollars, as reported by their runtime.",
+        (),
+        _one(lambda m: m.counters.cost_usd),
+    ),
+    _gauge(
+        "mailboxd_breaker",
+        "1 for the state of an agent's circuit breaker, 0 for the others.",
+        ("called", "state"),
+        lambda m: [((agent, one), float(one == state)) for agent, state, _ in m.breakers for one in State],
+    ),
+    _gauge(
+        "mailboxd_breaker_faults",
+        "Consecutive faults of an agent.",
+        ("called",),
+        lambda m: [((agent,), float(faults)) for agent, _, faults in m.breakers],
+    ),
+    _counter(
+        "mailboxd_breaker_openings_total",
+        "How often the circuit breaker of an agent opened.",
+        (),
+        _one(lambda m: m.counters.opened),
+    ),
+    _counter(
+        "mailboxd_circuit_openings_total",
+        "How often the circuit of a task opened.",
+        (),
+        _one(lambda m: m.counters.circuits),
+    ),
+    _gauge("mailboxd_approvals_waiting", "Approval requests that wait for a person.", (), _one(lambda m: m.approvals)),
+    _gauge(
+        "mailboxd_queue_age_seconds",
+        "Age of the oldest entry of each queue: a file in the inbox, a processed file to be moved, a ready task, an "
+        "ordered effect, an approval request. 0 if the queue is empty.",
+        ("queue",),
+        _by(lambda m: m.ages),
+    ),
+)
 DURATIONS = "mailboxd_turn_duration_seconds"
-DURATIONS_HELP = "From the order of a turn to its end, by what it was for."
+DURATIONS_HELP = "From the order of a turn to its end, by its purpose."
 
 
-def unfiled(found: Measures) -> int:
-    """Files that were judged and still lie in the inbox."""
+def unfiled(found: Measurements) -> int:
+    """Processed files that are still in the inbox."""
     return found.messages["judged"] - found.messages["archived"] - found.messages["rejected"]
 
 
-def text(found: Measures) -> bytes:
-    """Everything in the text format of Prometheus, version 0.0.4."""
+def text(found: Measurements) -> bytes:
+    """All metrics in Prometheus' text format, version 0.0.4."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(found))
     return generate_latest(registry)
 
 
 class _Collected(Collector):
-    def __init__(self, found: Measures) -> None:
+    def __init__(self, found: Measurements) -> None:
         self._found = found
 
     def collect(self) -> Iterator[Metric]:
-        for told in METRICS:
-            labels = ["agent", *told.labels]
-            kind = CounterMetricFamily if told.kind == "counter" else GaugeMetricFamily
-            family = kind(told.name, told.help, labels=labels)
-            for values, number in told.values(self._found):
+        for definition in METRICS:
+            labels = ["agent", *definition.labels]
+            kind = CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily
+            family = kind(definition.name, definition.help, labels=labels)
+            for values, number in definition.values(self._found):
                 family.add_metric([self._found.agent, *values], number)
             yield family
         yield self._durations()
 
     def _durations(self) -> Metric:
         family = HistogramMetricFamily(DURATIONS, DURATIONS_HELP, labels=["agent", "turn"])
-        for turn, durations in sorted(self._found.tally.durations.items()):
+        for turn, durations in sorted(self._found.counters.durations.items()):
             family.add_metric([self._found.agent, turn], list(_cumulated(durations)), durations.total)
         return family
 

@@ -1,10 +1,9 @@
-"""The process beside the daemon: /metrics on the loopback interface, and spans to their receiver as they end.
+"""The process beside the daemon that serves /metrics on the loopback interface and exports spans as they end.
 
-Every user of the machine can connect to the loopback interface, so a request has to bring the bearer token that lies in
-`.mailboxd/metrics.token` (0600). It is read again for every request: another token counts as soon as it is in the file.
+Every user of the machine can connect to the loopback interface, so each request needs the bearer token from
+`.mailboxd/metrics.token` (mode 0600). The file is read for every request, so a new token takes effect at once.
 
-It ends when its standard input does, so it does not outlive the daemon. What it cannot do it says once, and tries
-again: no instrument may hold up the work.
+The process ends with its standard input, so it does not outlive the daemon. It logs a failure once and keeps trying.
 """
 
 from __future__ import annotations
@@ -23,31 +22,31 @@ from mailboxd.errors import ConfigError, MailboxdError, WorldError
 from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
 from mailboxd.telemetry import metrics, traces
-from mailboxd.telemetry.metrics import Tally
+from mailboxd.telemetry.metrics import Counters
 from mailboxd.telemetry.traces import Endpoint
 
 CREDENTIAL = "metrics.token"
 _SHORTEST, _LARGEST = 16, 4096
 HOST, PATH = "127.0.0.1", "/metrics"
 EVERY = 2.0
-"""Seconds between two looks for spans that ended."""
+"""Seconds between two exports."""
 _SLOWEST = 60.0
-"""Seconds between two tries while the receiver takes nothing, at most."""
+"""The longest pause in seconds while the receiver is unavailable."""
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = 10.0
 _log = logging.getLogger("mailboxd")
 
 
 class Server(ThreadingHTTPServer):
-    """Answers GET /metrics to programs of this machine that address it as such, and that bring the token."""
+    """Answers GET /metrics for local programs that have the token."""
 
     daemon_threads = True
 
     def __init__(self, ws: Workspace, agent: str, clock: Clock, port: int) -> None:
-        """Raises WorldError when the port is taken, or no token can be made; ConfigError for one that is no token."""
+        """Raises WorldError if the port is in use or the token cannot be created, ConfigError for an invalid token."""
         _token(ws)
         self._ws, self._agent, self._clock = ws, agent, clock
-        self._tally, self._guard = Tally(), threading.Lock()
+        self._counters, self._lock = Counters(), threading.Lock()
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
@@ -56,19 +55,18 @@ class Server(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> set[str]:
-        """How it may be addressed: a name that a web page made up for 127.0.0.1 is not among them."""
+        """The accepted Host headers. Refusing all others prevents DNS rebinding by a web page."""
         return {f"{name}:{self.server_address[1]}" for name in (HOST, "localhost")}
 
-    def knows(self, said: str | None) -> bool:
-        """Whether the header `Authorization` has the token. Raises MailboxdError when that cannot be read."""
-        kind, _, token = (said or "").partition(" ")
+    def authorizes(self, header: str | None) -> bool:
+        """Whether the header `Authorization` has the token. Raises MailboxdError if the token cannot be read."""
+        kind, _, token = (header or "").partition(" ")
         return hmac.compare_digest(token.strip().encode(), _token(self._ws)) and kind.lower() == "bearer"
 
-    def text(self) -> tuple[bytes, str]:
-        """The metrics, or why there are none."""
-        with self._guard:  # one after the other: they share what was counted
-            found, problem = metrics.taken(self._ws, self._agent, self._tally, self._clock)
-        return (metrics.text(found), "") if found is not None else (b"", problem)
+    def text(self) -> bytes:
+        """The metrics as text. Raises MailboxdError if they cannot be read."""
+        with self._lock:  # the counters are shared between requests
+            return metrics.text(metrics.measure(self._ws, self._agent, self._counters, self._clock))
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -79,26 +77,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.headers.get("Host") not in self.server.hosts:
-            self._answer(421, b"ask for it by the name 127.0.0.1 or localhost\n", "text/plain")
+            self._answer(421, b"use the host name 127.0.0.1 or localhost\n", "text/plain")
         elif self.path.partition("?")[0] != PATH:
-            self._answer(404, b"there is nothing here; the metrics are at /metrics\n", "text/plain")
+            self._answer(404, b"not found; the metrics are at /metrics\n", "text/plain")
         else:
-            self._measured()
+            self._answer_metrics()
 
-    def _measured(self) -> None:
+    def _answer_metrics(self) -> None:
         try:
-            known, (body, problem) = self.server.knows(self.headers.get("Authorization")), (b"", "")
-            if known:
-                body, problem = self.server.text()
+            if not self.server.authorizes(self.headers.get("Authorization")):
+                problem = f"the bearer token from .mailboxd/{CREDENTIAL} is required\n"
+                return self._answer(401, problem.encode(), "text/plain")
+            body = self.server.text()
         except MailboxdError as error:
-            known, body, problem = True, b"", str(error)
-        if not known:
-            self._answer(401, f"the bearer token of .mailboxd/{CREDENTIAL} is needed\n".encode(), "text/plain")
-        elif problem:
-            _log.error("nothing can be measured: %s", problem)
-            self._answer(503, b"nothing can be measured; the log says why\n", "text/plain")
-        else:
-            self._answer(200, body, _TYPE)
+            _log.error("nothing can be measured: %s", error)
+            return self._answer(503, b"the metrics cannot be read; see the daemon's log\n", "text/plain")
+        return self._answer(200, body, _TYPE)
 
     def _answer(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)
@@ -110,11 +104,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are no news."""
+        """Requests are not logged."""
 
 
 def _token(ws: Workspace) -> bytes:
-    """The token that a request has to bring; one is made where there is none. Raises ConfigError, WorldError."""
+    """The token that requests need; it is created if there is none. Raises ConfigError, WorldError."""
     path = ws.state / CREDENTIAL
     with world_errors(f"read or write {path}"), directory(ws.root, STATE) as state:
         fd = open_regular(state, CREDENTIAL)
@@ -127,38 +121,38 @@ def _token(ws: Workspace) -> bytes:
         finally:
             os.close(fd)
     if len(token) < _SHORTEST:
-        raise ConfigError(f"{path} has no token of at least {_SHORTEST} characters; remove it, and another one is made")
+        raise ConfigError(f"{path} has no token of at least {_SHORTEST} characters; remove it to get a new one")
     return token
 
 
 def serve(ws: Workspace, agent: str, clock: Clock, *, port: int, endpoint: str, until_eof: bool) -> None:
-    """Serve the metrics at `port` (0: not), send spans to `endpoint` (empty: not), until interrupted.
+    """Serve the metrics on `port` (0 = do not) and export spans to `endpoint` (empty = do not) until interrupted.
 
-    With `until_eof` until standard input ends. Raises WorldError when the port is taken, ConfigError.
+    With `until_eof`, until standard input ends. Raises WorldError if the port is in use, ConfigError.
     """
     if port:
         server = Server(ws, agent, clock, port)
         threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
         _log.info("metrics at http://%s:%d%s", HOST, port, PATH)
     target = Endpoint(endpoint, agent) if endpoint else None
-    pause, troubled = EVERY, False
+    pause, failing = EVERY, False
     while not (until_eof and _at_eof(pause)):
         if not until_eof:
             select.select((), (), (), pause)
         if target is not None:
             problem = _export(ws, endpoint, target)
-            if problem and not troubled:
+            if problem and not failing:
                 _log.error("traces are not taken: %s", problem)
-            elif troubled and not problem:
-                _log.info("traces: they are taken again")
-            troubled = bool(problem)
+            elif failing and not problem:
+                _log.info("traces are taken again")
+            failing = bool(problem)
             pause = min(pause * 2, _SLOWEST) if problem else EVERY
 
 
 def _export(ws: Workspace, endpoint: str, target: Endpoint) -> str:
-    """All that there is to hand over; why it could not be, or nothing."""
+    """Export all finished spans; returns the problem, or an empty string."""
     try:
-        while traces.go_on(ws, endpoint, target).more:
+        while traces.export_next(ws, endpoint, target).more:
             continue
     except MailboxdError as error:
         return str(error)

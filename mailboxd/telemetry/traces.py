@@ -1,14 +1,14 @@
-"""From events to spans, after the fact: a task, an attempt, a turn, a wait for a person, a message.
+"""Turns events into OpenTelemetry spans: one for each task, attempt, turn, approval and message.
 
-    task (from the file that brought it, or its parent's task)
+    task (child of the `traceparent` in its file, or of its parent task)
     ├── message task received
     ├── attempt 1 ── turn work
-    │       └── task of the peer's daemon ── ...          by the `traceparent` that was sent
+    │       └── task of the peer's daemon ── ...          through the `traceparent` sent with it
     ├── approval
     └── message reply sent
 
-A span is made when its end is on record. Its ids follow from what it is about, so that making it again gives the same
-span. Spans name ids, agents and outcomes, and no word of a message.
+A span is created when its end is on record. Its ids are derived from its subject, so creating it again gives the same
+span. Spans contain ids, agents and outcomes, never the content of a message.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ KINDS = (
 Value = str | int | float | bool
 
 
-class Way(StrEnum):
-    """OpenTelemetry's kind of a span."""
+class Role(StrEnum):
+    """OpenTelemetry's SpanKind."""
 
     INTERNAL = "internal"
     CLIENT = "client"
@@ -62,14 +62,13 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A finished span. `began` and `ended` are ISO-8601 UTC; `problem` is a word for how it failed, empty if it did
-    not."""
+    """A finished span. `began` and `ended` are ISO 8601 in UTC; `problem` names how it failed, empty for success."""
 
     name: str
     trace: str
     id: str
     parent: str
-    way: Way
+    role: Role
     began: str
     ended: str
     problem: str = ""
@@ -77,7 +76,7 @@ class Span:
 
 
 def spans(report: Report, event: Happened) -> Iterator[Span]:
-    """The spans that end with this event: one or none."""
+    """The span that ends with this event, if any."""
     if event.task is None or (task := metrics_query.family(report, event.task)) is None:
         return
     span = _MAKERS[event.kind](report, event, task)
@@ -89,14 +88,14 @@ def _task(_: Report, event: Happened, task: Family) -> Span | None:
     phase = Phase(event.data["to"])
     if phase not in TERMINAL:
         return None
-    said = ids.parse(task.traceparent) if task.parent is None else None
-    parent = ids.span_of(task.parent) if task.parent is not None else said.span if said is not None else ""
+    remote = ids.parse(task.traceparent) if task.parent is None else None
+    parent = ids.span_of(task.parent) if task.parent is not None else remote.span if remote is not None else ""
     return Span(
         name="task",
         trace=_trace(task),
         id=ids.span_of(task.id),
         parent=parent,
-        way=Way.INTERNAL,
+        role=Role.INTERNAL,
         began=task.created_at,
         ended=event.at,
         problem="" if phase is Phase.COMPLETED else phase.value,
@@ -114,7 +113,7 @@ def _attempt(report: Report, event: Happened, task: Family) -> Span | None:
         trace=_trace(task),
         id=ids.span_of(event.data["attempt"]),
         parent=ids.span_of(task.id),
-        way=Way.INTERNAL,
+        role=Role.INTERNAL,
         began=row["started_at"],
         ended=event.at,
         problem="" if status == "succeeded" else status,
@@ -147,7 +146,7 @@ def _turn(report: Report, event: Happened, task: Family) -> Span | None:
         trace=_trace(task),
         id=ids.span_of(task.id, "turn", str(event.seq)),
         parent=ids.span_of(data["attempt"] if is_attempts else task.id),
-        way=Way.CLIENT,
+        role=Role.CLIENT,
         began=ordered,
         ended=event.at,
         problem="" if data["outcome"] == "succeeded" else data["outcome"],
@@ -165,7 +164,7 @@ def _approval(report: Report, event: Happened, task: Family) -> Span | None:
         trace=_trace(task),
         id=ids.span_of(event.data["approval"]),
         parent=ids.span_of(task.id),
-        way=Way.INTERNAL,
+        role=Role.INTERNAL,
         began=row["at"],
         ended=event.at,
         problem="" if status == "approved" else status,
@@ -188,7 +187,7 @@ def _message(_: Report, event: Happened, task: Family) -> Span | None:
         trace=_trace(task),
         id=ids.span_of(task.id, "message", row["id"]),
         parent=ids.span_of(task.id),
-        way=Way.CONSUMER if received else Way.PRODUCER,
+        role=Role.CONSUMER if received else Role.PRODUCER,
         began=event.at,
         ended=event.at,
         attributes=_of(task)
@@ -219,47 +218,44 @@ def _of(task: Family) -> dict[str, Value]:
     return {"mailboxd.task.id": task.id, "mailboxd.task.local_id": task.local_id, "mailboxd.task.agent": task.executor}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Spans in OpenTelemetry's form: sent over HTTP as protobuf, or written as JSON lines that a collector reads.
-#
-# `OTEL_EXPORTER_OTLP_HEADERS` of the environment carries what a receiver wants as credentials: they stand in no file of
-# ours, and in no argument.
+# Export: as protobuf over HTTP, or as JSON lines for a collector. Credentials come from the environment variable
+# `OTEL_EXPORTER_OTLP_HEADERS`, so that they are in no file and in no argument.
 
 SECONDS = 30
-"""How long one sending may take, with what the exporter repeats by itself."""
+"""Time limit of one request, including the exporter's own retries."""
 _KINDS = {
-    Way.INTERNAL: SpanKind.INTERNAL,
-    Way.CLIENT: SpanKind.CLIENT,
-    Way.CONSUMER: SpanKind.CONSUMER,
-    Way.PRODUCER: SpanKind.PRODUCER,
+    Role.INTERNAL: SpanKind.INTERNAL,
+    Role.CLIENT: SpanKind.CLIENT,
+    Role.CONSUMER: SpanKind.CONSUMER,
+    Role.PRODUCER: SpanKind.PRODUCER,
 }
 _IDS = ("traceId", "spanId", "parentSpanId")
 
 
 class Target(Protocol):
-    """Where spans go."""
+    """A receiver of spans."""
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Hand over the spans, all of them. Raises UnavailableError: then they are sent again."""
+        """Send all of the spans. Raises UnavailableError; then they are sent again later."""
         ...
 
 
 class Endpoint:
-    """A receiver of OTLP over HTTP; `agent` is whose workspace the spans are of."""
+    """An OTLP receiver over HTTP; `agent` is the owner of the workspace."""
 
     def __init__(self, address: str, agent: str) -> None:
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it says of a failure is said by us
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # its failures are raised and logged here
         self._address, self._agent = address, agent
         self._exporter = OTLPSpanExporter(endpoint=address, timeout=SECONDS)
 
     def send(self, spans: Sequence[Span]) -> None:
-        """Hand over the spans, all of them. Raises UnavailableError."""
+        """Send all of the spans. Raises UnavailableError."""
         if self._exporter.export(readable(spans, self._agent)) is not SpanExportResult.SUCCESS:
-            raise UnavailableError(f"{self._address} did not take {len(spans)} spans; they are sent again")
+            raise UnavailableError(f"{self._address} did not accept {len(spans)} spans; they will be sent again")
 
 
 def readable(spans: Iterable[Span], agent: str) -> list[ReadableSpan]:
-    """The spans as the SDK has them."""
+    """The spans as objects of the OpenTelemetry SDK."""
     resource = Resource(
         {"service.name": "mailboxd", "service.version": version("mailboxd"), "service.instance.id": agent}
     )
@@ -268,17 +264,17 @@ def readable(spans: Iterable[Span], agent: str) -> list[ReadableSpan]:
 
 
 def as_json(spans: Iterable[Span], agent: str) -> dict[str, Any]:
-    """One request in OTLP's JSON form, in which ids are hexadecimal."""
-    said: dict[str, Any] = MessageToDict(encode_spans(readable(spans, agent)))
-    for resource in said.get("resourceSpans", ()):
+    """One request in OTLP's JSON encoding, in which ids are hexadecimal."""
+    request: dict[str, Any] = MessageToDict(encode_spans(readable(spans, agent)))
+    for resource in request.get("resourceSpans", ()):
         for scope in resource.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
                 span |= {name: base64.b64decode(span[name]).hex() for name in _IDS if name in span}
-    return said
+    return request
 
 
 def line(spans: Iterable[Span], agent: str) -> bytes:
-    """One line of a file that a collector's `otlpjsonfile` receiver reads."""
+    """One line of a file for the collector's `otlpjsonfile` receiver."""
     return json.dumps(as_json(spans, agent), ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
 
@@ -290,7 +286,7 @@ def _readable(span: Span, resource: Resource, scope: InstrumentationScope) -> Re
         parent=_context(span.trace, span.parent, remote=True) if span.parent else None,
         resource=resource,
         attributes=dict(span.attributes),
-        kind=_KINDS[span.way],
+        kind=_KINDS[span.role],
         status=status,
         start_time=_nanoseconds(span.began),
         end_time=max(_nanoseconds(span.ended), _nanoseconds(span.began)),
@@ -302,23 +298,22 @@ def _context(trace: str, span: str, *, remote: bool) -> SpanContext:
     return SpanContext(int(trace, 16), int(span, 16), remote, TraceFlags(TraceFlags.SAMPLED))
 
 
-def _nanoseconds(moment: str) -> int:
-    return round(to_epoch(moment) * 1000) * 1_000_000
+def _nanoseconds(time: str) -> int:
+    return round(to_epoch(time) * 1000) * 1_000_000
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Handing spans over, in order, and remembering how far: at least once, and the same spans when it is more often.
+# Spans are exported in order and at least once: the cursor advances after the receiver has accepted a batch
 
 CURSOR = "traces.json"
-"""In `.mailboxd/`: up to which event spans were taken by which receiver."""
+"""In `.mailboxd/`: the receiver and the last event whose spans it accepted."""
 MOST = 500
-"""Events whose spans go into one sending."""
+"""Events per batch."""
 _LARGEST = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one look handed over."""
+    """The result of exporting one batch."""
 
     seq: int
     spans: int
@@ -326,22 +321,22 @@ class Sent:
 
 
 def batches(report: Report, after: int, wanted: Callable[[str], bool]) -> Iterator[tuple[int, list[Span]]]:
-    """The spans of the tasks that are `wanted` (ids), from the event after `after`; each batch with its last event."""
+    """Batches of spans after the event `after`, each with its last event. `wanted` selects tasks by id."""
     while events := list(metrics_query.happened(report, after, KINDS, MOST)):
         after = events[-1].seq
         chosen = [event for event in events if event.task is not None and wanted(event.task)]
         yield after, [span for event in chosen for span in spans(report, event)]
 
 
-def go_on(ws: Workspace, address: str, target: Target) -> Sent:
-    """Hand over the next spans, and remember that once they were taken.
+def export_next(ws: Workspace, address: str, target: Target) -> Sent:
+    """Export the next batch and advance the cursor.
 
-    Raises UnavailableError when they were not taken or there is no database, WorldError.
+    Raises UnavailableError if the batch was not accepted or there is no database, WorldError.
     """
     before = remembered(ws, address)
     with opened(ws.database) as report:
         if before > report.last_event():
-            before = 0  # the database was made again: its events have other numbers
+            before = 0  # the database was rebuilt, so its events are numbered differently
         found = next(batches(report, before, lambda _task: True), None)
     if found is None:
         return Sent(before, 0, more=False)
@@ -353,21 +348,21 @@ def go_on(ws: Workspace, address: str, target: Target) -> Sent:
 
 
 def remembered(ws: Workspace, address: str) -> int:
-    """Up to which event the receiver has the spans; 0 for another receiver, and for a note that cannot be read."""
+    """The last event whose spans the receiver has; 0 for a new receiver or an unreadable cursor."""
     with suppress(OSError, ValueError, KeyError, TypeError), directory(ws.root, STATE) as state:
         fd = open_regular(state, CURSOR)
         if fd is None:
             return 0
         try:
-            said = json.loads(read_up_to(fd, _LARGEST))
+            cursor = json.loads(read_up_to(fd, _LARGEST))
         finally:
             os.close(fd)
-        return int(said["seq"]) if said["endpoint"] == address else 0
+        return int(cursor["seq"]) if cursor["endpoint"] == address else 0
     return 0
 
 
 def remember(ws: Workspace, address: str, seq: int) -> None:
-    """Note that the receiver has the spans up to this event. Raises WorldError."""
+    """Record that the receiver has the spans up to this event. Raises WorldError."""
     raw = json.dumps({"endpoint": address, "seq": seq}).encode() + b"\n"
     with world_errors(f"write {ws.state / CURSOR}"), directory(ws.root, STATE) as state:
         replace(state, CURSOR, raw, lambda: True)

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mailboxd.telemetry import metrics
-from mailboxd.telemetry.metrics import NAMES, OTHER, Tally
+from mailboxd.telemetry.metrics import NAMES, OTHER, Counters
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, task
 
@@ -152,11 +152,11 @@ def test_nothing_of_a_message_and_no_secret_is_in_them(found: Found) -> None:
 
 
 def test_labels_stay_few_however_many_agents_a_plan_names() -> None:
-    tally = Tally()
-    names = {tally._name(f"agent{number}") for number in range(10 * NAMES)}
+    counters = Counters()
+    names = {counters._name(f"agent{number}") for number in range(10 * NAMES)}
     assert len(names) == NAMES + 1
     assert OTHER in names
-    assert tally._name("AGENT3") == "agent3"
+    assert counters._name("AGENT3") == "agent3"
 
 
 def test_the_dashboard_asks_for_nothing_that_is_not_there() -> None:

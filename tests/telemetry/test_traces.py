@@ -144,7 +144,7 @@ def test_nobody_listens(found: Found) -> None:
     alpha.drop("one.md", task("one"))
     alpha.run()
     done = alpha.call("traces", "export", "--otlp", "http://127.0.0.1:9/v1/traces")
-    assert (done.returncode, "did not take" in done.stderr) == (69, True), done
+    assert (done.returncode, "did not accept" in done.stderr) == (69, True), done
 
 
 def exported(agent: Agent, *words: str) -> list[dict[str, Any]]:

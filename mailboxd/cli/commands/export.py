@@ -47,10 +47,10 @@ def metrics_command(session: Session, output: Path | None, serve: bool, until_eo
         _serve(session, until_eof=until_eof)
         return
     from mailboxd.telemetry import metrics
-    from mailboxd.telemetry.metrics import Tally
+    from mailboxd.telemetry.metrics import Counters
 
     ws = session.workspace()
-    text = metrics.text(metrics.take(ws, agent_of(ws) or "", Tally(), session.clock))
+    text = metrics.text(metrics.measure(ws, agent_of(ws) or "", Counters(), session.clock))
     if output is not None:
         _write(output, text)
     if session.as_json:
