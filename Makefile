@@ -1,16 +1,16 @@
-# Everything a developer does here. `make help` lists it; `make test` works as the very first command.
+# Development commands; `make help` lists them. `make test` works as the very first command.
 
 VENV := .venv
 BIN := $(VENV)/bin
-# PYTHON=/path/to/python3.12 chooses the interpreter; else the first of these that runs and is new enough
+# PYTHON=/path/to/python3.12 chooses the interpreter; otherwise the first of these that runs and is new enough
 PYTHON ?=
 CANDIDATES := python3.13 python3.12 python3.11 python3
 SUITABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 
-# twice as many workers as cores: the tests that start daemons spend half their time waiting for them
+# twice as many workers as cores: tests that start daemons spend half their time waiting
 SPREAD := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2))) --dist worksteal
 
-# what of the requirements is installed: nothing is installed twice
+# stamps: nothing is installed twice
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 
@@ -29,38 +29,38 @@ install: $(INSTALLED) ## Create .venv and install mailboxd and its tools into it
 test: $(INSTALLED) ## Run the tests (ARGS="-k inbox" passes arguments to pytest)
 	$(BIN)/pytest $(SPREAD) -m "not slow and not soak" $(ARGS)
 
-slow: $(INSTALLED) ## Run the long ones: demo, tutorial, 10,000 nodes, planted faults
+slow: $(INSTALLED) ## Run the slow tests: demo, tutorial, 10,000 nodes, mutants
 	$(BIN)/pytest $(SPREAD) -m "slow and not soak" $(ARGS)
 
 # two workers at most: each has a gateway of its own, and every call is a Node process of 200 MB
-live: $(INSTALLED) ## Run the tests on a real OpenClaw, which is installed into ~/.cache/mailboxd-live
+live: $(INSTALLED) ## Run the tests with a real OpenClaw, installed into ~/.cache/mailboxd-live
 	$(BIN)/python -m tests.live.install
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" tests/live $(ARGS)
 
-# one worker: all of them look at one company that works
-browser: $(INSTALLED) ## Run the tests of the page in a Chromium, which has to be there (CHROMIUM=/path)
+# one worker: all tests share one running company
+browser: $(INSTALLED) ## Test the page in Chromium, which must be installed (CHROMIUM=/path)
 	$(BIN)/pytest -n 0 tests/browser $(ARGS)
 
-screenshots: $(INSTALLED) ## Make the pictures of the page in docs/images again (needs a Chromium)
+screenshots: $(INSTALLED) ## Regenerate the screenshots in docs/images (needs Chromium)
 	$(BIN)/python -m tests.browser.screenshots docs/images
 
-mutants: $(INSTALLED) ## Show that the tests find planted faults of the core
+mutants: $(INSTALLED) ## Check that the tests kill every mutant of the core
 	$(BIN)/python -m tests.properties.mutants
 
-soak: $(INSTALLED) ## Run for hours: more histories (SEEDS=2000), every point of death, the rest of the live tests
+soak: $(INSTALLED) ## Test for hours: more histories (SEEDS=2000), a kill at every point, all live tests
 	SEEDS=$(or $(SEEDS),2000) EXPLORE=1 $(BIN)/pytest -n auto tests/simulation tests/properties
 	$(BIN)/pytest $(SPREAD) -m soak
 	$(BIN)/python -m tests.live.install
 	$(BIN)/pytest -n 2 --dist worksteal -m soak tests/live
 
-# each reader of foreign text in turn; what was learnt stays in .fuzz/, and the next run goes on there
+# each parser of untrusted text in turn; the corpus in .fuzz/ is kept for the next run
 FUZZED ?= message signature taskfile plan checks actions answer outcome openclaw config
-fuzz: $(INSTALLED) ## Fuzz every reader of foreign text, SECONDS (60) for each (SECONDS=600 FUZZED="plan config")
+fuzz: $(INSTALLED) ## Fuzz every parser of untrusted text for SECONDS (60) each (SECONDS=600 FUZZED="plan config")
 	@for target in $(FUZZED); do $(BIN)/python -m tests.fuzz.run $$target $(or $(SECONDS),60) || exit 1; done
 
-# the peers that it is compared with live in an environment of their own, which is made once
+# the peers have their own environment, created once
 BENCH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mailboxd-bench/$(shell sha256sum bench/requirements.txt | cut -c1-12)
-bench: $(INSTALLED) $(BENCH)/.made ## Measure beside floors and peers (QUICK=1: minutes; ONLY=chain,status: parts)
+bench: $(INSTALLED) $(BENCH)/.made ## Measure against floors and peers (QUICK=1: minutes; ONLY=chain,status: parts)
 	exec $(BIN)/python -m bench --peers $(BENCH)/bin/python $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
 
 $(BENCH)/.made:
@@ -68,7 +68,7 @@ $(BENCH)/.made:
 	$(BENCH)/bin/python -m pip install --quiet --requirement bench/requirements.txt
 	@touch $@
 
-walk: $(INSTALLED) ## Print a task's path through the code, from the dropped file to its spawned turn
+walk: $(INSTALLED) ## Print the path of a task through the code, from the dropped file to the spawned turn
 	$(BIN)/python -m bench.walk
 
 check: lint bandit types layers site test slow ## Everything CI checks: style, types, layers, all tests
@@ -77,56 +77,57 @@ lint: $(INSTALLED) ## Check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-bandit: $(INSTALLED) ## Look for what is dangerous in Python
+bandit: $(INSTALLED) ## Scan for insecure code
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive mailboxd
 
 types: $(INSTALLED) ## Check types
 	$(BIN)/mypy
 
-layers: $(INSTALLED) ## Check who imports whom
+layers: $(INSTALLED) ## Check the layer contracts between packages
 	$(BIN)/lint-imports
 
-format: $(INSTALLED) ## Mend style and format where that is mechanical
+format: $(INSTALLED) ## Fix style and format automatically
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 demo: $(INSTALLED) ## Run the example workspace, live
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash workspace-example/demo.sh
 
-docs: $(INSTALLED) ## Write the generated reference pages and man pages again
+docs: $(INSTALLED) ## Regenerate the reference pages and man pages
 	$(BIN)/python docs/generate.py
 
-# the theme's line about its own future is for those who choose a theme
-site: $(INSTALLED) ## Build the documentation as a site into .site/, and fail for a link that leads nowhere
+# the variable silences an announcement of the theme
+site: $(INSTALLED) ## Build the documentation site into .site/; broken links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-# `man mailboxd` finds what a wheel installed; in a clone they are read from here
-man: docs ## Write the man pages again and show the first (MAN=mailboxd-send shows that one)
+
+# `man mailboxd` finds the pages of an installed wheel; this shows those of a clone
+man: docs ## Regenerate the man pages and show one (MAN=mailboxd-send)
 	man -l man/$(or $(MAN),mailboxd).1
 
 dist: $(INSTALLED) ## Build the wheel and the source archive into dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 
-lock: ## Pin all requirements again, with hashes (needs uv)
+lock: ## Pin all requirements with hashes (needs uv)
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-annotate \
 		--quiet --custom-compile-command 'make lock' --output-file requirements-dev.txt
 
-# not part of `check`: what is known of a version changes without the code, and only PyPI says it. Its tools live apart
-audit-deps: ## Ask PyPI whether a pinned package has a known vulnerability
+# not part of `check`, since advisories change without the code and need the network; pip-audit has its own environment
+audit-deps: ## Check the pinned packages for known vulnerabilities
 	$(BIN)/python -m venv .audit
 	.audit/bin/pip install --quiet pip-audit==2.10.1
 	.audit/bin/pip-audit --requirement requirements-dev.txt --disable-pip --require-hashes --strict --progress-spinner off
 
-clean: ## Remove what was built and cached (.venv stays)
+clean: ## Remove build results and caches, except .venv
 	rm -rf build dist .site .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 $(INSTALLED): $(LOCKED) pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q mailboxd tests  # else, with PYTHONDONTWRITEBYTECODE, each of a thousand processes does
+	@$(BIN)/python -m compileall -q mailboxd tests  # otherwise each of a thousand test processes would, with PYTHONDONTWRITEBYTECODE
 	@touch $@
 
-# a version manager's shim may exist without an interpreter behind it, so each candidate is asked to run
+# a version manager's shim may exist without an interpreter, so each candidate is run
 $(LOCKED): requirements-dev.txt
 	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 		for python in $(or $(PYTHON),$(CANDIDATES)); do \

@@ -36,14 +36,14 @@ if [[ -t 1 && -z ${NO_COLOR:-} ]]; then bold=$'\e[1m' plain=$'\e[0m'; else bold=
 say() { printf '\n%s== %s%s\n' "$bold" "$*" "$plain"; }
 shown() { printf '$ %s\n' "$*"; }
 
-# ---------------------------------------------------------------- what it needs
+# requirements
 
 [[ -x $repository/.venv/bin/mailboxd ]] || make -C "$repository" --no-print-directory install
 export PATH="$repository/.venv/bin:$PATH"
 
-# Only a directory that an earlier demo made is ever removed.
+# Only a directory created by an earlier demo is removed.
 if [[ -e $demo && ! -f $demo/company.yaml && -n $(ls -A -- "$demo") ]]; then
-    echo "demo: $demo is not empty and not of an earlier demo; name another directory" >&2
+    echo "demo: $demo is not empty and was not created by an earlier demo; choose another directory" >&2
     exit 2
 fi
 for agent in "${agents[@]}"; do
@@ -61,7 +61,7 @@ mkdir "$demo/logs"
 export MAILBOXD_SCRIPT="$demo/company.yaml"
 unset MAILBOXD_SCRIPT_LEDGER
 
-# ---------------------------------------------------------------- daemons
+# daemons
 
 declare -A daemons=()
 narrators=()
@@ -213,11 +213,11 @@ done
 
 say "look around in ${demo/#$repository\//}"
 cat <<'END'
-analyst/tasks/q3/task.md        the plan, how far it got, every result
+analyst/tasks/q3/task.md        the plan, progress, every result
 analyst/mailbox/archive/        what came in, byte for byte
 analyst/mailbox/outbox/         what was sent: one file per message
 writer/tasks/q3.report/task.md  the second level
-logs/                           what the daemons said
+logs/                           the log of each daemon
 END
 if [[ -n $chaos ]]; then
     printf '\n%d kills, and the same answer.\n' "$kills"
