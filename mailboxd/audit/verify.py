@@ -23,6 +23,7 @@ from mailboxd.progress import Progress
 from mailboxd.store import audit_queries, event_log
 from mailboxd.store.audit_queries import RecordedFile
 from mailboxd.store.backup import integrity_problem
+from mailboxd.store.meta import Meta
 from mailboxd.store.reports import Report
 
 REBUILD = "Stop the daemon and restore a backup, or run `mailboxd rebuild --into FILE` and compare."
@@ -329,7 +330,7 @@ class Audit:
         return Finding("heads", where, f"event {seq} has the hash {found}", f"hash {hash_}", REBUILD)
 
     def _remembered(self, where: str, written: list[log_checkpoints.Head]) -> Finding | None:
-        noted = audit_queries.meta(self.report.db, log_checkpoints.NOTED)
+        noted = Meta(self.report.db).get(log_checkpoints.NOTED)
         if noted is None:
             return None
         seq, line = json.loads(noted)

@@ -216,7 +216,7 @@ def _foot(room: int) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Attempts on a line of time, as text: pure, from what `store.course` says.
+# Attempts on a line of time, as text: pure, from what `task_timeline` returns.
 #
 # One row per task. Each kind of end has a character of its own, so that nothing depends on colours.
 

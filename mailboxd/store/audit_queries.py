@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mailboxd.store.messages import UNSYNCED
+from mailboxd.store.row_mapping import BELOW
 
 _FILE = "id, direction, verdict, name, path, sha256, size, reason, at"
-_BELOW = (
-    "WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE id = ?1"
-    " UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
-)
 
 _JUST_SENT = f"SELECT m.id {UNSYNCED} AND e.seq > (SELECT max(seq) FROM events) - 10000"
 """No more than what a second can bring, whatever is noted of the last sync: who forges that note hides nothing old."""
@@ -87,23 +84,16 @@ def hash_at(db: sqlite3.Connection, seq: int) -> str | None:
     return None if row is None else row[0]
 
 
-def meta(db: sqlite3.Connection, name: str) -> str | None:
-    """What is noted under this name beside the tables."""
-    row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    return None if row is None else row[0]
-
-
 def below(db: sqlite3.Connection, task_id: str) -> list[tuple[str, str]]:
     """Id and local id of a task and of all below it, parents first."""
-    sql = f"{_BELOW} SELECT t.id, t.local_id FROM tasks t JOIN below b ON b.id = t.id ORDER BY t.depth, t.seq"
+    sql = f"{BELOW} SELECT t.id, t.local_id FROM tasks t JOIN below b ON b.id = t.id ORDER BY t.depth, t.seq"
     return list(db.execute(sql, (task_id,)))
 
 
 def files_of(db: sqlite3.Connection, task_id: str) -> list[RecordedFile]:
     """The messages about a task and about all below it that lie somewhere, by their paths."""
     rows = db.execute(
-        f"{_BELOW} SELECT {_FILE} FROM messages WHERE path IS NOT NULL AND task IN (SELECT id FROM below)"
-        " ORDER BY path",
+        f"{BELOW} SELECT {_FILE} FROM messages WHERE path IS NOT NULL AND task IN (SELECT id FROM below) ORDER BY path",
         (task_id,),
     )
     return [_read(row) for row in rows]
@@ -112,7 +102,7 @@ def files_of(db: sqlite3.Connection, task_id: str) -> list[RecordedFile]:
 def artifacts_of(db: sqlite3.Connection, task_id: str) -> Iterator[tuple[str, str, str]]:
     """Id, recorded hash and text of every artifact of a task and of all below it, in order of their ids."""
     yield from db.execute(
-        f"{_BELOW} SELECT id, sha256, body FROM artifacts WHERE task IN (SELECT id FROM below) ORDER BY id", (task_id,)
+        f"{BELOW} SELECT id, sha256, body FROM artifacts WHERE task IN (SELECT id FROM below) ORDER BY id", (task_id,)
     )
 
 
@@ -129,7 +119,7 @@ def lines(db: sqlite3.Connection, task_id: str | None = None) -> Iterator[str]:
             " WHERE task IN (SELECT id FROM below) OR (kind = 'message.filed' AND json_extract(data, '$.id') IN"
             " (SELECT id FROM messages WHERE task IN (SELECT id FROM below)))"
         )
-    prefix = "" if task_id is None else f"{_BELOW} "
+    prefix = "" if task_id is None else f"{BELOW} "
     for seq, at, kind, task, role, actor, data, digest in db.execute(
         f"{prefix}SELECT {columns} FROM events{scope} ORDER BY seq", args
     ):

@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mailboxd.core.schedule import Room
 from mailboxd.core.vocabulary import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting
 from mailboxd.explain.model import (
     AttemptSummary,
@@ -21,6 +20,7 @@ from mailboxd.explain.model import (
     Snapshot,
     TaskSnapshot,
 )
+from mailboxd.store.meta import Meta
 from mailboxd.store.row_mapping import ABOVE, OPEN
 
 NEIGHBOURS = 10
@@ -55,49 +55,17 @@ def load(
                 stack.append(standing.parent)
             stack += [*standing.children[::-1], *standing.needs[::-1]]
     sign = latest_sign(db, list(found)) if neighbours else None
-    down = "" if daemon is None else gateway(db)
-    away = {} if daemon is None else _noted(db, "away")
-    calls, hours = _calls(db), paced(db, now)
-    return Snapshot(now, daemon, found, calls, sign, room(db), breakers(db), hours, down, away, gone(db))
+    meta = Meta(db)
+    down = "" if daemon is None else meta.gateway()
+    away = {} if daemon is None else meta.away()
+    paced, gone = meta.paced(now), meta.gone()
+    return Snapshot(now, daemon, found, _calls(db), sign, meta.room(), breakers(db), paced, down, away, gone)
 
 
 def breakers(db: sqlite3.Connection) -> dict[str, OpenBreaker]:
     """The breakers that are not closed, by agent."""
     rows = db.execute("SELECT agent, until, reason FROM breakers WHERE state <> 'closed' ORDER BY agent")
     return {agent: OpenBreaker(until, reason) for agent, until, reason in rows}
-
-
-def paced(db: sqlite3.Connection, now: str) -> dict[str, str]:
-    """What the daemon noted: agents that have had all their turns of an hour, and until when."""
-    row = db.execute("SELECT value FROM meta WHERE name = 'paced'").fetchone()
-    noted: dict[str, str] = {} if row is None else json.loads(row[0])
-    return {agent: until for agent, until in noted.items() if until > now}
-
-
-def gateway(db: sqlite3.Connection) -> str:
-    """What the daemon noted: why OpenClaw's gateway takes no turns; empty if it does, as far as it is known."""
-    row = db.execute("SELECT value FROM meta WHERE name = 'gateway'").fetchone()
-    return "" if row is None else str(row[0])
-
-
-def gone(db: sqlite3.Connection) -> dict[str, str]:
-    """What the daemon noted: agents that work waits for although there is none of that name, and why."""
-    return _noted(db, "gone")
-
-
-def _noted(db: sqlite3.Connection, name: str) -> dict[str, str]:
-    row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    return {} if row is None else dict(json.loads(row[0]))
-
-
-def room(db: sqlite3.Connection) -> Room | None:
-    """What the daemon noted of its calls; None where no daemon has run yet."""
-    row = db.execute("SELECT value FROM meta WHERE name = 'room'").fetchone()
-    if row is None:
-        return None
-    noted = json.loads(row[0])
-    free, call = noted["memory"] or (None, 1)
-    return Room(noted["most"], tuple(noted["running"]), free, call)
 
 
 def latest_sign(db: sqlite3.Connection, tasks: Sequence[str]) -> LastEvent | None:

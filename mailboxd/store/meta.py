@@ -13,48 +13,11 @@ _PLANNED = "planned"
 
 
 class Meta:
-    """Reads and writes values by name. What `status` shows of a daemon is written only when it changes."""
+    """Reads and writes values by name. What a daemon reports here for `status` is written only when it changes."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._noted: dict[str, str] = {}
-
-    def set_room(self, room: Room) -> None:
-        """Keep what calls there is room for, for whoever looks from another process. Written only when it changes."""
-        free = (room.free_bytes or 0) >> 24 << 24  # in steps of 16 MiB: else every look would be a write
-        memory = [free, room.call_bytes] if room.is_short else None
-        self._set_changed("room", json.dumps({"most": room.most, "running": room.running, "memory": memory}))
-
-    def set_paced(self, paced: Mapping[str, str]) -> None:
-        """Keep which agents have had all their turns of an hour, and until when. Written only when it changes."""
-        self._set_changed("paced", json.dumps(paced, sort_keys=True))
-
-    def set_limits(self, bounds: Mapping[str, int]) -> None:
-        """Keep the limits that the daemon works under, for `status`. Written only when they change."""
-        self._set_changed("limits", json.dumps(bounds))
-
-    def set_gone(self, gone: Mapping[str, str]) -> bool:
-        """Keep which agents work waits for although there is none of that name, and why; whether that is news."""
-        return self._set_changed("gone", json.dumps(gone, sort_keys=True))
-
-    def set_away(self, away: Mapping[str, str]) -> None:
-        """Keep which agents that are waited for have no daemon beside them, and why that is known."""
-        self._set_changed("away", json.dumps(away, sort_keys=True))
-
-    def set_gateway(self, why: str) -> None:
-        """Keep why the gateway takes no turns; empty: nothing is known against it."""
-        self._set_changed("gateway", why)
-
-    def _set_changed(self, name: str, text: str) -> bool:
-        if self._noted.get(name) == text:
-            return False
-        self._noted[name] = text
-        noted = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2 WHERE value <> ?2"
-        return self._db.execute(noted, (name, text)).rowcount > 0
-
-    def forget(self) -> None:
-        """What was noted last may not have been kept."""
-        self._noted.clear()
+        self._written: dict[str, str] = {}
 
     def get(self, name: str) -> str | None:
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
@@ -66,12 +29,83 @@ class Meta:
     def delete(self, name: str) -> None:
         self._db.execute("DELETE FROM meta WHERE name = ?", (name,))
 
+    def _report(self, name: str, text: str) -> bool:
+        """Write a value if it is not the current one; whether it was written."""
+        if self._written.get(name) == text:
+            return False
+        self._written[name] = text
+        sql = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2 WHERE value <> ?2"
+        return self._db.execute(sql, (name, text)).rowcount > 0
+
+    def forget_written(self) -> None:
+        """Write again next time: the last values may have been rolled back."""
+        self._written.clear()
+
+    def _mapping(self, name: str) -> dict[str, str]:
+        return dict(json.loads(self.get(name) or "{}"))
+
+    # what the daemon reports
+
+    def set_room(self, room: Room) -> None:
+        """How many calls run, and how many more may."""
+        free = (room.free_bytes or 0) >> 24 << 24  # in steps of 16 MiB, or it would be written in every round
+        memory = [free, room.call_bytes] if room.is_short else None
+        self._report("room", json.dumps({"most": room.most, "running": room.running, "memory": memory}))
+
+    def room(self) -> Room | None:
+        """None before the first daemon."""
+        text = self.get("room")
+        if text is None:
+            return None
+        found = json.loads(text)
+        free, call = found["memory"] or (None, 1)
+        return Room(found["most"], tuple(found["running"]), free, call)
+
+    def set_paced(self, paced: Mapping[str, str]) -> None:
+        """Which agents have used up their turns of an hour, and until when."""
+        self._report("paced", json.dumps(paced, sort_keys=True))
+
+    def paced(self, now: str) -> dict[str, str]:
+        return {agent: until for agent, until in self._mapping("paced").items() if until > now}
+
+    def set_limits(self, bounds: Mapping[str, int]) -> None:
+        """The limits of the daemon, by their names in the configuration."""
+        self._report("limits", json.dumps(bounds))
+
+    def limits(self) -> dict[str, int] | None:
+        """None before the first daemon."""
+        text = self.get("limits")
+        return None if text is None else dict(json.loads(text))
+
+    def set_gone(self, gone: Mapping[str, str]) -> bool:
+        """Which agents that tasks wait for do not exist, and how that is known; whether this changed."""
+        return self._report("gone", json.dumps(gone, sort_keys=True))
+
+    def gone(self) -> dict[str, str]:
+        return self._mapping("gone")
+
+    def set_away(self, away: Mapping[str, str]) -> None:
+        """Which agents whose replies are awaited have no daemon, and how that is known."""
+        self._report("away", json.dumps(away, sort_keys=True))
+
+    def away(self) -> dict[str, str]:
+        return self._mapping("away")
+
+    def set_gateway(self, why: str) -> None:
+        """Why the gateway accepts no turns; empty if it does, as far as is known."""
+        self._report("gateway", why)
+
+    def gateway(self) -> str:
+        return self.get("gateway") or ""
+
+    # how much agents plan
+
     def planned_since(self, since: str) -> int:
-        """How many tasks agents have planned after `since`, within the last hour."""
+        """How many tasks agents planned after `since`, which is at most an hour ago."""
         return sum(count for at, count in self._planned() if at > since)
 
     def add_planned(self, now: str, since: str, count: int) -> None:
-        """Count what an agent has planned; of what came before, what is later than `since` is remembered."""
+        """Count tasks that an agent planned; entries that are not later than `since` are dropped."""
         kept = [[at, before] for at, before in self._planned() if at > since]
         self.set(_PLANNED, json.dumps([*kept, [now, count]]))
 

@@ -9,16 +9,13 @@ from typing import Any
 
 from mailboxd.core.events import Kind
 from mailboxd.store.reports import Report, Row
-from mailboxd.store.row_mapping import OPEN
+from mailboxd.store.row_mapping import OPEN, RUNNABLE
 
 BATCH = 1000
 """Events that are read at once."""
 
 _OLDEST = {
-    "ready_task": (
-        "SELECT min(coalesce(not_before, updated_at)) FROM tasks"
-        " WHERE phase = 'execution_ready' AND unmet = 0 AND parent_live = 1 AND held = ''"
-    ),
+    "ready_task": f"SELECT min(coalesce(not_before, updated_at)) FROM tasks WHERE {RUNNABLE} AND held = ''",
     "effect": "SELECT min(coalesce(not_before, at)) FROM outbox WHERE state = 'pending'",
     "approval": "SELECT min(at) FROM approvals WHERE status = 'pending'",
     "filing": "SELECT min(at) FROM messages WHERE path IS NULL",

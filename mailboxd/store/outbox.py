@@ -29,6 +29,7 @@ from mailboxd.core.effects import (
 )
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.times import plus
+from mailboxd.store.row_mapping import ENDED
 
 EFFECTS: dict[str, type[Any]] = {
     "run_turn": RunTurn,
@@ -144,7 +145,7 @@ class Outbox:
         It went well, and the task.md that shows it is written; or its task has ended.
         """
         row = self._db.execute(
-            "SELECT o.state, t.phase IN ('completed', 'failed', 'cancelled'),"
+            f"SELECT o.state, t.phase IN {ENDED},"
             " EXISTS (SELECT 1 FROM stale_files s WHERE s.task IN (t.id, t.parent)) FROM outbox o"
             " LEFT JOIN tasks t ON t.id = o.task WHERE o.id = ?",
             (order_id,),

@@ -21,6 +21,7 @@ from mailboxd.store.backup import fingerprint
 from mailboxd.store.database import connect, migrate, transaction, worlds_errors
 from mailboxd.store.messages import Messages
 from mailboxd.store.projection import project
+from mailboxd.store.row_mapping import ENDED
 from mailboxd.store.store import Store
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -153,8 +154,7 @@ class TaskStates:
     def clear_ended(self, shown: Container[str]) -> None:
         """The task.md files of what has ended need not be written where they are among those with these local ids."""
         ended = self._db.execute(
-            "SELECT s.task, t.local_id FROM stale_files s JOIN tasks t ON t.id = s.task"
-            " WHERE t.phase IN ('completed', 'failed', 'cancelled')"
+            f"SELECT s.task, t.local_id FROM stale_files s JOIN tasks t ON t.id = s.task WHERE t.phase IN {ENDED}"
         ).fetchall()
         gone = [(task,) for task, local_id in ended if local_id in shown]
         self._db.executemany("DELETE FROM stale_files WHERE task = ?", gone)

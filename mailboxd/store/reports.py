@@ -23,7 +23,8 @@ from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_query
 from mailboxd.store.database import connect, other_schema, schema_version
-from mailboxd.store.row_mapping import GONE, OPEN, RUNNABLE, STUCK
+from mailboxd.store.meta import Meta
+from mailboxd.store.row_mapping import BELOW, ENDED, GONE, OPEN, RUNNABLE, STUCK
 
 Row = dict[str, Any]
 
@@ -31,14 +32,13 @@ BLOCKED = 50
 """Blocked tasks that `status` names."""
 _RECENT = 10
 _CANDIDATES = 10
-_ENDED = "('completed', 'failed', 'cancelled')"
 _LAST = "\U0010ffff"
-_LIST = (
+SUMMARY = (
     't.id, t.local_id, t.task_id, t.key, t.title, t.mode, t.phase, t.sender AS "from", t.executor AS agent, t.attempt,'
     " t.result <> '' AS has_result, t.kids AS children_total, t.kids_completed AS children_completed,"
     " t.kids_failed AS children_failed, t.reason, t.created_at, t.updated_at"
 )
-BELOW = "WITH RECURSIVE below (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
+"""The columns of `tasks t` for one line about a task; see `summary`."""
 
 
 @contextmanager
@@ -135,19 +135,19 @@ class Report:
                 args.append(wanted)
         kept = " AND ".join(where)
         if not everything and phase is None:
-            ended = f"{kept} AND t.phase IN {_ENDED} ORDER BY t.updated_at DESC, t.seq DESC LIMIT {_RECENT}"
+            ended = f"{kept} AND t.phase IN {ENDED} ORDER BY t.updated_at DESC, t.seq DESC LIMIT {_RECENT}"
             kept = f"({kept} AND {OPEN}) OR t.id IN (SELECT t.id FROM tasks t WHERE {ended})"
             args *= 2
-        return [_listed(row) for row in self.rows(f"SELECT {_LIST} FROM tasks t WHERE {kept} ORDER BY t.seq", *args)]
+        return [summary(row) for row in self.rows(f"SELECT {SUMMARY} FROM tasks t WHERE {kept} ORDER BY t.seq", *args)]
 
     def open_roots(self, limit: int | None = None) -> tuple[int, list[Row]]:
         """How many root tasks have not ended, and the first of them in the order they came."""
         open_ = f"t.parent IS NULL AND {OPEN}"
         rows = self.rows(
-            f"SELECT {_LIST} FROM tasks t WHERE {open_} ORDER BY t.seq LIMIT ?", -1 if limit is None else limit
+            f"SELECT {SUMMARY} FROM tasks t WHERE {open_} ORDER BY t.seq LIMIT ?", -1 if limit is None else limit
         )
         counted = f"SELECT count(*) FROM tasks t INDEXED BY tasks_open_by_sender WHERE {open_}"  # reads no task
-        return self.db.execute(counted).fetchone()[0], [_listed(row) for row in rows]
+        return self.db.execute(counted).fetchone()[0], [summary(row) for row in rows]
 
     def tree(self, task_id: str) -> Row:
         """The task with all that is below it: `children` in each, `depends_on` by key.
@@ -156,7 +156,7 @@ class Report:
         """
         with self.snapshot():
             rows = self.rows(
-                f"{BELOW} SELECT {_LIST}, t.parent, t.result_summary, t.error, a.started_at AS running_since"
+                f"{BELOW} SELECT {SUMMARY}, t.parent, t.result_summary, t.error, a.started_at AS running_since"
                 " FROM below b JOIN tasks t ON t.id = b.id"
                 " LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt AND a.status = 'running'"
                 " ORDER BY t.depth, t.seq",
@@ -171,10 +171,10 @@ class Report:
         nodes: dict[str, Row] = {}
         for row in rows:
             parent = nodes.get(row.pop("parent") or "")
-            nodes[row["id"]] = node = _listed(row) | {"depends_on": [], "children": []}
+            nodes[row["id"]] = node = summary(row, as_child=parent is not None)
+            node |= {"depends_on": [], "children": []}
             if parent is not None:
                 parent["children"].append(node)
-                node["status"] = child_status(Phase(node["phase"]), attempted=node["attempt"] > 0)
         for task, need in needs:
             nodes[task]["depends_on"].append(need)
         return nodes[task_id]
@@ -282,16 +282,15 @@ class Report:
 
     def room(self) -> Row | None:
         """How many calls run, of how many; `memory` if that keeps more from starting. None = no daemon yet."""
-        noted = explain_query.room(self.db)
-        if noted is None:
+        room = Meta(self.db).room()
+        if room is None:
             return None
-        memory = {"free": noted.free_bytes, "call": noted.call_bytes} if noted.is_short else None
-        return {"running": len(noted.running), "most": noted.most, "memory": memory}
+        memory = {"free": room.free_bytes, "call": room.call_bytes} if room.is_short else None
+        return {"running": len(room.running), "most": room.most, "memory": memory}
 
     def limits(self) -> dict[str, int] | None:
         """The limits that the latest daemon worked under, by their names in the configuration; None = no daemon yet."""
-        row = self.db.execute("SELECT value FROM meta WHERE name = 'limits'").fetchone()
-        return None if row is None else dict(json.loads(row[0]))
+        return Meta(self.db).limits()
 
     # -------------------------------------------------------------- what was sent
 
@@ -306,10 +305,17 @@ class Report:
         return rows[0] | {"reason": json.loads(rows[0]["reason"] or "null")}
 
 
-def _listed(row: Row) -> Row:
-    phase, mode = Phase(row["phase"]), Mode(row["mode"])
-    status = task_status(phase, mode, attempted=row["attempt"] > 0, has_result=bool(row.pop("has_result")))
-    return row | {"status": status}
+def summary(row: Row, *, as_child: bool = False) -> Row:
+    """A row of `SUMMARY` with `status` in place of `has_result`."""
+    return row | {"status": status_of(row, has_result=bool(row.pop("has_result")), as_child=as_child)}
+
+
+def status_of(row: Row, *, has_result: bool, as_child: bool = False) -> str:
+    """The status that its own task.md shows, or `as_child` that of its parent. Needs phase, mode and attempt."""
+    phase, attempted = Phase(row["phase"]), row["attempt"] > 0
+    if as_child:
+        return child_status(phase, attempted=attempted)
+    return task_status(phase, Mode(row["mode"]), attempted=attempted, has_result=has_result)
 
 
 def _without_tokens(data: Any) -> Any:
@@ -353,18 +359,17 @@ def brief(report: Report) -> Row:
 # What waits for somebody: work that may start, and tasks that a reviewer was asked about. Read-only.
 
 _SHOWN = "t.local_id AS task, t.title, t.phase, t.executor AS agent, t.attempt"
-_READY = "t.phase = 'execution_ready' AND t.unmet = 0 AND t.parent_live = 1"
 
 
 def ready(report: Report, limit: int) -> list[Row]:
     """Tasks that start as soon as there is a slot, in the order of the scheduler."""
-    return report.rows(f"SELECT {_SHOWN} FROM tasks t WHERE {_READY} ORDER BY t.priority DESC, t.seq LIMIT ?", limit)
+    return report.rows(f"SELECT {_SHOWN} FROM tasks t WHERE {RUNNABLE} ORDER BY t.priority DESC, t.seq LIMIT ?", limit)
 
 
 def of_executor(report: Report, agent: str, limit: int) -> list[Row]:
     """The agent's own tasks that are ready, or under way."""
     return report.rows(
-        f"SELECT {_SHOWN} FROM tasks t WHERE t.executor = ? COLLATE NOCASE AND (({_READY}) OR t.phase = 'executing')"
+        f"SELECT {_SHOWN} FROM tasks t WHERE t.executor = ? COLLATE NOCASE AND (({RUNNABLE}) OR t.phase = 'executing')"
         " ORDER BY t.priority DESC, t.seq LIMIT ?",
         agent,
         limit,

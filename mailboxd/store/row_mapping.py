@@ -189,6 +189,10 @@ ABOVE = (
     " UNION ALL SELECT t.id, t.parent FROM above a JOIN tasks t ON t.id = a.parent)"
 )
 """The task and all that it is below; its parameter is the task's id."""
+BELOW = "WITH RECURSIVE below (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
+"""The task and all that is below it; ?1 is the task's id."""
+ENDED = "('completed', 'failed', 'cancelled')"
+"""The phases of tasks that have ended."""
 _HELD = (
     "(WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE held <> '' UNION ALL"
     " SELECT t.id FROM below b JOIN tasks t ON t.parent = b.id) SELECT id FROM below)"

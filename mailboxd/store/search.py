@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mailboxd.core.vocabulary import Mode, Phase, child_status, task_status
 from mailboxd.errors import Refused, StoreError, UnavailableError
 from mailboxd.store.event_log import sentence
+from mailboxd.store.reports import status_of
 
 VERSION = "1"
 _AT_ONCE = 2_000
@@ -239,11 +239,8 @@ def _add(db: sqlite3.Connection, entry: _Entry) -> None:
 
 def _hit(row: Sequence[Any]) -> dict[str, Any]:
     seq, at, kind, place, agents, task, phase, mode, attempt, parent, has_result, snippet, _ = row
-    status = None
-    if phase is not None and parent is not None:
-        status = child_status(Phase(phase), attempted=attempt > 0)
-    elif phase is not None:
-        status = task_status(Phase(phase), Mode(mode), attempted=attempt > 0, has_result=bool(has_result))
+    columns = {"phase": phase, "mode": mode, "attempt": attempt}
+    status = status_of(columns, has_result=bool(has_result), as_child=parent is not None) if phase else None
     return {
         "seq": seq, "at": at, "type": kind, "task": task, "phase": phase, "status": status, "agents": agents.split(),
         "where": place, "snippet": " ".join(snippet.split()),

@@ -181,7 +181,7 @@ class Store:
 
     def _undone(self) -> None:
         """Forget what was remembered of what has not happened after all, and look anew where the log ends."""
-        self.meta.forget()
+        self.meta.forget_written()
         self.cache.version = -1
         self.cache.forget()
         if self._own is not None:

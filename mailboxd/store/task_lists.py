@@ -7,15 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mailboxd.core.vocabulary import Mode, Phase, child_status, task_status
-from mailboxd.store.reports import Report, Row
+from mailboxd.store.reports import SUMMARY, Report, Row, summary
+from mailboxd.store.row_mapping import ENDED
 
-_COLUMNS = (
-    "t.id, t.local_id, t.key, t.title, t.mode, t.phase, t.executor AS agent, t.attempt, t.reason, t.error,"
-    " t.result_summary, t.result <> '' AS has_result, t.kids, t.kids_completed, t.kids_failed, t.parent, t.spent_usd,"
-    " t.spent_tokens, t.created_at, t.updated_at"
-)
-_ENDED = "t.phase IN ('completed', 'failed', 'cancelled')"
+_PAGE_SUMMARY = f"{SUMMARY}, t.error, t.result_summary, t.parent, t.spent_usd, t.spent_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +45,10 @@ def tasks(report: Report, wanted: Filter, *, limit: int, offset: int = 0) -> tup
     kept = " AND ".join(where)
     with report.snapshot():
         total = int(report.db.execute(f"SELECT count(*) FROM tasks t WHERE {kept}", args).fetchone()[0])
-        order = f"{_ENDED}, t.updated_at DESC, t.seq DESC"
-        sql = f"SELECT {_COLUMNS} FROM tasks t WHERE {kept} ORDER BY {order} LIMIT ? OFFSET ?"
+        order = f"t.phase IN {ENDED}, t.updated_at DESC, t.seq DESC"
+        sql = f"SELECT {_PAGE_SUMMARY} FROM tasks t WHERE {kept} ORDER BY {order} LIMIT ? OFFSET ?"
         rows = report.rows(sql, *args, limit, offset)
-    return [_listed(row) for row in rows], total
-
-
-def _listed(row: Row) -> Row:
-    phase, attempted = Phase(row["phase"]), row["attempt"] > 0
-    if row["parent"] is not None:
-        return row | {"status": child_status(phase, attempted=attempted)}
-    status = task_status(phase, Mode(row["mode"]), attempted=attempted, has_result=bool(row["has_result"]))
-    return row | {"status": status}
+    return [summary(row, as_child=row["parent"] is not None) for row in rows], total
 
 
 def named(report: Report, name: str) -> str | None:

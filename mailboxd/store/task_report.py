@@ -11,9 +11,9 @@ from typing import Any
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.model import Policy, Spec, Stronger, Usage
 from mailboxd.core.times import to_epoch
-from mailboxd.core.vocabulary import Mode, Phase, child_status, task_status
 from mailboxd.errors import UnavailableError
-from mailboxd.store.reports import Report, Row
+from mailboxd.store.reports import Report, Row, status_of
+from mailboxd.store.row_mapping import BELOW
 
 _TASK = (
     "t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, t.sender, t.executor, t.runtime, t.key,"
@@ -55,9 +55,9 @@ def details(report: Report, task_id: str, *, children: bool = True) -> Row:
 
 
 def _task(row: Row) -> Row:
-    phase, mode, policy = Phase(row["phase"]), Mode(row["mode"]), _whole(Policy, row["policy"])
+    policy = _whole(Policy, row["policy"])
     return {name: row[name] for name in _AS_IT_IS} | {
-        "status": task_status(phase, mode, attempted=row["attempt"] > 0, has_result=bool(row["result"])),
+        "status": status_of(row, has_result=bool(row["result"])),
         "from": row["sender"],
         "agent": row["executor"],
         "broadcast": bool(row["broadcast"]),
@@ -136,11 +136,7 @@ def _children(report: Report, task_id: str) -> list[Row]:
     ):
         needs[child].append(key)
     return [
-        row
-        | {
-            "status": child_status(Phase(row["phase"]), attempted=row["attempt"] > 0),
-            "depends_on": needs[row["id"]],
-        }
+        row | {"status": status_of(row, has_result=False, as_child=True), "depends_on": needs[row["id"]]}
         for row in rows
     ]
 
@@ -223,8 +219,7 @@ def listed(report: Report, *, everything: bool = False, task_id: str | None = No
     """What waits for a person, oldest first; `everything` that was ever asked; of one task and all below it."""
     where, args = [] if everything else ["a.status = 'pending'"], []
     if task_id is not None:
-        below = "WITH RECURSIVE b (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN b ON t.parent = b.id)"
-        where.append(f"a.task IN ({below} SELECT id FROM b)")
+        where.append(f"a.task IN ({BELOW} SELECT id FROM below)")
         args.append(task_id)
     return approvals(report, f" WHERE {' AND '.join(where)}" if where else "", *args)
 

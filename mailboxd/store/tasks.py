@@ -19,7 +19,17 @@ from mailboxd.core.lifecycle import review_round
 from mailboxd.core.model import Attempt, Finding, Spent, Task
 from mailboxd.core.task_view import AskedReviewer, CheckRun, ChildCounts, Family, Level, Review, TaskView
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
-from mailboxd.store.row_mapping import APPROVAL, ATTEMPT, BESIDE, OPEN, TASK, read_approval, read_attempt, read_task
+from mailboxd.store.row_mapping import (
+    APPROVAL,
+    ATTEMPT,
+    BESIDE,
+    ENDED,
+    OPEN,
+    TASK,
+    read_approval,
+    read_attempt,
+    read_task,
+)
 
 _MOST = 1024
 """Tasks that are kept; then all are forgotten. What is at work at one time is far less."""
@@ -364,7 +374,7 @@ class Tasks:
         """When the whole tree of a task ended; None while it is open, or its file does not show the end yet."""
         row = self._db.execute(
             "SELECT r.completed_at FROM tasks t JOIN tasks r ON r.id = t.root WHERE t.local_id = ?"
-            " AND r.phase IN ('completed', 'failed', 'cancelled')"
+            f" AND r.phase IN {ENDED}"
             " AND NOT EXISTS (SELECT 1 FROM stale_files s WHERE s.task = t.id)",
             (local_id,),
         ).fetchone()

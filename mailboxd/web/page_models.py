@@ -22,11 +22,10 @@ from mailboxd.explain import why
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.maildir import read_message
-from mailboxd.store import task_lists, task_report, timeline
+from mailboxd.store import diagrams, task_lists, task_report
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.search import Index, Wanted, matching
 from mailboxd.store.task_report import details
-from mailboxd.store.timeline import outline
 from mailboxd.web.workspaces import Place, Places
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -65,6 +64,7 @@ EVENTS = 60
 _BLOCKED = 8
 _ASKED = 50
 _BARS = 100
+_BAR_TASKS = 2_000
 _CAUSES = 12
 _RESULTS = 6
 _MOST = 200_000
@@ -186,7 +186,7 @@ class Desk:
         return task_lists.results(report, task_id, _RESULTS, _MOST)
 
     def _tree(self, place: Place, report: Report, task_id: str) -> Row:
-        graph = outline(report, task_id, link=linked(place))
+        graph = diagrams.task_graph(report, task_id, link=linked(place))
         sizes: Counter[str] = Counter()
         for node in graph.nodes:
             sizes.update(node.counts or {node.phase: 1})
@@ -195,7 +195,8 @@ class Desk:
         return {"svg": svg, "nodes": len(graph.nodes), "tasks": sum(sizes.values()), "hidden": hidden}
 
     def _timeline(self, place: Place, report: Report, task_id: str) -> Row:
-        found = timeline.bars(report, task_id, most=_BARS, link=linked(place))
+        timeline = diagrams.task_timeline(report, task_id, most_tasks=_BAR_TASKS, most_attempts=_BARS)
+        found = diagrams.timeline_bars(timeline["rows"], linked(place))
         svg = gantt_svg(found, to_epoch(self.clock.now()), "When attempts ran", alone=False)
         return {"svg": svg, "bars": len(found), "full": len(found) == _BARS}
 

@@ -186,11 +186,11 @@ def graph_command(session: Session, task: str, form: str, most: int) -> None:
     """
     from mailboxd.drawing import mermaid_dot
     from mailboxd.drawing.svg import document, graph_svg
-    from mailboxd.store.timeline import outline
+    from mailboxd.store.diagrams import task_graph
 
     with session.report() as report:
         task_id = report.find(task)
-        graph, name = outline(report, task_id, most=most), report.local_id(task_id)
+        graph, name = task_graph(report, task_id, most=most), report.local_id(task_id)
     if session.as_json:
         from dataclasses import asdict
 
@@ -219,10 +219,10 @@ def graph_command(session: Session, task: str, form: str, most: int) -> None:
 )  # fmt: skip
 def timeline_command(session: Session, task: str, form: str) -> None:
     """Show on a time axis when TASK and its subtasks were open and when their attempts ran."""
-    from mailboxd.store.timeline import course
+    from mailboxd.store.diagrams import task_timeline
 
     with session.report() as report:
-        found = course(report, report.find(task))
+        found = task_timeline(report, report.find(task))
     now = session.clock.now()
     if session.as_json:
         say(to_json(found))
@@ -237,20 +237,10 @@ def timeline_command(session: Session, task: str, form: str) -> None:
 
 
 def _svg(found: dict[str, Any], now: str) -> str:
-    from mailboxd.drawing.gantt import Bar, gantt_svg
+    from mailboxd.drawing.gantt import gantt_svg
+    from mailboxd.store.diagrams import timeline_bars
 
-    bars = [
-        Bar(
-            row["task"],
-            to_epoch(attempt["started_at"]),
-            to_epoch(attempt["finished_at"]) if attempt["finished_at"] else None,
-            attempt["status"],
-            f"attempt {attempt['ordinal']} by {attempt['agent']}"
-            + (f": {attempt['error']}" if attempt["error"] else ""),
-        )
-        for row in found["rows"]
-        for attempt in row["attempts"]
-    ]
+    bars = timeline_bars(found["rows"])
     return gantt_svg(bars, to_epoch(found["ended"] or now), f"Attempts of {found['task']}")
 
 

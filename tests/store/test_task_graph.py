@@ -12,15 +12,15 @@ import pytest
 from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.graph import Edge, Graph, Lead, Node
 from mailboxd.drawing.svg import graph_svg
+from mailboxd.store.diagrams import MOST_CHILDREN, MOST_NODES, task_graph
 from mailboxd.store.reports import opened
-from mailboxd.store.timeline import MANY, MOST, outline
 from tests.cli.stage import Stage, child, make
 from tests.store.crowd import multiply
 
 
-def _outline(stage: Stage, name: str = "big", most: int = MOST) -> Graph:
+def _outline(stage: Stage, name: str = "big", most: int = MOST_NODES) -> Graph:
     with opened(stage.ws.database) as report:
-        return outline(report, report.find(name), link=_link, most=most)
+        return task_graph(report, report.find(name), link=_link, most=most)
 
 
 def _link(name: str, stacked: bool) -> str:
@@ -47,7 +47,7 @@ def test_a_small_tree_is_drawn_whole_with_what_needs_what(stage: Stage) -> None:
     }  # fmt: skip
     assert [node.href for node in graph.nodes][:2] == ["/t/big", "/t/big.a"]
     with pytest.raises(KeyError), opened(stage.ws.database) as report:
-        outline(report, "tsk_none")
+        task_graph(report, "tsk_none")
 
 
 def _tasks(graph: Graph) -> Counter[str]:
@@ -57,7 +57,7 @@ def _tasks(graph: Graph) -> Counter[str]:
     return drawn
 
 
-@pytest.mark.parametrize("count", [MANY - 10, 20_000])
+@pytest.mark.parametrize("count", [MOST_CHILDREN - 10, 20_000])
 def test_of_a_large_fan_out_what_wants_a_look_is_drawn_and_the_rest_is_counted(stage: Stage, count: int) -> None:
     stage.create("big", child("a"), child("sum", "alpha", ("a",)))
     _crowd(stage, "big.a", count, failed=2, awaiting_approval=1, execution_ready=100)
@@ -79,7 +79,7 @@ def test_a_large_deep_tree_stops_at_its_bound_and_says_how_many_are_below(stage:
     chain = tuple(child(f"d{m}", "alpha", (f"d{m - 1}",) if m else ()) for m in range(20))
     stage.create("big", *(child(f"k{n}", "alpha", (), *chain) for n in range(30)))
     graph = _outline(stage)
-    assert MOST - 25 < len(graph.nodes) <= MOST
+    assert MOST_NODES - 25 < len(graph.nodes) <= MOST_NODES
     folded = [node for node in graph.nodes if node.below]
     assert folded
     assert all(node.below == 20 for node in folded)

@@ -1,9 +1,9 @@
-"""The attempts of a tree as bars of a timeline: bounded, however large the tree is. Read-only."""
+"""A task and its subtasks as a timeline and as a graph, bounded however large the tree is. Read-only."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mailboxd.core.times import to_epoch
@@ -11,46 +11,59 @@ from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import Bar
 from mailboxd.drawing.graph import Edge, Graph, Kid, Lead, Link, Node, fold
 from mailboxd.drawing.phase_style import Tone, look_of
-from mailboxd.store.reports import BELOW, Report, Row
+from mailboxd.store.reports import Report, Row
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How the work on a task went: every attempt of it and of all below it, as times.
+MOST_NODES = 200
+MOST_CHILDREN = 1_000
+"""Children of one task that are read one by one; of more only the number in each phase."""
+_NODES_WITH_ENDED = 60
+_SINGLED_OUT = 12
+_NODE = "t.id, t.local_id, CASE WHEN t.key = '' THEN t.local_id ELSE t.key END, t.phase, t.executor, t.title, t.kids"
+_WAITS = "EXISTS (SELECT 1 FROM dependencies d WHERE d.task = t.id)"
+_LOUD = tuple(phase.value for phase in Phase if look_of(phase).tone not in (Tone.GOOD, Tone.OFF, Tone.IDLE))
 
 
-def course(report: Report, task_id: str) -> Row:
-    """The task and all below it, in the order of its tree, each with its attempts.
+def no_link(_name: str, _stacked: bool) -> str:
+    return ""
+
+
+def task_timeline(report: Report, task_id: str, *, most_tasks: int = -1, most_attempts: int = -1) -> Row:
+    """The task and its subtasks in the order of the tree, each with its attempts.
 
     `rows` holds `task` (local id), `key`, `depth` (0: the task itself), `agent`, `phase`, `title`, `created_at`,
-    `completed_at` and `attempts`; `began` and `ended` are the first and the last moment that is known (`ended` is None
-    while something is under way). Times are ISO-8601 UTC.
+    `completed_at` and `attempts`; `began` and `ended` are the first and last known times (`ended` is None while the
+    task is open). Times are ISO-8601 UTC. Of more tasks than `most_tasks` those nearest to the root are kept, of more
+    attempts than `most_attempts` the latest; -1 means all.
     """
+    below = (
+        "WITH RECURSIVE below (id, depth) AS (SELECT ?1, 0 UNION ALL"
+        " SELECT t.id, b.depth + 1 FROM below b JOIN tasks t ON t.parent = b.id ORDER BY 2 LIMIT ?2)"
+    )
     with report.snapshot():
         tasks = report.rows(
-            f"{BELOW} SELECT t.id, t.parent, t.local_id AS task, t.key, t.executor AS agent, t.phase, t.title,"
+            f"{below} SELECT t.id, t.parent, t.local_id AS task, t.key, t.executor AS agent, t.phase, t.title,"
             " t.created_at, t.completed_at FROM below b JOIN tasks t ON t.id = b.id ORDER BY t.depth, t.seq",
             task_id,
+            most_tasks,
         )
         attempts = report.rows(
-            f"{BELOW} SELECT a.task, a.ordinal, a.executor AS agent, a.status, a.waiting_for, a.started_at,"
+            f"{below} SELECT a.task, a.ordinal, a.executor AS agent, a.status, a.waiting_for, a.started_at,"
             " a.finished_at, a.error_summary AS error FROM below b JOIN attempts a ON a.task = b.id"
-            " ORDER BY a.task, a.ordinal",
+            " ORDER BY a.started_at DESC LIMIT ?3",
             task_id,
+            most_tasks,
+            most_attempts,
         )
     of_task: dict[str, list[Row]] = {}
-    for attempt in attempts:
+    for attempt in sorted(attempts, key=lambda attempt: int(attempt["ordinal"])):
         of_task.setdefault(attempt.pop("task"), []).append(attempt)
     rows = _in_order(tasks, of_task)
-    under_way = any(row["completed_at"] is None for row in rows[:1])
-    moments = [moment for row in rows for moment in _moments(row)]
-    return {
-        "task": rows[0]["task"],
-        "began": min(moments),
-        "ended": None if under_way else max(moments),
-        "rows": rows,
-    }
+    is_open = rows[0]["completed_at"] is None
+    times = [time for row in rows for time in _times(row)]
+    return {"task": rows[0]["task"], "began": min(times), "ended": None if is_open else max(times), "rows": rows}
 
 
-def _moments(row: Row) -> list[str]:
+def _times(row: Row) -> list[str]:
     ends = [attempt["finished_at"] for attempt in row["attempts"]]
     return [at for at in (row["created_at"], row["completed_at"], *ends) if at]
 
@@ -69,36 +82,33 @@ def _in_order(tasks: list[Row], attempts: dict[str, list[Row]]) -> list[Row]:
     return rows
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A task and what is below it as a graph that can be drawn: bounded, however large the tree is. Read-only.
-#
-# Level by level, what is under way before what is done. What is not shown is counted where it would begin.
-
-MOST = 200
-"""Nodes of a drawing."""
-MANY = 1_000
-"""Children of one task that are looked at one by one; of more only how many stand in which phase."""
-_ROOM_FOR_THE_ENDED = 60
-_SINGLED_OUT = 12
-_COLUMNS = "t.id, t.local_id, CASE WHEN t.key = '' THEN t.local_id ELSE t.key END, t.phase, t.executor, t.title, t.kids"
-_WAITS = "EXISTS (SELECT 1 FROM dependencies d WHERE d.task = t.id)"
-_LOUD = tuple(phase.value for phase in Phase if look_of(phase).tone not in (Tone.GOOD, Tone.OFF, Tone.IDLE))
-
-
-def no_link(_name: str, _stacked: bool) -> str:
-    return ""
+def timeline_bars(rows: Sequence[Row], link: Link = no_link) -> list[Bar]:
+    """The attempts in the `rows` of a timeline, as bars to draw."""
+    return [
+        Bar(
+            row["task"],
+            to_epoch(attempt["started_at"]),
+            to_epoch(attempt["finished_at"]) if attempt["finished_at"] else None,
+            attempt["status"],
+            f"attempt {attempt['ordinal']} by {attempt['agent']}"
+            + (f": {attempt['error']}" if attempt["error"] else ""),
+            link(row["task"], False),
+        )
+        for row in rows
+        for attempt in row["attempts"]
+    ]
 
 
-def outline(report: Report, task_id: str, *, link: Link = no_link, most: int = MOST) -> Graph:
-    """The graph of the task with this id and of what is below it, at most `most` (10 or more) nodes.
+def task_graph(report: Report, task_id: str, *, link: Link = no_link, most: int = MOST_NODES) -> Graph:
+    """The task and its subtasks as a graph of at most `most` (10 or more) nodes. Raises KeyError for an unknown id.
 
-    Raises KeyError for an unknown id.
+    Tasks are added level by level, open ones before ended ones; what is left out is counted at its parent.
     """
     with report.snapshot():
-        return _Outline(report, link, most).draw(task_id)
+        return _TaskGraph(report, link, most).draw(task_id)
 
 
-class _Outline:
+class _TaskGraph:
     def __init__(self, report: Report, link: Link, most: int) -> None:
         self._report = report
         self._link = link
@@ -108,14 +118,14 @@ class _Outline:
         self._open: list[tuple[bool, int, int, Kid]] = []
 
     def draw(self, task_id: str) -> Graph:
-        row = self._report.db.execute(f"SELECT {_COLUMNS} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
+        row = self._report.db.execute(f"SELECT {_NODE} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
         if row is None:
             raise KeyError(task_id)
         self._add(Kid(*row), depth=0)
         while self._open:
             ended, depth, _, kid = heapq.heappop(self._open)
             room = self._most - len(self._nodes)
-            if room >= 2 and not (ended and depth and len(self._nodes) + kid.kids > _ROOM_FOR_THE_ENDED):
+            if room >= 2 and not (ended and depth and len(self._nodes) + kid.kids > _NODES_WITH_ENDED):
                 self._unfold(kid, depth, room)
         return Graph(tuple(self._nodes.values()), tuple(self._edges))
 
@@ -130,7 +140,7 @@ class _Outline:
     def _unfold(self, parent: Kid, depth: int, room: int) -> None:
         node = self._nodes[parent.id]
         self._nodes[parent.id] = Node(node.id, node.label, node.phase, node.note, node.href, node.title)
-        if parent.kids > MANY:
+        if parent.kids > MOST_CHILDREN:
             self._unfold_many(parent, depth, room)
             return
         folded = fold(parent.id, parent.name, list(self._kids(parent.id)), room, self._link)
@@ -145,11 +155,11 @@ class _Outline:
         sql = "SELECT d.task, d.needs FROM tasks t JOIN dependencies d ON d.task = t.id WHERE t.parent = ?"
         for task, need in db.execute(sql, (parent,)):
             needs.setdefault(task, set()).add(need)
-        for row in db.execute(f"SELECT {_COLUMNS} FROM tasks t WHERE t.parent = ? ORDER BY t.seq", (parent,)):
+        for row in db.execute(f"SELECT {_NODE} FROM tasks t WHERE t.parent = ? ORDER BY t.seq", (parent,)):
             yield Kid(*[*row, frozenset(needs.get(row[0], ()))])
 
     def _unfold_many(self, parent: Kid, depth: int, room: int) -> None:
-        """Two stacks: what needs no other, and what needs others; and a few that want a look."""
+        """Add two stacks, of tasks without and with dependencies, and a few tasks that need attention."""
         counts = self._counts(parent.id)
         first, second = f"{parent.id}/0", f"{parent.id}/1"
         for kid, waits in self._singled_out(parent.id, min(_SINGLED_OUT, room - 2)):
@@ -176,44 +186,8 @@ class _Outline:
     def _singled_out(self, parent: str, most: int) -> list[tuple[Kid, int]]:
         marks = ", ".join("?" * len(_LOUD))
         rows = self._report.db.execute(
-            f"SELECT {_COLUMNS}, {_WAITS} FROM tasks t WHERE t.parent = ? AND t.phase IN ({marks})"
+            f"SELECT {_NODE}, {_WAITS} FROM tasks t WHERE t.parent = ? AND t.phase IN ({marks})"
             " ORDER BY t.phase NOT IN ('failed', 'circuit_open', 'awaiting_approval'), t.seq LIMIT ?",
             (parent, *_LOUD, most),
         )
         return [(Kid(*row[:-1]), row[-1]) for row in rows]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The attempts of a tree as bars of a timeline: bounded, however large the tree is. Read-only.
-
-_TASKS = 2_000
-"""Tasks of a tree that are looked at: of more those nearest to the top."""
-
-
-def bars(report: Report, task_id: str, *, most: int = 100, link: Link = no_link) -> list[Bar]:
-    """The last `most` attempts of a task and of what is below it, by task, in the order in which tasks began."""
-    rows = report.rows(
-        "WITH RECURSIVE below (id, depth) AS (SELECT ?1, 0 UNION ALL"
-        " SELECT t.id, b.depth + 1 FROM tasks t JOIN below b ON t.parent = b.id ORDER BY 2 LIMIT ?2)"
-        " SELECT t.local_id, a.ordinal, a.executor, a.status, a.model, a.started_at, a.finished_at, a.error_summary"
-        " FROM below b JOIN tasks t ON t.id = b.id JOIN attempts a ON a.task = b.id"
-        " ORDER BY a.started_at DESC, t.local_id LIMIT ?3",
-        task_id,
-        _TASKS,
-        most,
-    )
-    first: dict[str, str] = {}
-    for row in rows:
-        first[row["local_id"]] = min(row["started_at"], first.get(row["local_id"], row["started_at"]))
-    rows.sort(key=lambda row: (first[row["local_id"]], row["local_id"], row["ordinal"]))
-    return [
-        Bar(
-            row["local_id"],
-            to_epoch(row["started_at"]),
-            to_epoch(row["finished_at"]) if row["finished_at"] else None,
-            row["status"],
-            " ".join(filter(None, [row["executor"], row["model"], row["error_summary"]])),
-            link(row["local_id"], False),
-        )
-        for row in rows
-    ]
