@@ -36,7 +36,7 @@ from mailboxd.core.effects import Notify, Perform, Prepare
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.fixpoint import open_circuit
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.lifecycle import Trigger, impossible_action_trigger
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Phase, same_agent
@@ -206,12 +206,13 @@ def _impossible(builder: DecisionBuilder, said: ActionImpossible) -> None:
     """What the sender declared wrongly no further attempt mends; what the work declared, the next one may."""
     task = builder.task
     reason = f"the planned action {said.action.id} cannot be performed: {first_line(said.why)}"
-    if said.undoes or task.phase is not Phase.AWAITING_APPROVAL or said.action not in task.planned_actions:
+    trigger = None if said.undoes else impossible_action_trigger(task, said.action)
+    if trigger is None:
         builder.record(Kind.ALARM, what="impossible-action", why=reason)
-    elif said.action in task.spec.planned_actions or task.rework >= task.policy.max_rework:
-        open_circuit(builder, Trigger.BLOCKED, reason)
+    elif trigger is Trigger.BLOCKED:
+        open_circuit(builder, trigger, reason)
     else:
-        builder.move(Trigger.ACTION_IMPOSSIBLE, reason, rework=task.rework + 1, findings=f"- major: {reason}")
+        builder.move(trigger, reason, rework=task.rework + 1, findings=f"- major: {reason}")
 
 
 def _permission(builder: DecisionBuilder, said: PermissionAsked) -> None:

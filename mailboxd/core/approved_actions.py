@@ -15,7 +15,7 @@ from mailboxd.core.effects import AnswerPermission, Perform, Prepare, Verify
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.lifecycle import Trigger, applies
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context
 from mailboxd.core.times import plus
@@ -73,7 +73,7 @@ def _ask_again(builder: DecisionBuilder, row: Approval) -> None:
     resolve(builder, row, ApprovalStatus.EXPIRED, "mailboxd", f"asked again: {why}", void=True)
     if row.purpose is Purpose.UNDO:
         builder.order(Prepare(builder.ctx.new_id("apr"), row.action, undoes=row.origin))
-    elif builder.task.phase is Phase.READY_TO_RESUME:
+    elif applies(builder.task, Trigger.APPROVAL_VOID):
         builder.move(Trigger.APPROVAL_VOID, f"{row.requested_action} needs another approval: {why}")
 
 

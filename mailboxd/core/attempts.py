@@ -19,7 +19,7 @@ from mailboxd.core.failure import failed_attempt, outcome_unknown, pause, worker
 from mailboxd.core.fixpoint import announce_end, call_off, synthesise
 from mailboxd.core.inputs import Imported, ImportedDispatched, ImportedDone, ImportedFailed, Progress, Reply, TurnEnded
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.lifecycle import Trigger, join_is_met
+from mailboxd.core.lifecycle import Trigger, join_is_met, may_start
 from mailboxd.core.model import NO_USAGE, Attempt, Plan, Task
 from mailboxd.core.outcomes import (
     Aborted,
@@ -53,8 +53,7 @@ CUT = "[mailboxd] cut: the text ends here. The rest did not arrive: a limit of t
 def start(builder: DecisionBuilder, *, begun: bool = False) -> None:
     """Begin the next attempt: a turn, or, when children do the work, waiting for them. `begun` as in `Start`."""
     view, task, ctx = builder.view, builder.task, builder.ctx
-    waits = view.unmet and not begun
-    if task.phase is not Phase.EXECUTION_READY or waits or view.parent_phase not in (None, Phase.EXECUTING):
+    if not may_start(view, begun=begun):
         raise Refused("not-ready", f"{task.local_id} is not ready to start")
     coordinates = view.children.total > 0
     ordinal = begin(builder, Waiting.CHILDREN if coordinates else Waiting.TURN)
@@ -362,8 +361,8 @@ def imported(builder: DecisionBuilder, found: Imported) -> None:
 def _dispatched(builder: DecisionBuilder) -> None:
     """An attempt that nobody orders: its reply is waited for, as for one that was acknowledged."""
     view, task, ctx = builder.view, builder.task, builder.ctx
-    if task.phase is not Phase.EXECUTION_READY or view.parent_phase is not Phase.EXECUTING or view.unmet:
-        raise Refused("not-ready", f"{task.local_id} cannot be under way: it needs what is not done")
+    if not may_start(view) or view.parent_phase is None:
+        raise Refused("not-ready", f"{task.local_id} cannot be under way: a dependency is not completed")
     builder.move(
         Trigger.ATTEMPT_STARTED,
         f"{task.executor} had it before mailboxd came; its reply is waited for",

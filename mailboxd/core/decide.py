@@ -56,7 +56,7 @@ from mailboxd.core.inputs import (
     Unblock,
 )
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.lifecycle import AFTER_JOIN, TRANSITIONS, Trigger
+from mailboxd.core.lifecycle import AFTER_JOIN, Trigger, applies, deadline_passed
 from mailboxd.core.model import NO_USAGE, Plan, PlannedChild, Task
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
@@ -107,9 +107,8 @@ def time_passed(builder: DecisionBuilder, passed: TimePassed) -> None:
     """Whatever of the task is due at this moment. What mail can prevent waits until the mail is read."""
     task, now = builder.task, builder.ctx.now
     heard = now if passed.read_until is None else min(now, passed.read_until)
-    deadline = task.policy.deadline
-    if deadline is not None and deadline <= heard and (task.phase, Trigger.DEADLINE_PASSED) in TRANSITIONS:
-        reason = f"its deadline, {deadline}, has passed"
+    if deadline_passed(task, heard):
+        reason = f"its deadline, {task.policy.deadline}, has passed"
         end(builder, Trigger.DEADLINE_PASSED, reason, error=reason)
         return
     if task.heartbeat is not None and task.heartbeat <= now and not task.phase.is_terminal:
@@ -121,7 +120,7 @@ def time_passed(builder: DecisionBuilder, passed: TimePassed) -> None:
 def _due(builder: DecisionBuilder, heard: str) -> None:
     task, attempt = builder.task, builder.attempt
     waiting = attempt.waiting_for if attempt and attempt.status is AttemptStatus.RUNNING else Waiting.NOTHING
-    if task.phase is Phase.CIRCUIT_OPEN:
+    if applies(task, Trigger.HOLD_OVER):
         end(builder, Trigger.HOLD_OVER, f"nobody unblocked it in time; {task.error or task.reason}")
     elif waiting is not Waiting.NOTHING and (task.due or "") > heard:
         return  # the word that it waits for may lie in the inbox
@@ -269,7 +268,7 @@ def _cancelled(builder: DecisionBuilder, by: str, reason: str) -> None:
     task = builder.task
     if builder.role is not Role.OPERATOR:
         _only_from_sender(builder, by, "cancel")
-    if task.phase.is_terminal:
+    if not applies(task, Trigger.CANCELLED):
         raise Refused("ended", f"{task.local_id} is {task.phase} already")
     cancel(builder, f"cancelled by {by}" + (f": {reason}" if reason else ""), by=by)
 

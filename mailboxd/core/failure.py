@@ -10,8 +10,8 @@ from typing import Any
 
 from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.fixpoint import end, open_circuit
-from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.model import Stronger, Task, backoff, is_exhausted
+from mailboxd.core.lifecycle import Trigger, failure_trigger, may_repeat
+from mailboxd.core.model import Stronger, Task, backoff
 from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Runtime, same_agent
@@ -95,7 +95,7 @@ def outcome_unknown(builder: DecisionBuilder, error: str, *, harmless: bool = Fa
 
     That is, if the work is declared idempotent, or the lost turn has provably used no tool (`harmless`).
     """
-    if builder.task.policy.idempotent or harmless:
+    if may_repeat(builder.task, harmless=harmless):
         failed_attempt(builder, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)
         return
     builder.finish_attempt(AttemptStatus.UNKNOWN, error)
@@ -117,15 +117,16 @@ def failed_attempt(
     failures = task.failures + 1
     why = first_line(error)
     builder.finish_attempt(status, error)
-    if permanent or task.policy.max_attempts == 1:
-        rule = "cannot be mended by retrying" if permanent else "max_attempts is 1"
-        end(builder, Trigger.HOPELESS, f"{why} ({rule})", failures=failures, error=error)
-    elif is_exhausted(task.policy, failures):
-        open_circuit(builder, Trigger.EXHAUSTED, f"{failures} attempts failed; the last: {why}", failures=failures)
+    trigger = failure_trigger(task.policy, failures, permanent=permanent)
+    if trigger is Trigger.HOPELESS:
+        rule = "retrying cannot help" if permanent else "max_attempts is 1"
+        end(builder, trigger, f"{why} ({rule})", failures=failures, error=error)
+    elif trigger is Trigger.EXHAUSTED:
+        open_circuit(builder, trigger, f"{failures} attempts failed; the last: {why}", failures=failures)
     else:
         wait = max(pause(builder, failures), retry_after)
         builder.move(
-            Trigger.ATTEMPT_FAILED,
+            trigger,
             why,
             failures=failures,
             stalls=0,

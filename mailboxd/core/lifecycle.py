@@ -1,14 +1,16 @@
-"""The life of a task. Everything that decides about phases is in this file, as two tables.
+"""The life of a task: its phases, what moves it from one to the next, and every condition of these moves.
 
-Theory of operation. A task is in exactly one `Phase`. Something that happens to it is a `Trigger`; TRANSITIONS says
-which phase a trigger leads to, and where the table has no row the trigger is refused and nothing happens. Some
-triggers come from outside (a turn ended, the operator cancelled): `core.decide` turns the input into the trigger.
-Others follow from how the task and its neighbours stand ("my spec is complete", "my last child is completed", "my
-parent was cancelled"): SETTLED lists these as conditions over a `View`. After every event the engine asks `due` for
-the task itself and for the neighbours that the event touched, until nothing more follows. That fixed point is the
-recursive scheduler: a completed child wakes its dependants and its parent, the parent's completion wakes its own.
+A task is in exactly one `Phase`. A `Trigger` moves it; TRANSITIONS gives the phase that a trigger leads to. A trigger
+that has no row for the present phase is refused, and nothing happens. There are two kinds of triggers:
 
-A phase whose gate is off is still passed through, with that reason on record: no task skips a phase.
+- Input triggers: a turn ended, the operator retried, a deadline passed. `core.decide` receives the input and asks the
+  functions below, up to the section "State triggers", which trigger it means, if any.
+- State triggers: the spec is complete, the last child completed, the parent was cancelled. STATE_TRIGGERED lists their
+  conditions over a `TaskView`. After every event the engine asks `next_trigger` for the task and for the neighbours
+  that the event touched, until nothing more follows. This fixed point is the recursive scheduler: a completed child
+  starts its dependants and completes its parent, which starts the parent's dependants in turn.
+
+A task passes through the phase of a gate that is off, too, with that reason on record: no task skips a phase.
 The diagram in docs/states.md is drawn from TRANSITIONS.
 """
 
@@ -20,189 +22,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from mailboxd.core.approvals import ApprovalStatus, Performed
+from mailboxd.core.approvals import Action, ApprovalStatus, Performed
 from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.inputs import Remedy
 from mailboxd.core.json_codec import each_to_json
 from mailboxd.core.model import Policy, Task
 from mailboxd.core.specs import lint
 from mailboxd.core.task_view import TaskView
 from mailboxd.core.vocabulary import TERMINAL, CheckVerdict, Gate, Join, Phase, Quorum, Verdict, same_agent
 from mailboxd.errors import Refused
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What a gate says: the verdicts of its reviewers under the quorum, and before them the checks of the spec.
-
-_GATES = frozenset(Phase(gate.value) for gate in Gate)
-GateVerdict = tuple[Verdict, str]
-"""A gate's verdict, with the reason."""
-
-
-def gate_verdict(view: TaskView, gate: Gate) -> GateVerdict | None:
-    """What the gate says, and why; None while it cannot say yet."""
-    checked = _checked(view) if gate is Gate.SPEC_GATE else None
-    if checked is not None and checked[0] is not Verdict.APPROVED:
-        return checked
-    if len(view.check_runs) < len(view.checks):
-        return None
-    said = f"; {checked[1]}" if checked else ""
-    if gate not in view.task.policy.gates:
-        return Verdict.APPROVED, f"the {gate} is off{said}"
-    reviewed = _reviewed(view, gate)
-    return None if reviewed is None else (reviewed[0], reviewed[1] + said)
-
-
-def independent_reviewers(view: TaskView) -> tuple[str, ...]:
-    """Those of the named reviewers who did not make the work, each once (section 5)."""
-    task, attempt = view.task, view.attempt
-    authors = {task.executor.lower(), *((attempt.executor.lower(),) if attempt else ())}
-    names: dict[str, str] = {}
-    for name in task.policy.reviewers:
-        names.setdefault(name.lower(), name)
-    return tuple(name for key, name in names.items() if key not in authors)
-
-
-def reviewers_at_gate(policy: Policy, names: tuple[str, ...], gate: Gate) -> tuple[str, ...]:
-    """Those of the reviewers who review at this gate.
-
-    Where both the specification and the quality are reviewed they take turns, in the order in which they are named,
-    so that nobody passes both; unless the configuration allows it.
-    """
-    both = Gate.QUALITY_GATE in policy.gates and len(policy.gates) > 1
-    if policy.same_reviewer or not both:
-        return names
-    return names[1::2] if gate is Gate.QUALITY_GATE else names[0::2]
-
-
-def eligible_reviewers(view: TaskView) -> tuple[str, ...]:
-    """Those who may review at the gate where the task is."""
-    found, phase = independent_reviewers(view), view.task.phase
-    return reviewers_at_gate(view.task.policy, found, Gate(phase.value)) if phase in _GATES else found
-
-
-def excluded_reviewers(view: TaskView) -> tuple[str, ...]:
-    """The named reviewers who do not review, because the work is theirs."""
-    found = independent_reviewers(view)
-    return tuple(n for n in view.task.policy.reviewers if not any(same_agent(n, judge) for judge in found))
-
-
-def _reviewed(view: TaskView, gate: Gate) -> GateVerdict | None:
-    """Approved once the quorum approves; else, when all have spoken, the hardest word."""
-    asked = eligible_reviewers(view)
-    if not asked:
-        return None
-    verdicts = {review.reviewer: review.verdict for review in view.reviews if review.reviewer in asked}
-    by = ", ".join(sorted(verdicts))
-    approvals = sum(1 for verdict in verdicts.values() if verdict is Verdict.APPROVED)
-    if approvals >= _needed(view.task.policy.quorum, len(asked)):
-        return Verdict.APPROVED, f"{gate}: approved by {by}"
-    lost = [asked.reviewer for asked in view.asked_reviewers if asked.failures >= view.task.policy.max_attempts]
-    silent = [name for name in asked if name not in verdicts]
-    if any(name not in lost for name in silent):
-        return None
-    if silent:
-        return Verdict.BLOCKED, f"{gate}: {', '.join(silent)} could not review it: every turn failed"
-    hardest = max(verdicts.values(), key=list(Verdict).index)
-    return hardest, f"{gate}: {hardest} by {by}"
-
-
-def _needed(quorum: Quorum, reviewers: int) -> int:
-    """How many approvals pass the gate."""
-    return {Quorum.ALL: reviewers, Quorum.MAJORITY: reviewers // 2 + 1, Quorum.ANY: 1}[quorum]
-
-
-def _checked(view: TaskView) -> GateVerdict | None:
-    """What the checks say together; None while one of them runs, and when there are none."""
-    runs = view.check_runs
-    if not view.checks or len(runs) < len(view.checks):
-        return None
-    for verdict, means in (
-        (CheckVerdict.IMPOSSIBLE, Verdict.BLOCKED),
-        (CheckVerdict.FAILED, Verdict.CHANGES_REQUESTED),
-    ):
-        found = [run for run in runs if run.verdict is verdict]
-        if found:
-            first = found[0]
-            said = ", ".join(run.id for run in found)
-            how = "failed" if verdict is CheckVerdict.FAILED else "could not be run"
-            return means, f"check {said} {how}: {first.summary}"
-    return Verdict.APPROVED, f"{len(runs)} check{'s' * (len(runs) != 1)} passed"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What the copies of a broadcast say, counted: the one place where two answers are found to be the same.
-
-Votes = tuple[tuple[str, int], ...]
-"""Each answer with its count, most frequent first."""
-
-
-def vote(answer: str, result: str) -> str:
-    """What a copy says: its declared answer, without one its whole result; white space around either does not count."""
-    return answer.strip() or result.strip()
-
-
-def count_votes(copies: Iterable[tuple[str, str]]) -> Votes:
-    """The votes of completed copies, each given as its declared answer and its result."""
-    votes = Counter(vote(answer, result) for answer, result in copies)
-    return tuple(sorted(votes.items(), key=lambda item: (-item[1], item[0])))
-
-
-def majority(votes: Votes, copies: int) -> str | None:
-    """The answer of more than half of all `copies`, those that failed or have not answered included; None = none is."""
-    return votes[0][0] if votes and votes[0][1] * 2 > copies else None
-
-
-def winner(join: Join, done: Sequence[Task]) -> Task:
-    """The completed copy whose result is that of the broadcast: the first one, or the first that says what most say."""
-    in_order = sorted(done, key=lambda copy: (copy.completed_at or "", copy.id))
-    if join is Join.FIRST:
-        return in_order[0]
-    most = count_votes((copy.answer, copy.result) for copy in done)[0][0]
-    return next(copy for copy in in_order if vote(copy.answer, copy.result) == most)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What people's decisions about planned actions, and what became of these, add up to for their task.
-
-
-def all_approved(view: TaskView) -> str | None:
-    """By whom, when every planned action is approved."""
-    rows = view.live_approvals
-    if len(rows) < len(view.task.planned_actions) or any(row.status is not ApprovalStatus.APPROVED for row in rows):
-        return None
-    return "approved by " + ", ".join(dict.fromkeys(row.resolved_by for row in rows))
-
-
-def one_is(*statuses: ApprovalStatus) -> Callable[[TaskView], str | None]:
-    """The reason, when one of the planned actions was decided so."""
-
-    def condition(view: TaskView) -> str | None:
-        row = next((row for row in view.live_approvals if row.status in statuses), None)
-        if row is None:
-            return None
-        note = f": {row.note}" if row.note else ""
-        return f"{row.requested_action}: {row.status} by {row.resolved_by}{note}"
-
-    return condition
-
-
-def all_performed(view: TaskView) -> str | None:
-    """How many, when every planned action has happened."""
-    rows = view.live_approvals
-    if len(rows) < len(view.task.planned_actions) or any(row.state is not Performed.DONE for row in rows):
-        return None
-    return f"{len(rows)} action{'s' * (len(rows) > 1)} performed"
-
-
-def one_uncertain(view: TaskView) -> str | None:
-    """Which one failed, or may have happened and nobody can tell."""
-    for row in view.live_approvals:
-        if row.state is Performed.FAILED or (row.state is Performed.UNKNOWN and row.checked):
-            return f"{row.requested_action} ({row.short_id}): {row.state}: {row.summary}"
-    return None
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The life of a task. Everything that decides about phases is in this file, as two tables.
 
 P = Phase
 
@@ -278,10 +106,10 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.CIRCUIT_OPEN, T.OPERATOR_ACCEPT): P.COMPLETED,
     (P.CIRCUIT_OPEN, T.OPERATOR_FAIL): P.FAILED,
     (P.CIRCUIT_OPEN, T.HOLD_OVER): P.FAILED,
-    # Work that mailboxd has no record of, as its task.md says: begun before it came, or its database is made again.
+    # Work that mailboxd has no record of, as its task.md says: older than mailboxd, or the database is being rebuilt.
     **{(phase, T.IMPORTED_DONE): P.COMPLETED for phase in _TAKEN_OVER},
     **{(phase, T.IMPORTED_FAILED): P.FAILED for phase in _TAKEN_OVER},
-    # Explicit orders about ended work: the operator's, or a newer dispatch of whoever gave it.
+    # Explicit orders about ended work: the operator's, or a newer dispatch by its sender.
     (P.FAILED, T.OPERATOR_RETRY): P.EXECUTION_READY,
     (P.CANCELLED, T.OPERATOR_RETRY): P.EXECUTION_READY,
     (P.CANCELLED, T.REOPENED): P.SPEC_DRAFT,
@@ -292,17 +120,28 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.CANCELLED, T.REDISPATCHED): P.EXECUTION_READY,
     (P.CANCELLED, T.RENEWED): P.SPEC_DRAFT,
     (P.FAILED, T.RENEWED): P.SPEC_DRAFT,
-    # An approved action that is about to run is not overtaken by a clock.
+    # A deadline does not stop an approved action that is about to run.
     **{(phase, T.DEADLINE_PASSED): P.FAILED for phase in Phase if phase not in {*TERMINAL, P.READY_TO_RESUME}},
     **{(phase, T.CANCELLED): P.CANCELLED for phase in Phase if phase not in TERMINAL},
 }
-"""(phase, trigger) -> phase, after the table of protocol section 4. Absence is refusal."""
+"""(phase, trigger) -> phase, after the table of protocol section 4. Without a row the trigger is refused."""
+
+BEFORE_EXECUTION = frozenset({P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY})
+AFTER_JOIN = frozenset({P.SPEC_GATE, P.QUALITY_GATE, P.AWAITING_APPROVAL, P.READY_TO_RESUME, P.COMPLETED})
+"""Phases in which a coordinating task has made its result of its children's."""
+CLOSES_CHILDREN = AFTER_JOIN | {P.CANCELLED, P.FAILED}
+"""Phases of a parent in which none of its children may run."""
+
+
+def applies(task: Task, trigger: Trigger) -> bool:
+    """Whether the table has a row for `trigger` in the task's phase."""
+    return (task.phase, trigger) in TRANSITIONS
 
 
 def move(
     task: Task, trigger: Trigger, now: str, reason: str, *, by: str = "", role: Role = Role.ORCHESTRATOR, **changes: Any
 ) -> tuple[Event, Task]:
-    """The event that moves `task`, and the task as it is then; `changes` are other fields that change with it.
+    """The event that moves `task`, and the moved task; `changes` are other fields that change with it.
 
     Raises Refused when the table has no such row.
     """
@@ -322,24 +161,284 @@ def move(
 def amend(
     task: Task, now: str, note: str = "", *, by: str = "", role: Role = Role.ORCHESTRATOR, **changes: Any
 ) -> tuple[Event, Task]:
-    """The event that changes other fields of the task's row, in the phase it is in, and the task as it is then."""
+    """The event that changes fields of the task within its phase, and the changed task."""
     return _changed(Kind.TASK_AMENDED, task, now, {"note": note}, by, role, changes)
 
 
 def _changed(
     kind: Kind, task: Task, now: str, data: Mapping[str, Any], by: str, role: Role, changes: Mapping[str, Any]
 ) -> tuple[Event, Task]:
-    # the task is made of the values themselves: what `evolve` makes of their JSON is the same
+    # `evolve` makes the same task of the JSON values
     event = Event(kind, task.id, {**data, "at": now, "changes": each_to_json(changes)}, role, by or "mailboxd")
     return event, replace(task, updated_at=now, **changes)
 
 
-# ------------------------------------------------------------------ what follows from how things stand
+# Input triggers: the conditions under which an input moves a task.
+
+
+def may_start(view: TaskView, *, begun: bool = False) -> bool:
+    """Whether an attempt may start: the task is ready, its dependencies are completed, its parent executes.
+
+    `begun`: it was started before the database was lost, so its dependencies were completed then.
+    """
+    ready = view.task.phase is Phase.EXECUTION_READY and (begun or not view.unmet)
+    return ready and view.parent_phase in (None, Phase.EXECUTING)
+
+
+def failure_trigger(policy: Policy, failures: int, *, permanent: bool) -> Trigger:
+    """What the `failures`-th failed attempt leads to: another attempt, an open circuit, or the end."""
+    if permanent or policy.max_attempts == 1:
+        return T.HOPELESS
+    return T.EXHAUSTED if is_exhausted(policy, failures) else T.ATTEMPT_FAILED
+
+
+def is_exhausted(policy: Policy, failures: int) -> bool:
+    return failures >= policy.max_attempts
+
+
+def may_repeat(task: Task, *, harmless: bool) -> bool:
+    """Whether work of unknown outcome may run again (section 7, rule 3): it is idempotent, or used no tool."""
+    return task.policy.idempotent or harmless
+
+
+def retry_trigger(view: TaskView) -> Trigger:
+    """What an operator's retry does: a new attempt, or for a task that had none a new review of its spec.
+
+    Raises Refused.
+    """
+    task = view.task
+    if task.phase is Phase.CANCELLED and (task.parent is None or not task.cancelled_with_parent):
+        raise Refused("cancelled", f"{task.local_id} was cancelled, which is final", "Send the work as a new task.")
+    if not applies(task, T.OPERATOR_RETRY):
+        raise Refused(
+            "not-failed", f"{task.local_id} is {task.phase}: there is nothing to retry", "See `mailboxd why`."
+        )
+    if view.parent_phase in CLOSES_CHILDREN:
+        raise Refused("parent-ended", f"{task.local_id}: its parent is {view.parent_phase}", "Retry the parent.")
+    return T.REOPENED if task.phase.is_terminal and not task.attempt else T.OPERATOR_RETRY
+
+
+def redispatch_trigger(task: Task) -> Trigger:
+    """What a newer dispatch of ended work does: a new attempt, or for a task that had none a new review of its spec."""
+    return T.RENEWED if task.phase is not Phase.COMPLETED and not task.attempt else T.REDISPATCHED
+
+
+def require_unblockable(task: Task, remedy: Remedy) -> None:
+    """Raise Refused unless this remedy can release the task: an open circuit, or for a retry also a hold."""
+    if task.phase is not Phase.CIRCUIT_OPEN and not task.held:
+        raise Refused("not-blocked", f"{task.local_id} is {task.phase}: its circuit is closed, and it is not on hold")
+    if remedy is Remedy.RETRY:
+        return
+    if task.phase is not Phase.CIRCUIT_OPEN:
+        problem = f"{task.local_id} is on hold ({task.held}); its circuit is closed"
+        raise Refused("held", problem, "Release it with --retry, or end it with `mailboxd cancel`.")
+    if remedy is Remedy.ACCEPT and not task.result:
+        raise Refused("no-artifact", f"{task.local_id} has no result to accept", "Use --retry or --fail.")
+
+
+OPEN_CIRCUIT: Mapping[Phase, Trigger] = {
+    P.SPEC_REVIEW: T.BLOCKED,
+    P.EXECUTING: T.EXHAUSTED,
+    P.SPEC_GATE: T.BLOCKED,
+    P.QUALITY_GATE: T.BLOCKED,
+    P.AWAITING_APPROVAL: T.BLOCKED,
+    P.READY_TO_RESUME: T.ACTION_UNCERTAIN,
+}
+"""The trigger by which an orchestrator's order opens the circuit, by the phases that allow it."""
+
+
+def impossible_action_trigger(task: Task, action: Action) -> Trigger | None:
+    """What follows when a planned action cannot be performed as declared; None when the task no longer wants it.
+
+    An action of the result may be corrected by another attempt; one of the sender's spec may not.
+    """
+    if task.phase is not Phase.AWAITING_APPROVAL or action not in task.planned_actions:
+        return None
+    final = action in task.spec.planned_actions or task.rework >= task.policy.max_rework
+    return T.BLOCKED if final else T.ACTION_IMPOSSIBLE
+
+
+def deadline_passed(task: Task, heard: str) -> bool:
+    """Whether the deadline ends the task; `heard` is the time up to which all mail has been read."""
+    deadline = task.policy.deadline
+    return deadline is not None and deadline <= heard and (task.phase, T.DEADLINE_PASSED) in TRANSITIONS
+
+
+# State triggers. First the gates: the verdicts of the reviewers under the quorum, and before them the checks.
+
+_GATES = frozenset(Phase(gate.value) for gate in Gate)
+GateVerdict = tuple[Verdict, str]
+"""A gate's verdict, with the reason."""
+
+
+def gate_verdict(view: TaskView, gate: Gate) -> GateVerdict | None:
+    """The gate's verdict and its reason; None while it is open."""
+    checked = _checked(view) if gate is Gate.SPEC_GATE else None
+    if checked is not None and checked[0] is not Verdict.APPROVED:
+        return checked
+    if len(view.check_runs) < len(view.checks):
+        return None
+    said = f"; {checked[1]}" if checked else ""
+    if gate not in view.task.policy.gates:
+        return Verdict.APPROVED, f"the {gate} is off{said}"
+    reviewed = _reviewed(view, gate)
+    return None if reviewed is None else (reviewed[0], reviewed[1] + said)
+
+
+def independent_reviewers(view: TaskView) -> tuple[str, ...]:
+    """The named reviewers who had no part in the work, each once (section 5)."""
+    task, attempt = view.task, view.attempt
+    authors = {task.executor.lower(), *((attempt.executor.lower(),) if attempt else ())}
+    names: dict[str, str] = {}
+    for name in task.policy.reviewers:
+        names.setdefault(name.lower(), name)
+    return tuple(name for key, name in names.items() if key not in authors)
+
+
+def reviewers_at_gate(policy: Policy, names: tuple[str, ...], gate: Gate) -> tuple[str, ...]:
+    """The reviewers of this gate.
+
+    If both specification and quality are reviewed, reviewers are assigned alternately, in the order in which they are
+    named, so that none reviews both, unless the configuration allows it.
+    """
+    both = Gate.QUALITY_GATE in policy.gates and len(policy.gates) > 1
+    if policy.same_reviewer or not both:
+        return names
+    return names[1::2] if gate is Gate.QUALITY_GATE else names[0::2]
+
+
+def eligible_reviewers(view: TaskView) -> tuple[str, ...]:
+    """The reviewers of the gate that the task is at."""
+    found, phase = independent_reviewers(view), view.task.phase
+    return reviewers_at_gate(view.task.policy, found, Gate(phase.value)) if phase in _GATES else found
+
+
+def excluded_reviewers(view: TaskView) -> tuple[str, ...]:
+    """The named reviewers who may not review, because they did the work."""
+    found = independent_reviewers(view)
+    return tuple(n for n in view.task.policy.reviewers if not any(same_agent(n, one) for one in found))
+
+
+def _reviewed(view: TaskView, gate: Gate) -> GateVerdict | None:
+    """Approved once the quorum approves; otherwise, when all verdicts are in, the most severe one."""
+    asked = eligible_reviewers(view)
+    if not asked:
+        return None
+    verdicts = {review.reviewer: review.verdict for review in view.reviews if review.reviewer in asked}
+    by = ", ".join(sorted(verdicts))
+    approvals = sum(1 for verdict in verdicts.values() if verdict is Verdict.APPROVED)
+    if approvals >= _needed(view.task.policy.quorum, len(asked)):
+        return Verdict.APPROVED, f"{gate}: approved by {by}"
+    lost = [asked.reviewer for asked in view.asked_reviewers if asked.failures >= view.task.policy.max_attempts]
+    silent = [name for name in asked if name not in verdicts]
+    if any(name not in lost for name in silent):
+        return None
+    if silent:
+        return Verdict.BLOCKED, f"{gate}: {', '.join(silent)} could not review it: every turn failed"
+    hardest = max(verdicts.values(), key=list(Verdict).index)
+    return hardest, f"{gate}: {hardest} by {by}"
+
+
+def _needed(quorum: Quorum, reviewers: int) -> int:
+    """How many approvals the gate needs."""
+    return {Quorum.ALL: reviewers, Quorum.MAJORITY: reviewers // 2 + 1, Quorum.ANY: 1}[quorum]
+
+
+def _checked(view: TaskView) -> GateVerdict | None:
+    """The verdict of all checks together; None while one is running, and when there are none."""
+    runs = view.check_runs
+    if not view.checks or len(runs) < len(view.checks):
+        return None
+    for verdict, means in (
+        (CheckVerdict.IMPOSSIBLE, Verdict.BLOCKED),
+        (CheckVerdict.FAILED, Verdict.CHANGES_REQUESTED),
+    ):
+        found = [run for run in runs if run.verdict is verdict]
+        if found:
+            first = found[0]
+            said = ", ".join(run.id for run in found)
+            how = "failed" if verdict is CheckVerdict.FAILED else "could not be run"
+            return means, f"check {said} {how}: {first.summary}"
+    return Verdict.APPROVED, f"{len(runs)} check{'s' * (len(runs) != 1)} passed"
+
+
+# The copies of a broadcast: which answer wins. The only place where two answers are found to be the same.
+
+Votes = tuple[tuple[str, int], ...]
+"""Each answer with its count, most frequent first."""
+
+
+def vote(answer: str, result: str) -> str:
+    """A copy's vote: its declared answer or, without one, its whole result; surrounding white space is ignored."""
+    return answer.strip() or result.strip()
+
+
+def count_votes(copies: Iterable[tuple[str, str]]) -> Votes:
+    """Count the votes of completed copies, each given as (declared answer, result)."""
+    votes = Counter(vote(answer, result) for answer, result in copies)
+    return tuple(sorted(votes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def majority(votes: Votes, copies: int) -> str | None:
+    """The answer of more than half of all `copies`, including failed and unfinished ones; None if there is none."""
+    return votes[0][0] if votes and votes[0][1] * 2 > copies else None
+
+
+def winner(join: Join, done: Sequence[Task]) -> Task:
+    """The completed copy whose result becomes the broadcast's: the first one, or the first with the majority answer."""
+    in_order = sorted(done, key=lambda copy: (copy.completed_at or "", copy.id))
+    if join is Join.FIRST:
+        return in_order[0]
+    most = count_votes((copy.answer, copy.result) for copy in done)[0][0]
+    return next(copy for copy in in_order if vote(copy.answer, copy.result) == most)
+
+
+# Planned actions: what the approvals, and the outcomes of approved actions, add up to.
+
+
+def all_approved(view: TaskView) -> str | None:
+    """The reason when every planned action is approved: by whom."""
+    rows = view.live_approvals
+    if len(rows) < len(view.task.planned_actions) or any(row.status is not ApprovalStatus.APPROVED for row in rows):
+        return None
+    return "approved by " + ", ".join(dict.fromkeys(row.resolved_by for row in rows))
+
+
+def one_is(*statuses: ApprovalStatus) -> Callable[[TaskView], str | None]:
+    """A condition: a planned action has one of these statuses. The reason says which, by whom, and the note."""
+
+    def condition(view: TaskView) -> str | None:
+        row = next((row for row in view.live_approvals if row.status in statuses), None)
+        if row is None:
+            return None
+        note = f": {row.note}" if row.note else ""
+        return f"{row.requested_action}: {row.status} by {row.resolved_by}{note}"
+
+    return condition
+
+
+def all_performed(view: TaskView) -> str | None:
+    """The reason when every planned action was performed: how many."""
+    rows = view.live_approvals
+    if len(rows) < len(view.task.planned_actions) or any(row.state is not Performed.DONE for row in rows):
+        return None
+    return f"{len(rows)} action{'s' * (len(rows) > 1)} performed"
+
+
+def one_uncertain(view: TaskView) -> str | None:
+    """The reason when an action failed, or its outcome stays unknown."""
+    for row in view.live_approvals:
+        if row.state is Performed.FAILED or (row.state is Performed.UNKNOWN and row.checked):
+            return f"{row.requested_action} ({row.short_id}): {row.state}: {row.summary}"
+    return None
+
+
+# The table of state triggers.
 
 
 @dataclass(frozen=True, slots=True)
 class StateTriggered:
-    """One state-triggered row: in `phase`, when `holds`, the trigger follows, for the reason that `holds` returns."""
+    """In `phase`, when `condition` returns a reason, the trigger follows."""
 
     phase: Phase
     trigger: Trigger
@@ -348,14 +447,14 @@ class StateTriggered:
 
 
 def _spec_complete(view: TaskView) -> str | None:
-    # Findings here are those of a spec review: somebody has to mend the text first.
+    # Findings in this phase come from a spec review: the text has to change first.
     task = view.task
     weak = task.findings or lint(task.spec, task.policy.weak, view.refused_checks)
     return None if weak else "the spec is complete"
 
 
 def _verdict(gate: Gate, wanted: Verdict) -> Callable[[TaskView], str | None]:
-    """The reason of the gate's verdict, if that is the one that is wanted."""
+    """A condition: the gate's verdict is `wanted`."""
 
     def condition(view: TaskView) -> str | None:
         said = gate_verdict(view, gate)
@@ -386,7 +485,7 @@ def _quality_approved(with_actions: bool) -> Callable[[TaskView], str | None]:
 
 
 def _child_failed(view: TaskView) -> str | None:
-    """Fail-fast; for a broadcast only when its join can no longer be met."""
+    """Fail fast; a broadcast fails only when its join can no longer be met."""
     task, children = view.task, view.children
     gone = children.failed + children.cancelled
     if task.broadcast and task.policy.join is not Join.ALL:
@@ -399,22 +498,19 @@ def _child_failed(view: TaskView) -> str | None:
 
 
 def _joined(view: TaskView) -> str | None:
-    """The answer that decides a first or majority broadcast; None while undecided."""
+    """The answer that decides a `first` or `majority` broadcast; None while it is undecided."""
     if view.task.policy.join is Join.FIRST:
         return "first" if view.children.completed else None
     return majority(view.answers, view.children.total)
 
 
 def review_round(task: Task) -> int:
-    """Which asking of the reviewers this is, at the gate the task is at: a verdict is over one attempt and no other.
-
-    Where it is the spec that is reviewed, what counts is how often it went there.
-    """
+    """The review round at the task's gate: a verdict is about one attempt, or about one version of the spec."""
     return task.mending.rounds if task.phase is Phase.SPEC_REVIEW else task.attempt
 
 
 def join_is_met(view: TaskView) -> bool:
-    """Whether a coordinating task's children allow its result to be made."""
+    """Whether a coordinating task can make its result of its children's."""
     task, children = view.task, view.children
     if not children.total:
         return False
@@ -430,22 +526,13 @@ def _parent_ended(view: TaskView) -> str | None:
 
 
 def _need_cancelled(view: TaskView) -> str | None:
-    """Without what it needs it could never start, and its parent would wait for it for ever."""
-    return f"{view.cancelled_need}, which it needs, was cancelled" if view.cancelled_need else None
+    """Without its dependency it could never start, and its parent would wait forever."""
+    return f"its dependency {view.cancelled_need} was cancelled" if view.cancelled_need else None
 
-
-AFTER_JOIN = frozenset({P.SPEC_GATE, P.QUALITY_GATE, P.AWAITING_APPROVAL, P.READY_TO_RESUME, P.COMPLETED})
-CLOSES_CHILDREN = AFTER_JOIN | {P.CANCELLED, P.FAILED}
-"""Phases of a parent in which no child of it goes on."""
-
-BEFORE_EXECUTION = (P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY)
 
 STATE_TRIGGERED: tuple[StateTriggered, ...] = (
     *(StateTriggered(phase, T.CANCELLED, _parent_ended) for phase in Phase if phase not in TERMINAL),
-    *(
-        StateTriggered(phase, T.CANCELLED, _need_cancelled)
-        for phase in (P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY)
-    ),
+    *(StateTriggered(phase, T.CANCELLED, _need_cancelled) for phase in sorted(BEFORE_EXECUTION)),
     StateTriggered(P.SPEC_DRAFT, T.SPEC_COMPLETE, _spec_complete),
     StateTriggered(P.SPEC_REVIEW, T.APPROVED, _verdict(Gate.SPEC_REVIEW, Verdict.APPROVED)),
     StateTriggered(P.SPEC_REVIEW, T.CHANGES_REQUESTED, _rework(Gate.SPEC_REVIEW, used_up=False)),
@@ -467,12 +554,12 @@ STATE_TRIGGERED: tuple[StateTriggered, ...] = (
     StateTriggered(P.READY_TO_RESUME, T.ACTION_DONE, all_performed),
     StateTriggered(P.READY_TO_RESUME, T.ACTION_UNCERTAIN, one_uncertain),
 )
-"""State-triggered rows, in order of precedence within a phase."""
+"""In order of precedence within a phase."""
 _STATE_TRIGGERED_IN = {phase: tuple(row for row in STATE_TRIGGERED if row.phase is phase) for phase in Phase}
 
 
 def next_trigger(view: TaskView) -> tuple[Trigger, str] | None:
-    """The trigger that follows from how the task stands now, with its reason; None when it rests."""
+    """The trigger that follows from the present state, with its reason; None at the fixed point."""
     for row in _STATE_TRIGGERED_IN[view.task.phase]:
         if (reason := row.condition(view)) is not None:
             return row.trigger, reason

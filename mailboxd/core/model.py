@@ -401,7 +401,3 @@ def backoff(policy: Policy, failures: int, jitter: float, share: float) -> float
     exponent = min(max(failures, 1) - 1, 30)
     plain = min(policy.backoff_base * 2.0**exponent, policy.backoff_max)
     return plain * (1.0 + share * (2.0 * jitter - 1.0))
-
-
-def is_exhausted(policy: Policy, failures: int) -> bool:
-    return failures >= policy.max_attempts

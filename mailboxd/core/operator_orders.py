@@ -11,7 +11,7 @@ from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.failure import restored
 from mailboxd.core.fixpoint import end
 from mailboxd.core.inputs import Redispatch, Remedy, Unblock
-from mailboxd.core.lifecycle import CLOSES_CHILDREN, TRANSITIONS, Trigger
+from mailboxd.core.lifecycle import Trigger, redispatch_trigger, require_unblockable, retry_trigger
 from mailboxd.core.model import Task
 from mailboxd.core.vocabulary import Phase, WeakSpec
 from mailboxd.errors import Refused
@@ -28,15 +28,16 @@ def afresh(task: Task, now: str) -> dict[str, Any]:
 
 def given_again(builder: DecisionBuilder, new: Redispatch) -> None:
     """What has ended, given out by its sender once more. What had not started comes back as a draft of its spec."""
-    task, unstarted = builder.task, builder.task.phase is not Phase.COMPLETED and not builder.task.attempt
+    task, trigger = builder.task, redispatch_trigger(builder.task)
+    unstarted = trigger is Trigger.RENEWED
     spec, _ = specs.derive(new.spec, task.policy.weak if unstarted else WeakSpec.DERIVE)
     again = afresh(task, builder.ctx.now)
     if new.deadline is not None:
         again["policy"] = replace(task.policy, deadline=new.deadline)
     if unstarted:
-        again["mending"] = spec_drafting.after(task, Trigger.RENEWED)
+        again["mending"] = spec_drafting.after(task, trigger)
     builder.move(
-        Trigger.RENEWED if unstarted else Trigger.REDISPATCHED,
+        trigger,
         f"dispatched again as attempt {new.origin.attempt}",
         origin=new.origin,
         spec=spec,
@@ -51,24 +52,13 @@ def retried(builder: DecisionBuilder, instructions: str) -> None:
     if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
         builder.amend("the operator does not wait for the backoff", not_before=None, reason="retried by the operator")
         return
-    if task.phase is Phase.CANCELLED and (task.parent is None or not task.cancelled_with_parent):
-        raise Refused(
-            "cancelled", f"{task.local_id} was cancelled; a cancel is final", "Send the work again as a new task."
-        )
-    if (task.phase, Trigger.OPERATOR_RETRY) not in TRANSITIONS:
-        raise Refused(
-            "not-failed", f"{task.local_id} is {task.phase}: there is nothing to retry", "See `mailboxd why`."
-        )
-    if builder.view.parent_phase in CLOSES_CHILDREN:
-        raise Refused(
-            "parent-ended", f"{task.local_id}: its parent is {builder.view.parent_phase}", "Retry the parent instead."
-        )
-    if task.phase.is_terminal and not task.attempt:
+    trigger = retry_trigger(builder.view)
+    if trigger is Trigger.REOPENED:
         _reopened(builder, instructions)
         return
     findings = "\n\n".join(filter(None, [task.findings, instructions]))
     builder.move(
-        Trigger.OPERATOR_RETRY,
+        trigger,
         "retried by the operator",
         findings=findings,
         **afresh(task, builder.ctx.now),
@@ -92,20 +82,14 @@ def _reopened(builder: DecisionBuilder, instructions: str) -> None:
 def unblocked(builder: DecisionBuilder, order: Unblock) -> None:
     """An open circuit, or work that is held because its budget is used up."""
     task = builder.task
-    if task.phase is not Phase.CIRCUIT_OPEN and not task.held:
-        raise Refused("not-blocked", f"{task.local_id} is {task.phase}: its circuit is not open, and it is not held")
+    require_unblockable(task, order.remedy)
     if order.remedy is Remedy.RETRY:
         _let_go_on(builder, order)
         if task.phase is Phase.CIRCUIT_OPEN:
             retried(builder, order.note)
         return
-    if task.phase is not Phase.CIRCUIT_OPEN:
-        problem = f"{task.local_id} is held ({task.held}), and its circuit is not open"
-        raise Refused("held", problem, "Let it go on with --retry, or end it with `mailboxd cancel`.")
     if order.remedy is Remedy.FAIL:
         end(builder, Trigger.OPERATOR_FAIL, order.note or "the operator gives up")
-    elif not task.result:
-        raise Refused("no-artifact", f"{task.local_id} has no result to accept", "Use --retry or --fail.")
     else:
         end(builder, Trigger.OPERATOR_ACCEPT, "the operator accepts the last good result", error="")
 

@@ -17,7 +17,7 @@ from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record
 from mailboxd.core.effects import LookUp, RunTurn, Send, StopTurns
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import Clarification, TurnEnded
-from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.lifecycle import BEFORE_EXECUTION, Trigger, applies
 from mailboxd.core.model import Spec, SpecDrafting, Task, backoff
 from mailboxd.core.outcomes import Drafted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
@@ -25,9 +25,6 @@ from mailboxd.core.session_keys import draft_key
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Phase, Turn, Waiting, WeakSpec
 from mailboxd.errors import Refused
-
-WRITABLE = frozenset({Phase.SPEC_DRAFT, Phase.SPEC_REVIEW, Phase.EXECUTION_READY})
-"""The phases in which a person may write the spec: while no attempt is at work on it, or has come of it."""
 
 
 def after(task: Task, trigger: Trigger) -> SpecDrafting:
@@ -187,7 +184,7 @@ def clarified(builder: DecisionBuilder, said: Clarification) -> None:
 def written(builder: DecisionBuilder, spec: Spec) -> None:
     """A person writes the spec. Raises Refused when the work has begun, or would begin with a weak one."""
     task = builder.task
-    if task.phase not in WRITABLE:
+    if task.phase not in BEFORE_EXECUTION:
         raise Refused(
             "spec-fixed",
             f"{task.local_id} is {task.phase}: its spec can no longer change",
@@ -212,7 +209,7 @@ def written(builder: DecisionBuilder, spec: Spec) -> None:
 
 def back_to_draft(builder: DecisionBuilder) -> None:
     """A spec that changes while it is reviewed is another one: its review begins anew."""
-    if builder.task.phase is not Phase.SPEC_REVIEW:
+    if not applies(builder.task, Trigger.SPEC_REWRITTEN):
         return
     if builder.view.turns:
         builder.order(StopTurns())

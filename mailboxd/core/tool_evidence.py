@@ -11,26 +11,17 @@ from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.fixpoint import end_attempt, open_circuit
 from mailboxd.core.inputs import ByTool, Checkpoint, FileMade, OpenCircuit, Progress, ReviewGiven, ReviewKind
-from mailboxd.core.lifecycle import Trigger
+from mailboxd.core.lifecycle import OPEN_CIRCUIT
 from mailboxd.core.outcomes import Reviewed
 from mailboxd.core.reviews import reviewed_by
 from mailboxd.core.roles import REVIEWERS, require_executor, require_reviewer
-from mailboxd.core.vocabulary import AttemptStatus, Gate, Phase, Turn, same_agent
+from mailboxd.core.vocabulary import AttemptStatus, Gate, Turn, same_agent
 from mailboxd.errors import Refused
 
 _GATES = {
     ReviewKind.SPEC: (Gate.SPEC_REVIEW, Gate.SPEC_GATE),
     ReviewKind.QUALITY: (Gate.QUALITY_GATE,),
 }
-_OPENS = {
-    Phase.SPEC_REVIEW: Trigger.BLOCKED,
-    Phase.EXECUTING: Trigger.EXHAUSTED,
-    Phase.SPEC_GATE: Trigger.BLOCKED,
-    Phase.QUALITY_GATE: Trigger.BLOCKED,
-    Phase.AWAITING_APPROVAL: Trigger.BLOCKED,
-    Phase.READY_TO_RESUME: Trigger.ACTION_UNCERTAIN,
-}
-"""From where a circuit can open, and by which row of the table."""
 
 
 def given(builder: DecisionBuilder, heard: ByTool) -> None:
@@ -108,7 +99,8 @@ def _review(builder: DecisionBuilder, given_: ReviewGiven) -> None:
 
 def _open(builder: DecisionBuilder, reason: str) -> None:
     task = builder.task
-    if task.phase not in _OPENS:
+    trigger = OPEN_CIRCUIT.get(task.phase)
+    if trigger is None:
         raise Refused("illegal-transition", f"{task.local_id} is {task.phase}: no circuit opens from there")
     end_attempt(builder, AttemptStatus.ABORTED, reason)
-    open_circuit(builder, _OPENS[task.phase], f"opened by {builder.actor}: {reason}")
+    open_circuit(builder, trigger, f"opened by {builder.actor}: {reason}")

@@ -24,8 +24,8 @@ from mailboxd.core.inputs import (
     SpecWritten,
     Start,
 )
+from mailboxd.core.lifecycle import BEFORE_EXECUTION
 from mailboxd.core.model import Origin, PlannedChild, Task
-from mailboxd.core.spec_drafting import WRITABLE
 from mailboxd.core.specs import apply
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import SELF, Mode, Phase, child_status, is_id, task_status
@@ -424,7 +424,7 @@ class TaskMarkdown:
         edit = compare(current, written)
         if edit.problems:
             raise Refused("illegal-edit", "; ".join(edit.problems)[:1500], "Edit only what has not started.")
-        fixed = [] if task.phase in WRITABLE else of_spec(edit.extra_sections, current.extra_sections)
+        fixed = [] if task.phase in BEFORE_EXECUTION else of_spec(edit.extra_sections, current.extra_sections)
         if fixed and task.phase is not Phase.EXECUTING:
             raise Refused(
                 "spec-fixed", f"{task.local_id} is {task.phase}: {', '.join(fixed)} can no longer change", _STEER
@@ -450,7 +450,7 @@ class TaskMarkdown:
         children = {child.key: child for child in self.engine.store.tasks.children(task.id)}
         ours = tuple(item for item in edit.extra_sections or () if item[0] == HEADING)
         shown = shown_sections(task.spec, task.title) + ours
-        said, sections = divide(edit.extra_sections, shown, writable=task.phase in WRITABLE)
+        said, sections = divide(edit.extra_sections, shown, writable=task.phase in BEFORE_EXECUTION)
         heard = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections)
         if heard != Edited():
             self.engine.hear(task.id, heard, actor="task.md")

@@ -60,7 +60,7 @@ def test_a_permanent_failure_of_a_peer_ends_the_task_without_a_further_attempt()
     desk = given_to_bob(with_policy(max_attempts=3))
     desk.hear("t.a", reply(desk, Failure("attempts used up", permanent=True)))
     assert desk.phases("t.a", "t") == ["failed", "failed"]
-    assert "attempts used up (cannot be mended by retrying)" in desk.task("t.a").reason
+    assert "attempts used up (retrying cannot help)" in desk.task("t.a").reason
     assert desk.orders(Send, "t.a") == []
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.inputs import Retry
-from mailboxd.core.model import Overrides, Policy, backoff, is_exhausted
+from mailboxd.core.lifecycle import is_exhausted
+from mailboxd.core.model import Overrides, Policy, backoff
 from mailboxd.core.outcomes import Failure, Results
 from mailboxd.core.schedule import Ready, interleaved, pick
 from mailboxd.core.vocabulary import Join

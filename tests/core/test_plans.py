@@ -347,7 +347,7 @@ def test_what_needs_a_cancelled_child_is_cancelled_with_it_and_the_rest_goes_on(
     desk.give(plan=plan(child("a"), child("b", "self", "a"), child("c", "self", "b"), child("d")))
     desk.command("t.a", Cancel("operator"))
     assert desk.phases("t.a", "t.b", "t.c", "t.d") == ["cancelled", "cancelled", "cancelled", "executing"]
-    assert desk.task("t.b").reason == "a, which it needs, was cancelled"
+    assert desk.task("t.b").reason == "its dependency a was cancelled"
     desk.done("t.d")
     assert desk.orders(RunTurn, "t")[0].turn is Turn.SYNTHESIS
 

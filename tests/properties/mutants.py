@@ -142,8 +142,8 @@ MUTANTS = (
     Mutant("fail-fast is dropped", "    if children.failed:\n", "    if children.failed > 99:\n"),
     Mutant(
         "what needs a cancelled child waits for it",
-        'return f"{view.cancelled_need}, which it needs, was cancelled" if view.cancelled_need else None',
-        'return f"{view.cancelled_need}, which it needs, was cancelled" if not view else None',
+        'return f"its dependency {view.cancelled_need} was cancelled" if view.cancelled_need else None',
+        'return f"its dependency {view.cancelled_need} was cancelled" if not view else None',
     ),
     Mutant(
         "a parent does not wait for its children in the graph",
@@ -165,8 +165,8 @@ MUTANTS = (
     ),
     Mutant(
         "the retry of a child leaves its ended parent ended",
-        "    if builder.view.parent_phase in CLOSES_CHILDREN:\n        raise",
-        "    if not builder.view:\n        raise",
+        "    if view.parent_phase in CLOSES_CHILDREN:\n        raise",
+        "    if not view:\n        raise",
         test_plans.test_a_child_of_a_cancelled_parent_is_not_retried_alone,
     ),
     # ------------------------------------------------------------ attempts
@@ -194,8 +194,8 @@ MUTANTS = (
     ),
     Mutant(
         "an unknown outcome is repeated blindly",
-        "    if builder.task.policy.idempotent or harmless:\n",
-        "    if builder:\n",
+        "return task.policy.idempotent or harmless",
+        "return not harmless or harmless",
         test_attempts.test_work_that_is_not_idempotent_is_never_repeated_after_an_unknown_outcome,
     ),
     Mutant(
@@ -402,7 +402,7 @@ MUTANTS = (
         "spent_usd = spent_usd + ?3 WHERE id IN",
         "spent_usd = spent_usd + ?3 WHERE id = ?1 AND id IN",
     ),
-    Mutant("a deadline is judged too early", "deadline <= heard and (task.phase", "deadline > now and (task.phase"),
+    Mutant("a deadline is judged too early", "deadline <= heard and (task.phase", "deadline > heard and (task.phase"),
     Mutant(
         "who replied in time is late while his word lies unread",
         "heard = now if passed.read_until is None else min(now, passed.read_until)",
