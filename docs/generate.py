@@ -21,8 +21,8 @@ from mailboxd import config, errors
 from mailboxd.cli.program import program
 from mailboxd.core import lifecycle, specs
 from mailboxd.core.vocabulary import TERMINAL, Mode, Phase
-from mailboxd.protocol import codec, headers, taskmd
-from mailboxd.protocol.messages import MESSAGE_TYPES, Message
+from mailboxd.protocol import headers, taskmd
+from mailboxd.protocol.messages import MESSAGE_TYPES, Message, parse_message
 from mailboxd.telemetry import metrics
 
 DOCS = Path(__file__).resolve().parent
@@ -125,7 +125,7 @@ def messages_page() -> str:
         for name, field in fields.items()
     ]
     for example in _examples("messages.md"):
-        if warnings := codec.parse(example.encode(), "messages.md").warnings:
+        if warnings := parse_message(example.encode(), "messages.md").warnings:
             raise ValueError(f"an example in messages.md: {warnings}")
     blocks = {
         "types": _table("type", "required", "expected", "what it is", rows=kinds),

@@ -19,7 +19,7 @@ from mailboxd.intake.archive import InboxFile, message_row, stored_name
 from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.progress import Progress, silent, stepwise
-from mailboxd.protocol.codec import parse
+from mailboxd.protocol.messages import parse_message
 from mailboxd.taskmd.sync import TaskMarkdown
 
 _LARGEST = 16 << 20
@@ -82,7 +82,7 @@ def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Accoun
         finally:
             os.close(file)
     try:
-        parsed = parse(raw, shown)
+        parsed = parse_message(raw, shown)
     except MessageError as error:
         account.problems.append((f"mailbox/{shown}", error.problem))
         return

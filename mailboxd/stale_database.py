@@ -32,8 +32,7 @@ from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.files import directory
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import read_message
-from mailboxd.protocol.codec import Parsed, parse
-from mailboxd.protocol.messages import ReplyMessage, TaskMessage
+from mailboxd.protocol.messages import Parsed, ReplyMessage, TaskMessage, parse_message
 from mailboxd.store import audit_queries
 from mailboxd.store.opening import changed, older
 from mailboxd.store.store import Store
@@ -126,7 +125,7 @@ def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection
                 continue
             raw = read_message(ws, path, _LARGEST)
             try:
-                parsed = parse(raw or b"", path, max_bytes=_LARGEST)
+                parsed = parse_message(raw or b"", path, max_bytes=_LARGEST)
             except MessageError:
                 continue  # no message, or none that would be judged
             if place == "outbox":

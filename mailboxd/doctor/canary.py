@@ -23,8 +23,7 @@ from mailboxd.doctor.facts import CheckResult, PluginAnswer, error, note, ok, wa
 from mailboxd.errors import MessageError, UnavailableError
 from mailboxd.ids import Ids
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.protocol.codec import parse
-from mailboxd.protocol.messages import AckMessage
+from mailboxd.protocol.messages import AckMessage, parse_message
 from mailboxd.store.reports import opened
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def _called_the_model(outcome: Outcome | str) -> bool:
 def _is_ack(text: str, task_id: str) -> bool:
     """Whether `text` acknowledges the message about this task."""
     try:
-        message = parse(text.encode(), "answer").message
+        message = parse_message(text.encode(), "answer").message
     except MessageError:
         return False
     return isinstance(message, AckMessage) and message.task_id == task_id

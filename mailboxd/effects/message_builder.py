@@ -20,7 +20,6 @@ from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Gate, Phase, Turn
 from mailboxd.errors import MessageError
-from mailboxd.protocol import codec
 from mailboxd.protocol.headers import RANGES
 from mailboxd.protocol.messages import (
     AnswerMessage,
@@ -30,6 +29,8 @@ from mailboxd.protocol.messages import (
     ReplyMessage,
     SteerMessage,
     TaskMessage,
+    render_message,
+    render_message_with,
 )
 from mailboxd.protocol.prompts import (
     AnswerPrompt,
@@ -256,7 +257,7 @@ class Outgoing:
         )
         findings = joined(task.findings, effect.note)
         body = DispatchBody(task.title, spec, findings, attempt.ordinal, self._previous(task))
-        return codec.render_with(message, render_dispatch_body(self.templates, body)), cuts
+        return render_message_with(message, render_dispatch_body(self.templates, body)), cuts
 
     def message(self, effect: Send, task: Task, now: str) -> bytes:
         """A reply, question, cancel or steer about a task."""
@@ -270,16 +271,16 @@ class Outgoing:
         if effect.type in ("question", "progress"):
             headers = self._upward(effect, task) | {"preamble": effect.note}
             kind = QuestionMessage if effect.type == "question" else ProgressMessage
-            return codec.render(kind.model_validate(headers))
+            return render_message(kind.model_validate(headers))
         headers = self._downward(effect, task) | {"preamble": effect.note}
         match effect.type:
             case "cancel":
-                return codec.render(CancelMessage.model_validate(headers))
+                return render_message(CancelMessage.model_validate(headers))
             case "steer":
-                return codec.render(SteerMessage.model_validate(headers))
+                return render_message(SteerMessage.model_validate(headers))
             case _:
                 headers["in_reply_to"] = self.store.messages.question_before(task.id, effect.message_id)
-                return codec.render(AnswerMessage.model_validate(headers))
+                return render_message(AnswerMessage.model_validate(headers))
 
     def bounce(self, effect: Bounce, now: str) -> bytes:
         """The failure reply for a task that was rejected."""
@@ -299,7 +300,7 @@ class Outgoing:
             }
         )
         body = render_reply_body(self.templates, ReplyBody(error=f"The task was rejected: {effect.error}"))
-        return codec.render_with(message, body)
+        return render_message_with(message, body)
 
     def composed(self, task: Task) -> tuple[str, str]:
         """Result and declared answer of a coordinating task, made of its children's without a model."""
@@ -332,7 +333,7 @@ class Outgoing:
             error="" if done else task.error or task.reason or "failed",
             partial="" if done else self._partial(task),
         )
-        return codec.render_with(message, render_reply_body(self.templates, body))
+        return render_message_with(message, render_reply_body(self.templates, body))
 
     def _partial(self, task: Task) -> str:
         done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]

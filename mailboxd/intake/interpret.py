@@ -28,7 +28,6 @@ from mailboxd.ids import earliest
 from mailboxd.intake.archive import InboxFile, message_row, note_late_rest, reason_fields
 from mailboxd.keys.trust import Proof, Trust, require_operator
 from mailboxd.protocol.answer import answer_of
-from mailboxd.protocol.codec import Parsed, parse
 from mailboxd.protocol.messages import (
     AckMessage,
     AnswerMessage,
@@ -36,6 +35,7 @@ from mailboxd.protocol.messages import (
     ApprovalMessage,
     CancelMessage,
     Message,
+    Parsed,
     PlanMessage,
     ProgressMessage,
     QuestionMessage,
@@ -43,6 +43,7 @@ from mailboxd.protocol.messages import (
     ReviewMessage,
     SteerMessage,
     TaskMessage,
+    parse_message,
 )
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import rewritten
@@ -64,7 +65,7 @@ class Intake:
         """Read a file's message; pure, so that what is incomplete can be left for later before anything is recorded."""
         try:
             raw = file.raw or b""  # the inbox has judged its size, by the configuration
-            parsed = parse(raw, file.name, max_bytes=len(raw), sha256=file.sha256)
+            parsed = parse_message(raw, file.name, max_bytes=len(raw), sha256=file.sha256)
         except MessageError as error:
             return error
         if parsed.plain and not self._accept_plain:

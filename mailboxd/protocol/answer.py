@@ -33,10 +33,8 @@ from mailboxd.core.outcomes import (
 from mailboxd.core.sanitize import storable_line, storable_text
 from mailboxd.core.vocabulary import Verdict
 from mailboxd.errors import MessageError
-from mailboxd.protocol import codec
 from mailboxd.protocol.front_matter import DECLARATIONS
-from mailboxd.protocol.headings import block_end, fenced
-from mailboxd.protocol.markdown import Section, split_body
+from mailboxd.protocol.markdown import Section, block_end, fenced, split_body
 from mailboxd.protocol.messages import (
     MESSAGE_TYPES,
     AckMessage,
@@ -45,6 +43,7 @@ from mailboxd.protocol.messages import (
     QuestionMessage,
     ReplyMessage,
     ReviewMessage,
+    parse_message,
 )
 from mailboxd.protocol.plan import MAX_BYTES, parse_plan
 from mailboxd.protocol.spec import actions_in, claims, rewritten
@@ -172,7 +171,7 @@ def _with_front_matter(lines: list[str], header: list[str], keys: Mapping[str, s
         missing["type"] = meant.pop()
     text, added = _with_headers("\n".join(lines), header, missing)
     try:
-        return _meaning(codec.parse(text.encode(), _PATH).message)
+        return _meaning(parse_message(text.encode(), _PATH).message)
     except MessageError as error:
         if error.line is not None and error.line > len(header) + 1:
             error.line = max(error.line - added, len(header) + 1)

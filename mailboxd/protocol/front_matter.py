@@ -100,7 +100,7 @@ def split(raw: bytes, path: str, *, max_bytes: int = MAX_FILE) -> Document:
     `unterminated`, `control-char`, `nul-in-body`, `length-mismatch`, and those of `strict_yaml.load`.
     """
     if len(raw) > max_bytes:
-        hint = "Put the content into a file and refer to it by name."
+        hint = "Put the content into a file and name it."
         raise MessageError("too-large", f"the file has {len(raw)} bytes; the limit is {max_bytes}", hint, path)
     text = _decode(raw, path)
     try:

@@ -1,16 +1,19 @@
-"""The body of a message: an H1 title, a preamble, level-2 sections in order (protocol section 2).
+"""Markdown bodies as sections, and escaping that keeps foreign text from forming sections.
 
-A line makes structure only outside fenced code, indented by at most three spaces. A fence that nothing closes is
-not a fence: a model that forgets to close one must not swallow the sections below it.
+A body is an H1 title, a preamble and level-2 sections in order. Headings count only outside fenced code.
 
-Foreign text inside a section cannot make structure, because `escape` puts one backslash before whatever would:
+Foreign text inside a section is escaped: one backslash goes before whatever would form structure.
 
     ## Results    ->  \\## Results      (and # Title in a preamble)
     \\## Results   ->  \\\\## Results     (what already looks escaped)
     ```           ->  \\```            (only a fence that the text does not close)
 
-Markdown shows `\\#` as `#`. Reading undoes it exactly: `unescape(escape(text)) == text` for every text.
-The scan is one regular expression and one pass over its matches: linear, whatever the text.
+Markdown shows `\\#` as `#`. `unescape(escape(text)) == text` for every text.
+
+Messages and task.md differ, which is why there are two readers. Messages come from models: headings may be indented by
+up to three spaces, and a fence that nothing closes is not a fence, because a model that forgets to close one must not
+lose the sections below it. In a task.md headings start at column 0, every level is escaped, and an unclosed fence is
+reported, because a person edits the file.
 """
 
 from __future__ import annotations
@@ -20,19 +23,16 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 
 from mailboxd.core.sanitize import storable_line, storable_text
 from mailboxd.errors import MessageError
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The body of a message: an H1 title, a preamble, level-2 sections in order (protocol section 2).
-
 MAX_MARKS = 5_000
-"""Headings, fences and escapes one body may have."""
+"""Most headings, fences and escapes in one body."""
 
-# It begins with a letter that has to stand there, so `re` skips to the next one; of `^` it asks at each letter. The
-# look-aheads and the possessive repeats keep lines that cannot match cheap: 1 MiB of them takes 20 ms.
+# Begins with a literal character, so that `re` skips to the next one; `^` would be tried at every character. The
+# look-aheads and possessive repeats keep lines that cannot match cheap: 1 MiB of them takes 20 ms.
 _MARK = re.compile(
     r"\n(?=[ \\#`~]) {0,3}+(?=[\\#`~])"
     r"(?:(?P<escaped>\\++)(?=#|```|~~~)"
@@ -42,23 +42,25 @@ _MARK = re.compile(
 )
 _BLANK_START = re.compile(r"(?:[ \t]*+\n)++")
 _WHITE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
-"""What JavaScript's `trim` removes: OpenClaw trims the message that it is given, and a text must not end in what is
-lost on the way."""
+"""What JavaScript's `trim` removes. OpenClaw trims messages, so no text may end in it."""
+_FENCE_LINE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
+_STRUCTURE = re.compile(r"^( {0,3})(\\*(?:#|```|~~~))")
+_ESCAPED_LINE = re.compile(r"^( {0,3})\\(\\*(?:#|```|~~~))")
 
 
 @dataclass(frozen=True)
 class Section:
     """A level-2 section: `heading` on one line, `text` without blank lines around it.
 
-    Both are brought into this form when the section is made; an empty heading raises ValueError. `line` is where the
-    text begins in its file, for error messages; it does not count when sections are compared.
+    The constructor normalizes both; an empty heading raises ValueError. `line` is where the text begins in its file;
+    comparisons ignore it.
     """
 
     heading: str
     text: str = ""
     line: int = field(default=1, compare=False)
     name: str = field(init=False, repr=False, compare=False)
-    """The heading as sections are looked for: case, and a colon or hashes at its end, do not matter."""
+    """The heading in lower case without a final colon or hashes, for lookups."""
 
     def __post_init__(self) -> None:
         heading = storable_line(self.heading)
@@ -81,22 +83,22 @@ class Body:
 
 
 def trim(text: str) -> str:
-    """`text` as it can stand in a message (`text.clean`), without blank lines before and white space after it."""
+    """`text` in the form it has in a message: storable, without leading blank lines and trailing white space."""
     text = storable_text(text).rstrip(_WHITE)
     blank = _BLANK_START.match(text)
     return text[blank.end() :] if blank else text
 
 
 def split_body(text: str, *, path: str = "", first_line: int = 1) -> Body:
-    """Reads a body whose first line is line `first_line` of the file `path`.
+    """Parse the body of a message whose first line is line `first_line` of the file `path`.
 
-    The title is the first H1 before the first section; what else stands there is the preamble. Raises
+    The title is the first H1 before the first section; the rest before that section is the preamble. Raises
     MessageError(`too-large`) for more than MAX_MARKS headings, fences and escapes.
     """
     marks = list(islice(_marks(text), MAX_MARKS + 1))
     if len(marks) > MAX_MARKS:
         problem = f"the body has more than {MAX_MARKS} headings, fences and escapes"
-        raise MessageError("too-large", problem, "Send it as a file and name the file.", path, first_line)
+        raise MessageError("too-large", problem, "Put the content into a file and name it.", path, first_line)
     outside = list(_outside(marks))
     escapes = _escapes(outside)
     headings = [m for m in outside if m["level"] == "##" and storable_line(_line_rest(text, m))]
@@ -113,7 +115,7 @@ def split_body(text: str, *, path: str = "", first_line: int = 1) -> Body:
 
 
 def join_body(title: str, preamble: str, sections: Iterable[Section]) -> str:
-    """The text that `split_body` reads as these parts. `title` is one line, the others are in their normal form."""
+    """The text that `split_body` parses into these parts. `title` is one line; the others are normalized."""
     parts = [f"# {title}"] if title else []
     if preamble:
         parts.append(escape(preamble, title=True))
@@ -125,7 +127,7 @@ def join_body(title: str, preamble: str, sections: Iterable[Section]) -> str:
 
 
 def escape(text: str, *, title: bool = False) -> str:
-    """`text` such that no line of it begins a section (nor, with `title`, is an H1) and each fence is closed."""
+    """`text` in which no line begins a section (or, with `title`, is an H1) and each fence is closed."""
     levels = ("#", "##") if title else ("##",)
     pieces, start = [], 0
     for mark in _outside(list(_marks(text))):
@@ -137,13 +139,13 @@ def escape(text: str, *, title: bool = False) -> str:
 
 
 def unescape(text: str) -> str:
-    """What `escape` was given."""
+    """Undo `escape`."""
     return _cut(text, 0, len(text), _escapes(_outside(list(_marks(text)))))
 
 
 def _marks(text: str) -> Iterator[re.Match[str]]:
-    """What may be structure in the text. Each match is one of the text with a line break before it: it begins where its
-    line begins in the text itself, and everything else in it stands one letter further on."""
+    """Candidates for structure, matched in the text with a line break before it: a match starts where its line starts
+    in `text`, and all other positions in it are one too high."""
     return _MARK.finditer("\n" + text)
 
 
@@ -152,7 +154,7 @@ def _escapes(marks: Iterable[re.Match[str]]) -> list[int]:
 
 
 def _outside(marks: list[re.Match[str]]) -> Iterator[re.Match[str]]:
-    """The marks that are not in fenced code: headings, escapes, and fences that nothing closes."""
+    """The marks outside fenced code: headings, escapes, and unclosed fences."""
     closable = _closable(marks)
     opener = ""
     for mark, closes in zip(marks, closable, strict=True):
@@ -167,7 +169,7 @@ def _outside(marks: list[re.Match[str]]) -> Iterator[re.Match[str]]:
 
 
 def _closable(marks: list[re.Match[str]]) -> list[bool]:
-    """For each mark whether a later one closes the fence it would open: at least as long, of the same character."""
+    """For each mark, whether a later one closes the fence it opens: the same character, at least as long."""
     longest = {"`": 0, "~": 0}
     answers = []
     for mark in reversed(marks):
@@ -190,7 +192,7 @@ def _sections(text: str, headings: list[re.Match[str]], escapes: list[int], firs
 
 
 def _line_end(text: str, mark: re.Match[str]) -> int:
-    """Where the line after that of `mark` begins."""
+    """The start of the line after `mark`."""
     newline = text.find("\n", mark.end() - 1)
     return len(text) if newline < 0 else newline + 1
 
@@ -208,16 +210,133 @@ def _cut(text: str, start: int, stop: int, escapes: list[int]) -> str:
     return "".join([*pieces, text[start:stop]])
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How foreign text is put into ours: short excerpts in error messages, fenced blocks in prompts.
+# task.md.
+
+
+@dataclass(frozen=True, slots=True)
+class OutlineSection:
+    """A heading on one line and the text below it, still escaped. `line` is the first line of the text."""
+
+    heading: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The body of a task.md, split. `unclosed` is the line of an unclosed fence, which contains everything below it."""
+
+    title: str | None
+    preamble: str
+    sections: tuple[OutlineSection, ...]
+    unclosed: int | None
+
+
+def fenced(lines: list[str]) -> tuple[list[bool], int | None]:
+    """Which of `lines` belong to fenced code (including its fences), and the index of an unclosed fence."""
+    inside = [False] * len(lines)
+    opener: str | None = None
+    opened_at = 0
+    for index, line in enumerate(lines):
+        fence = _FENCE_LINE.match(line) if "```" in line or "~~~" in line else None
+        if opener is not None:
+            inside[index] = True
+            if fence and fence[1].startswith(opener) and not fence[2].strip():
+                opener = None
+        elif fence:
+            inside[index] = True
+            opener, opened_at = fence[1], index
+    return inside, None if opener is None else opened_at
+
+
+def block_end(lines: list[str], start: int) -> int:
+    """The index of the line that closes the fenced block opened at `start`, or of the last line."""
+    opening = _FENCE_LINE.match(lines[start])
+    if opening is not None:
+        for index in range(start + 1, len(lines)):
+            fence = _FENCE_LINE.match(lines[index])
+            if fence and fence[1].startswith(opening[1]) and not fence[2].strip():
+                return index
+    return len(lines) - 1
+
+
+def escape_outline(text: str) -> str:
+    """`text` for a section of a task.md, in which no line is a heading and every fence is closed."""
+    lines = text.split("\n")
+    inside, unclosed = fenced(lines)
+    if unclosed is not None:
+        inside = [False] * len(lines)
+    return "\n".join(
+        line if code else _STRUCTURE.sub(r"\1\\\2", line) for line, code in zip(lines, inside, strict=True)
+    )
+
+
+def unescape_outline(text: str) -> str:
+    """Undo `escape_outline`. Text that a person wrote without escaping is unchanged."""
+    if "\\" not in text:
+        return text
+    lines = text.split("\n")
+    inside, _ = fenced(lines)
+    return "\n".join(
+        line if code else _ESCAPED_LINE.sub(r"\1\2", line) for line, code in zip(lines, inside, strict=True)
+    )
+
+
+def outline(body: str, first_line: int = 1) -> Outline:
+    """Parse the body of a task.md whose first line is line `first_line` of its file."""
+    lines = body.split("\n")
+    inside, unclosed = fenced(lines)
+    title = None
+    starts: list[int] = []
+    for index, line in enumerate(lines):
+        if not line.startswith("#") or inside[index]:
+            continue
+        if line.startswith("## ") and storable_line(line[3:]):
+            starts.append(index)
+        elif title is None and not starts and (line == "#" or line.startswith("# ")):
+            title = index
+    end = starts[0] if starts else len(lines)
+    preamble = [line for index, line in enumerate(lines[:end]) if index != title]
+    return Outline(
+        title=None if title is None else lines[title][1:].strip(),
+        preamble="\n".join(preamble).strip("\n"),
+        sections=_below(lines, starts, "## ", first_line),
+        unclosed=None if unclosed is None else first_line + unclosed,
+    )
+
+
+def entries(section: OutlineSection) -> tuple[str, tuple[OutlineSection, ...]]:
+    """The text of `section` before its first level-3 heading, and the level-3 sections."""
+    lines = section.text.split("\n")
+    inside, _ = fenced(lines)
+    starts = [
+        i for i, line in enumerate(lines) if line.startswith("### ") and storable_line(line[4:]) and not inside[i]
+    ]
+    before = lines[: starts[0] if starts else len(lines)]
+    return "\n".join(before).strip("\n"), _below(lines, starts, "### ", section.line)
+
+
+def _below(lines: list[str], starts: list[int], mark: str, first_line: int) -> tuple[OutlineSection, ...]:
+    """The headings at lines `starts`, which begin with `mark`, each with the lines up to the next one."""
+    return tuple(
+        OutlineSection(
+            storable_line(lines[start][len(mark) :]),
+            "\n".join(lines[start + 1 : stop]).strip("\n"),
+            first_line + start + 1,
+        )
+        for start, stop in pairwise([*starts, len(lines)])
+    )
+
+
+# Quoting foreign text in prompts.
 
 
 def quote_fence(text: str, source: str) -> str:
-    """`text` as a block that a model can tell from its instructions, whatever stands in it.
+    """`text` as a block that a model can tell from its instructions, whatever the text contains.
 
-    Names `source` (one line, at most 120 characters of it) and says that the block is data. Both fences carry a nonce
-    derived from the text's SHA-256 that does not occur in the text, so nothing inside can close the block, and
-    the same text gives the same block. The text itself is not changed.
+    The block names `source` (one line, at most 120 characters) and says that it is data. Both fences carry a nonce that
+    does not occur in the text, so the text cannot close the block. The nonce is derived from the text's SHA-256, so
+    the same text gives the same block. The text is not changed.
     """
     nonce = _nonce(text)
     name = storable_line(source)[:120]

@@ -26,7 +26,7 @@ from mailboxd.core.vocabulary import SELF, Synthesis, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol import strict_yaml
 from mailboxd.protocol.headers import ID_RULE, OVERRIDES, Source, override_headers
-from mailboxd.protocol.headings import block_end, fenced
+from mailboxd.protocol.markdown import block_end, fenced
 from mailboxd.protocol.spec import action_lines, actions_of, checks_of, render_checks
 from mailboxd.protocol.strict_yaml import Path, Yaml, block, flow, scalar, value_text
 

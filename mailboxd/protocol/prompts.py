@@ -11,12 +11,12 @@ import os
 import re
 import stat
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mailboxd.core.model import Spec
 from mailboxd.core.sanitize import storable_line
@@ -26,7 +26,7 @@ from mailboxd.protocol.markdown import escape, quote_fence
 from mailboxd.protocol.spec import render_actions, render_checks
 
 if TYPE_CHECKING:
-    from mailboxd.protocol.sandbox import Sandbox
+    from jinja2.sandbox import SandboxedEnvironment
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The jinja2 templates of prompts and task files: a workspace's own first, then the packaged ones.
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 MAX_OVERRIDE_BYTES = 256 * 1024
 
 _Signature = tuple[int, int, int] | None
+_SPEC_FIELDS = frozenset(field.name for field in fields(Spec))
 
 
 class Templates:
@@ -80,11 +81,21 @@ class Templates:
         return path if path is not None and _signature(path) is not None else None
 
     @cached_property
-    def _environment(self) -> Sandbox:
-        # Imported here: jinja2 costs a `mailboxd status` more than all else that it does.
+    def _environment(self) -> SandboxedEnvironment:
+        # Imported here: jinja2 takes longer to import than all other work of a `mailboxd status`.
         from jinja2 import FunctionLoader, StrictUndefined
+        from jinja2.sandbox import SandboxedEnvironment
 
-        from mailboxd.protocol.sandbox import Sandbox
+        class Sandbox(SandboxedEnvironment):
+            def getattr(self, obj: Any, attribute: str) -> Any:
+                """Read the parts of a spec without the sandbox's checks: they are plain values."""
+                if type(obj) is Spec and attribute in _SPEC_FIELDS:
+                    return getattr(obj, attribute)
+                return super().getattr(obj, attribute)
+
+            def make_globals(self, d: MutableMapping[str, Any] | None) -> MutableMapping[str, Any]:
+                """The globals as a dict, which is cheaper to copy for each rendering than a ChainMap."""
+                return {**self.globals, **(d or {})}
 
         environment = Sandbox(
             loader=FunctionLoader(self._load),

@@ -22,8 +22,15 @@ from mailboxd.core.vocabulary import Mode, Synthesis, is_id
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol import front_matter
 from mailboxd.protocol.headers import ID_RULE, NOTHING_SAID, OVERRIDES, Source, override_headers
-from mailboxd.protocol.headings import Outline, Section, entries, escape, outline, unescape
-from mailboxd.protocol.markdown import Section as MessageSection
+from mailboxd.protocol.markdown import (
+    Outline,
+    OutlineSection,
+    Section,
+    entries,
+    escape_outline,
+    outline,
+    unescape_outline,
+)
 from mailboxd.protocol.plan import STATE, Dag, DagNode, parse_dag, render_dag
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.spec import Sections, derive_spec, is_spec_section
@@ -104,7 +111,7 @@ class TaskFile:
 
     def spec(self) -> Spec:
         """What the task must achieve, as a task message with these sections would state it (protocol section 2)."""
-        parts = tuple(MessageSection(heading, text) for heading, text in self.extra_sections)
+        parts = tuple(Section(heading, text) for heading, text in self.extra_sections)
         return derive_spec(self.title, self.instructions, parts, self.section)
 
     def section(self, heading: str) -> str:
@@ -130,7 +137,7 @@ def render_task_file(task: TaskFile, templates: Templates) -> bytes:
     own = _OWN_PLACE[task.mode]
     values = {_KNOWN[heading.lower()]: parts.get(heading, "") for heading in own}
     others = [{"heading": heading, "text": text} for heading, text in parts.items() if heading not in own and text]
-    others += [{"heading": heading, "text": escape(text)} for heading, text in task.extra_sections]
+    others += [{"heading": heading, "text": escape_outline(text)} for heading, text in task.extra_sections]
     body = templates.render(name, title=title, others=others, **values)
     override = templates.override(name)
     if override is not None:
@@ -141,15 +148,15 @@ def render_task_file(task: TaskFile, templates: Templates) -> bytes:
 
 def _parts(task: TaskFile) -> dict[str, str]:
     """The known sections by heading, as they are to stand in the file."""
-    results = "\n\n".join(f"### {key}\n\n{escape(text)}" for key, text in task.subtask_results)
+    results = "\n\n".join(f"### {key}\n\n{escape_outline(text)}" for key, text in task.subtask_results)
     coordinating = task.mode is Mode.COORDINATING
     return {
-        "Original Instructions" if coordinating else "Instructions": escape(task.instructions),
+        "Original Instructions" if coordinating else "Instructions": escape_outline(task.instructions),
         "DAG": f"```yaml\n{render_dag(Dag(task.dag, task.synthesis))}```" if coordinating else "",
         "Subtask Results": results,
-        "Synthesised Output": escape(task.synthesised),
-        "Working Notes": escape(task.notes),
-        "Results": escape(task.results),
+        "Synthesised Output": escape_outline(task.synthesised),
+        "Working Notes": escape_outline(task.notes),
+        "Results": escape_outline(task.results),
     }
 
 
@@ -221,7 +228,7 @@ def _read_sections(found: Outline, path: str) -> dict[str, Any]:
     for section in found.sections:
         name = _KNOWN.get(section.heading.rstrip(" :").lower())
         if name is None:
-            extra.append((section.heading, unescape(section.text)))
+            extra.append((section.heading, unescape_outline(section.text)))
             continue
         if name in values:
             problem = f"the section {excerpt(section.heading)} stands here a second time"
@@ -233,7 +240,7 @@ def _read_sections(found: Outline, path: str) -> dict[str, Any]:
         elif name == "subtask_results":
             values[name] = _read_results(section, path)
         else:
-            values[name] = unescape(section.text)
+            values[name] = unescape_outline(section.text)
     return values | {"extra_sections": tuple(extra)}
 
 
@@ -245,7 +252,7 @@ def _check_statuses(dag: Dag, path: str, line: int) -> None:
             raise MessageError("wrong-type", problem, hint, path, line, f"subtasks.{node.key}.status")
 
 
-def _read_results(section: Section, path: str) -> tuple[tuple[str, str], ...]:
+def _read_results(section: OutlineSection, path: str) -> tuple[tuple[str, str], ...]:
     before, found = entries(section)
     if before.strip():
         problem = "text stands before the first `### <child>`"
@@ -258,13 +265,13 @@ def _read_results(section: Section, path: str) -> tuple[tuple[str, str], ...]:
         if entry.heading in results:
             problem = f"the result of {entry.heading} stands here a second time"
             raise MessageError("duplicate-subtask", problem, "keep one", path, entry.line - 1, "Subtask Results")
-        results[entry.heading] = unescape(entry.text)
+        results[entry.heading] = unescape_outline(entry.text)
     return tuple(results.items())
 
 
 def _read_top(found: Outline, instructions: str) -> dict[str, str]:
     """Title and instructions; text above the sections belongs to the instructions, and names a task without an H1."""
-    before = unescape(found.preamble)
+    before = unescape_outline(found.preamble)
     if found.title is None:
         title = before.strip().partition("\n")[0]
     else:

@@ -28,8 +28,7 @@ from mailboxd.mailbox.maildir import REASON
 from mailboxd.mailbox.task_files import ARCHIVE, TASK_FILE
 from mailboxd.progress import Progress, silent
 from mailboxd.protocol import headers
-from mailboxd.protocol.codec import Parsed, parse
-from mailboxd.protocol.messages import AnyMessage, QuestionMessage, ReplyMessage, TaskMessage
+from mailboxd.protocol.messages import AnyMessage, Parsed, QuestionMessage, ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.taskmd import TaskFile, parse_task_file, unsealed
 from mailboxd.rebuild.workers import ENOUGH, Hand, processors
 
@@ -400,7 +399,7 @@ def _archived(fd: int, path: str, file: str, found: Sources) -> None:
         return
     day = path.removeprefix("archive/").removesuffix(f"/{file}")
     try:
-        parsed = parse(raw, name, max_bytes=max(len(raw), 1))
+        parsed = parse_message(raw, name, max_bytes=max(len(raw), 1))
     except MessageError as error:
         found.problems.append((f"mailbox/{path}", error.problem))
         return
@@ -436,7 +435,7 @@ def _sent(fd: int, path: str, name: str, found: Sources) -> None:
         found.problems.append((f"mailbox/{path}", "it is no regular file"))
         return
     try:
-        parsed = parse(raw, name)
+        parsed = parse_message(raw, name)
     except MessageError as error:
         found.problems.append((f"mailbox/{path}", error.problem))
         return

@@ -55,7 +55,7 @@ from mailboxd.ids import Ids, time_of
 from mailboxd.intake.archive import InboxFile, message_row
 from mailboxd.intake.interpret import Intake
 from mailboxd.keys.trust import Trust
-from mailboxd.protocol.codec import parse
+from mailboxd.protocol.messages import parse_message
 from mailboxd.protocol.plan import DagNode
 from mailboxd.protocol.taskmd import TaskFile
 from mailboxd.rebuild.files import Came, Refusal, Sent
@@ -231,7 +231,7 @@ class Mail:
         parsed = came.parsed
         if hashlib.sha256(raw).hexdigest() != parsed.sha256:
             try:
-                parsed = parse(raw, came.name, max_bytes=_MAX_FILE)
+                parsed = parse_message(raw, came.name, max_bytes=_MAX_FILE)
             except MessageError as error:
                 problem = f"it has changed while it was read: {error.problem}"
                 self.differences.append(f"mailbox/{came.path}: {problem}")
@@ -272,7 +272,7 @@ class Mail:
         if "line" in said:
             error = MessageError(rule, problem, hint, line=said["line"], field=said.get("field"))
         try:
-            message = None if raw is None else parse(raw, said["name"], max_bytes=_MAX_FILE).message
+            message = None if raw is None else parse_message(raw, said["name"], max_bytes=_MAX_FILE).message
         except MessageError:
             message = None
         self.desk.ids.give("msg", said["message"])

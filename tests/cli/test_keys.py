@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
-from mailboxd.protocol.codec import parse
+from mailboxd.protocol.messages import parse_message
 from tests.cli.stage import Stage
 
 APPROVAL = "---\ntype: approval\nfrom: operator\napproval_id: apr_1\ndecision: approved\n---\n\nGo.\n"
@@ -65,7 +65,7 @@ def test_signing_to_standard_output_leaves_the_file(stage: Stage) -> None:
     path.chmod(0o600)
     printed = stage.run("keys", "sign", "--stdout", str(path))
     assert path.read_text() == APPROVAL
-    assert parse(printed.stdout.encode(), "x").message.signature is not None
+    assert parse_message(printed.stdout.encode(), "x").message.signature is not None
     assert stage.run("keys", "sign", str(path)).exit_code == 0
     assert path.read_text() == printed.stdout
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -139,7 +139,7 @@ def test_what_the_operator_sends_is_signed_once_there_is_a_key(stage: Stage) -> 
     stage.run("send", "--from", "beta", "Not mine")
     found = {}
     for path in stage.ws.inbox.iterdir():
-        message = parse(path.read_bytes(), path.name).message
+        message = parse_message(path.read_bytes(), path.name).message
         found[message.title] = message.signature is not None
         assert stage.run("keys", "verify", str(path)).exit_code == (0 if message.signature else 1)
     assert found == {"Before": False, "After": True, "Not mine": False}

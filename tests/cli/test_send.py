@@ -17,8 +17,7 @@ from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError
 from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.interpret import Intake
-from mailboxd.protocol.codec import parse
-from mailboxd.protocol.messages import ReplyMessage, TaskMessage
+from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.taskmd import parse_task_file
 from tests.cli.stage import NOW, Stage, make
@@ -31,7 +30,7 @@ def sent(stage: Stage, *arguments: str, text: str | None = None) -> TaskMessage:
     result = stage.run("send", *arguments, text=text)
     assert result.exit_code == 0, result.output
     (path,) = stage.ws.inbox.iterdir()
-    message = parse(path.read_bytes(), path.name).message
+    message = parse_message(path.read_bytes(), path.name).message
     assert isinstance(message, TaskMessage)
     assert result.stdout.splitlines() == [message.task_id, str(path)]
     return message
@@ -41,7 +40,7 @@ def receive(stage: Stage) -> str:
     """Let the message in the inbox be judged, as the daemon does."""
     (path,) = stage.ws.inbox.iterdir()
     raw = path.read_bytes()
-    parsed = parse(raw, path.name)
+    parsed = parse_message(raw, path.name)
     with stage.engine() as engine:
         verdict = Intake(engine).receive(InboxFile(path.name, raw, parsed.sha256, len(raw), {}), parsed)
     path.unlink()
@@ -161,7 +160,7 @@ def test_every_title_makes_an_id_and_a_message(title: str) -> None:
         raw = compose(Draft(title or "x", title), {"task_id": task_id, "from": "operator"})
     except MessageError:
         return
-    assert isinstance(parse(raw, "x.md").message, TaskMessage)
+    assert isinstance(parse_message(raw, "x.md").message, TaskMessage)
 
 
 # ---------------------------------------------------------------- send --wait
@@ -236,7 +235,7 @@ def test_a_dispatch_is_a_task_message(stage: Stage) -> None:
         "message", "dispatch", "--task-id", "q3", "--subtask-id", "extract", "--from", "analyst", "--title", "Extract",
         "--context", "From q3.csv", "--instructions", "Take the figures", "--expected-output", "A table",
     )  # fmt: skip
-    message = parse(result.stdout.encode(), "x.md").message
+    message = parse_message(result.stdout.encode(), "x.md").message
     assert isinstance(message, TaskMessage)
     assert (message.task_id, message.subtask_id, message.from_) == ("q3", "extract", "analyst")
     assert [section.heading for section in message.sections] == ["Context", "Instructions", "Expected Output"]
@@ -247,11 +246,11 @@ def test_a_reply_is_done_or_failed(stage: Stage) -> None:
     done = stage.run("message", "reply", *who, "--status", "done", "--results", "## Results\n\ntwelve").stdout
     failed = stage.run("message", "reply", *who, "--status", "failed", "--error", "no", "--partial", "six").stdout
     for text, status in ((done, "done"), (failed, "failed")):
-        message = parse(text.encode(), "x.md").message
+        message = parse_message(text.encode(), "x.md").message
         assert isinstance(message, ReplyMessage)
         assert (message.status, message.completed_at) == (status, NOW)
-    assert parse(done.encode(), "x.md").message.section("Results") == "## Results\n\ntwelve"
-    assert parse(failed.encode(), "x.md").message.section("Partial Results") == "six"
+    assert parse_message(done.encode(), "x.md").message.section("Results") == "## Results\n\ntwelve"
+    assert parse_message(failed.encode(), "x.md").message.section("Partial Results") == "six"
     for wrong in (["done", "--error", "x"], ["done"], ["failed", "--results", "x"]):
         assert stage.run("message", "reply", *who, "--status", *wrong).exit_code == 2
 
@@ -275,7 +274,7 @@ def test_a_file_is_written_once_and_never_over_another(stage: Stage, tmp_path: P
     command = ["message", "dispatch", "--task-id", "q3", "--from", "a", "--title", "T", "-o", str(tmp_path / "m.md")]
     assert stage.run(*command).exit_code == 0
     before = (tmp_path / "m.md").read_bytes()
-    assert parse(before, "m.md").message.task_id == "q3"
+    assert parse_message(before, "m.md").message.task_id == "q3"
     assert stage.run(*command, "--context", "other").exit_code == 2
     assert (tmp_path / "m.md").read_bytes() == before
     assert stage.run(*command[:-1], str(tmp_path / "no" / "m.md")).exit_code == 75

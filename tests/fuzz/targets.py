@@ -20,8 +20,8 @@ from mailboxd.config import default_text, load
 from mailboxd.core.outcomes import Answer, Outcome, Results, Succeeded
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol.answer import read_answer, read_draft
-from mailboxd.protocol.codec import parse, render
 from mailboxd.protocol.front_matter import canonical, with_signature
+from mailboxd.protocol.messages import parse_message, render_message
 from mailboxd.protocol.plan import parse_dag, render_dag
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.spec import parse_checks, read_actions, render_actions, render_checks, render_spec
@@ -51,21 +51,21 @@ def refused(error: MessageError) -> None:
 def message(raw: bytes) -> None:
     """A file of the inbox: `codec.parse`, and everything that is made of a message."""
     try:
-        parsed = parse(raw, "fuzz.md")
+        parsed = parse_message(raw, "fuzz.md")
     except MessageError as error:
         refused(error)
         return
-    assert parse(raw, "fuzz.md") == parsed
+    assert parse_message(raw, "fuzz.md") == parsed
     assert all(text.isprintable() and len(text) < _LONGEST_ERROR for text in parsed.warnings)
     try:
-        written = render(parsed.message)
+        written = render_message(parsed.message)
     except MessageError as error:
         if error.rule != "too-large":
             raise
         return
-    again = parse(written, "fuzz.md").message
+    again = parse_message(written, "fuzz.md").message
     assert again == parsed.message
-    assert render(again) == written
+    assert render_message(again) == written
 
 
 def signature(raw: bytes) -> None:

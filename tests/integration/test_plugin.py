@@ -31,9 +31,8 @@ from mailboxd.integration.plugin import (
     source,
     uninstall_steps,
 )
-from mailboxd.protocol import codec
 from mailboxd.protocol.markdown import Section
-from mailboxd.protocol.messages import AckMessage, TaskMessage
+from mailboxd.protocol.messages import AckMessage, TaskMessage, render_message
 from tests.agents.recorded import printed, recorded
 
 OPENCLAW = OpenClaw(("openclaw",))
@@ -182,10 +181,10 @@ TRIMMED = "\t\n\v\f\r \u00a0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufe
 @pytest.mark.parametrize("end", TRIMMED)
 def test_every_message_of_ours_ends_in_exactly_one_line_end_that_can_be_put_back(end: str) -> None:
     for section in (Section("Instructions", f"x{end}"), Section(f"Notes{end}")):
-        raw = codec.render(TaskMessage(task_id="a", from_="b", title=f"t{end}", sections=(section,))).decode()
+        raw = render_message(TaskMessage(task_id="a", from_="b", title=f"t{end}", sections=(section,))).decode()
         assert raw.endswith("\n")
         assert raw.rstrip(TRIMMED) + "\n" == raw
-    assert codec.render(AckMessage(task_id="a", from_="b")).decode().endswith("---\n")
+    assert render_message(AckMessage(task_id="a", from_="b")).decode().endswith("---\n")
 
 
 def test_a_plugin_that_was_installed_as_hard_links_is_handed_over_as_files_of_its_own(

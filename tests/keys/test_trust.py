@@ -9,8 +9,8 @@ import pytest
 from mailboxd.errors import ConfigError, MessageError, Refused, WorldError
 from mailboxd.keys.keyring import Keyring, PrivateKey
 from mailboxd.keys.trust import Proof, Trust, require_operator, signed, signer
-from mailboxd.protocol.codec import parse
 from mailboxd.protocol.front_matter import MAX_FILE
+from mailboxd.protocol.messages import parse_message
 
 NOW = "2026-11-21T12:00:00.000Z"
 WRITER, OTHER = PrivateKey.new(), PrivateKey.new()
@@ -29,7 +29,7 @@ def said(sender: str = "writer", to: str = "", body: str = "Done.") -> bytes:
 
 
 def examined(keyring: Keyring, raw: bytes) -> Proof:
-    return Trust.of(keyring, "main", ()).verify(raw, parse(raw, "x.md").message)
+    return Trust.of(keyring, "main", ()).verify(raw, parse_message(raw, "x.md").message)
 
 
 def test_a_trusted_key_of_the_sender_is_a_proof(keyring: Keyring) -> None:
@@ -61,7 +61,7 @@ def test_everything_else_is_none_and_says_why(keyring: Keyring, raw: bytes, prob
 
 def test_whom_we_trust_is_read_again_when_it_changes(keyring: Keyring) -> None:
     trust, raw = Trust.of(keyring, "main", ()), signed(said(), WRITER)
-    message = parse(raw, "x.md").message
+    message = parse_message(raw, "x.md").message
     assert trust.verify(raw, message).verified == "yes"
     keyring.untrust("writer")
     assert trust.verify(raw, message).verified == "no"

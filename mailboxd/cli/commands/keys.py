@@ -111,10 +111,10 @@ def _untrust(session: Session, name: str) -> None:
 def _sign(session: Session, file: Path, stdout: bool) -> None:
     """Sign a message file with its sender's key: the operator's or this workspace's agent's."""
     from mailboxd.keys.trust import signed
-    from mailboxd.protocol.codec import parse
+    from mailboxd.protocol.messages import parse_message
 
     raw = _read(file)
-    key = _key_of(session, parse(raw, file.name).message.from_)
+    key = _key_of(session, parse_message(raw, file.name).message.from_)
     done = signed(raw, key)
     if stdout:
         say(to_json({"text": done.decode()}) if session.as_json else done.decode(), newline=session.as_json)
@@ -133,11 +133,11 @@ def _sign(session: Session, file: Path, stdout: bool) -> None:
 def _verify(session: Session, file: Path) -> int | None:
     """Check whether this workspace would accept the signature of a message file."""
     from mailboxd.keys.trust import UNSIGNED, YES, Trust
-    from mailboxd.protocol.codec import parse
+    from mailboxd.protocol.messages import parse_message
 
     keyring = _keyring(session)
     raw = _read(file)
-    message = parse(raw, file.name).message
+    message = parse_message(raw, file.name).message
     proof = Trust(keyring, _agent(session)).verify(raw, message)
     problem = "it is not signed" if proof.verified == UNSIGNED else proof.problem
     facts = {"verified": proof.verified, "from": message.from_, "fingerprint": proof.signer, "problem": problem}

@@ -55,9 +55,8 @@ def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
     """The bytes of a `type: task` message. Raises MessageError when it cannot be one."""
     from pydantic import ValidationError
 
-    from mailboxd.protocol import codec
     from mailboxd.protocol.markdown import Section
-    from mailboxd.protocol.messages import TaskMessage
+    from mailboxd.protocol.messages import TaskMessage, render_message
 
     said = (
         ("Context", draft.context),
@@ -67,7 +66,7 @@ def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
     )
     sections = tuple(Section(heading, text) for heading, text in said if text.strip())
     try:
-        return codec.render(TaskMessage.model_validate({**headers, "title": draft.title, "sections": sections}))
+        return render_message(TaskMessage.model_validate({**headers, "title": draft.title, "sections": sections}))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = str(first["loc"][0]) if first["loc"] else None
@@ -353,9 +352,8 @@ def dispatch(session: Session, output: str | None, **said: Any) -> None:
 @_OUTPUT
 def reply(session: Session, output: str | None, **said: Any) -> None:
     """Write a message that reports the outcome of work."""
-    from mailboxd.protocol import codec
     from mailboxd.protocol.markdown import Section
-    from mailboxd.protocol.messages import ReplyMessage
+    from mailboxd.protocol.messages import ReplyMessage, render_message
 
     done = said["status"] == "done"
     if done is not bool(said["results"]) or done is bool(said["error"] or said["partial"]):
@@ -369,7 +367,7 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
         completed_at=session.clock.now(),
         sections=tuple(Section(heading, text) for heading, text in texts if text.strip()),
     )
-    _write(session, output, codec.render(message))
+    _write(session, output, render_message(message))
 
 
 @verb(

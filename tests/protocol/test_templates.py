@@ -13,9 +13,8 @@ from mailboxd.core.model import Plan, PlannedChild, Spec
 from mailboxd.core.outcomes import Drafted, Failure, Planned, Question, Results, Reviewed
 from mailboxd.core.vocabulary import Gate, Verdict
 from mailboxd.errors import ConfigError
-from mailboxd.protocol import codec
 from mailboxd.protocol.answer import answer_of, read_answer, read_draft
-from mailboxd.protocol.messages import ReplyMessage, TaskMessage
+from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.prompts import (
     DispatchBody,
     DraftPrompt,
@@ -171,7 +170,7 @@ def test_a_prompt_for_rework_shows_the_result_that_has_to_be_mended() -> None:
 def test_a_dispatch_body_reads_back_as_the_spec() -> None:
     body = render_dispatch_body(PACKAGED, DispatchBody("Find three sources", SPEC))
     header = "---\ntype: task\ntask_id: t\nfrom: boss\nsent_at: 2026-11-21T02:07:53Z\n---\n\n"
-    message = codec.parse((header + body).encode(), "p").message
+    message = parse_message((header + body).encode(), "p").message
     assert isinstance(message, TaskMessage)
     assert message.title == "Find three sources"
     assert message.spec() == SPEC
@@ -181,7 +180,7 @@ def test_a_dispatch_body_keeps_foreign_sections_inside_their_own() -> None:
     spec = Spec("T", instructions="## Acceptance Criteria\n- none", context=EVIL, expected_output="x")
     body = render_dispatch_body(PACKAGED, DispatchBody("T", spec, findings="## DAG\nsubtasks: {}"))
     header = "---\ntype: task\ntask_id: t\nfrom: boss\n---\n\n"
-    message = codec.parse((header + body).encode(), "p").message
+    message = parse_message((header + body).encode(), "p").message
     assert [section.heading for section in message.sections] == [
         "Context",
         "Instructions",
@@ -195,14 +194,16 @@ def test_a_dispatch_body_keeps_foreign_sections_inside_their_own() -> None:
 @pytest.mark.parametrize("results", ["All", "# Report\n\n## Results\n\nx\n\n## Planned Actions\n\n- rm", EVIL])
 def test_a_reply_body_reads_back_as_the_answer(results: str) -> None:
     body = render_reply_body(PACKAGED, ReplyBody(results=results))
-    message = codec.parse(f"---\ntype: reply\ntask_id: t\nfrom: a\nstatus: done\n---\n\n{body}".encode(), "p").message
+    message = parse_message(f"---\ntype: reply\ntask_id: t\nfrom: a\nstatus: done\n---\n\n{body}".encode(), "p").message
     assert isinstance(message, ReplyMessage)
     assert answer_of(message) == Results(results)
 
 
 def test_a_failed_reply_body_reads_back_as_the_failure() -> None:
     body = render_reply_body(PACKAGED, ReplyBody(error="No ## luck", partial="Half"))
-    message = codec.parse(f"---\ntype: reply\ntask_id: t\nfrom: a\nstatus: failed\n---\n\n{body}".encode(), "p").message
+    message = parse_message(
+        f"---\ntype: reply\ntask_id: t\nfrom: a\nstatus: failed\n---\n\n{body}".encode(), "p"
+    ).message
     assert answer_of(message) == Failure("No ## luck", "Half")
 
 

@@ -18,10 +18,17 @@ from mailboxd.core.sanitize import storable_line
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import Gate, Join, Synthesis, Verdict, is_id
 from mailboxd.errors import MessageError
-from mailboxd.protocol.codec import parse, render, render_with
 from mailboxd.protocol.headers import MAX_BUDGET, RANGES
 from mailboxd.protocol.markdown import Section, split_body, trim
-from mailboxd.protocol.messages import MESSAGE_TYPES, Message, ReplyMessage, TaskMessage
+from mailboxd.protocol.messages import (
+    MESSAGE_TYPES,
+    Message,
+    ReplyMessage,
+    TaskMessage,
+    parse_message,
+    render_message,
+    render_message_with,
+)
 
 ids = st.from_regex(re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}"), fullmatch=True).filter(is_id)
 storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
@@ -100,34 +107,34 @@ def messages(draw: st.DrawFn) -> Message:
 @given(messages())
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_written_is_read_back_equal_and_writing_is_a_fixed_point(message: Message) -> None:
-    raw = render(message)
-    read = parse(raw, "a.md").message
+    raw = render_message(message)
+    read = parse_message(raw, "a.md").message
     assert read == message
-    assert render(read) == raw
+    assert render_message(read) == raw
 
 
 @given(messages())
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_other_yaml_readers_read_our_ids_as_the_same_texts(message: Message) -> None:
-    header = yaml.safe_load(render(message).decode().split("\n---\n")[0].removeprefix("---\n"))
+    header = yaml.safe_load(render_message(message).decode().split("\n---\n")[0].removeprefix("---\n"))
     assert (header["task_id"], header["from"]) == (message.task_id, message.from_)
 
 
 @given(st.builds(Section, st.just("Results"), markdown), ids)
 def test_any_text_an_agent_wrote_can_be_sent_as_a_section(section: Section, task_id: str) -> None:
     message = TaskMessage(task_id=task_id, from_="a", sections=(section, Section("End", "e")))
-    assert parse(render(message), "a.md").message.sections == message.sections
+    assert parse_message(render_message(message), "a.md").message.sections == message.sections
 
 
 @given(markdown | storable)
 @example("# Task: T\n\n## Results\n\n```\nnever closed\n\n## End")
 @example("\n\n \\## x\n\n\n\n")
 def test_any_text_that_a_template_made_is_read_as_the_same_parts(text: str) -> None:
-    raw = render_with(ReplyMessage(task_id="t", from_="a", status="done", title="gone"), text)
-    read = parse(raw, "a.md").message
+    raw = render_message_with(ReplyMessage(task_id="t", from_="a", status="done", title="gone"), text)
+    read = parse_message(raw, "a.md").message
     parts = split_body(trim(text))
     assert (read.title, read.preamble, read.sections) == (parts.title, parts.preamble, parts.sections)
-    assert parse(render(read), "a.md").message == read
+    assert parse_message(render_message(read), "a.md").message == read
 
 
 _PIECES = [
@@ -146,12 +153,12 @@ _PIECES = [
 @example(b"---\ntype: task\ntask_id: a\nfrom: a\n'self': 1\n'__init__': 2\n---\n", "a.md")
 def test_any_bytes_under_any_name_are_read_or_refused_and_nothing_else(raw: bytes, path: str) -> None:
     try:
-        parsed = parse(raw, path)
+        parsed = parse_message(raw, path)
     except MessageError as error:
         assert len(error.problem) + len(error.hint) < 2000  # noqa: PT017 - both outcomes are right
         assert (error.problem + error.hint).isprintable()  # noqa: PT017
     else:
-        assert parse(render(parsed.message), path).message == parsed.message
+        assert parse_message(render_message(parsed.message), path).message == parsed.message
 
 
 @pytest.mark.parametrize(
@@ -164,7 +171,7 @@ def test_a_hostile_megabyte_is_read_or_refused_in_time(body: str) -> None:
     def timed() -> float:
         started = time.process_time()
         with contextlib.suppress(MessageError):
-            parse(raw, "a.md")
+            parse_message(raw, "a.md")
         return time.process_time() - started
 
     # The promise is 50 ms of an idle CPU; what is not linear takes minutes.
@@ -174,7 +181,7 @@ def test_a_hostile_megabyte_is_read_or_refused_in_time(body: str) -> None:
 def test_a_thousand_misspelt_headers_cost_no_more_than_a_few() -> None:
     header = "".join(f"priorit{n}: x\n" for n in range(900))
     started = time.process_time()
-    parsed = parse(f"---\ntype: task\ntask_id: a\nfrom: b\n{header}---\n".encode(), "a.md")
+    parsed = parse_message(f"---\ntype: task\ntask_id: a\nfrom: b\n{header}---\n".encode(), "a.md")
     assert time.process_time() - started < 0.5
     assert len(parsed.warnings) < 30
 

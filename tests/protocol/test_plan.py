@@ -13,7 +13,7 @@ from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis
 from mailboxd.errors import MessageError
 from mailboxd.protocol.plan import Dag, DagNode, parse_dag, parse_plan, render_dag
 from mailboxd.protocol.strict_yaml import block, flow, scalar
-from tests.messages.plan_strategies import children, dags, lines_of_text, storable
+from tests.protocol.plan_strategies import children, dags, lines_of_text, storable
 
 FULL = """\
 subtasks:

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
-from mailboxd.protocol.codec import parse, render
 from mailboxd.protocol.front_matter import canonical, with_signature
 from mailboxd.protocol.markdown import Section
-from mailboxd.protocol.messages import TaskMessage
+from mailboxd.protocol.messages import TaskMessage, parse_message, render_message
 
 SIGNATURE = f"ed25519:{'0' * 32}:{'A' * 86}"
 MESSAGE = b"---\ntype: task\ntask_id: 007\nfrom: analyst\nx: [1, {a: no}]\n---\n\n# Task: Go\n\n  indented\n\nEnd.\n"
@@ -89,7 +88,7 @@ def test_a_signature_is_one_more_line_and_replaces_an_earlier_one() -> None:
     assert with_signature(once, other) == once.replace(SIGNATURE.encode(), other.encode())
     crlf = with_signature(MESSAGE.replace(b"\n", b"\r\n"), SIGNATURE)
     assert crlf.count(b"\n") == crlf.count(b"\r\n")
-    assert parse(once, "x.md").message.signature == SIGNATURE
+    assert parse_message(once, "x.md").message.signature == SIGNATURE
 
 
 @pytest.mark.parametrize(
@@ -112,17 +111,17 @@ def test_what_cannot_carry_a_signature_is_refused(raw: bytes, rule: str) -> None
 )
 def test_a_signature_of_another_form_is_no_header(text: str) -> None:
     with pytest.raises(MessageError) as refused:
-        parse(f"---\ntype: task\ntask_id: a\nfrom: b\nsignature: {text}\n---\n".encode(), "x.md")
+        parse_message(f"---\ntype: task\ntask_id: a\nfrom: b\nsignature: {text}\n---\n".encode(), "x.md")
     assert (refused.value.rule, refused.value.field) == ("wrong-type", "signature")
 
 
 @given(st.text(min_size=1), st.text(), st.text())
 def test_every_message_that_can_be_written_can_be_signed(heading: str, text: str, preamble: str) -> None:
     sections = (Section("A" + heading, text),)
-    raw = render(TaskMessage(task_id="a", from_="b", preamble=preamble, sections=sections))
+    raw = render_message(TaskMessage(task_id="a", from_="b", preamble=preamble, sections=sections))
     signed = with_signature(raw, SIGNATURE)
     assert canonical(signed) == canonical(raw)
-    assert parse(signed, "x").message.model_copy(update={"signature": None}) == parse(raw, "x").message
+    assert parse_message(signed, "x").message.model_copy(update={"signature": None}) == parse_message(raw, "x").message
 
 
 @given(st.binary(max_size=200))

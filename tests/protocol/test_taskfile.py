@@ -12,11 +12,11 @@ from mailboxd.core.model import Overrides, PlannedChild
 from mailboxd.core.specs import lint
 from mailboxd.core.vocabulary import Mode, Synthesis, WeakSpec
 from mailboxd.errors import ConfigError, MessageError
-from mailboxd.protocol.headings import entries, escape, outline, unescape
+from mailboxd.protocol.markdown import entries, escape_outline, outline, unescape_outline
 from mailboxd.protocol.plan import DagNode
 from mailboxd.protocol.prompts import Templates
 from mailboxd.protocol.taskmd import STATUSES, TaskEdit, TaskFile, compare, parse_task_file, render_task_file
-from tests.messages.plan_strategies import KEYS, extras, lines_of_text, nodes, overrides
+from tests.protocol.plan_strategies import KEYS, extras, lines_of_text, nodes, overrides
 
 PACKAGED = Templates(None)
 NOW = "2026-11-21T02:07:53.120Z"
@@ -116,15 +116,15 @@ def test_a_rendered_task_file_reads_back_the_same(task: TaskFile) -> None:
 @example("   ### indented\n    ```\n    code")
 @settings(max_examples=300, deadline=None)
 def test_escaped_text_makes_no_structure_and_comes_back_byte_for_byte(text: str) -> None:
-    assert unescape(escape(text)) == text
-    found = outline(escape(text))
+    assert unescape_outline(escape_outline(text)) == text
+    found = outline(escape_outline(text))
     assert (found.title, found.sections, found.unclosed) == (None, (), None)
-    assert entries(outline("## s\n" + escape(text)).sections[0])[1] == ()
+    assert entries(outline("## s\n" + escape_outline(text)).sections[0])[1] == ()
 
 
 def test_closed_code_is_shown_as_it_is() -> None:
     code = "```sh\n# a comment\n## another\n```"
-    assert escape(code) == code
+    assert escape_outline(code) == code
 
 
 def test_a_result_cannot_forge_a_section_or_an_envelope() -> None:
@@ -138,7 +138,7 @@ def test_a_result_cannot_forge_a_section_or_an_envelope() -> None:
 def test_escaping_hostile_fences_takes_linear_time() -> None:
     text = "\n".join("`" * n for n in range(1400, 3, -1))
     started = time.process_time()
-    assert unescape(escape(text)) == text
+    assert unescape_outline(escape_outline(text)) == text
     assert time.process_time() - started < 0.2
 
 

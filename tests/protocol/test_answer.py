@@ -21,8 +21,8 @@ from mailboxd.core.outcomes import (
     Unreadable,
 )
 from mailboxd.core.vocabulary import Verdict
-from mailboxd.protocol import codec
 from mailboxd.protocol.answer import answer_of, read_answer
+from mailboxd.protocol.messages import parse_message
 
 PLAN = Plan((PlannedChild("a", ("scout",), "d"),))
 BARE = "subtasks:\n  a: {agent: scout, description: d}\n"
@@ -302,8 +302,8 @@ def test_a_failure_in_whatever_form_is_never_a_success(
 
 def test_a_message_of_a_peer_means_the_same_as_an_answer() -> None:
     raw = b"---\ntype: reply\ntask_id: t\nsubtask_id: s\nfrom: scout\nstatus: done\n---\n## Results\nx"
-    assert answer_of(codec.parse(raw, "p").message) == Results("x")
-    cancel = codec.parse(b"---\ntype: cancel\ntask_id: t\nfrom: boss\n---\n", "p").message
+    assert answer_of(parse_message(raw, "p").message) == Results("x")
+    cancel = parse_message(b"---\ntype: cancel\ntask_id: t\nfrom: boss\n---\n", "p").message
     assert unreadable(answer_of(cancel)) == "a cancel is no answer"
 
 
