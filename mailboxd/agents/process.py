@@ -36,7 +36,6 @@ from mailboxd.agents.call_dir import (
     CALL,
     OUTPUT,
     OUTPUT_CAP,
-    UNUSED,
     Exit,
     is_spoilt,
     make_directory,
@@ -47,7 +46,6 @@ from mailboxd.agents.call_dir import (
     sync,
     world,
     write,
-    written,
 )
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.errors import UnavailableError, WorldError
@@ -103,19 +101,6 @@ def leader(directory: Path | str) -> int | None:
         return None
     finally:
         os.close(lock)
-
-
-def is_its_own(directory: Path | str) -> bool:
-    """Whether the file of a call speaks of this call, and not of an earlier one that has had its directory (`spares`).
-
-    A directory may get its new name on the disk before it is emptied there, and a power cut then brings back what was
-    in it. So what was written before this boot must name it: among the arguments there is a file of its own. Without a
-    power cut there is nothing to bring back. Raises OSError.
-    """
-    raw, _ = written(directory, CALL, _RECORD_CAP)
-    recorded = _recorded(raw)
-    names_it = f"/{Path(directory).name}/".encode() in raw.partition(b"\n")[0]
-    return names_it or (recorded is not None and recorded[1] == boot_id())
 
 
 def record(call: int, pid: int) -> None:
@@ -383,7 +368,7 @@ def spawn(
     """
     try:
         make_directory(directory)
-        call = _unmarked(directory)
+        call = _create_mark(directory)
         try:
             popen = _spawn_marked(directory, call, argv, env, cwd, durable=not marked)
             # Taken before anybody can reap the child, so it is this process and no successor of its pid.
@@ -398,16 +383,12 @@ def spawn(
     return Child(directory, popen.pid, pidfd, popen)
 
 
-def _unmarked(directory: Path | str) -> int:
-    """The file of the mark, empty; a spare directory has one. Raises WorldError if there is a mark, OSError."""
-    mark, flags = f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND
-    if os.path.lexists(mark):
-        raise WorldError(f"{directory}: this call was started before; one directory is one call")
+def _create_mark(directory: Path | str) -> int:
+    """Create the empty mark. Raises WorldError if there is one, OSError."""
     try:
-        os.rename(f"{directory}/{UNUSED}", mark)  # noqa: PTH104
-    except FileNotFoundError:
-        flags |= os.O_CREAT | os.O_EXCL
-    return open_regular(mark, flags)
+        return open_regular(f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
 
 
 def _spawn_marked(

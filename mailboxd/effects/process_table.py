@@ -16,7 +16,6 @@ from mailboxd.agents.call_dir import (
     PROMPT,
     STDERR_CAP,
     Exit,
-    Spares,
     cut_output,
     output_size,
     read_exit,
@@ -24,7 +23,7 @@ from mailboxd.agents.call_dir import (
     world,
     write_prompt,
 )
-from mailboxd.agents.process import Child, State, adopt, has_ended, has_writer, is_its_own, kill_writers, spawn, state
+from mailboxd.agents.process import Child, State, adopt, has_ended, has_writer, kill_writers, spawn, state
 from mailboxd.core.schedule import Room
 from mailboxd.errors import WorldError
 
@@ -104,16 +103,12 @@ class Calls:
     lane: int | None = None
     """How many turns the gateway runs at once, for everybody: we take at most half of it."""
     running: dict[str, Call] = field(default_factory=dict)
-    _spares: Spares = field(init=False)
     _recorded: dict[str, list[str]] = field(default_factory=dict)
     """Ended calls whose results are recorded, by the task whose task.md has to show them (`` = none has to)."""
     _written_on: dict[str, bool] = field(default_factory=dict)
     """Ended calls to whose output something that they left running may still write; True: nobody needs it any more."""
     _glance: tuple[float, int | None] | None = None
     _measured: float = float("-inf")
-
-    def __post_init__(self) -> None:
-        self._spares = Spares(self.turns)
 
     def directory(self, call_id: str) -> str:
         return f"{self.turns}/{call_id}"
@@ -133,7 +128,6 @@ class Calls:
 
     def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> str:
         """Write the prompt of a call; returns its file. Raises WorldError."""
-        self._spares.take(call_id)
         return write_prompt(self.directory(call_id), prompt, name)
 
     def start(
@@ -201,9 +195,6 @@ class Calls:
     def left_behind(self, call_id: str) -> Exit:
         """What a call left that ended while no daemon ran; its exit status is lost. Raises WorldError."""
         directory = self.directory(call_id)
-        with world(directory):
-            if not is_its_own(directory):
-                return Exit(None, b"")
         exit_ = read_exit(directory, None, self.output_cap)
         self._cut(directory, exit_)
         return exit_
@@ -223,7 +214,7 @@ class Calls:
         if call_id in self._written_on:
             self._written_on[call_id] = True
         else:
-            self._spares.put(call_id)
+            remove(self.directory(call_id))
 
     def discard_when_recorded(self, call_id: str, shown_by: str = "") -> None:
         """Give up the directory of a call after the commit that records its result: until then it is the only copy.
@@ -248,7 +239,7 @@ class Calls:
         """
         with world(self.turns), os.scandir(self.turns) as found:
             entries = list(found)
-        kept, stays = self._spares.trim() | self.running.keys() | self._written_on.keys(), ""
+        kept, stays = self.running.keys() | self._written_on.keys(), ""
         for entry in entries:
             if entry.name in kept:
                 continue
@@ -329,7 +320,7 @@ class Calls:
             if not has_writer(directory):
                 del self._written_on[call_id]
                 if is_discarded:
-                    self._spares.put(call_id)
+                    remove(self.directory(call_id))
             elif output_size(directory) > self.output_cap:
                 kill_writers(directory)
                 cut_output(directory, self.output_cap)
