@@ -43,7 +43,7 @@ export PATH="$repository/.venv/bin:$PATH"
 
 # Only a directory created by an earlier demo is removed.
 if [[ -e $demo && ! -f $demo/company.yaml && -n $(ls -A -- "$demo") ]]; then
-    echo "demo: $demo is not empty and was not created by an earlier demo; choose another directory" >&2
+    echo "demo: $demo is not empty and not created by an earlier demo; choose another directory" >&2
     exit 2
 fi
 for agent in "${agents[@]}"; do
@@ -125,7 +125,7 @@ is_ready() { grep -q ': ready: ' -- "$demo/logs/$1.log" 2>/dev/null; }
 
 reply() { compgen -G "$demo/analyst/mailbox/outbox/*.reply.q3.md" | head -n 1; }
 
-# ---------------------------------------------------------------- the story
+# the story
 
 say "four agents, four workspaces in ${demo/#$PWD\//}"
 for agent in "${agents[@]}"; do

@@ -107,7 +107,7 @@ def test_a_directory_that_is_no_demo_is_never_removed(tmp_path: Path) -> None:
     process = demo(tmp_path)
     printed, _ = process.communicate(timeout=600)
     assert process.returncode == 2
-    assert "not of an earlier demo" in printed
+    assert "not created by an earlier demo" in printed
     assert (tmp_path / "letter.txt").read_text(encoding="utf-8") == "precious"
 
 
