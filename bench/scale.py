@@ -33,6 +33,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from mailboxd.host.wakeup import Wake
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import deliver_many
 from mailboxd.mailbox.watcher import Watcher
@@ -75,18 +76,19 @@ class Tally:
 def receive_files(where: str, count: int, said: Connection) -> None:
     """As the daemon does: the watcher says "look", a scan of the inbox finds what there is."""
     ws, tally, selector = Workspace(Path(where)), Tally(count, said), selectors.DefaultSelector()
-    watcher = Watcher(ws, selector, lambda: None)
+    wake = Wake(selector, ws.state)
+    watcher = Watcher(ws, wake)
     watcher.start(time.monotonic())
     said.send("ready")
     archive = ws.archive
     while not tally.is_full:
-        if selector.select(1) and not watcher.hear():
-            continue
+        wake.wait(1)
         for path in sorted(ws.inbox.iterdir()):
             if not path.name.startswith("."):
                 tally(path.read_bytes())
                 path.rename(archive / path.name)
     watcher.close()
+    wake.close()
 
 
 class Files:

@@ -141,7 +141,7 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
     with world_errors(f"listen in {ws.state}"):
         wake = Wake(calls.selector, ws.state)
     quota = SenderQuota(config.limits.sender_messages, config.limits.sender_bytes)
-    watcher = Watcher(ws, calls.selector, wake.poke, polls)
+    watcher = Watcher(ws, wake, polls)
     inbox, patience = _inbox(ws, config, watcher), config.inbox.incomplete_seconds
     return Daemon(
         engine=core,

@@ -1,8 +1,7 @@
 """The daemon: wait, reap, scan, tick, schedule in one transaction, then perform what it ordered. And again.
 
-One thread. It sleeps in one selector, on the pidfds of its calls, what the kernel notes of the inbox, a pipe that the
-watcher of tasks/ and signals write to, and a socket that the CLI pokes. What it must not forget is in the database
-before it acts, so it may die anywhere.
+One thread. It sleeps in one selector, on the pidfds of its calls, a pipe that the watcher and signals write to, and a
+socket that the CLI pokes. What it must not forget is in the database before it acts, so it may die anywhere.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from mailboxd.agents.sidecar import Service
 from mailboxd.clock import Clock
 from mailboxd.config.settings import Pace
 from mailboxd.core import breaker
+from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.daemon.health_writer import Health
 from mailboxd.effects.process_table import Call, Calls
@@ -384,7 +384,11 @@ class Daemon:
 
     def _look_around(self, mono: float) -> None:
         """How it stands with what the work needs; inside a batch."""
-        self._schedule.tasks = self.arrivals.listen(self.watcher, mono) or self._schedule.tasks
+        if self.watcher.check(mono):
+            self._schedule.tasks = True
+        if self.watcher.inbox_was_replaced():
+            rearmed = {"at": self.engine.now, "path": "mailbox/inbox"}
+            self.engine.record(Event(Kind.INBOX_REARMED, None, rearmed))
         self.archiving.try_again()
         self.health.say(Where.WATCHING, self.watcher.reason, Grade.AMBER)
         self.health.say(Where.ROOM, self.room(), Grade.AMBER)
@@ -448,7 +452,7 @@ class Daemon:
         self._schedule.awake_by = until + _OVERSLEPT
         woken = self._wait(until)
         if woken.mail:
-            self._schedule.heard(woken.more or self.watcher.is_disturbed)
+            self._schedule.heard(woken.more)
         if seconds and woken.by_timer and (now := monotonic()) >= until:
             self._schedule.by_timer(now)
 
@@ -458,7 +462,7 @@ class Daemon:
         while True:
             now = monotonic()
             seconds = max(min(until, self.calls.next_measuring()) - now, 0.0)
-            woken = self.wake.wait(seconds, self.watcher, monotonic)
+            woken = self.wake.wait(seconds)
             if not woken.by_timer or (now := monotonic()) >= until or self.calls.expire(now):
                 return woken
 

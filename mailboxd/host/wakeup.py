@@ -1,7 +1,7 @@
-"""How the daemon's sleep ends: something in the inbox, one byte from a watcher's thread or a signal, one datagram from
-a command in another process, a file system that is mounted.
+"""How the daemon's sleep ends: a byte from the watcher's thread or a signal, a datagram from a command in another
+process, a file system that is mounted.
 
-A poke only says "look". One that gets lost costs time until the next timer, never a message.
+A poke only says "look". A lost one costs time until the next timer, never a message.
 """
 
 from __future__ import annotations
@@ -15,21 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 NAME = "socket"
 
 
-class Hearing(Protocol):
-    """What stands in the selector for the inbox."""
-
-    def hear(self) -> bool:
-        """Take what happened there; whether it is to be looked at."""
-
-
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """What ended a sleep. `mail`: the inbox is to be looked at; `more`: not it alone; `by_timer`: nothing happened."""
+    """What ended a sleep. `mail`: scan the inbox; `more`: scan everything; `by_timer`: nothing happened."""
 
     mail: bool = False
     more: bool = False
@@ -43,9 +35,9 @@ class Wake:
         self._selector = selector
         self._state = state
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._said = False
-        """Since `drain`: to say it again would cost a system call for each of many events, and the interpreter's lock
-        with it."""
+        self._is_poked = False
+        """Since `drain`. Writing again for each of many events would cost a system call each, and the GIL with it."""
+        self._everything = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         with suppress(FileNotFoundError):
             (state / NAME).unlink()  # of a daemon that was killed: the workspace's lock says there is no other
@@ -57,40 +49,41 @@ class Wake:
             selector.register(end, selectors.EVENT_READ, self)
 
     def poke(self) -> None:
-        """Safe in any thread and in a signal handler; many pokes are one."""
-        if self._said:
+        """Have everything scanned. Safe in any thread and in a signal handler; many pokes are one."""
+        self._everything = True
+        self.poke_inbox()
+
+    def poke_inbox(self) -> None:
+        """As `poke`, but the inbox alone is scanned."""
+        if self._is_poked:
             return
-        self._said = True  # before it is written: who drains in between is woken once more, and nobody once less
+        self._is_poked = True  # before the write: a drain in between then costs one wake-up too many, and loses none
         with suppress(OSError):
             os.write(self._write, b"!")
 
-    def wait(self, seconds: float, inbox: Hearing, monotonic: Callable[[], float]) -> Woken:
-        """Sleep until something happens, so many seconds at most.
+    def wait(self, seconds: float) -> Woken:
+        """Sleep until something happens, or for so many seconds."""
+        ready = self._selector.select(seconds)
+        ends = [key.fileobj for key, _ in ready if key.data is self]
+        if not ends:
+            return Woken(by_timer=not ready)
+        return Woken(mail=True, more=self.drain() or ends != [self._read])
 
-        Names under which a message is still being written do not end it: each would cost a whole round.
-        """
-        until = monotonic() + seconds
-        while ready := [key.data for key, _ in self._selector.select(max(until - monotonic(), 0.0))]:
-            mail = inbox in ready and inbox.hear()
-            more = self in ready
-            if more:
-                self.drain()
-            if mail or more or ready != [inbox]:
-                return Woken(mail or more, more)
-        return Woken(by_timer=True)
-
-    def drain(self) -> None:
-        """Forget what came; the caller looks now."""
+    def drain(self) -> bool:
+        """Forget what came, since the caller scans now; returns whether somebody called `poke`."""
         with suppress(BlockingIOError):
             while os.read(self._read, 4096):
                 pass
-        # Not before it was read: what was said and written between the two would be read here, and hold back all that
-        # is said later. What is held back until now is looked at now.
-        self._said = False
+        # Only after the read, which could swallow the byte of a poke that came in between and hold back all later ones
+        self._is_poked = False
+        everything = self._everything
+        if everything:  # never overwrite a True that another thread sets meanwhile
+            self._everything = False
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv(64)
         self._mounts.drain()
+        return everything
 
     def close(self) -> None:
         for end in (self._read, self._socket, self._mounts):

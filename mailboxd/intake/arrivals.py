@@ -6,14 +6,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_text
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, WorldError
 from mailboxd.intake.archive import InboxFile, stored_name
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.inbox import Arrival, Inbox, Refusal
-from mailboxd.mailbox.watcher import Watcher
 
 # ---------------------------------------------------------------------------------------------------------------------
 # How much one sender may bring in a minute. What is more waits in the inbox; nothing is refused for its number.
@@ -121,16 +119,6 @@ class Arrivals:
     """Files that have been judged so far, or read and put off."""
     _read_until: float = 0.0
     _is_behind: bool = True
-
-    def listen(self, watcher: Watcher, mono: float) -> bool:
-        """Prove that the watcher hears, and record it where another directory is now the inbox; inside a batch.
-
-        True: something may have been missed.
-        """
-        missed = watcher.check(mono)
-        if watcher.inbox_was_replaced():
-            self.engine.record(Event(Kind.INBOX_REARMED, None, {"at": self.engine.now, "path": "mailbox/inbox"}))
-        return missed
 
     def take(self, now: float, *, can_file: bool) -> IntakeResult:
         """Judge what is ready; inside a batch. `now` is seconds since 1970. Raises WorldError.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import selectors
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -15,68 +14,47 @@ from mailboxd.host.wakeup import Wake, Woken, poke
 from mailboxd.mailbox.task_files import TaskFileChanges
 
 
-class Door:
-    """What stands in the selector for the inbox: each byte is a message, a dot is one that is still being written."""
-
-    def __init__(self, selector: selectors.BaseSelector) -> None:
-        self._read, self._write = os.pipe()
-        selector.register(self._read, selectors.EVENT_READ, self)
-
-    def put(self, raw: bytes) -> None:
-        os.write(self._write, raw)
-
-    def hear(self) -> bool:
-        return set(os.read(self._read, 100)) != set(b".")
-
-    def close(self) -> None:
-        os.close(self._read)
-        os.close(self._write)
-
-
 def test_a_wake_up_by_mail_alone_is_told_from_all_others(tmp_path: Path) -> None:
     with selectors.DefaultSelector() as selector:
-        wake, door = Wake(selector, tmp_path), Door(selector)
+        wake = Wake(selector, tmp_path)
         try:
-            door.put(b"mail")
-            assert wake.wait(0.0, door, monotonic) == Woken(mail=True)
-            door.put(b".")
-            assert wake.wait(0.0, door, monotonic) == Woken(by_timer=True)
-            door.put(b".")
+            wake.poke_inbox()
+            assert wake.wait(0.0) == Woken(mail=True)
+            assert wake.wait(0.0) == Woken(by_timer=True)
+            wake.poke_inbox()
             wake.poke()
-            assert wake.wait(0.0, door, monotonic) == Woken(mail=True, more=True)
-            assert poke(tmp_path)  # a command: nobody knows what it did
-            assert wake.wait(0.0, door, monotonic) == Woken(mail=True, more=True)
-            assert wake.wait(0.0, door, monotonic) == Woken(by_timer=True)
+            assert wake.wait(0.0) == Woken(mail=True, more=True)
+            wake.poke_inbox()
+            assert wake.wait(0.0) == Woken(mail=True)
+            assert poke(tmp_path)  # a command: what it did is not known
+            assert wake.wait(0.0) == Woken(mail=True, more=True)
+            assert wake.wait(0.0) == Woken(by_timer=True)
         finally:
             wake.close()
-            door.close()
 
 
 def test_commands_that_a_busy_daemon_has_not_heard_yet_are_told_that_one_runs(tmp_path: Path) -> None:
     """A socket holds ten of their words (net.unix.max_dgram_qlen); one is enough for the daemon to look."""
     with selectors.DefaultSelector() as selector:
-        wake, door = Wake(selector, tmp_path), Door(selector)
+        wake = Wake(selector, tmp_path)
         try:
             assert all(poke(tmp_path) for _ in range(1000))
-            assert wake.wait(0.0, door, monotonic) == Woken(mail=True, more=True)
-            assert wake.wait(0.0, door, monotonic) == Woken(by_timer=True)
+            assert wake.wait(0.0) == Woken(mail=True, more=True)
+            assert wake.wait(0.0) == Woken(by_timer=True)
         finally:
             wake.close()
-            door.close()
     assert not poke(tmp_path)
 
 
 def test_the_end_of_a_call_ends_a_sleep_and_is_no_mail(tmp_path: Path) -> None:
     with selectors.DefaultSelector() as selector:
-        wake, door, call = Wake(selector, tmp_path), Door(selector), os.eventfd(1)
+        wake, call = Wake(selector, tmp_path), os.eventfd(1)
         selector.register(call, selectors.EVENT_READ, "a call")
-        door.put(b".")
         try:
-            assert wake.wait(10.0, door, monotonic) == Woken()
+            assert wake.wait(10.0) == Woken()
         finally:
             os.close(call)
             wake.close()
-            door.close()
 
 
 def test_what_is_said_while_it_is_drained_holds_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
