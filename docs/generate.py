@@ -168,7 +168,7 @@ Every command takes these options, before or after its name:
 - `--json`: print JSON. Errors on standard error are then `{{"error": {{"kind", "exit", "message", ...}}}}`.
 - `-h, --help`: print what is shown here.
 
-Color is disabled by NO_COLOR. Exit statuses ([runbook](runbook.md#exit-codes)); each command lists those special to it:
+Color is disabled by NO_COLOR. Exit statuses ([runbook](runbook.md#exit-codes)); each command lists its own:
 
 ```text
 {exits}

@@ -1,8 +1,8 @@
-"""The entries in OpenClaw's configuration: what is added there, what is taken back. Pure; `openclaw_config` writes it.
+"""Registers the tools in OpenClaw's configuration, and removes them again.
 
-OpenClaw's list of servers is one for all agents, and it passes no agent's identity on: an entry carries the token of
-one agent in one role, and every other agent is denied its tools. That is order, not a wall: whoever may read
-OpenClaw's configuration as this user can read the token.
+All agents share OpenClaw's list of MCP servers, and OpenClaw does not pass on which agent is calling. So each entry
+carries the token of one agent in one role, and all other agents are denied its tools. This keeps agents apart but is
+no security boundary: any process of this user that can read OpenClaw's configuration can read the token.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from mailboxd.mcp import tokens
 from mailboxd.mcp.tokens import AGENT_ROLES, Caller, Grant, fingerprint
 
 Patch = dict[str, Any]
-"""What OpenClaw's `config patch` takes: objects merge, lists and scalars replace, null deletes."""
+"""For OpenClaw's `config patch`: objects are merged, lists and scalars replaced, null deletes."""
 
 HOST, PATH = "127.0.0.1", "/mcp"
-"""Where the tools are served: loopback, and nowhere else."""
-_LONGEST = 30
-"""OpenClaw cuts the part of a tool's name that stands for its server: a longer one would no longer match a denial."""
-_TAGS = {Role.EXECUTOR: "", Role.SPEC_REVIEWER: "-spec", Role.QUALITY_REVIEWER: "-quality"}
+"""Where the tools are served: on loopback only."""
+_MAX_NAME = 30
+"""OpenClaw truncates the server part of a tool's name: a longer one would not match its denial."""
+_ROLE_SUFFIX = {Role.EXECUTOR: "", Role.SPEC_REVIEWER: "-spec", Role.QUALITY_REVIEWER: "-quality"}
 _SPEC_GATES = {Gate.SPEC_REVIEW, Gate.SPEC_GATE}
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
-    """What stands in OpenClaw's configuration: the sections `agents` and `mcp`; empty where it says nothing."""
+class CurrentConfig:
+    """The sections `agents` and `mcp` of OpenClaw's configuration; empty if unset."""
 
     agents: Mapping[str, Any]
     mcp: Mapping[str, Any]
@@ -65,7 +65,7 @@ class Current:
 
 @dataclass(slots=True)
 class Change:
-    """A patch with what it is about: the grants as they are after it, and a line for a person on each thing done."""
+    """A patch, the grants after it, and a line about each change (`done`)."""
 
     grants: tuple[Grant, ...]
     patch: Patch = field(default_factory=dict)
@@ -83,7 +83,7 @@ def server_url(port: int) -> str:
 
 
 def wanted(config: Config) -> list[Caller]:
-    """Who is registered unless somebody else is named: the own agent, and the reviewers for the gates that are on."""
+    """The callers to register by default: this agent, and the reviewers of the gates that are on."""
     on = {gate for gate in Gate if getattr(config.gates, gate.value)}
     callers = [Caller(Role.EXECUTOR, config.agent)]
     for name in config.gates.reviewers:
@@ -93,42 +93,42 @@ def wanted(config: Config) -> list[Caller]:
 
 
 def entry_name(owner: str, caller: Caller) -> str:
-    """The name of the caller's entry, such that OpenClaw uses it as it stands. `owner`: the workspace's agent."""
-    away = "" if same_agent(caller.name, owner) else f"-at-{owner}"
-    name = f"mailboxd-{caller.name}{away}{_TAGS[caller.role]}"
-    if len(name) <= _LONGEST and re.fullmatch(r"[A-Za-z0-9_-]+", name):
+    """The name of the caller's entry, valid in OpenClaw unchanged. `owner` is the workspace's agent."""
+    suffix = "" if same_agent(caller.name, owner) else f"-at-{owner}"
+    name = f"mailboxd-{caller.name}{suffix}{_ROLE_SUFFIX[caller.role]}"
+    if len(name) <= _MAX_NAME and re.fullmatch(r"[A-Za-z0-9_-]+", name):
         return name
     digest = hashlib.sha256(name.lower().encode()).hexdigest()[:8]
-    return f"{re.sub(r'[^A-Za-z0-9_-]', '-', name)[: _LONGEST - 9]}-{digest}"
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '-', name)[: _MAX_NAME - 9]}-{digest}"
 
 
 def install(
-    current: Current, grants: Sequence[Grant], callers: Iterable[Caller], owner: str, url: str,
+    current: CurrentConfig, grants: Sequence[Grant], callers: Iterable[Caller], owner: str, url: str,
     new_token: Callable[[], str], now: str,
 ) -> Change:  # fmt: skip
-    """Entries and denials that are missing. An entry that stands as it should keeps its token. Raises ConfigError."""
+    """Add missing entries and denials. A correct entry keeps its token. Raises ConfigError."""
     _require_entries(current)
     change = Change(tuple(grants))
     for caller in callers:
         if caller.role not in AGENT_ROLES:
-            raise ConfigError(f"{caller}: an agent is never given the role {caller.role}; that is a person's terminal")
+            raise ConfigError(f"{caller}: an agent cannot have the role {caller.role}")
         if current.entries and not any(same_agent(caller.name, agent) for agent in current.entries):
             raise ConfigError(f"{caller}: OpenClaw has no agent {caller.name}; it has {', '.join(current.entries)}")
-        _enter(change, current, caller, entry_name(owner, caller), url, new_token, now)
+        _add_entry(change, current, caller, entry_name(owner, caller), url, new_token, now)
     _deny(change, current)
     return change
 
 
-def close_gaps(current: Current, grants: Sequence[Grant]) -> Change:
-    """The denials that are missing for entries that there are: those of agents that came later. Raises ConfigError."""
+def add_denials(current: CurrentConfig, grants: Sequence[Grant]) -> Change:
+    """Add missing denials for existing entries: those of agents added later. Raises ConfigError."""
     _require_entries(current)
     change = Change(tuple(grants))
     _deny(change, current)
     return change
 
 
-def _deny(change: Change, current: Current) -> None:
-    """Deny each agent the tools of every entry that is another one's. What had to be made for it is remembered."""
+def _deny(change: Change, current: CurrentConfig) -> None:
+    """Deny each agent the tools of all entries of other agents, and remember the objects created for that."""
     ours = [grant for grant in change.grants if grant.entry]
     made: list[str] = []
     for agent in current.entries:
@@ -148,14 +148,14 @@ def _deny(change: Change, current: Current) -> None:
         )
 
 
-def _enter(
-    change: Change, current: Current, caller: Caller, entry: str, url: str, new_token: Callable[[], str], now: str
+def _add_entry(
+    change: Change, current: CurrentConfig, caller: Caller, entry: str, url: str, new_token: Callable[[], str], now: str
 ) -> None:
     held = next((grant for grant in change.grants if grant.entry == entry), None)
     there = current.servers.get(entry)
     if there is not None and held is None:
         raise ConfigError(
-            f"mcp.servers.{entry} is in OpenClaw's configuration and not ours; `openclaw mcp unset {entry}`"
+            f"mcp.servers.{entry} in OpenClaw's configuration is not mailboxd's; `openclaw mcp unset {entry}`"
         )
     if held is not None and _object(there).get("url") == url:
         return
@@ -167,13 +167,13 @@ def _enter(
     change.done.append(f"entry {entry} for {caller}")
 
 
-def _made(current: Current) -> tuple[str, ...]:
-    """The objects around an entry that the installation makes because they are not there."""
+def _made(current: CurrentConfig) -> tuple[str, ...]:
+    """The missing objects around an entry, which the installation creates."""
     return tuple(name for name, there in (("mcp", current.mcp), ("mcp.servers", "servers" in current.mcp)) if not there)
 
 
-def uninstall(current: Current, grants: Sequence[Grant]) -> Change:
-    """Take back what `install` added, and nothing else: an object that it made goes when nothing else is in it."""
+def uninstall(current: CurrentConfig, grants: Sequence[Grant]) -> Change:
+    """Remove what `install` added, and nothing else; an object that it created goes once it is empty."""
     ours = [grant for grant in grants if grant.entry]
     change = Change(tuple(grant for grant in grants if not grant.entry))
     made = {path for grant in ours for path in grant.made}
@@ -190,7 +190,7 @@ def uninstall(current: Current, grants: Sequence[Grant]) -> Change:
     return change
 
 
-def _allow(change: Change, current: Current, agent: str, patterns: set[str], made: set[str]) -> None:
+def _allow(change: Change, current: CurrentConfig, agent: str, patterns: set[str], made: set[str]) -> None:
     listed = current.denied(agent)
     kept = [pattern for pattern in listed if pattern not in patterns]
     if kept == listed:
@@ -206,7 +206,7 @@ def _allow(change: Change, current: Current, agent: str, patterns: set[str], mad
 
 
 def without_tokens(patch: Patch) -> Patch:
-    """The patch as it may be shown."""
+    """The patch with its tokens hidden."""
     return {
         name: "Bearer (hidden)"
         if name == "Authorization"
@@ -217,11 +217,11 @@ def without_tokens(patch: Patch) -> Patch:
     }
 
 
-def _require_entries(current: Current) -> None:
+def _require_entries(current: CurrentConfig) -> None:
     if "list" in current.agents:
         raise ConfigError(
-            "OpenClaw's configuration still has `agents.list`, in which no agent can be denied a tool by name; "
-            "`openclaw doctor --fix` turns it into `agents.entries`. Then run this again."
+            "OpenClaw's configuration still uses `agents.list`, where tools cannot be denied to an agent by name; "
+            "run `openclaw doctor --fix` to convert it to `agents.entries`, then run this again."
         )
 
 
@@ -229,8 +229,7 @@ def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Reading and changing OpenClaw's configuration through its own commands. No token is ever in an argument list.
+# OpenClaw's configuration, read and changed through its own commands; no token is ever in an argument list
 
 _SECONDS = 90.0
 _UNSET = "Config path is valid but unset"
@@ -238,24 +237,24 @@ _UNSET = "Config path is valid but unset"
 
 @dataclass(frozen=True, slots=True)
 class OpenClawConfig:
-    """`environment` is what OpenClaw runs with: it decides which installation is meant."""
+    """`environment` is the environment of OpenClaw, which decides which installation is meant."""
 
     openclaw: OpenClaw
     environment: Mapping[str, str]
 
-    def read(self) -> Current:
-        """The sections that matter here. 3 s; works without the gateway. Raises UnavailableError."""
-        return Current(self._section("agents"), self._section("mcp"))
+    def read(self) -> CurrentConfig:
+        """Read both sections. Takes 3 s; the gateway need not run. Raises UnavailableError."""
+        return CurrentConfig(self._section("agents"), self._section("mcp"))
 
-    def read_agents(self) -> Current:
-        """As `read`, without the servers: half the time. Raises UnavailableError."""
-        return Current(self._section("agents"), {})
+    def read_agents(self) -> CurrentConfig:
+        """As `read`, but without `mcp`, in half the time. Raises UnavailableError."""
+        return CurrentConfig(self._section("agents"), {})
 
     def file(self) -> str:
-        """Where it lies, to be watched and never to be parsed. Raises UnavailableError."""
+        """The path of the configuration, to be watched, not parsed. Raises UnavailableError."""
         exit_ = ask(self.openclaw.config_file_argv(), self.environment, _SECONDS)
         if not (path := parse_config_file(exit_)):
-            raise UnavailableError(f"OpenClaw does not say where its configuration lies: {_why(exit_)}")
+            raise UnavailableError(f"OpenClaw does not report the path of its configuration: {_why(exit_)}")
         return path
 
     def _section(self, name: str) -> Mapping[str, Any]:
@@ -268,9 +267,9 @@ class OpenClawConfig:
         return section
 
     def apply(self, ws: Workspace, patch: Patch) -> None:
-        """Merge the patch into it, all or nothing; a running gateway takes it up. Raises UnavailableError, WorldError.
+        """Merge the patch into it atomically; a running gateway applies it. Raises UnavailableError, WorldError.
 
-        The patch holds tokens: it is handed over in a file of our own directory that only its owner can read.
+        The patch holds tokens, so it is passed in a file that only its owner can read.
         """
         name = f".mcp-{secrets.token_hex(8)}.json"
         with world_errors(f"write {ws.state / name}"), directory(ws.root, STATE) as state:
@@ -280,33 +279,32 @@ class OpenClawConfig:
             finally:
                 os.unlink(name, dir_fd=state)
         if exit_.rc != 0:
-            said = (exit_.stderr or exit_.stdout).decode("utf-8", "replace").strip()[-1000:]
-            raise UnavailableError(f"OpenClaw did not take the change of its configuration: {said}")
+            output = (exit_.stderr or exit_.stdout).decode("utf-8", "replace").strip()[-1000:]
+            raise UnavailableError(f"OpenClaw rejected the change of its configuration: {output}")
 
 
 def _why(exit_: Exit) -> str:
-    """What OpenClaw itself says, with every issue that it names and so its remedy."""
-    said = cli_error(exit_) or exit_.stderr.decode("utf-8", "replace").strip()[-500:] or f"status {exit_.rc}"
+    """The error that OpenClaw reports, with every issue that it names."""
+    error = cli_error(exit_) or exit_.stderr.decode("utf-8", "replace").strip()[-500:] or f"status {exit_.rc}"
     issues = (parse_object(exit_) or {}).get("issues")
     named = [text_at(issue, "message") for issue in issues] if isinstance(issues, list) else []
-    return "; ".join(filter(None, [said, *named]))
+    return "; ".join(filter(None, [error, *named]))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Registering the callers of a workspace in OpenClaw, and taking that back: tokens and entries in step.
+# Registration: tokens here and entries in OpenClaw change together
 
 
 def require_port(ws: Workspace, config: Config) -> int:
-    """Where the tools are served. Raises ConfigError if nowhere."""
+    """The configured port. Raises ConfigError if there is none."""
     if not config.mcp.port:
-        raise ConfigError(f"{ws.config}: set `mcp.port` to a free port of this machine, such as 8765")
+        raise ConfigError(f"{ws.config}: set `mcp.port` to a free port, such as 8765")
     return config.mcp.port
 
 
 def register(
     ws: Workspace, config: Config, openclaw: OpenClawConfig, callers: Iterable[Caller], now: str, *, dry_run: bool
 ) -> Change:
-    """Entries and denials that are missing, for these callers. Raises ConfigError, UnavailableError, WorldError."""
+    """Add missing entries and denials for these callers. Raises ConfigError, UnavailableError, WorldError."""
     url, held = server_url(require_port(ws, config)), tokens.load(ws)
     change = install(openclaw.read(), held, callers, config.agent, url, tokens.new_token, now)
     if change.patch and not dry_run:
@@ -315,16 +313,16 @@ def register(
 
 
 def register_missing(ws: Workspace, openclaw: OpenClawConfig) -> Change:
-    """Deny the registered tools to agents that came later. Raises ConfigError, UnavailableError, WorldError."""
+    """Deny the registered tools to agents added later. Raises ConfigError, UnavailableError, WorldError."""
     held = tokens.load(ws)
-    change = close_gaps(openclaw.read_agents(), held)
+    change = add_denials(openclaw.read_agents(), held)
     if change.patch:
         _apply(ws, openclaw, change, held)
     return change
 
 
 def _apply(ws: Workspace, openclaw: OpenClawConfig, change: Change, held: tuple[Grant, ...]) -> None:
-    tokens.save(ws, change.grants)  # first: what OpenClaw has must be valid
+    tokens.save(ws, change.grants)  # first: every token that OpenClaw has must be valid
     try:
         openclaw.apply(ws, change.patch)
     except BaseException:
@@ -333,7 +331,7 @@ def _apply(ws: Workspace, openclaw: OpenClawConfig, change: Change, held: tuple[
 
 
 def unregister(ws: Workspace, openclaw: OpenClawConfig, *, dry_run: bool) -> Change:
-    """Take back what `register` added, and nothing else; the tokens are void. Raises UnavailableError, WorldError."""
+    """Remove what `register` added and revoke its tokens. Raises UnavailableError, WorldError."""
     change = uninstall(openclaw.read(), tokens.load(ws))
     if not dry_run:
         if change.patch:

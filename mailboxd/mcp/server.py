@@ -1,4 +1,4 @@
-"""The protocol: one server for a transport, which asks for every request who speaks, and answers in that role."""
+"""The MCP server: lists the tools of the caller's role and runs its calls."""
 
 from __future__ import annotations
 
@@ -21,46 +21,45 @@ from mcp.server.stdio import stdio_server
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MailboxdError, PlanError, Refused
 from mailboxd.host import wakeup
-from mailboxd.mcp import arguments
 from mailboxd.mcp.tokens import Caller
-from mailboxd.mcp.tools import Answer, Call, Tool, run, shown
+from mailboxd.mcp.tools import Answer, Tool, ToolCall, input_schema, run, tools_of
 
 INSTRUCTIONS = (
     "Tasks of this workspace. Everything you record is evidence in your name; only mailboxd moves phases. "
-    "A refusal names the rule it follows from: mend the call, do not repeat it."
+    "A refusal names the rule that was broken: correct the call, do not repeat it."
 )
 _AT_ONCE = 4
-"""Calls that have the database open at the same time; it has one writer anyway."""
+"""Maximum number of concurrent calls; the database has one writer anyway."""
 _log = logging.getLogger("mailboxd")
 
 Context = ServerRequestContext[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """A workspace that is served. `opened` gives an engine for one call, which records and leaves effects undone."""
+class ToolService:
+    """Runs tool calls in a workspace. `open_engine` opens one that leaves effects to the daemon."""
 
     root: Path
     state: Path
-    opened: Callable[[], AbstractContextManager[Engine]]
+    open_engine: Callable[[], AbstractContextManager[Engine]]
 
-    def do(self, caller: Caller, name: str, values: object) -> Answer:
-        """One call, start to end, in any thread; the daemon is woken for what follows. Raises MailboxdError."""
-        with self.opened() as engine:
-            answer = run(Call(engine, caller, self.root), name, values)
+    def call(self, caller: Caller, name: str, values: object) -> Answer:
+        """Run one call, in any thread, and wake the daemon. Raises MailboxdError."""
+        with self.open_engine() as engine:
+            answer = run(ToolCall(engine, caller, self.root), name, values)
         wakeup.poke(self.state)
         return answer
 
 
-def server(desk: Desk, caller_of: Callable[[Context], Caller]) -> Server[Any]:
-    """An MCP server for the desk; `caller_of` says for a request who speaks."""
+def server(service: ToolService, caller_of: Callable[[Context], Caller]) -> Server[Any]:
+    """An MCP server for `service`; `caller_of` finds the caller of a request."""
     limiter = anyio.CapacityLimiter(_AT_ONCE)
 
     async def list_tools(context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=descriptions(caller_of(context)))
 
-    async def call_tool(context: Context, given: types.CallToolRequestParams) -> types.CallToolResult:
-        act = partial(_attempt, desk, caller_of(context), given.name, given.arguments or {})
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        act = partial(_call, service, caller_of(context), params.name, params.arguments or {})
         return await anyio.to_thread.run_sync(act, limiter=limiter)
 
     return Server(
@@ -73,34 +72,36 @@ def server(desk: Desk, caller_of: Callable[[Context], Caller]) -> Server[Any]:
 
 
 def descriptions(caller: Caller) -> list[types.Tool]:
-    """The tools of the caller's role, as they are listed."""
-    return [_description(name, tool) for name, tool in shown(caller).items()]
+    """The tools of the caller's role, as MCP lists them."""
+    return [_description(name, tool) for name, tool in tools_of(caller).items()]
 
 
 def _description(name: str, tool: Tool) -> types.Tool:
     hints = types.ToolAnnotations(
-        read_only_hint=tool.reads,
-        destructive_hint=None if tool.reads else tool.ends,
-        idempotent_hint=None if tool.reads else tool.again,
+        read_only_hint=tool.read_only,
+        destructive_hint=None if tool.read_only else tool.destructive,
+        idempotent_hint=None if tool.read_only else tool.idempotent,
         open_world_hint=False,
     )
-    return types.Tool(name=name, description=tool.says, input_schema=arguments.schema(tool.takes), annotations=hints)
+    return types.Tool(
+        name=name, description=tool.description, input_schema=input_schema(tool.arguments), annotations=hints
+    )
 
 
-def _attempt(desk: Desk, caller: Caller, name: str, values: object) -> types.CallToolResult:
-    """A call and its result. What is refused is a result, too: the model has to read the rule."""
+def _call(service: ToolService, caller: Caller, name: str, values: object) -> types.CallToolResult:
+    """Run a call. A refusal is a result too, because the model must read the rule."""
     try:
-        answer = desk.do(caller, name, values)
+        answer = service.call(caller, name, values)
     except (Refused, PlanError) as refusal:
         _log.info("%s: %s: refused: %s", caller, name, refusal)
         return _refusal(str(refusal), rule=refusal.rule, problem=refusal.problem, hint=refusal.hint)
     except MailboxdError as error:
         _log.error("%s: %s: %s", caller, name, error)
-        return _refusal(f"mailboxd cannot do it now: {error}", rule="unavailable", problem=str(error))
+        return _refusal(f"mailboxd is unavailable: {error}", rule="unavailable", problem=str(error))
     except Exception as bug:
-        _log.exception("a bug of mailboxd: %s could not be done; please report this", name)
-        said = f"a bug of mailboxd ({type(bug).__name__}); its log has the details. Nothing was changed."
-        return _refusal(said, rule="internal", problem=said)
+        _log.exception("a bug in mailboxd: %s failed; please report this", name)
+        text = f"a bug in mailboxd ({type(bug).__name__}); see its log. Nothing was changed."
+        return _refusal(text, rule="internal", problem=text)
     return types.CallToolResult(content=[_text(answer)], structured_content=answer)
 
 
@@ -114,8 +115,8 @@ def _text(answer: Answer) -> types.TextContent:
     return types.TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))
 
 
-async def stdio(desk: Desk, caller: Caller) -> None:
+async def stdio(service: ToolService, caller: Caller) -> None:
     """Serve one caller over standard input and output until the input ends."""
-    serving = server(desk, lambda _: caller)
+    mcp_server = server(service, lambda _: caller)
     async with stdio_server() as (incoming, outgoing):
-        await serving.run(incoming, outgoing, serving.create_initialization_options())
+        await mcp_server.run(incoming, outgoing, mcp_server.create_initialization_options())

@@ -1,8 +1,7 @@
-"""Who holds which bearer token: `.mailboxd/mcp.json`, readable by its owner only, with hashes and never a token.
+"""Bearer tokens and their callers, in `.mailboxd/mcp.json` (mode 0600), which holds hashes and never a token.
 
-A token is 256 random bits, so a plain SHA-256 of it is enough: there is nothing to guess. With each row stands the
-entry of OpenClaw's configuration that carries it, and what was added there for its sake, so that exactly that can be
-taken back.
+Tokens are 256 random bits, so a plain SHA-256 suffices. Each row also names the entry in OpenClaw's configuration that
+carries the token and what was added there for it, so that exactly that can be removed.
 """
 
 from __future__ import annotations
@@ -22,15 +21,14 @@ from mailboxd.errors import ConfigError
 from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Who speaks over a connection: one role, for one name. Nothing a message says can change it.
-
 AGENT_ROLES = frozenset({Role.EXECUTOR, *REVIEWERS})
-"""What an agent may be given a token for: it adds evidence. To command and to approve is never an agent's."""
+"""The roles for which an agent may get a token: they add evidence. An agent never commands or approves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
+    """The role and name of a connection; no argument of a call can change them."""
+
     role: Role
     name: str
 
@@ -39,25 +37,22 @@ class Caller:
 
 
 def parse(text: str) -> Caller:
-    """The caller that `ROLE:NAME` names. Raises ConfigError, which lists the roles."""
+    """Parse `ROLE:NAME`. Raises ConfigError, which lists the roles."""
     role, _, name = text.partition(":")
     if role not in set(Role) or not is_id(name):
         raise ConfigError(f"{text[:160]!r} is not ROLE:NAME with one of the roles {', '.join(Role)} and an id as name")
     return Caller(Role(role), name)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Who holds which bearer token: `.mailboxd/mcp.json`, readable by its owner only, with hashes and never a token.
-
 NAME = "mcp.json"
-_LARGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A token that was given out. `entry`: of OpenClaw's configuration; empty = it is for another client.
+    """An issued token. `entry` is its entry in OpenClaw's configuration; empty for another client.
 
-    `made` are the objects that were missing in OpenClaw's configuration, as dotted paths, innermost last.
+    `made` lists the objects that had to be created in OpenClaw's configuration, as dotted paths, innermost last.
     """
 
     caller: Caller
@@ -75,8 +70,8 @@ def fingerprint(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def holder(grants: Iterable[Grant], token: str) -> Caller | None:
-    """Whose token this is; every row is compared, in constant time, whatever the others said."""
+def caller_of(grants: Iterable[Grant], token: str) -> Caller | None:
+    """The caller of this token, or None. Every row is compared, in constant time."""
     presented, found = fingerprint(token), None
     for grant in grants:
         if hmac.compare_digest(grant.sha256, presented):
@@ -85,14 +80,14 @@ def holder(grants: Iterable[Grant], token: str) -> Caller | None:
 
 
 def load(ws: Workspace) -> tuple[Grant, ...]:
-    """What was given out; empty when nothing was. Raises ConfigError for a damaged file, WorldError."""
+    """The issued tokens. Raises ConfigError for a damaged file, WorldError."""
     path = ws.state / NAME
     with world_errors(f"read {path}"), directory(ws.root, STATE) as state:
         fd = open_regular(state, NAME)
         if fd is None:
             return ()
         try:
-            raw = read_up_to(fd, _LARGEST)
+            raw = read_up_to(fd, _MAX_BYTES)
         finally:
             os.close(fd)
     try:
@@ -101,12 +96,12 @@ def load(ws: Workspace) -> tuple[Grant, ...]:
             Grant(parse(row["caller"]), row["sha256"], row["made_at"], row["entry"], tuple(row["made"])) for row in rows
         )
     except (ValueError, KeyError, TypeError) as error:
-        remedy = "remove it and run `mailboxd mcp install` again (tokens given out before are void then)"
+        remedy = "remove it and run `mailboxd mcp install` again (existing tokens then become invalid)"
         raise ConfigError(f"{path} is damaged ({error}); {remedy}") from error
 
 
 def save(ws: Workspace, grants: Iterable[Grant]) -> None:
-    """Put the file in its place, atomically and durably, mode 0600. Raises WorldError."""
+    """Write the file atomically and durably, mode 0600. Raises WorldError."""
     rows = [asdict(grant) | {"caller": str(grant.caller)} for grant in grants]
     raw = json.dumps({"grants": rows}, indent=2).encode() + b"\n"
     with world_errors(f"write {ws.state / NAME}"), directory(ws.root, STATE) as state:

@@ -1,4 +1,4 @@
-"""The eleven tools of the protocol (section 6), as a table: what each takes, who is shown it, what it does."""
+"""The eleven tools of the protocol (section 6): their arguments, what they do, and which roles may use them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from mailboxd.core.approvals import ActionDeclared, Approval, ApprovalDecision, Resolve
 from mailboxd.core.events import Role
@@ -28,38 +30,196 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.model import Finding, Spec, Task
 from mailboxd.core.roles import REVIEWERS, Verb, may, require
-from mailboxd.core.vocabulary import Gate, Phase, Verdict, root_local_id, same_agent
+from mailboxd.core.sanitize import storable_text
+from mailboxd.core.vocabulary import Gate, Phase, Verdict, is_id, root_local_id, same_agent
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, Refused, UnavailableError
 from mailboxd.host import process
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.files import directory, open_regular
 from mailboxd.mailbox.layout import STATE
-from mailboxd.mcp import arguments as args
 from mailboxd.mcp.tokens import Caller
 from mailboxd.protocol.spec import read_action
 from mailboxd.store import reports, task_report
 from mailboxd.store.reports import Report
 from mailboxd.store.task_report import details
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A file that a caller names as evidence: found below the workspace without following a link, read and hashed by us.
+# Arguments
 
-MOST_BYTES = 256 * 1024 * 1024
-_PART = 1 << 20
+_MAX_PROBLEMS = 5
 
 
-def digest(root: Path, path: str) -> tuple[str, str]:
-    """The `workspace:` URI of the file and its SHA-256. Raises Refused for anything but a readable regular file."""
+def _id(value: str) -> str:
+    if not is_id(value):
+        raise ValueError("write an id: 1 to 128 of A-Z a-z 0-9 . _ -, not beginning with . or -, without ..")
+    return value
+
+
+def _words(least: int, most: int) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        value = storable_text(value)
+        if len(value.strip()) < least or len(value) > most:
+            raise ValueError(f"write {least} to {most} characters")
+        return value
+
+    return check
+
+
+Id = Annotated[str, AfterValidator(_id)]
+Line = Annotated[str, AfterValidator(_words(1, 500))]
+Note = Annotated[str, AfterValidator(_words(1, 4_000))]
+MaybeNote = Annotated[str, AfterValidator(_words(0, 4_000))]
+Body = Annotated[str, AfterValidator(_words(0, 200_000))]
+
+
+class Arguments(BaseModel):
+    """Checked strictly: no undeclared key, no other type, everything bounded."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class TaskArguments(Arguments):
+    task: Id
+
+
+class Create(Arguments):
+    task_id: Id
+    title: Line
+    instructions: Body = ""
+    context: Body = ""
+    expected_output: Body = ""
+    acceptance_criteria: Annotated[list[Line], Field(max_length=100)] = []
+
+
+class Transition(TaskArguments):
+    to: Literal["cancelled", "execution_ready", "completed", "failed"]
+    note: MaybeNote = ""
+
+
+class RecordCheckpoint(TaskArguments):
+    note: Note
+    attempt_id: Id | None = None
+
+
+class RecordArtifact(TaskArguments):
+    kind: Literal["primary_output", "test_report", "diff", "review_report", "other"]
+    path: Annotated[Line, Field(description="below the workspace")]
+    summary: MaybeNote = ""
+    attempt_id: Id | None = None
+
+
+class FindingArgument(Arguments):
+    severity: Literal["critical", "major", "minor"]
+    message: Note
+    file: Line | None = None
+    line: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    artifact_uri: Line | None = None
+
+
+class AppendReview(TaskArguments):
+    kind: Literal["spec", "quality"]
+    verdict: Literal["approved", "changes_requested", "blocked"]
+    summary: Note
+    findings: Annotated[list[FindingArgument], Field(max_length=200)] = []
+    attempt_id: Id | None = None
+
+
+class ActionArgument(Arguments):
+    """All fields of all kinds; what a kind requires is checked as in the section `## Planned Actions`."""
+
+    id: Id
+    kind: Literal["command", "message", "file", "http", "manual"]
+    action: str = ""
+    risk: str = ""
+    idempotency_key: str = ""
+    argv: list[str] = []
+    cwd: str = ""
+    env: list[str] = []
+    timeout: int = 0
+    channel: str = ""
+    target: str = ""
+    account: str = ""
+    text: str = ""
+    path: str = ""
+    content: str = ""
+    source: str = ""
+    method: str = ""
+    url: str = ""
+    headers: dict[str, str] = {}
+    body: str = ""
+    verify: list[str] = []
+    undo: list[str] = []
+
+
+class RequestApproval(TaskArguments):
+    action: ActionArgument
+
+
+class ResolveApproval(Arguments):
+    approval_id: Id
+    decision: Literal["approved", "rejected", "request_changes"]
+    note: MaybeNote = ""
+
+
+class OpenCircuitArguments(TaskArguments):
+    reason: Note
+
+
+class ListReady(Arguments):
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+
+
+def checked(kind: type[Arguments], values: object) -> Arguments:
+    """Validate the arguments of a call. Raises Refused, which names each wrong argument and what to write."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        problems = [
+            f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}" for item in found[:_MAX_PROBLEMS]
+        ]
+        raise Refused("bad-arguments", "; ".join(problems), f"It takes: {', '.join(kind.model_fields)}.") from error
+
+
+def input_schema(kind: type[Arguments]) -> dict[str, Any]:
+    """The JSON Schema of the arguments. It is part of every agent's context: no titles, and no bounds."""
+    whole = kind.model_json_schema()
+    return _plain(whole, whole.get("$defs", {}))
+
+
+_SCHEMA_KEYS = ("type", "properties", "required", "additionalProperties", "items", "enum", "description")
+
+
+def _plain(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in node:
+        return _plain(definitions[node["$ref"].rsplit("/", 1)[1]], definitions)
+    if "anyOf" in node:  # X or null: the argument can be omitted instead
+        return _plain(next(choice for choice in node["anyOf"] if choice.get("type") != "null"), definitions)
+    kept = {name: node[name] for name in _SCHEMA_KEYS if name in node}
+    if "properties" in kept:
+        kept["properties"] = {name: _plain(inner, definitions) for name, inner in kept["properties"].items()}
+    if "items" in kept:
+        kept["items"] = _plain(kept["items"], definitions)
+    return kept
+
+
+# A file that a caller names as evidence
+
+MAX_ARTIFACT_BYTES = 256 * 1024 * 1024
+_CHUNK = 1 << 20
+
+
+def file_digest(root: Path, path: str) -> tuple[str, str]:
+    """The `workspace:` URI of the file and its SHA-256; links are not followed. Raises Refused unless it is a file."""
     parts = PurePosixPath(path).parts
     if not parts or "\0" in path or path.startswith("/") or ".." in parts or parts[0] == STATE:
-        hint = "Write it relative to the workspace, without .. in it."
-        raise Refused("outside-workspace", f"{path[:200]!r} does not name a file of the workspace", hint)
+        hint = "Give a path relative to the workspace, without `..`."
+        raise Refused("outside-workspace", f"{path[:200]!r} is not a path in the workspace", hint)
     try:
         with directory(root, *parts[:-1]) as fd:
             file = open_regular(fd, parts[-1])
             if file is None:
-                raise Refused("no-such-file", f"there is no regular file {path[:200]!r}", "Links do not count.")
+                raise Refused("no-such-file", f"there is no regular file {path[:200]!r}", "Links are not followed.")
             try:
                 return f"workspace:{'/'.join(parts)}", _sha256(file, path)
             finally:
@@ -69,33 +229,32 @@ def digest(root: Path, path: str) -> tuple[str, str]:
 
 
 def _sha256(file: int, path: str) -> str:
-    if os.fstat(file).st_size > MOST_BYTES:
-        raise Refused("file-too-large", f"{path[:200]!r} is larger than {MOST_BYTES} bytes")
-    whole, read = hashlib.sha256(), 0
-    while read <= MOST_BYTES and (part := os.pread(file, _PART, read)):
-        whole.update(part)
-        read += len(part)
-    return whole.hexdigest()
+    if os.fstat(file).st_size > MAX_ARTIFACT_BYTES:
+        raise Refused("file-too-large", f"{path[:200]!r} is larger than {MAX_ARTIFACT_BYTES} bytes")
+    hashed, read = hashlib.sha256(), 0
+    while read <= MAX_ARTIFACT_BYTES and (chunk := os.pread(file, _CHUNK, read)):
+        hashed.update(chunk)
+        read += len(chunk)
+    return hashed.hexdigest()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What each tool does: the same inputs and questions as every other entrance, in the caller's role and name.
+# What each tool does, in the caller's role and name
 
 Answer = dict[str, Any]
 
 _OPERATOR = "operator"
-_MOST_CHARACTERS = 50_000
-"""Of one text in an answer: what is longer is read from task.md."""
-_SHOWN = (
+_MAX_TEXT = 50_000
+"""Characters of one text in a result; task.md has the rest."""
+_TASK_KEYS = (
     "local_id", "parent", "title", "phase", "status", "mode", "from", "agent", "reason", "error", "findings",
     "result_summary", "planned_actions", "due",
 )  # fmt: skip
-_CHILD = ("key", "local_id", "title", "agent", "phase", "depends_on", "result_summary", "error")
+_CHILD_KEYS = ("key", "local_id", "title", "agent", "phase", "depends_on", "result_summary", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a tool: the engine, who calls, and the workspace's directory."""
+class ToolCall:
+    """One call of a tool; `root` is the workspace's directory."""
 
     engine: Engine
     caller: Caller
@@ -105,22 +264,22 @@ class Call:
         store = self.engine.store
         found = store.tasks.by_local_id(name) or store.tasks.get(name)
         if found is None:
-            raise Refused("no-such-task", f"there is no task {name}", "task_list_ready names those that wait for you.")
+            raise Refused("no-such-task", f"there is no task {name}", "task_list_ready lists those that wait for you.")
         return found
 
-    def hear(self, task: Task, heard: Input) -> Answer:
-        """Let it happen, in one transaction; how the task stands then."""
+    def record(self, task: Task, heard: Input) -> Answer:
+        """Apply an input in one transaction; returns the task's new state."""
         with self.engine.batch():
             events = self.engine.hear(task.id, heard, self.caller.role, self.caller.name)
-        return self.standing(task) | {"recorded": [str(event.kind) for event in events]}
+        return self.state(task) | {"recorded": [str(event.kind) for event in events]}
 
-    def standing(self, task: Task) -> Answer:
+    def state(self, task: Task) -> Answer:
         now = self.engine.store.tasks.get(task.id) or task
         return {"task": now.local_id, "phase": str(now.phase), "reason": now.reason}
 
 
-def create(call: Call, given: args.Create) -> Answer:
-    """A root task of the operator. The same task_id again is the same work."""
+def create(call: ToolCall, given: Create) -> Answer:
+    """Create a root task for the operator. Repeating a task_id has no further effect."""
     require(call.caller.role, Verb.CREATE)
     engine = call.engine
     spec = Spec(
@@ -133,25 +292,25 @@ def create(call: Call, given: args.Create) -> Answer:
     with engine.batch():
         known = engine.store.tasks.by_work(_OPERATOR, given.task_id, None)
         if known is not None:
-            return call.standing(known) | {"created": False}
+            return call.state(known) | {"created": False}
         local_id = Intake(engine).free_local_id(root_local_id(given.task_id, None))
         new = NewTask(given.task_id, None, local_id, _OPERATOR, given.title, spec, engine.settings.policy)
         engine.hear(None, new, call.caller.role, call.caller.name)
     return {"task": local_id, "phase": str(call.task(local_id).phase), "created": True}
 
 
-def get(call: Call, given: args.OfTask) -> Answer:
+def get(call: ToolCall, given: TaskArguments) -> Answer:
     require(call.caller.role, Verb.READ)
     task = call.engine.read(call.task(given.task).id, call.caller.role, call.caller.name)
     known = details(Report(call.engine.store.db), task.id)
     attempt = call.engine.store.tasks.attempt(task.id, task.attempt) if task.attempt else None
     whole = {
-        **{name: known[name] for name in _SHOWN},
+        **{name: known[name] for name in _TASK_KEYS},
         "attempt": task.attempt,
         "attempt_id": attempt.id if attempt else None,
         "spec": {name: value for name, value in known["spec"].items() if value},
         "results": known["results"],
-        "children": [{name: child[name] for name in _CHILD} for child in known["children"]],
+        "children": [{name: child[name] for name in _CHILD_KEYS} for child in known["children"]],
         "reviews": known["reviews"],
         "artifacts": known["artifacts"],
     }
@@ -159,15 +318,15 @@ def get(call: Call, given: args.OfTask) -> Answer:
 
 
 def _cut(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > _MOST_CHARACTERS:
-        return f"{value[:_MOST_CHARACTERS]}… ({len(value)} characters; the whole stands in its task.md)"
+    if isinstance(value, str) and len(value) > _MAX_TEXT:
+        return f"{value[:_MAX_TEXT]}… ({len(value)} characters; task.md has all of it)"
     if isinstance(value, dict):
         return {name: _cut(inner) for name, inner in value.items()}
     return value
 
 
-def list_ready(call: Call, given: args.ListReady) -> Answer:
-    """What waits for this caller: its own work, verdicts that it owes, or, for who may read all, what starts next."""
+def list_ready(call: ToolCall, given: ListReady) -> Answer:
+    """The caller's own work, the reviews it owes or, for roles that may read everything, the tasks that start next."""
     role, name = call.caller.role, call.caller.name
     require(role, Verb.READ)
     report = Report(call.engine.store.db)
@@ -180,15 +339,15 @@ def list_ready(call: Call, given: args.ListReady) -> Answer:
     return {"tasks": reports.ready(report, given.limit)}
 
 
-def _owes(call: Call, task_id: str) -> bool:
-    """Whether the caller was asked for a verdict on the present attempt and has given none."""
+def _owes(call: ToolCall, task_id: str) -> bool:
+    """Whether the caller was asked to review the current attempt and has not done so."""
     view, name = call.engine.store.tasks.view(task_id), call.caller.name
     asked = any(same_agent(one.reviewer, name) for one in view.asked_reviewers)
     return asked and not any(same_agent(review.reviewer, name) for review in view.reviews)
 
 
-def transition(call: Call, given: args.Transition) -> Answer:
-    """The orders that the state machine has, by the phase that they lead to; there is no other way to move a task."""
+def transition(call: ToolCall, given: Transition) -> Answer:
+    """Give the order that leads to the phase `to`; only these transitions can be ordered."""
     role = call.caller.role
     require(role, Verb.COMMAND if role is Role.OPERATOR else Verb.TRANSITION)
     with call.engine.batch():
@@ -198,7 +357,7 @@ def transition(call: Call, given: args.Transition) -> Answer:
             events = call.engine.command(task, order, call.caller.name)
         else:
             events = call.engine.hear(task.id, order, role, call.caller.name)
-    return call.standing(task) | {"recorded": [str(event.kind) for event in events]}
+    return call.state(task) | {"recorded": [str(event.kind) for event in events]}
 
 
 def _order(task: Task, to: Phase, note: str) -> Cancel | Retry | Unblock:
@@ -211,56 +370,56 @@ def _order(task: Task, to: Phase, note: str) -> Cancel | Retry | Unblock:
         return Retry(note)
     raise Refused(
         "illegal-transition",
-        f"{task.local_id} is {task.phase}: nobody can order {to}",
-        "Only an open circuit is accepted or given up; work is completed by its attempts and gates.",
+        f"{task.local_id} is {task.phase}: it cannot be moved to {to}",
+        "Only a task with an open circuit can be accepted or failed; other work ends through its attempts and gates.",
     )
 
 
-def start_attempt(call: Call, given: args.OfTask) -> Answer:
+def start_attempt(call: ToolCall, given: TaskArguments) -> Answer:
     require(call.caller.role, Verb.START_ATTEMPT)
-    return call.hear(call.task(given.task), Start())
+    return call.record(call.task(given.task), Start())
 
 
-def open_circuit(call: Call, given: args.OpensCircuit) -> Answer:
+def open_circuit(call: ToolCall, given: OpenCircuitArguments) -> Answer:
     require(call.caller.role, Verb.OPEN_CIRCUIT)
-    return call.hear(call.task(given.task), OpenCircuit(given.reason))
+    return call.record(call.task(given.task), OpenCircuit(given.reason))
 
 
-def record_checkpoint(call: Call, given: args.RecordCheckpoint) -> Answer:
+def record_checkpoint(call: ToolCall, given: RecordCheckpoint) -> Answer:
     require(call.caller.role, Verb.CHECKPOINT)
-    return call.hear(call.task(given.task), Checkpoint(given.note, given.attempt_id))
+    return call.record(call.task(given.task), Checkpoint(given.note, given.attempt_id))
 
 
-def record_artifact(call: Call, given: args.RecordArtifact) -> Answer:
-    """The file is hashed before the engine is asked, so that no transaction waits for a disk."""
+def record_artifact(call: ToolCall, given: RecordArtifact) -> Answer:
+    """Record a file. It is hashed first, so that no transaction waits for the disk."""
     require(call.caller.role, Verb.ARTIFACT)
     task = call.task(given.task)
-    uri, sha256 = digest(call.root, given.path)
+    uri, sha256 = file_digest(call.root, given.path)
     made = FileMade(given.kind, uri, sha256, given.summary or uri, given.attempt_id)
-    return call.hear(task, made) | {"uri": uri, "sha256": sha256}
+    return call.record(task, made) | {"uri": uri, "sha256": sha256}
 
 
-def append_review(call: Call, given: args.AppendReview) -> Answer:
+def append_review(call: ToolCall, given: AppendReview) -> Answer:
     kind = ReviewKind(given.kind)
     require(call.caller.role, Verb.REVIEW_SPEC if kind is ReviewKind.SPEC else Verb.REVIEW_QUALITY)
     findings = tuple(Finding(**finding.model_dump()) for finding in given.findings)
     said = ReviewGiven(kind, Verdict(given.verdict), given.summary, findings, given.attempt_id)
-    return call.hear(call.task(given.task), said)
+    return call.record(call.task(given.task), said)
 
 
-def request_approval(call: Call, given: args.RequestApproval) -> Answer:
-    """An action more that a person has to approve, with the rules of the section `## Planned Actions`."""
+def request_approval(call: ToolCall, given: RequestApproval) -> Answer:
+    """Declare another action that needs approval, with the rules of the section `## Planned Actions`."""
     require(call.caller.role, Verb.REQUEST_APPROVAL)
     task = call.task(given.task)
     try:
         action = read_action(given.action.model_dump(exclude_unset=True))
     except MessageError as error:
         raise Refused(error.rule, error.problem, error.hint) from error
-    return call.hear(task, ActionDeclared(action)) | {"action": action.id}
+    return call.record(task, ActionDeclared(action)) | {"action": action.id}
 
 
-def resolve_approval(call: Call, given: args.ResolveApproval) -> Answer:
-    """A decision. A person's is recorded under the name that the operating system has for whoever runs this."""
+def resolve_approval(call: ToolCall, given: ResolveApproval) -> Answer:
+    """Decide an approval. The operator's decision is recorded under the system user name."""
     require(call.caller.role, Verb.RESOLVE_APPROVAL)
     row = _approval(call, given.approval_id)
     decided = Resolve(row.id, ApprovalDecision(given.decision), given.note)
@@ -268,10 +427,10 @@ def resolve_approval(call: Call, given: args.ResolveApproval) -> Answer:
     if caller.role is Role.OPERATOR:
         caller = replace(caller, name=process.name())
     task = call.task(row.task)
-    return replace(call, caller=caller).hear(task, decided) | {"approval": row.id, "decision": given.decision}
+    return replace(call, caller=caller).record(task, decided) | {"approval": row.id, "decision": given.decision}
 
 
-def _approval(call: Call, name: str) -> Approval:
+def _approval(call: ToolCall, name: str) -> Approval:
     """The approval with this id, or short id. Raises Refused."""
     try:
         found = call.engine.store.approvals.get(task_report.find(Report(call.engine.store.db), name))
@@ -282,87 +441,94 @@ def _approval(call: Call, name: str) -> Approval:
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The eleven tools of the protocol (section 6), as a table: what each takes, who is shown it, what it does.
+# The table of tools
 
 V = Verb
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`verbs`: whoever may do one of them is shown the tool. `reads`: it changes nothing. `ends`: it may end work.
+    """A role sees the tool if it may do one of `verbs`. The last three are hints for the client.
 
-    `again`: a second call with the same arguments changes nothing more.
+    `destructive`: it may end work. `idempotent`: repeating a call has no further effect.
     """
 
-    says: str
-    takes: type[args.Arguments]
-    act: Callable[[Call, Any], Answer]
+    description: str
+    arguments: type[Arguments]
+    handler: Callable[[ToolCall, Any], Answer]
     verbs: frozenset[Verb]
-    reads: bool = False
-    ends: bool = False
-    again: bool = False
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
 
 
 def _tool(
-    says: str, takes: type[args.Arguments], act: Callable[[Call, Any], Answer], *verbs: Verb, **is_: bool
+    description: str,
+    arguments: type[Arguments],
+    handler: Callable[[ToolCall, Any], Answer],
+    *verbs: Verb,
+    **hints: bool,
 ) -> Tool:
-    return Tool(says, takes, act, frozenset(verbs), **is_)
+    return Tool(description, arguments, handler, frozenset(verbs), **hints)
 
 
 TOOLS: Mapping[str, Tool] = {
-    "task_create": _tool("Create a root task.", args.Create, create, V.CREATE, again=True),
-    "task_get": _tool("Read a task: spec, state, results, reviews.", args.OfTask, get, V.READ, reads=True),
+    "task_create": _tool("Create a root task.", Create, create, V.CREATE, idempotent=True),
+    "task_get": _tool("Read a task: spec, state, results, reviews.", TaskArguments, get, V.READ, read_only=True),
     "task_transition": _tool(
         "Cancel, retry (execution_ready), or decide an open circuit.",
-        args.Transition,
+        Transition,
         transition,
         V.TRANSITION,
         V.COMMAND,
-        ends=True,
+        destructive=True,
     ),
-    "task_start_attempt": _tool("Start the next attempt now.", args.OfTask, start_attempt, V.START_ATTEMPT),
+    "task_start_attempt": _tool("Start the next attempt now.", TaskArguments, start_attempt, V.START_ATTEMPT),
     "task_record_checkpoint": _tool(
-        "Report progress; extends the lease.", args.RecordCheckpoint, record_checkpoint, V.CHECKPOINT
+        "Report progress; extends the lease.", RecordCheckpoint, record_checkpoint, V.CHECKPOINT
     ),
     "task_record_artifact": _tool(
-        "Record a file of the workspace as evidence.", args.RecordArtifact, record_artifact, V.ARTIFACT
+        "Record a file of the workspace as evidence.", RecordArtifact, record_artifact, V.ARTIFACT
     ),
     "task_append_review": _tool(
-        "Give your verdict on a task that you were asked to review; the first one counts.",
-        args.AppendReview,
+        "Review a task that you were asked to review; the first verdict counts.",
+        AppendReview,
         append_review,
         V.REVIEW_SPEC,
         V.REVIEW_QUALITY,
-        again=True,
+        idempotent=True,
     ),
     "task_request_approval": _tool(
-        "Ask a person to approve a side effect.", args.RequestApproval, request_approval, V.REQUEST_APPROVAL
+        "Request approval of a side effect.", RequestApproval, request_approval, V.REQUEST_APPROVAL
     ),
     "task_resolve_approval": _tool(
-        "Decide an approval.", args.ResolveApproval, resolve_approval, V.RESOLVE_APPROVAL, ends=True
+        "Decide an approval.", ResolveApproval, resolve_approval, V.RESOLVE_APPROVAL, destructive=True
     ),
     "task_open_circuit": _tool(
-        "Stop trying; the operator decides.", args.OpensCircuit, open_circuit, V.OPEN_CIRCUIT, ends=True
+        "Stop trying; the operator decides.",
+        OpenCircuitArguments,
+        open_circuit,
+        V.OPEN_CIRCUIT,
+        destructive=True,
     ),
-    "task_list_ready": _tool("List what waits for you.", args.ListReady, list_ready, V.READ, reads=True),
+    "task_list_ready": _tool("List what waits for you.", ListReady, list_ready, V.READ, read_only=True),
 }
 
 
-def shown(caller: Caller) -> dict[str, Tool]:
+def tools_of(caller: Caller) -> dict[str, Tool]:
     """The tools of the caller's role."""
     return {name: tool for name, tool in TOOLS.items() if any(may(caller.role, verb) for verb in tool.verbs)}
 
 
-def run(call: Call, name: str, values: object) -> Answer:
-    """Do it. Raises Refused with the rule that a wrong call breaks, PlanError, WorldError.
+def run(call: ToolCall, name: str, values: object) -> Answer:
+    """Run a call. Raises Refused with the rule that it breaks, PlanError, WorldError.
 
-    A tool that the role is not shown can be called all the same: the act asks the matrix, and names the rule.
+    Handlers check the permission matrix as well, because a role may use a tool with only some arguments.
     """
     tool = TOOLS.get(name)
     if tool is None:
-        raise Refused("no-such-tool", f"there is no tool {name[:100]!r}", f"You have: {', '.join(shown(call.caller))}.")
-    if name not in shown(call.caller):
+        raise Refused("no-such-tool", f"there is no tool {name[:100]!r}", f"Tools: {', '.join(tools_of(call.caller))}.")
+    if name not in tools_of(call.caller):
         verbs = " or ".join(sorted(tool.verbs))
         raise Refused("permission-denied", f"the role {call.caller.role} may not {verbs}")
-    return tool.act(call, args.checked(tool.takes, values))
+    return tool.handler(call, checked(tool.arguments, values))

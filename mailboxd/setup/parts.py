@@ -255,19 +255,18 @@ class Tools(_OfWorkspace):
         return "; ".join(self._register(dry_run=False)) or "they were registered"
 
     def undo(self, before: str) -> str:  # noqa: ARG002
-        from mailboxd.mcp import registration as enrolling
+        from mailboxd.mcp import registration
 
         openclaw = OpenClawConfig(self.setting.openclaw, self.setting.environment)
-        return "; ".join(enrolling.unregister(self.ws, openclaw, dry_run=False).done) or "they were removed already"
+        return "; ".join(registration.unregister(self.ws, openclaw, dry_run=False).done) or "they were removed already"
 
     def _register(self, *, dry_run: bool) -> list[str]:
         from mailboxd.mcp import registration
-        from mailboxd.mcp import registration as enrolling
 
         settings = config.load(self.ws.config)
         openclaw = OpenClawConfig(self.setting.openclaw, self.setting.environment)
         callers, now = registration.wanted(settings), self.setting.clock.now()
-        return enrolling.register(self.ws, settings, openclaw, callers, now, dry_run=dry_run).done
+        return registration.register(self.ws, settings, openclaw, callers, now, dry_run=dry_run).done
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from mailboxd.engine import open
 from mailboxd.errors import MessageError
 from mailboxd.intake.archive import InboxFile
 from mailboxd.intake.interpret import Intake
-from mailboxd.mcp.server import Desk, server
+from mailboxd.mcp.server import ToolService, server
 from mailboxd.mcp.tokens import parse
 from tests.cli.stage import Stage, task_of
 
@@ -36,7 +36,7 @@ class Stand:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         settings = config.load(stage.ws.config)
-        self.desk = Desk(stage.ws.root, stage.ws.state, lambda: open.engine(stage.ws, settings))
+        self.desk = ToolService(stage.ws.root, stage.ws.state, lambda: open.engine(stage.ws, settings))
 
     # ------------------------------------------------------------ how it comes to be
 

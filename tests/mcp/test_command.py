@@ -57,7 +57,7 @@ def installed(tmp_path: Path) -> Installed:
 def test_what_is_installed_is_taken_back(installed: Installed) -> None:
     assert installed.run("install").exit_code == 0
     held = tokens.load(installed.stage.ws)
-    assert tokens.holder(held, installed.token) == parse("executor:alpha")
+    assert tokens.caller_of(held, installed.token) == parse("executor:alpha")
     assert installed.configuration["agents"]["entries"]["beta"]["tools"]["deny"] == ["browser", "mailboxd-alpha__*"]
     assert "nothing to do" in installed.run("install").output
     assert installed.run("uninstall").exit_code == 0
@@ -118,7 +118,7 @@ def test_a_token_for_another_client_is_printed_once_and_revoked(installed: Insta
     first = installed.run("token", "executor:desk").output.strip()
     second = installed.run("token", "executor:desk").output.strip()
     held = tokens.load(installed.stage.ws)
-    assert [tokens.holder(held, token) for token in (first, second)] == [None, parse("executor:desk")]
+    assert [tokens.caller_of(held, token) for token in (first, second)] == [None, parse("executor:desk")]
     installed.run("install")
     assert installed.run("token", "executor:desk", "--revoke").output == ""
     assert [grant.entry for grant in tokens.load(installed.stage.ws)] == ["mailboxd-alpha"]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mailboxd.errors import ConfigError
-from mailboxd.mcp.registration import Change, Current, close_gaps, entry_name, install, uninstall, without_tokens
-from mailboxd.mcp.tokens import Grant, fingerprint, holder, parse
+from mailboxd.mcp.registration import Change, CurrentConfig, add_denials, entry_name, install, uninstall, without_tokens
+from mailboxd.mcp.tokens import Grant, caller_of, fingerprint, parse
 from tests.mcp.configurator import apply
 
 URL = "http://127.0.0.1:8765/mcp"
@@ -56,8 +56,8 @@ class World:
         callers = [parse(one) for one in who or (OWN, REVIEWER)]
         return self._apply(install(self._current, self.grants, callers, "alpha", url, self._token, "now"))
 
-    def close_gaps(self) -> Change:
-        return self._apply(close_gaps(self._current, self.grants))
+    def add_denials(self) -> Change:
+        return self._apply(add_denials(self._current, self.grants))
 
     def patterns(self) -> list[str]:
         return [f"{grant.entry}__*" for grant in self.grants]
@@ -72,8 +72,8 @@ class World:
         return self._current.servers.get(entry)
 
     @property
-    def _current(self) -> Current:
-        return Current(self.configuration.get("agents", {}), self.configuration.get("mcp", {}))
+    def _current(self) -> CurrentConfig:
+        return CurrentConfig(self.configuration.get("agents", {}), self.configuration.get("mcp", {}))
 
     def _apply(self, change: Change) -> Change:
         self.configuration, self.grants = apply(self.configuration, change.patch), change.grants
@@ -149,10 +149,10 @@ def test_an_agent_that_came_later_is_denied_what_is_registered_and_that_is_taken
     world.install()
     late: dict[str, Any] = {"agents": {"entries": {"late": {}, "later": {"tools": {"profile": "coding"}}}}}
     world.configuration = apply(world.configuration, late)
-    change = world.close_gaps()
+    change = world.add_denials()
     assert change.done == [f"agent {name}: denied {entry}" for name in ("late", "later") for entry in world.patterns()]
     assert world.denied("late") == world.denied("later") == world.patterns()
-    assert world.close_gaps().patch == {}
+    assert world.add_denials().patch == {}
     assert len(world.given) == 2
     world.uninstall()
     assert world.configuration == apply(before, late)
@@ -166,7 +166,7 @@ def test_an_entry_that_was_removed_or_points_elsewhere_gets_a_new_token() -> Non
     world.install(OWN, url="http://127.0.0.1:9999/mcp")
     assert len(world.given) == 3
     assert [grant.sha256 for grant in world.grants] == [fingerprint("token-2")]
-    assert [holder(world.grants, token) for token in world.given] == [None, None, parse(OWN)]
+    assert [caller_of(world.grants, token) for token in world.given] == [None, None, parse(OWN)]
 
 
 def test_an_entry_that_is_not_ours_is_left_alone() -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from mailboxd.config import Config
     from mailboxd.mcp.registration import Change, OpenClawConfig
 
-_WRONG = {EXIT_CONFIG: "the configuration, or OpenClaw's, does not allow it"}
-_ASKS = {**_WRONG, EXIT_UNAVAILABLE: "no workspace, or OpenClaw does not respond"}
+_CONFIG_EXIT = {EXIT_CONFIG: "the configuration, or OpenClaw's, does not allow it"}
+_OPENCLAW_EXITS = {**_CONFIG_EXIT, EXIT_UNAVAILABLE: "no workspace, or OpenClaw does not respond"}
 _dry = click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 
 
@@ -50,31 +50,29 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
     With `mcp.port` configured, the daemon serves HTTP itself. The daemon carries out what is recorded here.
     """
     if (who is None) is not over_http or (until_eof and not over_http):
-        raise click.UsageError("say who speaks, with --as ROLE:NAME, or --http")
+        raise click.UsageError("give either --as ROLE:NAME or --http (--until-eof needs --http)")
     _require_extra()
     _require_operators_shell()
     from mailboxd import config, log
     from mailboxd.engine import open
-    from mailboxd.mcp import http, server
-    from mailboxd.mcp import registration as enrolling
-    from mailboxd.mcp import tokens as caller
+    from mailboxd.mcp import http, registration, server, tokens
 
     ws = session.workspace()
     settings = config.load(ws.config)
     log.configure(settings.log.level, settings.log.format, sys.stderr)
-    for library in ("mcp", "uvicorn"):  # their doings are no news
+    for library in ("mcp", "uvicorn"):  # their messages are of no interest
         logging.getLogger(library).setLevel(logging.WARNING)
-    desk = server.Desk(ws.root, ws.state, lambda: open.engine(ws, settings))
+    service = server.ToolService(ws.root, ws.state, lambda: open.engine(ws, settings))
     if who is not None:
         import anyio
 
-        anyio.run(server.stdio, desk, caller.parse(who))
+        anyio.run(server.stdio, service, tokens.parse(who))
     else:
-        port = enrolling.require_port(ws, settings)
-        http.serve(ws, desk, port, _openclaw(settings), session.clock, until_eof=until_eof)
+        port = registration.require_port(ws, settings)
+        http.serve(ws, service, port, _openclaw(settings), session.clock, until_eof=until_eof)
 
 
-@verb("install", "mcp install", "mcp install --as quality_reviewer:critic --dry-run", exits=_ASKS)
+@verb("install", "mcp install", "mcp install --as quality_reviewer:critic --dry-run", exits=_OPENCLAW_EXITS)
 @click.option(
     "--as", "who", metavar="ROLE:NAME", multiple=True,
     help="Default: this agent as executor, and the configured reviewers.",
@@ -86,47 +84,42 @@ def install(session: Session, who: tuple[str, ...], dry_run: bool) -> None:
     Existing entries are kept, so it is safe to run again. The MCP server denies the tools to agents added later.
     """
     from mailboxd import config
-    from mailboxd.mcp import registration
-    from mailboxd.mcp import registration as enrolling
-    from mailboxd.mcp import tokens as caller
+    from mailboxd.mcp import registration, tokens
 
     _require_operators_shell()
     ws = session.workspace()
     settings = config.load(ws.config)
-    callers = [caller.parse(one) for one in who] or registration.wanted(settings)
+    callers = [tokens.parse(one) for one in who] or registration.wanted(settings)
     now = session.clock.now()
-    change = enrolling.register(ws, settings, _openclaw(settings), callers, now, dry_run=dry_run)
-    _account(session, change, dry_run=dry_run)
+    change = registration.register(ws, settings, _openclaw(settings), callers, now, dry_run=dry_run)
+    _print_change(session, change, dry_run=dry_run)
 
 
-@verb("uninstall", "mcp uninstall", "mcp uninstall --dry-run", exits=_ASKS)
+@verb("uninstall", "mcp uninstall", "mcp uninstall --dry-run", exits=_OPENCLAW_EXITS)
 @_dry
 def uninstall(session: Session, dry_run: bool) -> None:
     """Remove what `install` added to OpenClaw's configuration, and revoke its tokens."""
     from mailboxd import config
-    from mailboxd.mcp import registration as enrolling
+    from mailboxd.mcp import registration
 
     _require_operators_shell()
     ws = session.workspace()
-    change = enrolling.unregister(ws, _openclaw(config.load(ws.config)), dry_run=dry_run)
-    _account(session, change, dry_run=dry_run)
+    change = registration.unregister(ws, _openclaw(config.load(ws.config)), dry_run=dry_run)
+    _print_change(session, change, dry_run=dry_run)
 
 
-@verb("token", "mcp token executor:worker", exits=_WRONG)
+@verb("token", "mcp token executor:worker", exits=_CONFIG_EXIT)
 @click.argument("who", metavar="ROLE:NAME")
 @click.option("--revoke", is_flag=True, help="Revoke the token instead.")
 def token(session: Session, who: str, revoke: bool) -> None:
     """Print a new bearer token for another local MCP client. It is shown once and replaces the previous one."""
     from mailboxd.mcp import tokens
-    from mailboxd.mcp import tokens as caller
 
     _require_operators_shell()
     ws = session.workspace()
-    holder = caller.parse(who)
-    if holder.role not in caller.AGENT_ROLES:
-        raise ConfigError(
-            f"{holder}: no token is given for the role {holder.role}; use `mailboxd mcp serve --as {who}`"
-        )
+    holder = tokens.parse(who)
+    if holder.role not in tokens.AGENT_ROLES:
+        raise ConfigError(f"{holder}: the role {holder.role} cannot have a token; use `mailboxd mcp serve --as {who}`")
     kept = [grant for grant in tokens.load(ws) if grant.entry or grant.caller != holder]
     made = "" if revoke else tokens.new_token()
     if made:
@@ -138,7 +131,7 @@ def token(session: Session, who: str, revoke: bool) -> None:
         say(made)
 
 
-@verb("status", "mcp status", "mcp status --json", exits={**_ASKS, EXIT_NO: "the setup is incomplete"})
+@verb("status", "mcp status", "mcp status --json", exits={**_OPENCLAW_EXITS, EXIT_NO: "the setup is incomplete"})
 def status(session: Session) -> int:
     """Show where the tools are served, which agents have tokens, and whether OpenClaw's configuration agrees."""
     from mailboxd import config
@@ -163,7 +156,7 @@ def status(session: Session) -> int:
         "tokens": [{"caller": str(one.caller), "entry": one.entry or None, "made_at": one.made_at} for one in held],
         "missing": missing,
     }
-    say(to_json(facts)) if session.as_json else _tell(facts)
+    say(to_json(facts)) if session.as_json else _print_status(facts)
     return EXIT_NO if missing or not facts["listening"] else EXIT_OK
 
 
@@ -171,11 +164,8 @@ for _verb in (serve, install, status, token, uninstall):
     mcp_command.add_command(_verb)
 
 
-# ------------------------------------------------------------------ inside
-
-
-def _tell(facts: dict[str, Any]) -> None:
-    listening = "listening" if facts["listening"] else "nobody listens; `mailboxd run` does"
+def _print_status(facts: dict[str, Any]) -> None:
+    listening = "listening" if facts["listening"] else "not listening; start it with `mailboxd run`"
     say(f"{facts['url']}: {listening}" if facts["url"] else "not served: set `mcp.port` in the configuration")
     for one in facts["tokens"]:
         say(for_terminal(f"{one['caller']}: {one['entry'] or 'another client'}, since {one['made_at']}"))
@@ -183,7 +173,7 @@ def _tell(facts: dict[str, Any]) -> None:
         say(for_terminal(f"missing: {what} (`mailboxd mcp install`)"))
 
 
-def _account(session: Session, change: Change, *, dry_run: bool) -> None:
+def _print_change(session: Session, change: Change, *, dry_run: bool) -> None:
     from mailboxd.mcp.registration import without_tokens
 
     if session.as_json:
@@ -217,12 +207,12 @@ def _require_extra() -> None:
 
 
 def _require_operators_shell() -> None:
-    """An agent speaks over the connection that it was given: it may not open another one in a role of its choice."""
+    """Raise Refused inside an agent's turn: an agent may not choose its own role."""
     from mailboxd.agents.nesting_guard import inside_agent
 
     if inside_agent(os.environ):
         raise Refused(
             "permission-denied",
-            "this is a shell inside an agent's turn, and an agent may not choose the role it speaks in",
-            "Use the tools that OpenClaw offers you.",
+            "this is a shell inside an agent's turn, and an agent may not choose its own role",
+            "Use the tools that OpenClaw provides.",
         )

@@ -35,7 +35,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Door:
+class HttpServer:
     """`mailboxd mcp serve --http` in a workspace of its own."""
 
     def __init__(self, root: Path, more: str = "", env: Mapping[str, str] | None = None) -> None:
@@ -93,50 +93,50 @@ class Door:
 
 
 @pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
-    made = Door(tmp_path_factory.mktemp("door") / "alpha")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
+    made = HttpServer(tmp_path_factory.mktemp("mcp") / "alpha")
     yield made
     made.process.kill()
     made.process.wait(30)
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", "x" * 10_000, "\u00fc"])
-def test_nobody_comes_in_without_a_token(door: Door, token: str | None) -> None:
-    status, answer = door.ask(token)
+def test_nobody_comes_in_without_a_token(server: HttpServer, token: str | None) -> None:
+    status, answer = server.ask(token)
     assert (status, sorted(answer)) == (401, ["error"])
 
 
-def test_the_role_is_the_tokens_whatever_the_request_says(door: Door) -> None:
-    executor, reviewer = door.grant(EXECUTOR), door.grant(QUALITY)
+def test_the_role_is_the_tokens_whatever_the_request_says(server: HttpServer) -> None:
+    executor, reviewer = server.grant(EXECUTOR), server.grant(QUALITY)
 
     def names(token: str, **more: str) -> list[str]:
-        status, answer = door.ask(token, **more)
+        status, answer = server.ask(token, **more)
         assert status == 200
         return [tool["name"] for tool in answer["result"]["tools"]]
 
     assert "task_append_review" not in names(executor, **{"x-role": "operator", "mcp-session-id": "1"})
     assert "task_append_review" in names(reviewer)
-    assert door.call(executor, "task_transition", task="t", to="cancelled")["error"]["rule"] == "permission-denied"
-    assert door.call(executor, "task_get", task="t")["phase"] == "execution_ready"
+    assert server.call(executor, "task_transition", task="t", to="cancelled")["error"]["rule"] == "permission-denied"
+    assert server.call(executor, "task_get", task="t")["phase"] == "execution_ready"
 
 
-def test_a_token_that_is_taken_back_is_void_at_once(door: Door) -> None:
-    first = door.grant("executor:leaving")
-    assert door.ask(first)[0] == 200
-    door.grant("executor:leaving")
-    assert door.ask(first)[0] == 401
+def test_a_token_that_is_taken_back_is_void_at_once(server: HttpServer) -> None:
+    first = server.grant("executor:leaving")
+    assert server.ask(first)[0] == 200
+    server.grant("executor:leaving")
+    assert server.ask(first)[0] == 401
 
 
 @pytest.mark.parametrize("who", [OPERATOR, "orchestrator:mailboxd", "lobster:gate"])
-def test_no_token_makes_its_bearer_a_person(door: Door, who: str) -> None:
+def test_no_token_makes_its_bearer_a_person(server: HttpServer, who: str) -> None:
     """Even one that somebody wrote into the file by hand."""
-    assert door.ask(door.grant(who))[0] == 401
+    assert server.ask(server.grant(who))[0] == 401
 
 
-def test_two_authorizations_are_none(door: Door) -> None:
-    token = door.grant(EXECUTOR)
-    with socket.create_connection(("127.0.0.1", door.port), timeout=30) as connection:
-        said = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{door.port}\r\nConnection: close\r\nContent-Length: 2\r\n"
+def test_two_authorizations_are_none(server: HttpServer) -> None:
+    token = server.grant(EXECUTOR)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        said = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: close\r\nContent-Length: 2\r\n"
         said += f"Authorization: Bearer {token}\r\nAuthorization: Bearer x\r\n\r\n{{}}"
         connection.sendall(said.encode())
         assert connection.recv(64).startswith(b"HTTP/1.1 401")
@@ -153,115 +153,115 @@ def test_two_authorizations_are_none(door: Door) -> None:
         ({"content-type": "text/plain"}, 400),
     ],
 )
-def test_no_web_page_gets_in(door: Door, headers: dict[str, str], status: int) -> None:
-    assert door.ask(door.grant(EXECUTOR), **headers)[0] == status
+def test_no_web_page_gets_in(server: HttpServer, headers: dict[str, str], status: int) -> None:
+    assert server.ask(server.grant(EXECUTOR), **headers)[0] == status
 
 
-def test_there_is_one_place_and_one_way_to_ask(door: Door) -> None:
-    token = door.grant(EXECUTOR)
-    assert [door.ask(token, method=method)[0] for method in ("GET", "DELETE", "PUT", "OPTIONS")] == [405] * 4
-    assert [door.ask(token, path=path)[0] for path in ("/", "/mcp/", "/sse", "/mcp/../x")] == [404] * 4
+def test_there_is_one_place_and_one_way_to_ask(server: HttpServer) -> None:
+    token = server.grant(EXECUTOR)
+    assert [server.ask(token, method=method)[0] for method in ("GET", "DELETE", "PUT", "OPTIONS")] == [405] * 4
+    assert [server.ask(token, path=path)[0] for path in ("/", "/mcp/", "/sse", "/mcp/../x")] == [404] * 4
 
 
 @pytest.mark.parametrize(
     ("body", "status"), [(b"{", 400), (b"[]", 400), (b"\xff", 400), (b"x" * (1 << 20), 400), (b"x" * (2 << 20), 413)]
 )
-def test_what_is_no_request_is_refused(door: Door, body: bytes, status: int) -> None:
-    assert door.ask(door.grant(EXECUTOR), body)[0] == status
-    assert door.process.poll() is None
+def test_what_is_no_request_is_refused(server: HttpServer, body: bytes, status: int) -> None:
+    assert server.ask(server.grant(EXECUTOR), body)[0] == status
+    assert server.process.poll() is None
 
 
-def test_half_open_connections_turn_nobody_away_and_are_closed(door: Door) -> None:
-    token = door.grant(EXECUTOR)
+def test_half_open_connections_turn_nobody_away_and_are_closed(server: HttpServer) -> None:
+    token = server.grant(EXECUTOR)
     with ExitStack() as held:
-        half = [held.enter_context(socket.create_connection(("127.0.0.1", door.port), 60)) for _ in range(300)]
+        half = [held.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in range(300)]
         for one in half[:150]:
             with suppress(OSError):
                 one.sendall(b"POST /mcp HTTP/1.1\r\nHost:")
-        assert [door.ask(token)[0] for _ in range(5)] == [200] * 5
+        assert [server.ask(token)[0] for _ in range(5)] == [200] * 5
         for one in half:
             with suppress(ConnectionResetError):
                 assert one.recv(1) == b""
 
 
-def test_without_descriptors_it_waits_and_serves_when_there_are_more(door: Door) -> None:
-    token = door.grant(EXECUTOR)
-    assert door.ask(token)[0] == 200
-    pid = door.process.pid
+def test_without_descriptors_it_waits_and_serves_when_there_are_more(server: HttpServer) -> None:
+    token = server.grant(EXECUTOR)
+    assert server.ask(token)[0] == 200
+    pid = server.process.pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(list(Path(f"/proc/{pid}/fd").iterdir())) + 2, before[1]))
     try:
         with ExitStack() as held:
             for _ in range(8):
-                held.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=30))
-            eventually(lambda: "Too many open files" in door.log.read_text())
-            assert door.process.poll() is None
+                held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            eventually(lambda: "Too many open files" in server.log.read_text())
+            assert server.process.poll() is None
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-    eventually(lambda: door.ask(token)[0] == 200)
-    said = door.log.read_text()
+    eventually(lambda: server.ask(token)[0] == 200)
+    said = server.log.read_text()
     assert "Traceback" not in said
     assert said.count("no further connection") <= 2
 
 
-def test_it_listens_on_loopback_only(door: Door) -> None:
-    assert door.listens()
-    assert not door.listens("127.0.0.2")
+def test_it_listens_on_loopback_only(server: HttpServer) -> None:
+    assert server.listens()
+    assert not server.listens("127.0.0.2")
 
 
-def test_no_token_is_in_the_log_or_in_the_file(door: Door) -> None:
-    token = door.grant(EXECUTOR)
-    door.ask(token)
-    door.ask(token[:-1])
-    assert token[:-1] not in door.log.read_text()
-    assert token not in (door.ws.state / tokens.NAME).read_text()
-    assert (door.ws.state / tokens.NAME).stat().st_mode & 0o777 == 0o600
+def test_no_token_is_in_the_log_or_in_the_file(server: HttpServer) -> None:
+    token = server.grant(EXECUTOR)
+    server.ask(token)
+    server.ask(token[:-1])
+    assert token[:-1] not in server.log.read_text()
+    assert token not in (server.ws.state / tokens.NAME).read_text()
+    assert (server.ws.state / tokens.NAME).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_damaged_file_of_tokens_lets_nobody_in(door: Door) -> None:
-    token = door.grant(EXECUTOR)
-    file = door.ws.state / tokens.NAME
+def test_a_damaged_file_of_tokens_lets_nobody_in(server: HttpServer) -> None:
+    token = server.grant(EXECUTOR)
+    file = server.ws.state / tokens.NAME
     kept = file.read_bytes()
     file.write_text("{")
-    assert door.ask(token)[0] == 503
+    assert server.ask(token)[0] == 503
     file.unlink()
-    assert door.ask(token)[0] == 401
+    assert server.ask(token)[0] == 401
     file.write_bytes(kept)
-    assert door.ask(token)[0] == 200
+    assert server.ask(token)[0] == 200
 
 
-def test_what_is_recorded_stays_when_it_is_killed(door: Door) -> None:
-    token = door.grant(EXECUTOR)
-    status, _ = door.ask(token)
-    door.process.kill()
-    door.process.wait(30)
-    door.process = door.start()
-    assert status == door.ask(token)[0] == 200
+def test_what_is_recorded_stays_when_it_is_killed(server: HttpServer) -> None:
+    token = server.grant(EXECUTOR)
+    status, _ = server.ask(token)
+    server.process.kill()
+    server.process.wait(30)
+    server.process = server.start()
+    assert status == server.ask(token)[0] == 200
 
 
 def test_it_ends_on_sigterm(tmp_path: Path) -> None:
-    door = Door(tmp_path / "alpha")
-    door.process.send_signal(signal.SIGTERM)
-    door.process.wait(30)
-    assert not door.listens()
+    server = HttpServer(tmp_path / "alpha")
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(30)
+    assert not server.listens()
 
 
 def test_it_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
-    door = Door(tmp_path / "alpha")
-    door.process.kill()
-    door.process.wait(30)
-    child = door.start("--until-eof")
+    server = HttpServer(tmp_path / "alpha")
+    server.process.kill()
+    server.process.wait(30)
+    child = server.start("--until-eof")
     assert child.poll() is None
     assert child.stdin is not None
     child.stdin.close()
     assert child.wait(30) == 0
 
 
-def test_a_port_that_is_taken_is_said(door: Door) -> None:
-    argv = [*MAILBOXD, "mcp", "serve", "--http", "-w", str(door.ws.root)]
+def test_a_port_that_is_taken_is_said(server: HttpServer) -> None:
+    argv = [*MAILBOXD, "mcp", "serve", "--http", "-w", str(server.ws.root)]
     done = subprocess.run(argv, env=environment({}), capture_output=True, text=True, timeout=60)
     assert done.returncode == 75
-    assert f"127.0.0.1:{door.port}" in done.stderr
+    assert f"127.0.0.1:{server.port}" in done.stderr
     assert "mcp.port" in done.stderr
 
 
@@ -307,15 +307,17 @@ def test_standard_input_and_output_speak_for_one_role(tmp_path: Path) -> None:
 
 
 class Registered:
-    """A door whose tools are registered for alpha in an OpenClaw of agents alpha and beta."""
+    """A server whose tools are registered for alpha in an OpenClaw of agents alpha and beta."""
 
     def __init__(self, root: Path) -> None:
         self.file = root / "openclaw.json"
         self.configure({"agents": {"entries": {"alpha": {}, "beta": {}}}})
         command = json.dumps([sys.executable, configurator.__file__])
-        self.door = Door(root / "alpha", f"openclaw:\n  command: {command}\n", {"OPENCLAW_CONFIG_PATH": str(self.file)})
-        argv = [*MAILBOXD, "mcp", "install", "-w", str(self.door.ws.root)]
-        assert subprocess.run(argv, env=self.door.env, capture_output=True, timeout=60).returncode == 0
+        self.server = HttpServer(
+            root / "alpha", f"openclaw:\n  command: {command}\n", {"OPENCLAW_CONFIG_PATH": str(self.file)}
+        )
+        argv = [*MAILBOXD, "mcp", "install", "-w", str(self.server.ws.root)]
+        assert subprocess.run(argv, env=self.server.env, capture_output=True, timeout=60).returncode == 0
         servers = self.configuration["mcp"]["servers"]
         self.token = str(servers["mailboxd-alpha"]["headers"]["Authorization"]).removeprefix("Bearer ")
 
@@ -339,16 +341,16 @@ class Registered:
         return found
 
     def status(self) -> int:
-        return self.door.ask(self.token)[0]
+        return self.server.ask(self.token)[0]
 
 
 @pytest.fixture
 def registered(tmp_path: Path) -> Iterator[Registered]:
     made = Registered(tmp_path)
-    eventually(lambda: made.status() == 200, why=made.door.log.read_text)
+    eventually(lambda: made.status() == 200, why=made.server.log.read_text)
     yield made
-    made.door.process.kill()
-    made.door.process.wait(30)
+    made.server.process.kill()
+    made.server.process.wait(30)
 
 
 def test_an_agent_that_is_added_is_denied_the_tools_before_anybody_is_served_again(registered: Registered) -> None:
@@ -360,21 +362,21 @@ def test_an_agent_that_is_added_is_denied_the_tools_before_anybody_is_served_aga
         assert registered.denied(name) == ["mailboxd-alpha__*"]
         assert registered.status() == 200
     assert registered.denied("alpha") == []
-    assert "agent late0: denied mailboxd-alpha__*" in registered.door.log.read_text()
+    assert "agent late0: denied mailboxd-alpha__*" in registered.server.log.read_text()
 
 
 def test_an_agent_that_is_added_is_denied_the_tools_without_any_request(registered: Registered) -> None:
     registered.add("late")
-    eventually(lambda: registered.denied("late") == ["mailboxd-alpha__*"], why=registered.door.log.read_text)
+    eventually(lambda: registered.denied("late") == ["mailboxd-alpha__*"], why=registered.server.log.read_text)
 
 
 def test_nobody_is_served_while_an_agent_that_came_later_cannot_be_denied(registered: Registered) -> None:
     registered.add("late", refuses=True)
     assert registered.status() == 503
-    status, said = registered.door.ask(registered.token)
+    status, said = registered.server.ask(registered.token)
     assert status == 503
     assert "could not be checked" in said["error"]
     assert registered.denied("late") == []
     registered.configure(registered.configuration | {"refuses": False})
-    eventually(lambda: registered.status() == 200, why=registered.door.log.read_text)
+    eventually(lambda: registered.status() == 200, why=registered.server.log.read_text)
     assert registered.denied("late") == ["mailboxd-alpha__*"]
