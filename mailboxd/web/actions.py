@@ -1,6 +1,6 @@
-"""What a form does: the same inputs as a command, in the name of the user that the operating system knows.
+"""What the forms do: the same inputs as a command, under the system user name.
 
-A word about a request is bound to what was shown: the digest stands in the form, and must still be the request's.
+A decision is bound to what was shown: the form carries the digest, which must still be that of the approval.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mailboxd.engine import operator_commands
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused, UnavailableError
 from mailboxd.host import process, wakeup
-from mailboxd.web.workspaces import Place
+from mailboxd.web.workspaces import WebWorkspace
 
 Form = Mapping[str, str]
 
-_NOTE = 4_000
-_ANSWER = 100_000
+_MAX_NOTE = 4_000
+_MAX_ANSWER = 100_000
 _REMEDIES = {
     "unblock-retry": Remedy.RETRY,
     "unblock-accept": Remedy.ACCEPT,
@@ -35,47 +35,47 @@ _DIGEST = re.compile(r"[0-9a-f]{64}|")
 
 
 @dataclass(frozen=True, slots=True)
-class Acting:
-    """`opened` gives an engine for one order, which records and leaves effects to the daemon."""
+class FormActions:
+    """`open_engine` opens an engine that records an order and leaves effects to the daemon."""
 
-    opened: Callable[[Place], AbstractContextManager[Engine]]
+    open_engine: Callable[[WebWorkspace], AbstractContextManager[Engine]]
 
-    def decide(self, place: Place, approval: str, form: Form) -> str:
-        """Approve, reject or ask for changes; what was decided. Raises MailboxdError."""
+    def decide(self, workspace: WebWorkspace, approval: str, form: Form) -> str:
+        """Approve, reject or request changes; returns the decision. Raises MailboxdError."""
         try:
             decision = ApprovalDecision(form.get("decision", ""))
         except ValueError:
-            raise Refused("bad-form", "the form says nothing that can be decided", "Open the request again.") from None
-        note, digest = _text(form, "note", _NOTE), form.get("digest", "")
+            raise Refused("bad-form", "the form has no valid decision", "Open the request again.") from None
+        note, digest = _text(form, "note", _MAX_NOTE), form.get("digest", "")
         if decision is not ApprovalDecision.APPROVED and not note:
-            raise Refused("bad-form", f"a {decision.value.replace('_', ' ')} says why", "Write a note.")
+            raise Refused("bad-form", "a note is required unless you approve", "Write a note.")
         if _DIGEST.fullmatch(digest) is None:
-            raise Refused("bad-form", "the form does not say what was seen", "Open the request again.")
-        with self.opened(place) as engine, engine.batch():
+            raise Refused("bad-form", "the form has no valid digest", "Open the request again.")
+        with self.open_engine(workspace) as engine, engine.batch():
             (row,) = operator_commands.requested(engine, [approval])
             if row.digest != digest:
-                problem = f"request {row.short_id} is not what was shown: its digest is {row.digest[:12] or 'empty'}"
+                problem = f"request {row.short_id} is not the one shown: its digest is {row.digest[:12] or 'empty'}"
                 raise Refused("digest-mismatch", problem, "Read it again.")
             (done,) = operator_commands.decide(engine, [row.id], decision, note, process.name())
-        wakeup.poke(place.ws.state)
+        wakeup.poke(workspace.ws.state)
         if not done.events:
             raise Refused("already-decided", f"{row.short_id} is {row.status} already, by {row.resolved_by}")
         return decision.value
 
-    def order(self, place: Place, task: str, form: Form) -> str:
-        """Retry, cancel, unblock, answer; which of them it was. Raises MailboxdError."""
+    def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
+        """Retry, cancel, unblock or answer; returns the name of the order. Raises MailboxdError."""
         name = form.get("order", "")
         if name not in ORDERS:
-            raise Refused("bad-form", "the form orders nothing", "Open the task again.")
-        text = _text(form, "note", _ANSWER if name == "answer" else _NOTE)
+            raise Refused("bad-form", "the form has no valid order", "Open the task again.")
+        text = _text(form, "note", _MAX_ANSWER if name == "answer" else _MAX_NOTE)
         if name == "answer" and not text:
-            raise Refused("bad-form", "an answer says something", "Write it.")
-        with self.opened(place) as engine, engine.batch():
+            raise Refused("bad-form", "the answer is empty", "Write an answer.")
+        with self.open_engine(workspace) as engine, engine.batch():
             found = engine.store.tasks.by_local_id(task)
             if found is None:
                 raise UnavailableError(f"there is no task {ascii(task)[:100]}")
             _carry_out(engine, found, name, text, process.name())
-        wakeup.poke(place.ws.state)
+        wakeup.poke(workspace.ws.state)
         return name
 
 
@@ -92,5 +92,5 @@ def _carry_out(engine: Engine, task: Task, name: str, text: str, user: str) -> S
 def _text(form: Form, name: str, most: int) -> str:
     text = storable_text(form.get(name, "").replace("\r\n", "\n")).strip()
     if len(text) > most:
-        raise Refused("bad-form", f"{name} has {len(text)} characters; {most} are taken", "Write a file instead.")
+        raise Refused("bad-form", f"{name} has {len(text)} characters; the maximum is {most}", "Shorten it.")
     return text

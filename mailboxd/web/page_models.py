@@ -1,4 +1,4 @@
-"""What a page shows: read in one look at a workspace's database, bounded, as values for a template."""
+"""The values of each page, read from a workspace's database in one snapshot and bounded in size."""
 
 from __future__ import annotations
 
@@ -26,114 +26,112 @@ from mailboxd.store import diagrams, task_lists, task_report
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.search import Index, Wanted, matching
 from mailboxd.store.task_report import details
-from mailboxd.web.workspaces import Place, Places
+from mailboxd.web.workspaces import WebWorkspace, WebWorkspaces
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What changed from one attempt's result to the next, line by line.
+# Differences between the results of attempts
 
-_LINES = 1_500
-"""Of a text that is compared: difflib takes the square of it at worst."""
-_SHOWN = 400
+_MAX_COMPARED = 1_500
+"""Lines of a text that are compared: difflib is quadratic in the worst case."""
+_MAX_CHANGES = 400
 _KINDS = {"+": "added", "-": "removed", "@": "place"}
 
 
 def comparisons(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each result but the first, how it differs from the one before: `lines` of (kind, text)."""
+    """How each result differs from the previous one; `lines` are pairs of kind and text."""
     return [_compare(before, after) for before, after in pairwise(results)]
 
 
 def _compare(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     one, other = before["body"].splitlines(), after["body"].splitlines()
-    long = max(len(one), len(other)) > _LINES
-    changes = list(unified_diff(one[:_LINES], other[:_LINES], lineterm="", n=2))[2:]
-    lines = [(_KINDS.get(line[:1], "same"), line) for line in changes[:_SHOWN]]
+    long = max(len(one), len(other)) > _MAX_COMPARED
+    changes = list(unified_diff(one[:_MAX_COMPARED], other[:_MAX_COMPARED], lineterm="", n=2))[2:]
+    lines = [(_KINDS.get(line[:1], "same"), line) for line in changes[:_MAX_CHANGES]]
     return {
         "before": before, "after": after, "lines": lines, "same": not changes and not long,
-        "cut": long or len(changes) > _SHOWN,
+        "cut": long or len(changes) > _MAX_CHANGES,
     }  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a page shows: read in one look at a workspace's database, bounded, as values for a template.
+# Pages
 
 Row = dict[str, Any]
 
-PAGE = 50
-"""Tasks, or messages, of one page."""
-EVENTS = 60
-_BLOCKED = 8
-_ASKED = 50
-_BARS = 100
+PAGE_SIZE = 50
+"""Tasks or messages on one page of a list."""
+MAX_EVENTS = 60
+_MAX_BLOCKED = 8
+_MAX_APPROVALS = 50
+_MAX_BARS = 100
 _BAR_TASKS = 2_000
-_CAUSES = 12
-_RESULTS = 6
-_MOST = 200_000
-"""Characters of one text that are shown."""
+_MAX_CAUSES = 12
+_MAX_RESULTS = 6
+_MAX_TEXT = 200_000
+"""Characters shown of one text."""
 _TOKEN = re.compile(rb"^([ \t]*reply_token[ \t]*:)[^\n]*", re.MULTILINE)
 _TERMINAL = ("completed", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """Where pages look things up."""
+class PageModels:
+    """Reads the values of pages."""
 
-    places: Places
+    workspaces: WebWorkspaces
     clock: Clock
 
     @contextmanager
-    def report(self, place: Place) -> Iterator[Report]:
+    def report(self, workspace: WebWorkspace) -> Iterator[Report]:
         """Raises UnavailableError, WorldError."""
-        with opened(place.ws.database) as report, report.snapshot():
+        with opened(workspace.ws.database) as report, report.snapshot():
             yield report
 
-    # ---------------------------------------------------------------- overview
-
     def overview(self) -> list[Row]:
-        """Every workspace: its health, its counts, what needs a person. First those that need one."""
-        return sorted((self.glance(place) for place in self.places.all()), key=_urgency)
+        """All workspaces with health, counts and what needs attention; those that need attention come first."""
+        return sorted((self.summary(workspace) for workspace in self.workspaces.all()), key=_urgency)
 
-    def glance(self, place: Place) -> Row:
-        """One workspace on a few lines; one that cannot be read says why. Raises nothing."""
-        shown: Row = {"key": place.key, "path": place.path, "name": place.ws.root.name, "agent": ""}
+    def summary(self, workspace: WebWorkspace) -> Row:
+        """One workspace; if it cannot be read, `error` says why. Raises nothing."""
+        shown: Row = {"key": workspace.key, "path": workspace.path, "name": workspace.ws.root.name, "agent": ""}
         try:
-            shown |= {"agent": self.places.agent(place)}
-            shown |= self.standing(place)
-            with self.report(place) as report:
-                return shown | self._counts(place, report)
+            shown |= {"agent": self.workspaces.agent(workspace)}
+            shown |= self.daemon_status(workspace)
+            with self.report(workspace) as report:
+                return shown | self._counts(workspace, report)
         except (MailboxdError, OSError) as error:
-            said = str(error) if place.ws.state.is_dir() else f"{place.path}: the workspace is not there any more"
+            said = str(error) if workspace.ws.state.is_dir() else f"{workspace.path}: the workspace no longer exists"
             return shown | {"grade": shown.get("grade", "off"), "error": said}
 
-    def standing(self, place: Place) -> Row:
-        """How the daemon is."""
-        pid = lock.holder(place.ws)
-        grade, troubles = health.read(place.ws, pid, self.clock.now(), self.clock.monotonic())
+    def daemon_status(self, workspace: WebWorkspace) -> Row:
+        """The health of the daemon."""
+        pid = lock.holder(workspace.ws)
+        grade, troubles = health.read(workspace.ws, pid, self.clock.now(), self.clock.monotonic())
         said = [f"{trouble.where}: {trouble.why}" for trouble in troubles]
         return {"grade": Grade(grade).value, "troubles": said, "running": pid is not None, "pid": pid or None}
 
-    def _counts(self, place: Place, report: Report) -> Row:
+    def _counts(self, workspace: WebWorkspace, report: Report) -> Row:
         phases, blocked = report.phases(), report.blocked()
-        snapshot = report.task_snapshot(blocked[:_BLOCKED], self.clock.now(), lock.holder(place.ws), neighbours=False)
-        needs = [why.cause_of(snapshot.tasks[task], snapshot) for task in blocked[:_BLOCKED] if task in snapshot.tasks]
+        snapshot = report.task_snapshot(
+            blocked[:_MAX_BLOCKED], self.clock.now(), lock.holder(workspace.ws), neighbours=False
+        )
+        needs = [
+            why.cause_of(snapshot.tasks[task], snapshot) for task in blocked[:_MAX_BLOCKED] if task in snapshot.tasks
+        ]
         return {
             "phases": phases,
             "open": sum(count for phase, count in phases.items() if phase not in _TERMINAL),
             "total": sum(phases.values()),
             "asked": report.asked(),
             "needs": needs,
-            "more_needs": (report.blocked_count() if len(blocked) > _BLOCKED else len(blocked)) - len(needs),
+            "more_needs": (report.blocked_count() if len(blocked) > _MAX_BLOCKED else len(blocked)) - len(needs),
             "breakers": [(agent, shut) for agent, shut in snapshot.breakers.items()],
             "room": report.room(),
         }
 
-    # ---------------------------------------------------------------- a workspace
-
-    def workspace(self, place: Place, wanted: task_lists.Filter, page: int) -> Row:
-        """The workspace and a page of its tasks; pages count from 1."""
-        shown = self.glance(place)
+    def workspace(self, workspace: WebWorkspace, wanted: task_lists.Filter, page: int) -> Row:
+        """The workspace and one page (from 1) of its tasks."""
+        shown = self.summary(workspace)
         if "error" in shown:
             return {
-                "place": shown,
+                "workspace": shown,
                 "rows": [],
                 "total": 0,
                 "agents": [],
@@ -142,113 +140,109 @@ class Desk:
                 "pages_total": 1,
                 "events_shown": [],
             }
-        with self.report(place) as report:
-            rows, total = task_lists.tasks(report, wanted, limit=PAGE, offset=(page - 1) * PAGE)
-            asked = task_report.listed(report)[:_ASKED]
+        with self.report(workspace) as report:
+            rows, total = task_lists.tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
+            asked = task_report.listed(report)[:_MAX_APPROVALS]
             names = task_lists.agents(report, 200)
             events = task_lists.latest_events(report, None, 12)
-        pages = max(1, -(-total // PAGE))
+        pages = max(1, -(-total // PAGE_SIZE))
         return {
-            "place": shown, "rows": rows, "total": total, "agents": names, "asked": asked, "page": page,
+            "workspace": shown, "rows": rows, "total": total, "agents": names, "asked": asked, "page": page,
             "pages_total": pages, "events_shown": events,
         }  # fmt: skip
 
-    # ---------------------------------------------------------------- a task
-
-    def task(self, place: Place, name: str) -> Row:
-        """All that is on record about a task. Raises UnavailableError."""
-        with self.report(place) as report:
+    def task(self, workspace: WebWorkspace, name: str) -> Row:
+        """Everything on record about a task. Raises UnavailableError."""
+        with self.report(workspace) as report:
             task_id = _exact(report, name)
             found = details(report, task_id, children=False)
             kids, total_kids = task_lists.tasks(report, task_lists.Filter(parent=task_id), limit=25)
-            snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(place.ws))
+            snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
             told = why.explain(snapshot, task_id)
-            events, results = task_lists.latest_events(report, task_id, EVENTS), self._results(report, task_id)
+            events, results = task_lists.latest_events(report, task_id, MAX_EVENTS), self._results(report, task_id)
             return found | {
                 "above": task_lists.path_to(report, task_id),
                 "kids": kids,
                 "total_kids": total_kids,
                 "why": told,
-                "causes": told.causes[:_CAUSES],
-                "more_causes": max(0, len(told.causes) - _CAUSES),
+                "causes": told.causes[:_MAX_CAUSES],
+                "more_causes": max(0, len(told.causes) - _MAX_CAUSES),
                 "question": snapshot.tasks[task_id].question,
                 "events": events,
                 "total_events": task_lists.count_events(report, task_id),
                 "checks": task_lists.check_runs(report, task_id, 50),
                 "made": results,
                 "diffs": comparisons(results),
-                "tree": self._tree(place, report, task_id),
-                "timeline": self._timeline(place, report, task_id),
+                "tree": self._tree(workspace, report, task_id),
+                "timeline": self._timeline(workspace, report, task_id),
                 "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
             }
 
     def _results(self, report: Report, task_id: str) -> list[Row]:
-        return task_lists.results(report, task_id, _RESULTS, _MOST)
+        return task_lists.results(report, task_id, _MAX_RESULTS, _MAX_TEXT)
 
-    def _tree(self, place: Place, report: Report, task_id: str) -> Row:
-        graph = diagrams.task_graph(report, task_id, link=linked(place))
+    def _tree(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
+        graph = diagrams.task_graph(report, task_id, link=linked(workspace))
         sizes: Counter[str] = Counter()
         for node in graph.nodes:
             sizes.update(node.counts or {node.phase: 1})
-        svg = graph_svg(graph, "The task and what is below it", alone=False)
+        svg = graph_svg(graph, "The task and its subtasks", alone=False)
         hidden = sum(node.below for node in graph.nodes)
         return {"svg": svg, "nodes": len(graph.nodes), "tasks": sum(sizes.values()), "hidden": hidden}
 
-    def _timeline(self, place: Place, report: Report, task_id: str) -> Row:
-        timeline = diagrams.task_timeline(report, task_id, most_tasks=_BAR_TASKS, most_attempts=_BARS)
-        found = diagrams.timeline_bars(timeline["rows"], linked(place))
+    def _timeline(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
+        timeline = diagrams.task_timeline(report, task_id, most_tasks=_BAR_TASKS, most_attempts=_MAX_BARS)
+        found = diagrams.timeline_bars(timeline["rows"], linked(workspace))
         svg = gantt_svg(found, to_epoch(self.clock.now()), "When attempts ran", alone=False)
-        return {"svg": svg, "bars": len(found), "full": len(found) == _BARS}
+        return {"svg": svg, "bars": len(found), "full": len(found) == _MAX_BARS}
 
-    # ---------------------------------------------------------------- one thing
-
-    def approval(self, place: Place, name: str) -> Row:
-        """A request and all about it. Raises UnavailableError."""
-        with self.report(place) as report:
+    def approval(self, workspace: WebWorkspace, name: str) -> Row:
+        """Everything about an approval. Raises UnavailableError."""
+        with self.report(workspace) as report:
             return task_report.one(report, task_report.find(report, name))
 
-    def message(self, place: Place, row_id: str) -> Row:
-        """A message as it was, as text. Raises UnavailableError."""
-        with self.report(place) as report:
+    def message(self, workspace: WebWorkspace, row_id: str) -> Row:
+        """A message with its original text. Raises UnavailableError."""
+        with self.report(workspace) as report:
             found = task_lists.message(report, row_id)
         if found is None:
             raise UnavailableError(f"there is no message {ascii(row_id)[:100]}")
         raw: bytes | None = found.pop("raw")
         if raw is None and found["path"]:
-            raw = read_message(place.ws, found["path"], _MOST * 4)
+            raw = read_message(workspace.ws, found["path"], _MAX_TEXT * 4)
         text = "" if raw is None else hidden_tokens(raw).decode("utf-8", "replace")
-        return found | {"kept": raw is not None, "text": text[:_MOST], "cut": len(text) > _MOST}
+        return found | {"kept": raw is not None, "text": text[:_MAX_TEXT], "cut": len(text) > _MAX_TEXT}
 
-    def messages(self, place: Place, verdict: str, page: int) -> Row:
-        with self.report(place) as report:
-            rows, total = task_lists.messages(report, limit=PAGE, offset=(page - 1) * PAGE, verdict=verdict)
+    def messages(self, workspace: WebWorkspace, verdict: str, page: int) -> Row:
+        with self.report(workspace) as report:
+            rows, total = task_lists.messages(report, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE, verdict=verdict)
         return {
             "rows": rows,
             "total": total,
             "page": page,
-            "pages_total": max(1, -(-total // PAGE)),
+            "pages_total": max(1, -(-total // PAGE_SIZE)),
             "verdict": verdict,
         }
 
 
-def linked(place: Place) -> Link:
-    """Addresses of tasks, for drawings: made of the workspace's key and a name that was checked when it came."""
+def linked(workspace: WebWorkspace) -> Link:
+    """The addresses of tasks in drawings, made of the workspace's key and a validated task id."""
 
     def link(name: str, stacked: bool) -> str:
-        return f"/w/{place.key}/t/{name}{'/children' if stacked else ''}"
+        return f"/w/{workspace.key}/t/{name}{'/children' if stacked else ''}"
 
     return link
 
 
 def _urgency(row: Row) -> int:
-    """Broken first, then what waits for somebody, then everything else; among equals the order of the registry."""
+    """Sort key: broken workspaces, then those that need attention, then the rest."""
     if "error" in row or row["grade"] == Grade.RED:
         return 0
     return 1 if row["asked"] or row["needs"] else 2
 
 
 def _exact(report: Report, name: str) -> str:
-    """An address names a task whole: a beginning that means another task tomorrow is no address."""
+    """The id of the task with exactly this name: a prefix could mean another task tomorrow. Raises UnavailableError."""
     task_id = task_lists.named(report, name)
     if task_id is None:
         raise UnavailableError(f"there is no task {ascii(name)[:100]}")
@@ -256,12 +250,12 @@ def _exact(report: Report, name: str) -> str:
 
 
 def hidden_tokens(raw: bytes) -> bytes:
-    """A message without its reply token: who knows it can reply in another's name."""
+    """Hide the reply token of a message: with it, one can reply in another agent's name."""
     return _TOKEN.sub(rb"\1(hidden)", raw)
 
 
 def _orders(found: Row, *, asks: bool) -> list[str]:
-    """Which orders make sense now; the engine judges them in any case."""
+    """The orders that make sense now; the engine checks them in any case."""
     phase, held = found["phase"], found["held"]
     orders = ["answer"] if asks else []
     if phase == "circuit_open" or held:
@@ -273,31 +267,30 @@ def _orders(found: Row, *, asks: bool) -> list[str]:
     return orders
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Search over workspaces: messages, results and events, by the full-text index of each.
+# Search
 
-_HITS = 30
+_MAX_HITS = 30
 _INDEX = "search.db"
 
 
-def search(places: Sequence[Place], words: str, kind: str) -> dict[str, Any]:
-    """What matches, workspace by workspace, the best first; `troubles` where one could not be searched.
+def search(workspaces: Sequence[WebWorkspace], words: str, kind: str) -> dict[str, Any]:
+    """Search workspace by workspace, best hits first; `troubles` explain where search failed.
 
-    Raises Refused for a query without a word.
+    Raises Refused for a query without words.
     """
     matching(words)
     hits, troubles = [], []
-    for place in places:
+    for workspace in workspaces:
         try:
-            with Index(place.ws.state / _INDEX, place.ws.database, _reader(place)) as index:
+            with Index(workspace.ws.state / _INDEX, workspace.ws.database, _reader(workspace)) as index:
                 index.catch_up()
-                found = index.find(Wanted(words, type=kind, limit=_HITS))
+                found = index.find(Wanted(words, type=kind, limit=_MAX_HITS))
         except MailboxdError as error:
             troubles.append(str(error))
             continue
-        hits += [hit | {"place": place} for hit in found]
+        hits += [hit | {"workspace": workspace} for hit in found]
     return {"hits": hits, "troubles": troubles}
 
 
-def _reader(place: Place) -> Any:
-    return lambda path: read_message(place.ws, path)
+def _reader(workspace: WebWorkspace) -> Any:
+    return lambda path: read_message(workspace.ws, path)

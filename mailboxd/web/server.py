@@ -1,4 +1,4 @@
-"""The listener of the page: loopback, and nowhere else."""
+"""Serves the page on loopback: request checks, security headers, listener."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mailboxd.host import loopback
-from mailboxd.web.app import Site
+from mailboxd.web.app import WebApp
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What stands around every answer: what is refused before anything is looked at, and what a browser is told.
-#
-# The browser is the confused party: any page it shows can make it send a request to 127.0.0.1. So the name that it was
-# called by has to be ours (a foreign name that resolves to loopback is refused), and what changes something has to come
-# from a page of ours.
+# Any page in a browser can make it send requests to 127.0.0.1. So the Host header must be one of our names (this stops
+# DNS rebinding), and a POST must come from one of our own pages.
 
-MOST_BYTES = 256 << 10
-"""Of the body of a request."""
+MAX_BODY_BYTES = 256 << 10
+"""Maximum size of a request body."""
 METHODS = ("GET", "HEAD", "POST")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -32,7 +28,7 @@ HEADERS: Mapping[str, str] = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # with none at all, a form of our own would name the origin `null`
+    "referrer-policy": "same-origin",  # with `no-referrer` the page's own forms would send the origin `null`
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
@@ -42,8 +38,8 @@ _log = logging.getLogger("mailboxd")
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """The application behind it is only asked what may be asked. `hosts` are its names with the port."""
+class RequestGuard:
+    """Middleware that refuses unsafe requests and adds security headers. `hosts` are our names, with the port."""
 
     app: ASGIApp
     hosts: frozenset[str]
@@ -64,25 +60,25 @@ class Guard:
         if refusal is None:
             await self.app(scope, receive, answer)
             return
-        _log.warning("a request was refused: %s", bytes(refusal.body).decode().strip())
+        _log.warning("refused a request: %s", bytes(refusal.body).decode().strip())
         await refusal(scope, receive, answer)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         named = headers.getlist("host")
         if len(named) != 1 or named[0].lower() not in self.hosts:
-            return _refuse(421, "this name is not the page's: open it at 127.0.0.1 or localhost")
+            return _refuse(421, "wrong host name: open the page at 127.0.0.1 or localhost")
         if scope["method"] not in METHODS:
-            return _refuse(405, "only GET, HEAD and POST")
+            return _refuse(405, "only GET, HEAD and POST are supported")
         origins = headers.getlist("origin")
         ours = {f"http://{host}" for host in self.hosts}
         if any(origin.lower() not in ours for origin in origins) or (scope["method"] == "POST" and len(origins) != 1):
-            return _refuse(403, "the request does not come from a page of mailboxd")
+            return _refuse(403, "the request does not come from mailboxd's own page")
         if scope["method"] == "POST" and headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return _refuse(403, "the request does not come from a page of mailboxd")
+            return _refuse(403, "the request does not come from mailboxd's own page")
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > MOST_BYTES or "transfer-encoding" in headers:
-            return _refuse(413, f"a request has at most {MOST_BYTES} bytes, and says how many")
+        if not length.isdecimal() or int(length) > MAX_BODY_BYTES or "transfer-encoding" in headers:
+            return _refuse(413, f"a request needs a Content-Length of at most {MAX_BODY_BYTES} bytes")
         return None
 
 
@@ -90,32 +86,34 @@ def _refuse(status: int, text: str) -> Response:
     return PlainTextResponse(f"{text}\n", status, {"allow": ", ".join(METHODS)} if status == 405 else None)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The listener of the page: loopback, and nowhere else.
-
-_AT_ONCE = 64
-"""Connections; more are answered 503."""
+_MAX_CONNECTIONS = 64
+"""Further connections get 503."""
 
 
-def address(listening: socket.socket) -> str:
-    """What to open: `http://127.0.0.1:8770`."""
+def url(listening: socket.socket) -> str:
+    """The address of the page: `http://127.0.0.1:8770`."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def names(listening: socket.socket) -> frozenset[str]:
-    """What a browser may have called us."""
+def host_names(listening: socket.socket) -> frozenset[str]:
+    """The names, with the port, that a browser may use for us."""
     port = listening.getsockname()[1]
-    return frozenset({address(listening).removeprefix("http://"), f"localhost:{port}"})
+    return frozenset({url(listening).removeprefix("http://"), f"localhost:{port}"})
 
 
-def serve(site: Site, listening: socket.socket, *, until_eof: bool) -> None:
+def serve(app: WebApp, listening: socket.socket, *, until_eof: bool) -> None:
     """Serve until a signal, or with `until_eof` until standard input ends."""
-    _log.info("the page is at %s", address(listening))
-    guarded = Guard(site.application(), names(listening))
+    _log.info("the page is at %s", url(listening))
+    guarded = RequestGuard(app.application(), host_names(listening))
     try:
         loopback.serve(
-            guarded, listening, until_eof=until_eof, ending=site.ending, lifespan="off", limit_concurrency=_AT_ONCE
+            guarded,
+            listening,
+            until_eof=until_eof,
+            ending=app.ending,
+            lifespan="off",
+            limit_concurrency=_MAX_CONNECTIONS,
         )
     finally:
-        site.watch.close()
+        app.watcher.close()

@@ -1,8 +1,8 @@
-"""Who may come in: `web.json` in the user's state directory, with hashes and never a token.
+"""Links and sessions of the page, in `web.json` in the user's state directory, which holds hashes and never a token.
 
-A link is good once and for an hour: it makes a session, whose token is in the browser's cookie. Both are 256 random
-bits, so a plain SHA-256 is enough. The file is read for every request: what is taken back is void at once, and every
-server of this user knows the same sessions, after a restart too.
+A link works once, within an hour, and starts a session, whose token is in the browser's cookie. Tokens are 256 random
+bits, so a plain SHA-256 suffices. The file is read for every request, so revocation is immediate and all servers of
+this user share their sessions, across restarts.
 """
 
 from __future__ import annotations
@@ -27,60 +27,60 @@ from mailboxd.user_state import UserState
 FILE = "web.json"
 LINK_SECONDS = 3_600
 SESSION_SECONDS = 30 * 86_400
-_MOST = 100
-"""Links, and sessions, that are kept: of more the oldest are void."""
+_MAX_KEPT = 100
+"""Maximum number of links, and of sessions; the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Stored:
     links: tuple[tuple[str, str], ...] = ()
-    """Hash of each, and until when it is good."""
+    """Pairs of hash and expiry time."""
     sessions: tuple[tuple[str, str], ...] = ()
 
-    def at(self, now: str) -> _Known:
-        """Without what is past."""
-        return _Known(
-            tuple(row for row in self.links if row[1] > now)[-_MOST:],
-            tuple(row for row in self.sessions if row[1] > now)[-_MOST:],
+    def at(self, now: str) -> _Stored:
+        """Without expired entries."""
+        return _Stored(
+            tuple(row for row in self.links if row[1] > now)[-_MAX_KEPT:],
+            tuple(row for row in self.sessions if row[1] > now)[-_MAX_KEPT:],
         )
 
 
-Change = Callable[[_Known, str], _Known]
-"""What becomes of it, at a time."""
+Change = Callable[[_Stored, str], _Stored]
+"""Computes the new content from the current one and the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The sessions of the user whose state this is. Every method raises ConfigError if others could have written the
-    file, WorldError if it cannot be read or written."""
+    """The links and sessions of one user. Every method raises ConfigError if the file is writable by other users,
+    WorldError if it cannot be read or written."""
 
     state: UserState
     clock: Clock
 
     def new_link(self) -> str:
-        """A token that is good for one entrance."""
+        """Create a link token, valid once."""
         token = secrets.token_urlsafe(32)
         self._change(lambda known, now: replace(known, links=(*known.links, (_hash(token), plus(now, LINK_SECONDS)))))
         return token
 
     def enter(self, token: str) -> str | None:
-        """The token of a new session, for a link that is good; None for any other."""
+        """Start a session and return its token; None if the link token is not valid."""
         session = secrets.token_urlsafe(32)
         used = _hash(token)
 
-        def change(known: _Known, now: str) -> _Known:
+        def change(known: _Stored, now: str) -> _Stored:
             left = tuple(row for row in known.links if not hmac.compare_digest(row[0], used))
             if len(left) == len(known.links):
                 return known
-            return _Known(left, (*known.sessions, (_hash(session), plus(now, SESSION_SECONDS))))
+            return _Stored(left, (*known.sessions, (_hash(session), plus(now, SESSION_SECONDS))))
 
         before = self._known().at(self.clock.now())
         if not any(hmac.compare_digest(row[0], used) for row in before.links):
-            return None  # without taking the lock: anybody may ask
+            return None  # without taking the lock: unauthenticated clients get here
         return session if self._change(change) else None
 
     def is_open(self, token: str) -> bool:
-        """Whether this is the token of a session that is open."""
+        """Whether this is the token of an open session."""
         presented, found = _hash(token), False
         for digest, _ in self._known().at(self.clock.now()).sessions:
             found |= hmac.compare_digest(digest, presented)
@@ -92,26 +92,24 @@ class Sessions:
         self._change(lambda known, _: replace(known, sessions=tuple(r for r in known.sessions if r[0] != gone)))
 
     def revoke(self) -> None:
-        """End all sessions, and make all links void."""
-        self._change(lambda _known, _now: _Known())
+        """End all sessions and revoke all links."""
+        self._change(lambda _known, _now: _Stored())
 
-    # -------------------------------------------------------------- inside
-
-    def _known(self) -> _Known:
+    def _known(self) -> _Stored:
         raw = self.state.read(FILE)
         if raw is None:
-            return _Known()
+            return _Stored()
         try:
             found = json.loads(raw)
             links, sessions = (
                 tuple((str(digest), str(until)) for digest, until in found[name]) for name in ("links", "sessions")
             )
         except (ValueError, KeyError, TypeError):
-            return _Known()  # nobody is in; a new link writes it anew
-        return _Known(links, sessions)
+            return _Stored()  # no sessions; the next link rewrites the file
+        return _Stored(links, sessions)
 
     def _change(self, change: Change) -> bool:
-        """Let `change` make what is known from now on; whether that is something else."""
+        """Replace the content by that of `change`; returns whether it differs."""
         with self.state.writing() as folder:
             now = self.clock.now()
             known = self._known().at(now)
@@ -124,7 +122,7 @@ class Sessions:
 
 
 def form_token(session: str) -> str:
-    """What the forms of a session carry; it says nothing of the session's own token."""
+    """The CSRF token of a session's forms; it does not reveal the session token."""
     return hmac.digest(session.encode("utf-8", "surrogatepass"), b"mailboxd form", "sha256").hex()
 
 
@@ -136,25 +134,24 @@ def _hash(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The cookie that carries a session: for this host alone, out of reach of scripts, sent by no other site's pages.
+# The session cookie: for this host only, not readable by scripts, not sent from other sites
 
-NAME = "mailboxd"
+COOKIE = "mailboxd"
 
 
 def session_of(request: Request) -> str:
-    """The token in the cookie; with two of them, or none, nothing that could be one."""
+    """The token in the cookie; empty unless there is exactly one."""
     parts = [part.strip() for header in request.headers.getlist("cookie") for part in header.split(";")]
-    found = [part for part in parts if part.startswith(f"{NAME}=")]
+    found = [part for part in parts if part.startswith(f"{COOKIE}=")]
     if len(found) == 1:
         with suppress(CookieError, KeyError):
-            return SimpleCookie(found[0])[NAME].value
+            return SimpleCookie(found[0])[COOKIE].value
     return ""
 
 
-def give(response: Response, session: str) -> None:
-    response.set_cookie(NAME, session, max_age=SESSION_SECONDS, httponly=True, samesite="strict")
+def set_cookie(response: Response, session: str) -> None:
+    response.set_cookie(COOKIE, session, max_age=SESSION_SECONDS, httponly=True, samesite="strict")
 
 
-def take(response: Response) -> None:
-    response.delete_cookie(NAME, httponly=True, samesite="strict")
+def delete_cookie(response: Response) -> None:
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")

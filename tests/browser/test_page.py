@@ -156,9 +156,9 @@ def test_everything_can_be_read_and_ordered_without_javascript(
     page.get_by_role("link", name="without-script", exact=True).click()
     expect(page.locator("h1")).to_contain_text("completed")
     expect(page.locator("#tree svg")).to_be_visible()
-    page.get_by_text("Your orders").click()
+    page.get_by_text("Actions").click()
     page.get_by_label("Note").fill("once more")
-    page.get_by_role("button", name="Run it again").click()
+    page.get_by_role("button", name="Run again").click()
     expect(page.get_by_role("status")).to_contain_text("It runs again")
     assert page.url.partition("?")[0].endswith(f"/w/{key}/t/without-script")
 

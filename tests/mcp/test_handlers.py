@@ -80,7 +80,7 @@ def test_a_long_result_is_cut_and_says_so(stand: Stand) -> None:
     stand.stage.start()
     stand.stage.end_turn("t", "x" * 60_000)
     seen = stand.call(EXECUTOR, "task_get", task="t")["results"]
-    assert seen.endswith("… (60000 characters; the whole stands in its task.md)")
+    assert seen.endswith("… (60000 characters; task.md has all of it)")
 
 
 @pytest.mark.parametrize("name", ["nobody", "tsk_01ARZ3NDEKTSV4RRFFQ69G5FAV"])

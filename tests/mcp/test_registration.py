@@ -177,7 +177,7 @@ def test_an_entry_that_is_not_ours_is_left_alone() -> None:
 
 @pytest.mark.parametrize("who", ["operator:kim", "orchestrator:mailboxd", "lobster:gate"])
 def test_no_agent_is_made_a_person(who: str) -> None:
-    with pytest.raises(ConfigError, match="never given the role"):
+    with pytest.raises(ConfigError, match="cannot have the role"):
         World({"agents": {"entries": {"kim": {}}}}).install(who)
 
 

@@ -1,4 +1,4 @@
-"""`mailboxd web`: all workspaces in a browser."""
+"""`mailboxd web`: workspaces in a browser."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mailboxd.cli.text import say, to_json
 from mailboxd.errors import EXIT_CONFIG, EXIT_TRY_AGAIN, ConfigError, UnavailableError
 
 if TYPE_CHECKING:
-    from mailboxd.web.app import Site
+    from mailboxd.web.app import WebApp
     from mailboxd.web.sessions import Sessions
-    from mailboxd.web.workspaces import Places
+    from mailboxd.web.workspaces import WebWorkspaces
 
 
 @verb(
@@ -58,55 +58,52 @@ def web_command(
     from mailboxd.host import loopback
     from mailboxd.user_state import UserState
     from mailboxd.web import server
-    from mailboxd.web import workspaces as places
     from mailboxd.web.sessions import Sessions
+    from mailboxd.web.workspaces import WebWorkspaces, require
 
     sessions = Sessions(UserState.of(os.environ), session.clock)
     if revoke:
         sessions.revoke()
-        say(to_json({"revoked": True})) if session.as_json else say("all sessions have ended, and all links are void")
+        say(to_json({"revoked": True})) if session.as_json else say("all sessions and links are revoked")
         return
     if not loopback.is_loopback(bind):
-        loopback.listen(0, "--port", bind)  # says what to do instead
+        loopback.listen(0, "--port", bind)  # raises the error
     wanted = _port(session) if port is None else port
     if link:
         if not wanted:
-            raise click.UsageError("--link: name the port of the page with --port, or set `web.port`")
+            raise click.UsageError("--link: give the port with --port, or set `web.port`")
         host = f"[{bind}]" if ":" in bind else bind
-        _tell(session, f"http://{host}:{wanted}", sessions)
+        _print_link(session, f"http://{host}:{wanted}", sessions)
         return
     log.configure("info", "text", sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    shown = places.Places([places.require(path) for path in workspaces], _own(session))
+    shown = WebWorkspaces([require(path) for path in workspaces], _own(session))
     with loopback.listen(wanted, "`web.port` or --port", bind) as listening:
         if not until_eof:
-            _tell(session, server.address(listening), sessions)
-        server.serve(_site(session, shown, sessions), listening, until_eof=until_eof)
+            _print_link(session, server.url(listening), sessions)
+        server.serve(_app(session, shown, sessions), listening, until_eof=until_eof)
 
 
-# ---------------------------------------------------------------- inside
-
-
-def _site(session: Session, shown: Places, sessions: Sessions) -> Site:
+def _app(session: Session, shown: WebWorkspaces, sessions: Sessions) -> WebApp:
     from mailboxd.engine import open
-    from mailboxd.web.actions import Acting
-    from mailboxd.web.app import Site
-    from mailboxd.web.page_models import Desk
+    from mailboxd.web.actions import FormActions
+    from mailboxd.web.app import WebApp
+    from mailboxd.web.page_models import PageModels
     from mailboxd.web.workspaces import settings
 
-    acting = Acting(lambda place: open.engine(place.ws, settings(place)))
-    return Site(Desk(shown, session.clock), acting, sessions)
+    actions = FormActions(lambda workspace: open.engine(workspace.ws, settings(workspace)))
+    return WebApp(PageModels(shown, session.clock), actions, sessions)
 
 
-def _tell(session: Session, address: str, sessions: Sessions) -> None:
+def _print_link(session: Session, address: str, sessions: Sessions) -> None:
     url = f"{address}/enter?token={sessions.new_link()}"
     say(to_json({"url": url, "address": address})) if session.as_json else say(url)
     if not session.as_json:
-        say("open it in a browser of this machine; it is good once, and for an hour", err=True)
+        say("open it in a browser on this machine; the link works once, within an hour", err=True)
 
 
 def _own(session: Session) -> Path | None:
-    """The workspace here, or the one that -w names; there need not be one."""
+    """The current workspace or that of -w, if there is one."""
     if session.path is not None:
         return session.workspace().root
     with suppress(UnavailableError):

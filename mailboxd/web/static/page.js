@@ -1,23 +1,23 @@
-// Parts of the page that are marked data-live are replaced when something was recorded. Everything works without this.
+// Refreshes the parts of the page marked data-live when something is recorded. The page works without it.
 "use strict";
 (() => {
   const stream = document.body.dataset.stream;
   const note = document.getElementById("live");
   if (!stream || !note || !window.EventSource) return;
-  const LEAST = 1000; // milliseconds between two looks
+  const INTERVAL = 1000; // milliseconds between two refreshes
   const POLL = 10000; // without a stream
   let seen = null, timer = 0, last = 0, busy = false, again = false, failures = 0, poll = 0;
 
   const say = (text, state) => { note.textContent = text; note.className = "live " + state; };
 
-  const places = (part) => [...part.querySelectorAll(".wide, .canvas, pre")].map((e) => [e.scrollLeft, e.scrollTop]);
+  const scrollPositions = (part) => [...part.querySelectorAll(".wide, .canvas, pre")].map((e) => [e.scrollLeft, e.scrollTop]);
 
-  function put(part, fresh) {
+  function replace(part, fresh) {
     if (part.isEqualNode(fresh)) return;
     const held = part.contains(document.activeElement) ? document.activeElement : null;
     const path = held && held !== part ? [...part.querySelectorAll("a, button, summary, [tabindex]")].indexOf(held) : -1;
     const open = [...part.querySelectorAll("details[open]")].map((e) => e.id);
-    const scrolled = places(part);
+    const scrolled = scrollPositions(part);
     const copy = document.importNode(fresh, true);
     for (const id of open) { const e = copy.querySelector("#" + CSS.escape(id)); if (e) e.open = true; }
     part.replaceWith(copy);
@@ -27,7 +27,7 @@
     if (path >= 0) { const e = copy.querySelectorAll("a, button, summary, [tabindex]")[path]; if (e) e.focus({ preventScroll: true }); }
   }
 
-  async function look() {
+  async function refresh() {
     if (busy) { again = true; return; }
     busy = true; last = Date.now();
     try {
@@ -37,18 +37,18 @@
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         for (const part of document.querySelectorAll("[data-live]")) {
           const fresh = page.getElementById(part.id);
-          if (fresh) put(part, fresh);
+          if (fresh) replace(part, fresh);
         }
       }
-    } catch { /* the stream says when there is somebody again */ } finally {
+    } catch { /* the stream reports when the server is back */ } finally {
       busy = false;
-      if (again) { again = false; soon(); }
+      if (again) { again = false; refreshSoon(); }
     }
   }
 
-  function soon() {
+  function refreshSoon() {
     clearTimeout(timer);
-    timer = setTimeout(look, Math.max(0, LEAST - (Date.now() - last)));
+    timer = setTimeout(refresh, Math.max(0, INTERVAL - (Date.now() - last)));
   }
 
   function follow() {
@@ -56,14 +56,14 @@
     source.addEventListener("version", (event) => {
       failures = 0; clearInterval(poll); poll = 0;
       say("live", "on");
-      if (seen !== event.data) { seen = event.data; soon(); }
+      if (seen !== event.data) { seen = event.data; refreshSoon(); }
     });
     source.addEventListener("error", () => {
       failures += 1;
       say("not connected; trying again", "lost");
       if (source.readyState === EventSource.CLOSED) {
         source.close();
-        if (!poll) poll = setInterval(look, POLL);
+        if (!poll) poll = setInterval(refresh, POLL);
         setTimeout(follow, Math.min(POLL, 1000 * failures));
       }
     });
