@@ -1,6 +1,6 @@
 """Opening the database: pragmas, migrations, transactions. SQLite in WAL mode with synchronous=FULL.
 
-Mark-first means nothing if the mark can be lost, so FULL is not negotiable; commits are grouped instead.
+A mark that is written before acting must not be lost, so FULL stays; commits are grouped instead.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from pathlib import Path
 from mailboxd.errors import BusyError, DamagedError, NoRoomError, StoreError, WorldError
 from mailboxd.host import disk
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Who keeps the database locked, by /proc/locks. Nothing is opened: closing a descriptor of it drops our locks.
+# Lock holders, from /proc/locks. The database is not opened: closing a descriptor would release our locks.
 
 _LOCKS = Path("/proc/locks")
 
 
 def who_locks(path: Path | None) -> str:
-    """A sentence that names the processes that hold locks on the database or its shared memory, and what to do."""
+    """A sentence that names the processes that lock the database, and what to do."""
     pids = lockers(path) if path is not None else []
     if not pids:
         return "which process has locked it cannot be seen from here (`fuser` says it, as root)"
@@ -31,13 +30,13 @@ def who_locks(path: Path | None) -> str:
 
 
 def lockers(path: Path) -> list[int]:
-    """The other processes that hold write locks on the file or what belongs to it; all holders if none does."""
+    """Other processes with write locks on the database, -shm or -wal; those with read locks if there are none."""
     files = {identity for ending in ("", "-shm", "-wal") if (identity := _identity(Path(f"{path}{ending}")))}
     found: dict[str, set[int]] = {"WRITE": set(), "READ": set()}
     with suppress(OSError):
         for line in _LOCKS.read_text(encoding="ascii", errors="replace").splitlines():
             words = line.split()
-            if "->" in words or len(words) < 6:  # who waits holds nothing
+            if "->" in words or len(words) < 6:  # a waiting process holds no lock
                 continue
             kind, pid, place = words[3], words[4], words[5]
             if place in files and pid.isdecimal() and int(pid) not in (0, os.getpid()):
@@ -46,7 +45,7 @@ def lockers(path: Path) -> list[int]:
 
 
 def _identity(file: Path) -> str:
-    """As /proc/locks writes it: major:minor:inode, the first two in hexadecimal."""
+    """As in /proc/locks: major:minor:inode, the first two in hexadecimal."""
     with suppress(OSError):
         status = file.stat()
         return f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
@@ -59,20 +58,17 @@ def _name(pid: int) -> str:
     return "it has ended"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Opening the database: pragmas, migrations, transactions. SQLite in WAL mode with synchronous=FULL.
-
 BUSY_MS = 5_000
 LARGEST_WAL = 8 << 20
-"""Bytes to which SQLite cuts the write-ahead log when it begins to fill it again."""
+"""The size to which SQLite truncates the write-ahead log when it starts it again."""
 _STATEMENTS = 512
-"""Statements that are kept compiled; Python keeps 128, and one round of the daemon has more."""
+"""Cached statements. Python's default is 128, and one round of the daemon uses more."""
 
 
 def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection in autocommit mode. `None` is a database in memory: the fake that tests and simulations use.
+    """Open a connection in autocommit mode. None is a database in memory, for tests and simulations.
 
-    Raises WorldError when the file cannot be opened.
+    Raises WorldError.
     """
     if path is not None:
         require_file(path)
@@ -88,9 +84,9 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
                 path.chmod(0o600)
         db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         db.execute("PRAGMA foreign_keys = ON")
-        db.execute("PRAGMA recursive_triggers = ON")  # else INSERT OR REPLACE gets around the append-only triggers
+        db.execute("PRAGMA recursive_triggers = ON")  # or INSERT OR REPLACE bypasses the append-only triggers
         db.execute("PRAGMA trusted_schema = OFF")
-        db.execute("PRAGMA temp_store = MEMORY")  # else what undoes a savepoint is a file: 50 writes per message
+        db.execute("PRAGMA temp_store = MEMORY")  # or savepoints use a temporary file: 50 writes per message
         if not read_only:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
@@ -101,23 +97,23 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
 
 
 def require_file(path: Path) -> None:
-    """Raises StoreError if something else than a file lies there.
+    """Raise StoreError unless the path is free or a regular file.
 
-    SQLite waits for ever for a pipe, and follows a link: the -wal then lies where nobody looks for it.
+    SQLite blocks on a pipe, and follows a link and puts the -wal beside its target.
     """
     try:
         mode = path.lstat().st_mode
     except OSError:
-        return  # SQLite says it, or makes the file
+        return  # SQLite reports it or creates the file
     if not stat.S_ISREG(mode):
         raise StoreError(f"{path}: the database cannot be opened: it is no regular file; put the file itself there")
 
 
 @contextmanager
 def transaction(db: sqlite3.Connection, again: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """BEGIN IMMEDIATE ... COMMIT; a failure rolls back. Raises WorldError: the disk fails, or a lock stays.
+    """BEGIN IMMEDIATE ... COMMIT; an exception rolls back. Raises WorldError if the disk fails or a lock persists.
 
-    A lock is waited for as long as SQLite does (`BUSY_MS`), and once more whenever `again` says so.
+    Waits for a lock for `BUSY_MS`, and again whenever `again` returns True.
     """
     with worlds_errors(db):
         _begin(db, again)
@@ -131,7 +127,7 @@ def transaction(db: sqlite3.Connection, again: Callable[[], bool] = lambda: Fals
 
 @contextmanager
 def worlds_errors(db: sqlite3.Connection) -> Iterator[None]:
-    """Turns what SQLite says of the disk, of a lock or of a damaged file into a StoreError. Bugs of ours stay bugs."""
+    """Turn errors of the disk, of locks and of damaged files into StoreError; programming errors pass."""
     try:
         yield
     except sqlite3.Error as error:
@@ -141,14 +137,14 @@ def worlds_errors(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def store_error(error: sqlite3.Error, what: str, path: Path | None) -> StoreError:
-    """What SQLite said of the world, named by who has to do something about it."""
+    """The error, typed by who has to act on it."""
     text = f"{path or 'the database'}: the database {what}: {error}"
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return DamagedError(text)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return BusyError(f"{text}; {who_locks(path)}")
-    # A limit or a quota is an I/O error for SQLite, and so is a full disk where it maps shared memory.
+    # SQLite reports a limit or quota as an I/O error, and so a full disk when it maps shared memory.
     full = disk.why_full(path.parent, path, Path(f"{path}-wal")) if path is not None else ""
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and full):
         return NoRoomError(f"{text}; {full}" if full else text)
@@ -156,7 +152,7 @@ def store_error(error: sqlite3.Error, what: str, path: Path | None) -> StoreErro
 
 
 def path_of(db: sqlite3.Connection) -> Path | None:
-    """The file of the database that is open; None for one in memory, or one that cannot even say that."""
+    """The file of an open database; None for one in memory or one too damaged to say."""
     try:
         name = db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
     except sqlite3.Error:
@@ -165,12 +161,12 @@ def path_of(db: sqlite3.Connection) -> Path | None:
 
 
 def is_the_worlds(error: sqlite3.Error) -> bool:
-    """Whether the disk, a lock or a damaged file is to blame, and not a statement of ours."""
+    """Whether the disk, a lock or a damaged file caused the error."""
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
 def _roll_back(db: sqlite3.Connection) -> None:
-    with suppress(sqlite3.Error):  # the disk that refused the commit may refuse this too: what counts was not written
+    with suppress(sqlite3.Error):  # the disk that refused the commit may refuse this too; nothing was committed
         if db.in_transaction:
             db.execute("ROLLBACK")
 
@@ -187,13 +183,13 @@ def _begin(db: sqlite3.Connection, again: Callable[[], bool]) -> None:
 
 
 def schema_version(db: sqlite3.Connection) -> int:
-    """How many migrations the database has seen; 0 = it is empty. Raises StoreError."""
+    """The number of applied migrations; 0 for an empty database. Raises StoreError."""
     with worlds_errors(db):
         return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def other_schema(version: int) -> str:
-    """What is to be done about a database of this version; empty when it is this program's, or nobody's yet."""
+    """What to do about a database of this version; empty if it is the program's own, or new."""
     known = len(migrations())
     if version in (0, known):
         return ""
@@ -202,9 +198,9 @@ def other_schema(version: int) -> str:
 
 
 def migrate(db: sqlite3.Connection, now: str) -> None:
-    """Bring the schema up to this program's, all steps in one transaction; running it again is safe.
+    """Migrate to the schema of this program in one transaction; does nothing if it is current.
 
-    Raises WorldError for a database that is newer than the program.
+    Raises WorldError for a database of a newer program.
     """
     steps = migrations()
     version = schema_version(db)
@@ -213,7 +209,7 @@ def migrate(db: sqlite3.Connection, now: str) -> None:
     if version == len(steps):
         return
     with transaction(db):
-        for number in range(schema_version(db) + 1, len(steps) + 1):  # another process may have been faster
+        for number in range(schema_version(db) + 1, len(steps) + 1):  # another process may have migrated it meanwhile
             name, script = steps[number - 1]
             for statement in _statements(script):
                 db.execute(statement)
@@ -222,15 +218,15 @@ def migrate(db: sqlite3.Connection, now: str) -> None:
 
 
 def migrations() -> list[tuple[str, str]]:
-    """Name and text of every migration, in order; the n-th leads to user_version n."""
-    from importlib.resources import files  # only who migrates pays for it
+    """Name and text of each migration in order; the n-th leads to user_version n."""
+    from importlib.resources import files  # only needed to migrate
 
     folder = files("mailboxd.store") / "migrations"
     return sorted((entry.name, entry.read_text()) for entry in folder.iterdir() if entry.name.endswith(".sql"))
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Split a script where SQLite says a statement is complete (executescript would commit our transaction)."""
+    """Split a script into statements, because executescript would commit the transaction."""
     pending = ""
     for line in script.splitlines(keepends=True):
         pending += line

@@ -1,4 +1,4 @@
-"""The event log: append-only, hash-chained, and enough to make every other table again."""
+"""The event log: append-only, hash-chained, and sufficient to rebuild every other table."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ REPLAYED = (
     "tasks", "dependencies", "attempts", "breakers", "review_requests", "reviews", "check_runs", "artifacts",
     "approvals", "messages",
 )  # fmt: skip
-"""The tables that the events add up to."""
+"""The tables that are derived from events."""
 _AT_ONCE = 200
-"""Rows that are compared in one step."""
+"""Rows compared in one step."""
 _OF_THE_PROJECTION = ("tasks_by_parent", "dependencies_by_needs")
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event as it stands in the log."""
+    """An event in the log."""
 
     seq: int
     at: str
@@ -42,18 +42,18 @@ class Recorded:
 
 
 Row = tuple[int, str, Kind, str | None, Role, str, Mapping[str, Any]]
-"""An event before it is in the log: its number, moment, kind, task, role, actor and what it says."""
+"""An event before it is in the log: number, time, kind, task, role, actor and data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """The end of the chain: what the next event is chained to."""
+    """The end of the chain: the next event is chained to it."""
 
     seq: int
     hash: str
 
 
-# what an event says is made anew for it: there is no circle in it to look for
+# event data is built for the event, so it has no circular references
 _data = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, check_circular=False).encode
 
 
@@ -63,14 +63,14 @@ def tip(db: sqlite3.Connection) -> Tip:
 
 
 def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip) -> Tip:
-    """Add events to the log and to the tables; inside the caller's transaction. Returns the new end of the chain."""
+    """Add events to the log and apply them to the tables, in the caller's transaction; return the new end."""
     end = write(db, as_rows(events, now, last.seq), last)
     project(db, last.seq + 1, events)
     return end
 
 
 def as_rows(events: Sequence[Event], now: str, last: int) -> list[Row]:
-    """The events that follow on number `last` as rows of the log."""
+    """Events as rows of the log, numbered from `last` + 1."""
     return [
         (seq, event.data.get("at", now), event.kind, event.task, event.role, event.actor, event.data)
         for seq, event in enumerate(events, last + 1)
@@ -78,10 +78,10 @@ def as_rows(events: Sequence[Event], now: str, last: int) -> list[Row]:
 
 
 def write(db: sqlite3.Connection, added: Sequence[Row], last: Tip) -> Tip:
-    """Add rows to the log alone; inside the caller's transaction. Returns the new end of the chain."""
+    """Add rows to the log only, in the caller's transaction. Return the new end of the chain."""
     chained, before = [], last.hash
     for seq, at, kind, task, role, actor, data in added:
-        # plain text: what is a name as well is slow to bind, and to write as JSON
+        # plain str: enum members are slow to bind and to encode
         row = (seq, at, str(kind), task, str(role), actor, _data(data))
         before = chain(before, row)
         chained.append((*row, before))
@@ -90,15 +90,15 @@ def write(db: sqlite3.Connection, added: Sequence[Row], last: Tip) -> Tip:
 
 
 def chain(before: str, row: Sequence[object]) -> str:
-    """The hash of a row of the log: over the hash before it and the row's own columns, as one array of JSON.
+    """The hash of a row: over the previous hash and the row's columns, as one JSON array.
 
-    Without spaces, and nothing escaped that need not be: as `json.dumps(..., ensure_ascii=False)` writes it.
+    Encoded as by `json.dumps(..., ensure_ascii=False)` without spaces.
     """
     return hashlib.sha256(to_json([before, *row])).hexdigest()
 
 
 def read(db: sqlite3.Connection, task: str | None = None, after: int = 0) -> Iterator[Recorded]:
-    """The events in order, all of them or one task's."""
+    """The events in order, all or those of one task."""
     where, args = ("task = ? AND ", (task,)) if task else ("", ())
     rows = db.execute(
         f"SELECT seq, at, kind, task, role, actor, data, hash FROM events WHERE {where}seq > ? ORDER BY seq",
@@ -109,13 +109,13 @@ def read(db: sqlite3.Connection, task: str | None = None, after: int = 0) -> Ite
 
 
 def verify_chain(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> str | None:
-    """What is wrong with the chain, naming the first event concerned; None when it holds."""
+    """The first error in the chain, or None."""
     found = follow_chain(db, Tip(0, GENESIS), progress, total)
     return found if isinstance(found, str) else None
 
 
 def follow_chain(db: sqlite3.Connection, last: Tip, progress: Progress = silent, total: int = 0) -> Tip | str:
-    """The end of the chain, where all that follows on `last` holds; else what is wrong with it."""
+    """Verify the chain after `last`: returns its end, or the first error as text."""
     before, expected = last.hash, last.seq + 1
     rows = db.execute(
         "SELECT seq, at, kind, task, role, actor, data, hash FROM events WHERE seq > ? ORDER BY seq", (last.seq,)
@@ -130,7 +130,7 @@ def follow_chain(db: sqlite3.Connection, last: Tip, progress: Progress = silent,
 
 
 def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> sqlite3.Connection:
-    """The tables made again, in memory, from the events alone. Raises WorldError for an event that means nothing."""
+    """Rebuild the tables in memory from the events alone. Raises WorldError for an invalid event."""
     fresh = no_tables()
     try:
         follow_events(db, fresh, 0, progress, total)
@@ -141,7 +141,7 @@ def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) 
 
 
 def no_tables() -> sqlite3.Connection:
-    """A database in memory whose tables are what no events add up to."""
+    """A database in memory with empty tables."""
     fresh = connect(None)
     migrate(fresh, "")
     drop_what_only_queries_need(fresh)
@@ -151,9 +151,9 @@ def no_tables() -> sqlite3.Connection:
 def follow_events(
     db: sqlite3.Connection, fresh: sqlite3.Connection, last: int, progress: Progress = silent, total: int = 0
 ) -> int:
-    """Carry the tables in `fresh` on by the events after number `last`; the number of the last one now.
+    """Apply the events after number `last` to the tables in `fresh`; return the number of the last one.
 
-    Raises WorldError for an event that means nothing.
+    Raises WorldError for an invalid event.
     """
     try:
         with transaction(fresh):
@@ -166,7 +166,7 @@ def follow_events(
 
 
 def drop_what_only_queries_need(db: sqlite3.Connection) -> Sequence[str]:
-    """Keep only the indexes that forbid something, or by which the projection finds rows; what makes the others."""
+    """Drop the indexes that neither enforce uniqueness nor serve the projection; return their SQL."""
     found = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql NOT NULL").fetchall()
     gone = [
         (name, sql) for name, sql in found if name not in _OF_THE_PROJECTION and not sql.startswith("CREATE UNIQUE")
@@ -177,7 +177,7 @@ def drop_what_only_queries_need(db: sqlite3.Connection) -> Sequence[str]:
 
 
 def differences(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> list[str]:
-    """Every table whose content is not what the events add up to, with the first row that differs."""
+    """The tables that differ from a replay of the events, each with the first row that differs."""
     try:
         with closing(replay(db, progress, total)) as fresh:
             return differing(db, fresh)
@@ -186,7 +186,7 @@ def differences(db: sqlite3.Connection, progress: Progress = silent, total: int 
 
 
 def differing(db: sqlite3.Connection, fresh: sqlite3.Connection) -> list[str]:
-    """Every table whose content is not the same in both, with the first row that differs."""
+    """The tables that differ between both, each with the first row that differs."""
     found = []
     for table in REPLAYED:
         if not _is_same(db, fresh, table):
@@ -198,7 +198,7 @@ def differing(db: sqlite3.Connection, fresh: sqlite3.Connection) -> list[str]:
 
 
 def check(db: sqlite3.Connection, progress: Progress = silent) -> None:
-    """Raise WorldError unless the chain holds and the events add up to the tables."""
+    """Raise WorldError unless the chain holds and a replay of the events gives the tables."""
     total = tip(db).seq
     problem = verify_chain(db, progress, total)
     problems = [problem] if problem else differences(db, progress, total)
@@ -207,7 +207,7 @@ def check(db: sqlite3.Connection, progress: Progress = silent) -> None:
 
 
 def _is_same(db: sqlite3.Connection, fresh: sqlite3.Connection, table: str) -> bool:
-    """Whether both have the same rows in the same order, as they have where nothing is wrong; without keeping them."""
+    """Whether both have the same rows in the same order, without keeping them in memory."""
     stored, replayed = (one.execute(f"SELECT * FROM {table}") for one in (db, fresh))
     plain = _plain(stored, table)
     while rows := stored.fetchmany(_AT_ONCE):
@@ -223,7 +223,7 @@ def _rows(db: sqlite3.Connection, table: str) -> set[tuple[object, ...]]:
 
 
 def _plain(rows: sqlite3.Cursor, table: str) -> Callable[[Sequence[Any]], tuple[object, ...]]:
-    """A row of these in which structures are written in one way: their text had spaces before, and other orders."""
+    """Normalizes the JSON in rows, which earlier versions wrote with spaces and other key orders."""
     structures = STRUCTURES.get(table, frozenset())
     places = [place for place, column in enumerate(rows.description) if column[0] in structures]
 
@@ -237,13 +237,9 @@ def _plain(rows: sqlite3.Cursor, table: str) -> Callable[[Sequence[Any]], tuple[
     return plain
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a recorded event says, in the words of the core.
-#
-# Apart from the queries, and imported when it is needed: the core's types take 15 ms, and `mailboxd status` seldom
-# needs them.
+# Apart from the queries: loading the types of the core takes 15 ms, which `mailboxd status` rarely needs.
 
 
 def sentence(kind: str, task: str | None, data: str, role: str, actor: str, name: str) -> str:
-    """What `history` says of an event; `name` is the local id of its task."""
+    """The text of an event in `history`; `name` is the local id of its task."""
     return describe(Event(Kind(kind), task, json.loads(data), Role(role), actor), name)

@@ -1,4 +1,4 @@
-"""Messages: what came before, what still lies in the inbox, what we sent."""
+"""Messages received and sent, their bytes, and the places of their files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 SYNCED = "outbox_synced"
-"""Under this name `meta` has the number of an event: what was sent up to it lies in outbox/ for good."""
+"""The name in `meta` of an event number: messages sent up to it are durable in outbox/."""
 UNSYNCED = (
     "FROM events e JOIN messages m ON m.id = json_extract(e.data, '$.message.id')"
     " JOIN bodies b ON b.message = m.id WHERE e.kind = 'message.sent'"
     f" AND e.seq > coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE name = '{SYNCED}'), 0)"
 )
-"""What was sent later, and the database has as well: messages as m, their bytes as b."""
+"""Messages (m) sent later, with their bytes (b)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Unfiled:
 
 @dataclass(frozen=True, slots=True)
 class Filed:
-    """A file in archive/ or rejected/; `path` is below mailbox/. `sha256` is None for what was never read."""
+    """A file in archive/ or rejected/. `path` is relative to mailbox/; `sha256` is None if it was never read."""
 
     id: str
     path: str
@@ -56,13 +56,13 @@ _DAY = len("archive/2026-01-01")
 
 
 class Messages:
-    """Messages received and sent, their bytes, and where their files are."""
+    """Messages received and sent."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
     def keep_body(self, message: str, raw: bytes) -> None:
-        """Keep the bytes that were judged: what is filed later is these, whatever happened to the file since."""
+        """Keep the bytes that were judged: they are filed, even if the file changes before it is moved."""
         self._db.execute("INSERT INTO bodies VALUES (?, ?)", (message, raw))
 
     def body(self, message: str) -> bytes | None:
@@ -70,7 +70,7 @@ class Messages:
         return None if row is None else row[0]
 
     def first_arrival(self, message_id: str | None, sha256: str) -> Earlier | None:
-        """The same message as it came before: by its id, or without one by its bytes. Rejected ones do not count."""
+        """An earlier copy of the message, by its id, or by its bytes if it has none. Rejected messages do not count."""
         where = "message_id IS NULL AND sha256 = ?" if message_id is None else "message_id = ?"
         row = self._db.execute(
             f"SELECT task, sha256 FROM messages WHERE {where} AND direction = 'in' AND verdict <> 'rejected' LIMIT 1",
@@ -79,12 +79,12 @@ class Messages:
         return None if row is None else Earlier(*row)
 
     def was_rejected(self, sha256: str | None) -> bool:
-        """Whether a file of these bytes has been rejected before."""
+        """Whether a file with these bytes was rejected before."""
         found = "SELECT 1 FROM messages WHERE sha256 = ? AND direction = 'in' AND verdict = 'rejected' LIMIT 1"
         return self._db.execute(found, (sha256,)).fetchone() is not None
 
     def imported_work(self, sender: str, task_id: str) -> tuple[str | None, str | None] | None:
-        """Subtask id and message id of the imported dispatch of this work; None if there is not exactly one."""
+        """Subtask id and message id of the imported dispatch of this work; None unless there is exactly one."""
         rows = self._db.execute(
             "SELECT DISTINCT subtask_id, message_id FROM messages WHERE task_id = ? AND sender = ? AND type = 'task'"
             " AND verdict = 'imported' LIMIT 2",
@@ -93,7 +93,7 @@ class Messages:
         return rows[0] if len(rows) == 1 else None
 
     def recovered_path(self, sender: str, task_id: str, subtask_id: str | None) -> str | None:
-        """Where the dispatch of this work lies that came after the copy of the database that was put back."""
+        """The path of the dispatch of this work that arrived after the restored backup was made."""
         row = self._db.execute(
             "SELECT path FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND sender = ?1"
             " AND type = 'task' AND verdict = 'recovered' LIMIT 1",
@@ -102,7 +102,7 @@ class Messages:
         return None if row is None else str(row[0])
 
     def unfiled_id(self, sha256: str) -> str:
-        """The id of the message of these bytes that was judged and has no place on record yet."""
+        """The id of the unfiled message with these bytes."""
         rows = self._db.execute(
             "SELECT id FROM messages WHERE sha256 = ? AND direction = 'in' AND path IS NULL ORDER BY id DESC LIMIT 1",
             (sha256,),
@@ -110,13 +110,13 @@ class Messages:
         return str(rows.fetchone()[0])
 
     def names_in(self, folder: str) -> set[str]:
-        """The names of the files that are on record in a directory below mailbox/."""
+        """The names of the recorded files in a directory below mailbox/."""
         start = f"{folder}/"
         rows = self._db.execute("SELECT path FROM messages WHERE path >= ? AND path < ?", (start, f"{folder}0"))
         return {path[len(start) :] for (path,) in rows}
 
     def cancelled_before(self, sender: str, task_id: str, subtask_id: str | None) -> bool:
-        """Whether a cancel for this work lies in the archive as an orphan: it came before the work."""
+        """Whether a cancel for this work arrived before the work."""
         row = self._db.execute(
             "SELECT 1 FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND sender = ?1"
             " AND type = 'cancel' AND verdict = 'orphan' LIMIT 1",
@@ -125,36 +125,36 @@ class Messages:
         return row is not None
 
     def unfiled(self, limit: int) -> list[Unfiled]:
-        """Judged files that still lie in the inbox, oldest first."""
-        # not by the index of ids, through all of them
+        """Judged files that are still in the inbox, oldest first."""
+        # +id: the index on id would be scanned in full
         rows = self._db.execute(f"{_UNFILED} WHERE path IS NULL ORDER BY +id LIMIT ?", (limit,))
         return [_unfiled(row) for row in rows]
 
     def judged(self, message: str) -> Unfiled:
-        """A file as it was judged, whether it was moved since or not. Raises KeyError."""
+        """A judged file, whether it was moved or not. Raises KeyError."""
         row = self._db.execute(f"{_UNFILED} WHERE id = ?", (message,)).fetchone()
         if row is None:
             raise KeyError(message)
         return _unfiled(row)
 
     def filed(self, after: str, limit: int) -> list[Filed]:
-        """What was moved to archive/ and rejected/, in the order of the ids, after that one."""
+        """Files in archive/ and rejected/ with ids greater than `after`, by id."""
         where = "WHERE id > ? AND direction = 'in' AND path IS NOT NULL ORDER BY id LIMIT ?"
         return [Filed(*row) for row in self._db.execute(f"{_FILED} {where}", (after, limit))]
 
     def filed_among(self, messages: Iterable[str]) -> list[Filed]:
-        """Of these messages, those that were moved to archive/ and rejected/."""
+        """Those of these messages whose files are in archive/ or rejected/."""
         where = "WHERE id IN (SELECT value FROM json_each(?)) AND direction = 'in' AND path IS NOT NULL"
         return [Filed(*row) for row in self._db.execute(f"{_FILED} {where}", (json.dumps(list(messages)),))]
 
     def filed_in(self, place: str, after: str, limit: int) -> list[Filed]:
-        """What was moved to a directory (below mailbox/), in the order of the paths, after that one."""
+        """Files moved to a directory below mailbox/ with paths greater than `after`, by path."""
         where = "WHERE path > ? AND path < ? AND direction = 'in' ORDER BY path LIMIT ?"
         ends = (after or f"{place}/", f"{place}0", limit)  # the character after the slash
         return [Filed(*row) for row in self._db.execute(f"{_FILED} {where}", ends)]
 
     def archive_days(self) -> list[str]:
-        """The directories of days in archive/, below mailbox/, to which anything was moved."""
+        """The directories of days in archive/, relative to mailbox/."""
         following = "SELECT path FROM messages WHERE path > {} AND path < 'archive0' ORDER BY path LIMIT 1"
         first, other = following.format("'archive/'"), following.format(f"substr(known.path, 1, {_DAY}) || '0'")
         rows = self._db.execute(
@@ -165,9 +165,10 @@ class Messages:
         return [row[0] for row in rows]
 
     def head_of(self, name: str, since: str) -> tuple[str, str | None, str] | None:
-        """The message whose rest a file of this name may be, its task, and when it or its rest was last heard of.
+        """The message that a file of this name may continue, its task, and the time of its latest part.
 
-        `since`: only what came after that id. What was rejected counts as well: perhaps because its rest was missing.
+        Only messages with ids greater than `since`. Rejected ones count: they may have been rejected because a part was
+        missing.
         """
         row = self._db.execute(
             "SELECT coalesce(json_extract(reason, '$.of'), id), task, at FROM messages WHERE id > ? AND name = ?"
@@ -177,7 +178,7 @@ class Messages:
         return None if row is None else (row[0], row[1], row[2])
 
     def awaits_filing(self, name: str, stamp: Mapping[str, Any]) -> bool:
-        """Whether this very file has been judged and only has not been moved out of the inbox yet."""
+        """Whether this very file was judged and only waits to be moved."""
         rows = self._db.execute("SELECT stamp FROM messages WHERE path IS NULL AND name = ?", (name,))
         return any(json.loads(row[0]) == dict(stamp) for row in rows)
 
@@ -185,7 +186,7 @@ class Messages:
         return self._db.execute("SELECT 1 FROM messages WHERE path = ?", (path,)).fetchone() is not None
 
     def latest_reply(self, task_id: str) -> str | None:
-        """Our latest reply about a task: its message id."""
+        """The message id of the latest reply that was sent about a task."""
         row = self._db.execute(
             "SELECT message_id FROM messages WHERE task = ? AND direction = 'out' AND type = 'reply' ORDER BY id DESC",
             (task_id,),
@@ -193,7 +194,7 @@ class Messages:
         return None if row is None else row[0]
 
     def question_before(self, task_id: str, message_id: str) -> str | None:
-        """The last question about a task that we had heard when a message of ours was made: its message id."""
+        """The message id of the last question received about a task before a message of ours was composed."""
         row = self._db.execute(
             "SELECT message_id FROM messages WHERE task = ? AND direction = 'in' AND type = 'question'"
             " AND verdict = 'accepted' AND id < ? ORDER BY id DESC",
@@ -202,14 +203,14 @@ class Messages:
         return None if row is None else row[0]
 
     def sent_path(self, message_id: str) -> str | None:
-        """Where below mailbox/ the file of a message of ours lies; None = it was not written yet."""
+        """The path of a sent message, relative to mailbox/; None if its file was not written yet."""
         row = self._db.execute(
             "SELECT path FROM messages WHERE message_id = ? AND direction = 'out'", (message_id,)
         ).fetchone()
         return None if row is None else row[0]
 
     def kept(self, message_id: str) -> tuple[str, bytes]:
-        """Name in outbox/ and bytes of a message of ours that is kept. Raises KeyError when it is not."""
+        """Name in outbox/ and kept bytes of a sent message. Raises KeyError."""
         row = self._db.execute(
             "SELECT m.name, b.raw FROM messages m JOIN bodies b ON b.message = m.id"
             " WHERE m.message_id = ? AND m.direction = 'out'",
@@ -220,7 +221,7 @@ class Messages:
         return row[0], row[1]
 
     def unsynced(self) -> list[tuple[str, bytes]]:
-        """Name in outbox/ and bytes of what was sent since it was noted that everything there is durable."""
+        """Name in outbox/ and bytes of the messages sent since outbox/ was last synced."""
         return self._db.execute(f"SELECT m.name, b.raw {UNSYNCED} ORDER BY e.seq").fetchall()
 
 

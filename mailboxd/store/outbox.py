@@ -1,4 +1,4 @@
-"""The outbox: effects that were ordered, and what of the files is out of date."""
+"""The outbox: pending effects; and the task.md files that are out of date."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ EFFECTS: dict[str, type[Any]] = {
     "answer_permission": AnswerPermission,
 }
 CALLS_LEFT = "calls_left"
-"""In `meta`: calls that a rebuild found and that are not ordered yet. By its session, the directory of each."""
+"""The name in `meta` of calls that a rebuild found and has not ordered: directories by session."""
 _KIND_OF = {kind: name for name, kind in EFFECTS.items()}
 _ORDER = "id, kind, task, agent, data, tries, at, begun"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An effect in the outbox. `task` is empty for one that concerns no task."""
+    """An effect in the outbox. `task` is empty if it concerns none."""
 
     id: str
     kind: str
@@ -64,7 +64,7 @@ class Order:
     tries: int
     at: str
     begun: str | None = None
-    """The boot of the machine in which the call of a turn may have been made; None = it was not."""
+    """The boot id under which the call of a turn may have been made; None if it was not."""
 
 
 _STALE = tuple(
@@ -72,7 +72,7 @@ _STALE = tuple(
     " ON CONFLICT (task) DO UPDATE SET marks = marks + 1"
     for file, has_one in (("id", "parent IS NULL OR mode = 'coordinating'"), ("parent", "parent IS NOT NULL"))
 )
-"""A task is shown by its own file, by that of its parent, or by both."""
+"""A task appears in its own file, in that of its parent, or in both."""
 
 
 class Outbox:
@@ -82,7 +82,7 @@ class Outbox:
         self._db = db
 
     def add(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
-        """Put an effect into the outbox, pending."""
+        """Add a pending effect."""
         agent = getattr(effect, "agent", "")
         data = pydantic_core.to_json(to_json(effect)).decode()
         self._db.execute(
@@ -92,7 +92,7 @@ class Outbox:
         )
 
     def notes_sent(self, task_id: str, kind: str, receiver: str) -> dict[str, str]:
-        """Our messages of one type about a task to somebody, written or not, the latest first: ids, and their words."""
+        """Ids and notes of the messages of one type about a task to a receiver, sent or pending, latest first."""
         rows = self._db.execute(
             "SELECT id, coalesce(json_extract(data, '$.note'), '') FROM outbox"
             " WHERE task = ? AND kind = 'send' AND json_extract(data, '$.type') = ?"
@@ -102,7 +102,7 @@ class Outbox:
         return dict(rows.fetchall())
 
     def pending(self, now: str, limit: int, passed: int = 0) -> list[Order]:
-        """Effects that are not done and whose time has come, in the order they were given, behind so many of them."""
+        """Pending effects that are not delayed, in order; `passed` is the offset."""
         rows = self._db.execute(
             f"SELECT {_ORDER} FROM outbox"
             " WHERE state = 'pending' AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ? OFFSET ?",
@@ -111,14 +111,14 @@ class Outbox:
         return [_order(row) for row in rows]
 
     def begin(self, order_id: str, boot: str) -> None:
-        """Mark a turn as begun: from the commit on, its call may have been made in this boot of the machine."""
+        """Mark a turn as begun: once committed, its call may have been made in this boot."""
         self._db.execute("UPDATE outbox SET begun = ? WHERE id = ?", (boot, order_id))
 
     def mark_uncertain(self, sent: Collection[str]) -> None:
-        """The database is older than what was done: what is ordered here may have been done since.
+        """Mark what may have been done after the restored backup was made.
 
-        Turns that were begun are asked about, as after a power cut, and so are those whose message was `sent`. Other
-        messages that were sent are not sent again.
+        Turns that were begun, or whose message was `sent`, are looked up as after a power failure. Other messages in
+        `sent` are not sent again.
         """
         self._db.execute("UPDATE outbox SET begun = 'an older database' WHERE state = 'pending' AND begun IS NOT NULL")
         for message in sent:
@@ -129,20 +129,20 @@ class Outbox:
             self._db.execute(f"UPDATE outbox SET state = 'failed' WHERE kind <> 'run_turn' AND {where}", (message,))
 
     def fail_commands(self, task_id: str) -> None:
-        """Give up what would run a command for a task: checks, and actions that were approved."""
+        """Fail the pending effects of a task that would run commands: checks and approved actions."""
         kinds = "('run_check', 'prepare', 'perform', 'verify')"
         self._db.execute(
             f"UPDATE outbox SET state = 'failed' WHERE task = ? AND state = 'pending' AND kind IN {kinds}", (task_id,)
         )
 
     def finish(self, order_id: str, state: str = "done") -> None:
-        """The effect has been performed (`done`) or given up (`failed`)."""
+        """Mark the effect as `done` or `failed`."""
         self._db.execute("UPDATE outbox SET state = ? WHERE id = ?", (state, order_id))
 
     def is_settled(self, order_id: str) -> bool:
-        """Whether nobody asks any more what a call of this effect brought.
+        """Whether the files of a call of this effect are no longer needed.
 
-        It went well, and the task.md that shows it is written; or its task has ended.
+        It succeeded and the task.md shows it, or it failed and its task has ended.
         """
         row = self._db.execute(
             f"SELECT o.state, t.phase IN {ENDED},"
@@ -156,7 +156,7 @@ class Outbox:
         self._db.execute("UPDATE outbox SET tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
 
     def shift_delays(self, now: str, seconds: float) -> None:
-        """Let what is not to be performed before a moment after `now` wait until `seconds` after that moment."""
+        """Delay effects that are not due at `now` by `seconds` more."""
         rows = self._db.execute(
             "SELECT id, not_before FROM outbox WHERE state = 'pending' AND not_before > ?", (now,)
         ).fetchall()
@@ -164,7 +164,7 @@ class Outbox:
         self._db.executemany("UPDATE outbox SET not_before = ? WHERE id = ?", moved)
 
     def get(self, order_id: str) -> Order:
-        """The effect with this id. Raises KeyError when there is none."""
+        """The effect with this id. Raises KeyError."""
         row = self._db.execute(f"SELECT {_ORDER} FROM outbox WHERE id = ?", (order_id,)).fetchone()
         if row is None:
             raise KeyError(order_id)
@@ -178,13 +178,13 @@ class StaleFiles:
         self._db = db
 
     def mark(self, touched: Collection[str]) -> None:
-        """Note that the task.md files that show these tasks are out of date."""
+        """Mark the files that show these tasks."""
         ids = [(task_id,) for task_id in touched]
         for statement in _STALE:
             self._db.executemany(statement, ids)
 
     def batch(self, after: str = "", limit: int = -1) -> list[tuple[str, int]]:
-        """The tasks whose task.md is out of date, each with its count of marks, by id from behind `after` on."""
+        """Tasks with ids greater than `after` whose file is out of date, each with its number of marks, by id."""
         sql = "SELECT task, marks FROM stale_files WHERE task > ? ORDER BY task LIMIT ?"
         return self._db.execute(sql, (after, limit)).fetchall()
 
@@ -196,7 +196,7 @@ class StaleFiles:
         return self._db.execute("SELECT 1 FROM stale_files LIMIT 1").fetchone() is not None
 
     def clear(self, task_id: str, marks: int) -> None:
-        """The file shows what was known at that count; a mark that was made since stands."""
+        """The file shows the state at that number of marks; later marks remain."""
         self._db.execute("DELETE FROM stale_files WHERE task = ? AND marks = ?", (task_id, marks))
 
 
@@ -207,6 +207,6 @@ def _order(row: Sequence[Any]) -> Order:
 
 @lru_cache(maxsize=256)
 def _effect(kind: str, data: str) -> Effect:
-    """An order is read when it may begin, when it begins and when it ends."""
+    """Orders are read several times: before they begin, when they begin, and when they end."""
     effect: Effect = from_json(EFFECTS[kind], json.loads(data))
     return effect

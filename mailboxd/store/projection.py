@@ -1,4 +1,4 @@
-"""From events to tables: what each kind of event changes. The only code that writes to the replayed tables."""
+"""Applies events to tables. The only code that writes to the tables that a replay rebuilds."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ from mailboxd.store.row_mapping import (
     update,
 )
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Tasks that come into being, written together: a plan of 10,000 children is three statements, not 40,000.
+# New tasks, written together: a plan of 10,000 children takes three statements, not 40,000.
 
 Birth = tuple[int, Event]
-"""What records that a task came into being, with its number in the log."""
+"""A `task.created` event with its number."""
 
 UNMET = (
     "(SELECT count(*) FROM dependencies d LEFT JOIN tasks n ON n.id = d.needs"
     " WHERE d.task = ?1 AND (n.phase IS NULL OR n.phase <> 'completed'))"
 )
-"""How many needs of the task `?1` are not met. One without a row is a later sibling of the same plan: not completed."""
+"""The number of unmet dependencies of task ?1. A dependency without a row is a later sibling in the same plan."""
 
 _PARENT = f"?{TASK_COLUMNS.index('parent') + 1}"
 _LIVE = f"CASE WHEN {_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FROM tasks WHERE id = {_PARENT}) END"
@@ -42,7 +41,7 @@ _INSERT = insert("tasks", (*TASK_COLUMNS, "seq", "priority", "deadline"), (("unm
 
 
 def bear(db: sqlite3.Connection, births: Sequence[Birth]) -> None:
-    """Write the rows of new tasks and of what they need; parents come before their children."""
+    """Insert new tasks and their dependencies; parents come before their children."""
     tasks = [(seq, event.data["task"]) for seq, event in births]
     needs = [(event.data["task"]["id"], need) for _, event in births for need in event.data["needs"]]
     if needs:
@@ -60,18 +59,17 @@ def _row(seq: int, task: Mapping[str, Any]) -> tuple[Any, ...]:
     return (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline"))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# From events to tables, as `projection`: what turns cost, up the tree, and how the breakers of agents stand.
+# Usage up the tree, and the breakers of agents.
 
 _TURN = (
     "UPDATE tasks SET turns = turns + (id = ?1), tree_turns = tree_turns + (parent IS NULL)"
     " WHERE id IN (?1, (SELECT root FROM tasks WHERE id = ?1))"
 )
-"""On the account of the task, and on that of its tree, which its root has."""
+"""Counts a turn for its task and for its tree, whose count is kept in the root."""
 
 
 def usage_recorded(db: sqlite3.Connection, event: Event) -> None:
-    """A turn ended, or a peer says what it used: on the account of the task and of all above it."""
+    """Add the usage to the task and all its ancestors."""
     data = event.data
     usage = from_json(Usage, data["usage"])
     used, cost = tokens(usage), usage.cost_usd or 0.0
@@ -110,23 +108,19 @@ def breaker_moved(db: sqlite3.Connection, event: Event) -> None:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# From events to tables: what each kind of event changes. The only code that writes to the replayed tables.
-
 _LOST = {ReviewLoss.UNREADABLE: "unreadable", ReviewLoss.FAILED: "failures", ReviewLoss.STALLED: "stalls"}
 _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.CANCELLED: "kids_cancelled"}
 _TASK_COLUMNS = frozenset(TASK_COLUMNS)
 _CHANGES = frozenset({Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED})
 _CHANGES_ATTEMPT = frozenset({Kind.ATTEMPT_CHECKPOINT, Kind.ATTEMPT_FINISHED})
 _CONCERNS_OTHERS = TERMINAL | {Phase.EXECUTING}
-"""Phases whose beginning and end change rows of the task's neighbours, too."""
+"""Phases whose beginning and end change rows of neighbouring tasks."""
 
 
 def project(db: sqlite3.Connection, seq: int, events: Sequence[Event]) -> None:
-    """Apply events that follow each other to the tables; `seq` is the number of the first.
+    """Apply consecutive events; `seq` is the number of the first.
 
-    A task that passes several phases at once has its row written once, and so has an attempt that changes twice. Tasks
-    that come into being one after the other have theirs written together.
+    Several changes to a task or an attempt in a row are written as one, and new tasks are inserted together.
     """
     births: list[Birth] = []
     for number, event in _folded(seq, events):
@@ -142,9 +136,9 @@ def project(db: sqlite3.Connection, seq: int, events: Sequence[Event]) -> None:
 
 
 def _folded(seq: int, events: Sequence[Event]) -> list[tuple[int, Event]]:
-    """The events, each with its number; those that are the same as one are one, with the number of the first."""
+    """The events with their numbers, where consecutive changes of one task or attempt are merged into the first."""
     folded: list[tuple[int, Event]] = []
-    attempts: dict[str, int] = {}  # where each is changed: nothing else is made of its row, so it is changed at once
+    attempts: dict[str, int] = {}  # index in `folded`: only these events change attempts
     for number, event in enumerate(events, seq):
         changes_attempt = event.kind in _CHANGES_ATTEMPT
         if changes_attempt and (place := attempts.setdefault(event.data["attempt"], len(folded))) < len(folded):
@@ -162,10 +156,7 @@ def _both(before: Event, event: Event) -> dict[str, Any]:
 
 
 def _in_one(before: Event, event: Event) -> Event | None:
-    """A task's coming into being, or a change of it, and the change that follows: as one event, where that is the same.
-
-    None where it is not.
-    """
+    """A task's creation or change merged with the change that follows it; None if the result would differ."""
     if event.kind not in _CHANGES or event.task != before.task:
         return None
     data, more = before.data, event.data
@@ -199,7 +190,7 @@ def _task_transitioned(db: sqlite3.Connection, event: Event) -> None:
     _task_changed(db, event)
     source, target = Phase(event.data["from"]), Phase(event.data["to"])
     step = (target is Phase.COMPLETED) - (source is Phase.COMPLETED)
-    if step:  # asked first: to find nothing is a tenth of the cost of changing it
+    if step:  # checked first: finding nothing costs a tenth of an update
         waiting = db.execute("SELECT task FROM dependencies WHERE needs = ?", (event.task,)).fetchall()
         db.executemany("UPDATE tasks SET unmet = unmet - ? WHERE id = ?", [(step, task) for (task,) in waiting])
     for phase, by in ((source, -1), (target, 1)):
@@ -236,7 +227,7 @@ def _approval_changed(db: sqlite3.Connection, event: Event) -> None:
 
 
 def _change(db: sqlite3.Connection, table: str, columns: tuple[str, ...], row_id: str, event: Event) -> None:
-    """Apply the changes that the event carries to one row. Raises ValueError for columns that there are none of."""
+    """Apply the changes in the event to one row. Raises ValueError for unknown columns."""
     changes: Mapping[str, Any] = event.data.get("changes", {})
     if unknown := set(changes) - set(columns):
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")

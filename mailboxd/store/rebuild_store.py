@@ -1,6 +1,6 @@
-"""The store of a database that is being made: the tables that decisions need, in memory; a `Scribe` writes the file.
+"""The store of a rebuild: tables in memory, and a writer for the new database file.
 
-Nobody else writes it, and who does not finish it throws it away.
+The file has no other writer and is discarded if the rebuild is not finished.
 """
 
 from __future__ import annotations
@@ -24,35 +24,32 @@ from mailboxd.store.projection import project
 from mailboxd.store.row_mapping import ENDED
 from mailboxd.store.store import Store
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Writing a whole new database out of what was decided: the log, and the tables as the log adds up to them.
-#
-# The log is read again from the file as it grows: its chain is followed, and the tables are made of nothing else. So
-# what they say can be compared with what the engine saw, and is its proof.
+# The log is read back from the file as it grows, its chain is verified and the tables are derived from nothing else, so
+# that they can be compared with those that the engine used.
 
 BESIDE = ("outbox", "stale_files", "meta")
-"""Tables that no events add up to."""
+"""Tables that are not derived from events."""
 _CACHE_KIB = 32 << 10
-"""What is kept of the file: its indexes are added to in all places, and by default 2 MB are kept."""
+"""Page cache for the file: indexes are updated all over it, and the default is 2 MB."""
 
 _OFTEN = 6000
-"""Events after which they are committed: each commit writes the leaves of all indexes in which something was added."""
+"""Events per commit: each commit writes the changed leaves of all indexes."""
 
 
 class Told(NamedTuple):
-    """What is to be written: rows of the log without text and hash, and bytes of messages by their ids."""
+    """What to write: rows of the log without text and hash, and bytes of messages by id."""
 
     events: list[event_log.Row]
     bodies: list[tuple[str, bytes]]
 
 
 class Scribe:
-    """Writes the new database at `path`, which is not durable before it was closed as one file. Raises WorldError."""
+    """Writes the new database at `path`. It is durable only after `finish`. Raises WorldError."""
 
     def __init__(self, path: Path, now: str) -> None:
         self._db = connect(path)
         migrate(self._db, now)
-        self._file = connect(path, read_only=True)  # as others see it
+        self._file = connect(path, read_only=True)  # reads what is committed
         self._tip = self._proven = event_log.Tip(0, event_log.GENESIS)
         with worlds_errors(self._db):
             self._for_later = event_log.drop_what_only_queries_need(self._db)
@@ -64,7 +61,7 @@ class Scribe:
         self._db.close()
 
     def write(self, told: Told) -> None:
-        """Add to the log, and let the tables follow what it says then. Raises WorldError."""
+        """Append to the log and apply the events that were read back to the tables. Raises WorldError."""
         before = self._tip.seq
         with worlds_errors(self._db):
             if not self._db.in_transaction:
@@ -78,7 +75,7 @@ class Scribe:
             self._prove()
 
     def _prove(self) -> None:
-        """Commit, and see that the log which others can read now ends in what was written."""
+        """Commit, and verify that the log as read by another connection ends where it should."""
         with worlds_errors(self._db):
             self._db.execute("COMMIT")
             found = event_log.follow_chain(self._file, self._proven)
@@ -87,7 +84,7 @@ class Scribe:
         self._proven = self._tip
 
     def complete(self, beside: Mapping[str, Sequence[Sequence[Any]]]) -> None:
-        """Add the rows of the other tables, and all indexes in one go each; then it can be read. Raises WorldError."""
+        """Add the rows of the other tables and build the indexes. Raises WorldError."""
         if self._db.in_transaction:
             self._prove()
         with transaction(self._db):
@@ -98,7 +95,7 @@ class Scribe:
                 self._db.execute(sql)
 
     def finish(self) -> str:
-        """The fingerprint of what was written, which is closed. Raises WorldError."""
+        """Close the database; return the fingerprint of its content. Raises WorldError."""
         with worlds_errors(self._db):
             made = fingerprint(self._db)
         self.close()
@@ -106,18 +103,17 @@ class Scribe:
 
 
 def _read(text: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the text of an event says: in the order of its author where it says the same, for the log sorts it."""
+    """The data of an event as read back, in the original key order if it is equal: the log sorts keys."""
     found: Mapping[str, Any] = json.loads(text)
     return said if found == said else found
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Where tasks stand, asked of thousands in a row: the few columns that answer it, not the fifty of a whole task.
+# Few columns instead of whole tasks, for queries that a rebuild makes thousands of times.
 
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """What a task.md shows of how far its task is."""
+    """The state of a task as shown in its task.md."""
 
     phase: Phase
     mode: Mode
@@ -143,7 +139,7 @@ class TaskStates:
         return TaskState(Phase(phase), Mode(mode), bool(attempted), bool(has_result), notes, reason)
 
     def phase(self, parent_local_id: str, key: str) -> Phase | None:
-        """The phase of a child, or of the root task with the local id `key` where the parent is empty."""
+        """The phase of a child, or of the root task with the local id `key` if the parent is empty."""
         if parent_local_id:
             of_child = "SELECT t.phase FROM tasks p JOIN tasks t ON t.parent = p.id WHERE p.local_id = ? AND t.key = ?"
             row = self._db.execute(of_child, (parent_local_id, key)).fetchone()
@@ -152,7 +148,7 @@ class TaskStates:
         return None if row is None else Phase(row[0])
 
     def clear_ended(self, shown: Container[str]) -> None:
-        """The task.md files of what has ended need not be written where they are among those with these local ids."""
+        """Leave out the stale task.md files of ended tasks whose local ids are in `shown`."""
         ended = self._db.execute(
             f"SELECT s.task, t.local_id FROM stale_files s JOIN tasks t ON t.id = s.task WHERE t.phase IN {ENDED}"
         ).fetchall()
@@ -160,25 +156,22 @@ class TaskStates:
         self._db.executemany("DELETE FROM stale_files WHERE task = ?", gone)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The store of a database that is being made: the tables that decisions need, in memory; a `Scribe` writes the file.
-
 _NOT_ASKED = (
     "events_by_task", "messages_by_path", "messages_by_task", "messages_unfiled_by_name",
     "tasks_deadline", "tasks_due", "tasks_heartbeat", "tasks_held", "tasks_open", "tasks_pausing", "tasks_runnable",
     "tasks_runnable_by_children",
 )  # fmt: skip
-"""Indexes by which only a daemon and its commands find something."""
+"""Indexes that only a daemon and its commands use."""
 
 
 class UnwrittenMessages(Messages):
-    """Keeps the bytes of messages for the scribe; the database in memory has none."""
+    """Keeps the bytes of messages for the writer; they are not in the database in memory."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         super().__init__(db)
         self.bodies: list[tuple[str, bytes]] = []
         self.size = 0
-        """Bytes of the bodies, or a few more."""
+        """Bytes in `bodies`, or a little more."""
 
     def keep_body(self, message: str, raw: bytes) -> None:
         self.bodies.append((message, raw))
@@ -186,7 +179,7 @@ class UnwrittenMessages(Messages):
 
 
 class FreshStore(Store):
-    """What is recorded is kept for the scribe, who is given it by `take`; the log here is empty."""
+    """Keeps what is recorded until `take`; its own log is empty."""
 
     messages: UnwrittenMessages
 
@@ -198,24 +191,24 @@ class FreshStore(Store):
 
     @classmethod
     def empty(cls, now: str) -> Self:
-        """A store of a database that is still empty."""
+        """A store over an empty database."""
         store = cls.open(None, now)
         for name in _NOT_ASKED:
             store.db.execute(f"DROP INDEX {name}")
         return store
 
     def events(self) -> int:
-        """How many were recorded."""
+        """The number of events recorded."""
         return self._tip.seq
 
     def take(self) -> Told:
-        """What was recorded since the last time; outside of savepoints."""
+        """What was recorded since the last call. Call outside savepoints."""
         told = Told(self._events, self.messages.bodies)
         self._events, self.messages.bodies, self.messages.size = [], [], 0
         return told
 
     def beside(self) -> Mapping[str, Sequence[Sequence[Any]]]:
-        """The rows of the tables that no events add up to."""
+        """The rows of the tables that are not derived from events."""
         return {table: self.db.execute(f"SELECT * FROM {table}").fetchall() for table in BESIDE}
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Rows of SQLite <-> values of the core."""
+"""Rows of SQLite and values of the core; fragments of SQL that several queries share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Records of the core as columns of a table: what the statements that write them are made of.
+# Records of the core as columns.
 
 TASK_COLUMNS = tuple(field.name for field in fields(Task))
 ATTEMPT_COLUMNS = tuple(field.name for field in fields(Attempt))
@@ -34,30 +33,30 @@ STRUCTURES: Mapping[str, frozenset[str]] = {
     "reviews": frozenset({"findings"}),
     "messages": frozenset({"stamp", "reason"}),
 }
-"""The columns of each table that are JSON."""
+"""The JSON columns of each table."""
 _AS_IT_IS = frozenset({str, int, float, type(None)})
-"""Types of plain values that SQLite keeps as they are."""
+"""Types that SQLite stores as they are."""
 
 
 def _column(plain: Any) -> Any:
-    """A plain value, as an event carries it, as SQLite keeps it: scalars as they are, structures as JSON."""
+    """A value of an event as SQLite stores it: structures as JSON."""
     kind = type(plain)
     if kind is bool:
         return int(plain)
     if kind is dict or kind is list:
         return to_json(plain).decode()
-    return str(plain) if isinstance(plain, str) else plain  # a name of the core: SQLite looks long for how to keep it
+    return str(plain) if isinstance(plain, str) else plain  # an enum member is slow to bind
 
 
 def columns_of(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a record, as an event carries them, as SQLite keeps them."""
+    """Fields of a record in an event, as SQLite stores them."""
     return {name: value if type(value) in _AS_IT_IS else _column(value) for name, value in plain.items()}
 
 
 def row_of(kind: type, plain: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The columns of a record that an event carries, in the order of its fields. Raises KeyError for others.
+    """The columns of a record in an event, in the order of its fields. Raises KeyError for unknown or missing ones.
 
-    The record itself is not made: `to_json` has left out what is as by default, and so the defaults are columns too.
+    Reads the plain values rather than the record; `to_json` omitted the defaults, so they are filled in.
     """
     defaults, needed = _defaults(kind)
     if unknown := plain.keys() - defaults.keys():
@@ -69,7 +68,7 @@ def row_of(kind: type, plain: Mapping[str, Any]) -> tuple[Any, ...]:
 
 @cache
 def _defaults(kind: type) -> tuple[dict[str, Any], frozenset[str]]:
-    """The columns of a record of which nothing is said, and the names of those of which something has to be."""
+    """The columns of a record with their defaults, and the names of those without one."""
     plain = {field.name: json_codec.to_json(field.default) for field in fields(kind)}
     needed = frozenset(name for name, value in plain.items() if value is MISSING)
     return {name: None if name in needed else _column(value) for name, value in plain.items()}, needed
@@ -77,10 +76,7 @@ def _defaults(kind: type) -> tuple[dict[str, Any], frozenset[str]]:
 
 @cache
 def insert(table: str, columns: tuple[str, ...], worked_out: tuple[tuple[str, str], ...] = ()) -> str:
-    """The statement that makes a row of these columns, and of those that SQLite works out by what stands beside them.
-
-    Raises ValueError for what cannot be a column.
-    """
+    """The INSERT for these columns, and for `worked_out` ones that SQLite computes. Raises ValueError for bad names."""
     if not all(name.isidentifier() for name in columns):
         raise ValueError(f"bad column names for {table}: {columns}")
     names = ", ".join([*columns, *(name for name, _ in worked_out)])
@@ -90,17 +86,14 @@ def insert(table: str, columns: tuple[str, ...], worked_out: tuple[tuple[str, st
 
 @cache
 def update(table: str, columns: tuple[str, ...]) -> str:
-    """The statement that gives these columns of a row other values; its last parameter is the row's id."""
+    """The UPDATE of these columns; its last parameter is the row's id."""
     return f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?"
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Rows of SQLite <-> values of the core.
 
 T = TypeVar("T", bound="DataclassInstance")
 
 TASK = ", ".join(f"t.{name}" for name in TASK_COLUMNS)
-"""The columns of a task, of a table aliased as t."""
+"""The columns of a task in `tasks t`."""
 ATTEMPT = ", ".join(ATTEMPT_COLUMNS)
 APPROVAL = ", ".join(APPROVAL_COLUMNS)
 BESIDE = (
@@ -110,7 +103,7 @@ BESIDE = (
     " EXISTS (SELECT 1 FROM approvals WHERE approvals.task = t.id),"
     " t.spent_tokens, t.spent_usd, t.turns, t.tree_turns, t.tree_tasks FROM tasks t WHERE t.id = ?"
 )
-"""What nearly every decision needs beside the task itself, in one statement: asking costs more than answering."""
+"""What nearly every decision needs in addition to the task, in one statement: the overhead exceeds the query."""
 _BOOL = {
     "circuit_open",
     "broadcast",
@@ -127,7 +120,7 @@ _ENUMS = {"mode", "runtime", "phase", "status", "waiting_for", "purpose", "side_
 _SHARED = frozenset(
     {"stronger", "policy", "said", "origin", "extra", "sections", "usage", "mending", "planned_actions"}
 )
-"""Structures that many rows have in common: read once and, being frozen, used by all of them."""
+"""Structures that many rows share: parsed once and, being frozen, reused."""
 
 
 def read_task(row: Sequence[Any]) -> Task:
@@ -154,7 +147,7 @@ _Reader = Callable[[Any], Any]
 
 @cache
 def _readers(kind: Callable[..., Any]) -> tuple[tuple[int, _Reader], ...]:
-    """The columns that SQLite does not keep as they are: which of them, and how each is read."""
+    """The columns that need conversion, each with its reader."""
     names, structured = _COLUMNS[kind]
     found: list[tuple[int, _Reader]] = []
     for place, name in enumerate(names):
@@ -173,7 +166,7 @@ def _parse(kind: Callable[..., Any], name: str, text: str) -> Any:
 
 _shared = lru_cache(maxsize=4096)(_parse)
 _recent = lru_cache(maxsize=64)(_parse)
-"""For what rows do not have in common: the same few tasks are read several times in one round."""
+"""For structures that rows do not share: a round reads the same few tasks several times."""
 _COLUMNS: dict[Callable[..., Any], tuple[Sequence[str], frozenset[str]]] = {
     Task: (TASK_COLUMNS, STRUCTURES["tasks"]),
     Attempt: (ATTEMPT_COLUMNS, STRUCTURES["attempts"]),
@@ -181,29 +174,28 @@ _COLUMNS: dict[Callable[..., Any], tuple[Sequence[str], frozenset[str]]] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Pieces of SQL that several queries share: walks of a tree of tasks, and what may run.
+# Fragments of SQL.
 
 ABOVE = (
     "WITH RECURSIVE above (id, parent) AS (SELECT id, parent FROM tasks WHERE id = ?"
     " UNION ALL SELECT t.id, t.parent FROM above a JOIN tasks t ON t.id = a.parent)"
 )
-"""The task and all that it is below; its parameter is the task's id."""
+"""The task and its ancestors; the parameter is the task's id."""
 BELOW = "WITH RECURSIVE below (id) AS (SELECT ?1 UNION ALL SELECT t.id FROM tasks t JOIN below b ON t.parent = b.id)"
-"""The task and all that is below it; ?1 is the task's id."""
+"""The task and its descendants; ?1 is the task's id."""
 ENDED = "('completed', 'failed', 'cancelled')"
 """The phases of tasks that have ended."""
 _HELD = (
     "(WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE held <> '' UNION ALL"
     " SELECT t.id FROM below b JOIN tasks t ON t.parent = b.id) SELECT id FROM below)"
 )
-"""The tasks that the operator has to let go on, with all below them."""
+"""Held tasks and their descendants."""
 RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
-"""Tasks that wait for nobody else: as the partial indexes of such tasks say it, or SQLite does not use them."""
+"""Tasks that wait for nothing else. Must match the partial indexes literally, or SQLite does not use them."""
 OPEN = "phase <> 'completed' AND phase <> 'failed' AND phase <> 'cancelled'"
-"""Tasks that have not ended, as their partial indexes say it: without a list, of which SQLite would make a table."""
+"""Tasks that have not ended. Literally as in the partial indexes: SQLite would create a table for an IN list."""
 GONE = "json_each((SELECT value FROM meta WHERE name = 'gone'))"
-"""The agents that work waits for although there is none of that name, by `key`, and why, by `value`."""
+"""Agents that do not exist though tasks wait for them (`key`), and how that is known (`value`)."""
 STUCK = (
     "FROM tasks t LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
     f" WHERE {OPEN}"
@@ -214,9 +206,9 @@ STUCK = (
     "  OR (t.phase = 'execution_ready' AND t.unmet = 0 AND t.parent_live = 1 AND t.kids = 0"
     f"      AND t.executor IN (SELECT key FROM {GONE})))"
 )
-"""Tasks (`t`) that go on only when somebody does something. It costs O(open tasks)."""
+"""Tasks (`t`) that need attention. Costs O(open tasks)."""
 
 
 def is_free(task: str) -> str:
-    """Whether the task of that column need not be let go on by the operator. Costs nothing while none is held."""
+    """Whether the task in this column is not held. Costs nothing while no task is."""
     return f"(NOT EXISTS (SELECT 1 FROM tasks WHERE held <> '') OR {task} NOT IN {_HELD})"

@@ -1,4 +1,4 @@
-"""What the scheduler asks: what may start, what is due, which agents are busy, what is left of a budget."""
+"""What may start, what is due, which agents are busy, and what is left of a budget."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARKED = (
 )
 _RESTED = "(not_before IS NULL OR not_before <= ?1)"
 _NEXT = f"SELECT min(executor) FROM tasks WHERE {RUNNABLE} AND kids = 0"
-# One step of the index for each executor, not for each task: SQLite does not skip through an index by itself.
+# One index seek per executor instead of per task: SQLite has no skip scan for this.
 _EXECUTORS = (
     f"WITH RECURSIVE some (executor) AS ({_NEXT} UNION ALL"
     f" SELECT ({_NEXT} AND executor > some.executor) FROM some WHERE some.executor IS NOT NULL)"
@@ -30,21 +30,21 @@ _EXECUTORS = (
     " FROM some WHERE executor IS NOT NULL"
     " ORDER BY (SELECT max(seq) FROM outbox WHERE kind = 'run_turn' AND agent = executor)"
 )
-"""Whose turn was longest ago comes first, so that one agent's backlog does not starve another. And whether the latest
-attempt of each was not the first of its task."""
+"""Executors, least recently used first so that a backlog does not starve others, each with whether its latest attempt
+was a repeated one."""
 _SPENT = "spent_tokens, spent_usd, turns, tree_turns, tree_tasks"
 _BREAKER = "agent, state, failures, times, until, reason"
 
 
 class Schedule:
-    """What may start now, and when the next deadline or timer is due."""
+    """What may start now, and when the next timer is due."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
     def ready(self, now: str, per_executor: int) -> Iterator[Ready]:
-        """Tasks that may start. Of those that need a turn at most `per_executor` of each executor that are new, and as
-        many that had an attempt before; each by priority and then in order of creation.
+        """Tasks that may start, by priority and age. Of those that need a turn at most `per_executor` new ones and as
+        many repeated ones per executor.
         """
         by_children = (
             f"SELECT id, executor FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {_RESTED} AND {_FREE} ORDER BY seq"
@@ -60,13 +60,12 @@ class Schedule:
                     yield Ready(task, executor, False, priority, again, bool(after_again))
 
     def busy(self, now: str) -> dict[str, int]:
-        """How many calls each agent has, ordered or running.
+        """The number of calls per agent, pending or running.
 
-        Without those that pause until later, those that the operator has to let go on, and those that wait in the
-        middle of their turn until a person has decided.
+        Delayed calls, held ones and those that wait for an approval in mid-turn are not counted.
         """
         return dict(
-            self._db.execute(  # left to itself, SQLite goes through all turns that there ever were, by their agents
+            self._db.execute(  # without the hint, SQLite reads all turns ever ordered
                 "SELECT agent, count(*) FROM outbox INDEXED BY outbox_open"
                 " WHERE state = 'pending' AND kind = 'run_turn'"
                 f" AND (not_before IS NULL OR not_before <= ?) AND {is_free('task')} AND id NOT IN {_PARKED}"
@@ -76,7 +75,7 @@ class Schedule:
         )
 
     def awaited_peers(self) -> list[str]:
-        """The agents whose replies are waited for: they have been given work, by message."""
+        """Agents whose reply is awaited."""
         rows = self._db.execute(
             "SELECT DISTINCT a.executor FROM tasks t JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
             f" WHERE {OPEN} AND t.phase = 'executing' AND a.status = 'running' AND a.waiting_for = 'reply'"
@@ -84,23 +83,25 @@ class Schedule:
         return [row[0] for row in rows]
 
     def due(self, now: str) -> list[str]:
-        """Tasks for which a moment has come: a lease or a hold ends, a deadline passes, a heartbeat is due.
+        """Ids of tasks whose lease, hold, deadline or heartbeat is due, ancestors first, for a deadline also ends
+        subtasks.
 
-        Those above first: what a deadline ends takes what is below with it. No heartbeat is due while the one before
-        waits to be handed over: else they would heap up where an agent takes none, and keep all slots from the work.
+        No heartbeat is due while the previous one is undelivered: heartbeats would pile up and take all slots.
         """
-        rows = self._db.execute(  # put in order here: mostly there is none, and SQLite would make two tables for that
-            "SELECT depth, seq, id FROM tasks WHERE due <= ?1 UNION ALL"
-            f" SELECT depth, seq, id FROM tasks WHERE deadline <= ?1 AND {OPEN} UNION ALL"
-            f" SELECT depth, seq, id FROM tasks WHERE heartbeat <= ?1 AND {OPEN} AND NOT EXISTS"
-            " (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.kind = 'send' AND o.state = 'pending'"
-            " AND json_extract(o.data, '$.type') = 'progress')",
-            (now,),
+        rows = (
+            self._db.execute(  # sorted here because it is usually empty, and SQLite would create two temporary tables
+                "SELECT depth, seq, id FROM tasks WHERE due <= ?1 UNION ALL"
+                f" SELECT depth, seq, id FROM tasks WHERE deadline <= ?1 AND {OPEN} UNION ALL"
+                f" SELECT depth, seq, id FROM tasks WHERE heartbeat <= ?1 AND {OPEN} AND NOT EXISTS"
+                " (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.kind = 'send' AND o.state = 'pending'"
+                " AND json_extract(o.data, '$.type') = 'progress')",
+                (now,),
+            )
         )
         return [row[2] for row in sorted({*rows})]
 
     def with_timers(self, now: str) -> list[Task]:
-        """The tasks with a pause, a lease, a hold or a sign of life that is over, or due, after `now`."""
+        """Tasks with a backoff, lease, hold or heartbeat that ends after `now`."""
         rows = self._db.execute(
             f"SELECT {TASK} FROM tasks t WHERE {OPEN} AND (due > ?1 OR not_before > ?1 OR heartbeat > ?1) ORDER BY seq",
             (now,),
@@ -108,21 +109,21 @@ class Schedule:
         return [read_task(row) for row in rows]
 
     def has_pending(self) -> bool:
-        """Whether something is ordered and does not wait for the operator."""
+        """Whether an effect is pending and not held."""
         sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND (kind <> 'run_turn' OR {is_free('task')}) LIMIT 1"
         return self._db.execute(sql).fetchone() is not None
 
     def has_backoff(self) -> bool:
-        """Whether a task waits for nothing but its backoff, or for a slot."""
+        """Whether a runnable task waits only for its backoff or a slot."""
         some = " UNION ALL ".join(
             f"SELECT 1 FROM tasks WHERE {RUNNABLE} AND kids {how} 0 AND {_FREE}" for how in ("=", ">")
         )
         return self._db.execute(f"{some} LIMIT 1").fetchone() is not None
 
     def next_due(self, now: str) -> tuple[str | None, bool]:
-        """The next moment after `now` at which something happens by itself, and whether a task.md is out of date.
+        """The time of the next timer after `now` (None if there is none), and whether a task.md is stale.
 
-        None = nothing waits for the clock. In one statement: outside of a transaction each has to take a lock.
+        One statement, because outside a transaction each statement takes a lock.
         """
         at, stale = self._db.execute(
             "SELECT min(at), EXISTS (SELECT 1 FROM stale_files)"
@@ -140,7 +141,7 @@ class Schedule:
         return at, bool(stale)
 
     def latest_turn(self, agent: str, number: int) -> str | None:
-        """When the agent's latest turn but `number` - 1 was ordered; None if it never had so many."""
+        """When the agent's `number`-th latest turn was ordered; None if there were fewer."""
         row = self._db.execute(
             "SELECT at FROM outbox WHERE kind = 'run_turn' AND agent = ? ORDER BY seq DESC LIMIT 1 OFFSET ?",
             (agent, number - 1),
@@ -149,20 +150,18 @@ class Schedule:
 
 
 class Budgets:
-    """What was spent, up the tree, and which tasks are held for it."""
+    """What was spent up the tree, and which budgets are exhausted."""
 
     def __init__(self, db: sqlite3.Connection, tasks: Tasks) -> None:
         self._db = db
         self._tasks = tasks
 
     def spent(self, task_id: str) -> Spent:
-        """What the task and all below it used, or its tree; `turns` are its own."""
+        """Usage of the task and its subtasks; `turns` are its own, `tree_*` those of its tree."""
         return Spent(*self._db.execute(f"SELECT {_SPENT} FROM tasks WHERE id = ?", (task_id,)).fetchone())
 
     def exhausted(self, task_id: str) -> list[str]:
-        """Of the task and those above it, the nearest first, the ids of those whose budget is used up and that are not
-        held for it yet.
-        """
+        """Ids of the task and its ancestors, nearest first, whose budget is used up but that are not held yet."""
         bound = {
             task.id: task for task in self._tasks.with_ancestors(task_id) if not task.held and _is_bound(task, task_id)
         }
@@ -174,7 +173,7 @@ class Budgets:
         return [name for name, task in bound.items() if over(task.policy, spent[name])]
 
     def remaining(self, task_id: str) -> tuple[float | None, int | None]:
-        """Dollars and tokens that are left of the tightest budget at or above the task; None = there is none."""
+        """Dollars and tokens left of the tightest budget of the task and its ancestors; None without one."""
         usd: list[float] = []
         tokens_: list[int] = []
         for task in self._tasks.with_ancestors(task_id):
@@ -193,7 +192,7 @@ def _has_budget(policy: Policy) -> bool:
 
 
 def _is_bound(task: Task, turn_of: str) -> bool:
-    """Whether a turn of the task `turn_of`, or a plan of it, can use up what this one is bounded by."""
+    """Whether a turn or plan of the task `turn_of` counts towards a limit of `task`."""
     own = task.policy.max_turns > 0 and task.id == turn_of
     tree = task.parent is None and (task.policy.max_tree_turns > 0 or task.policy.max_tree_tasks > 0)
     return own or tree or _has_budget(task.policy)
@@ -217,7 +216,7 @@ class Breakers:
         return found
 
     def not_closed(self) -> list[Breaker]:
-        """The breakers that are not closed."""
+        """The breakers that are open or half-open."""
         rows = self._db.execute(f"SELECT {_BREAKER} FROM breakers WHERE state <> 'closed' ORDER BY agent")
         return [_breaker(row) for row in rows]
 

@@ -1,8 +1,4 @@
-"""What the engine needs of the database: record decisions, load views, find what is ready or due.
-
-One writer at a time: every change stands inside `transaction()`, which is BEGIN IMMEDIATE. The queries are in the
-modules beside this one, by what they ask about.
-"""
+"""The database of one workspace: one writer at a time, and a component for each group of tables."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ __all__ = ["EFFECTS", "Order", "Store", "read_task"]
 
 
 class Store:
-    """The database of one workspace."""
+    """One connection to the database. Every change is made inside `transaction()`."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
@@ -58,18 +54,18 @@ class Store:
         self.meta = Meta(db)
         self.place: Place | None = None
         self.waits_again: Callable[[], bool] = lambda: False
-        """Whether a lock that has stayed for `BUSY_MS` is waited for once more."""
+        """Whether to wait once more for a lock that was not released within `BUSY_MS`."""
         self.seal: Seal | None = None
         self.outdated = ""
-        """What shows that a later database was served here, where it was opened nevertheless."""
+        """How it is known that a newer database was in use here, if this one was opened nevertheless."""
         self._verified = -1
         """`PRAGMA data_version` when the log was verified."""
         self.is_rebuilt = False
-        """Whether it was opened for the first time since `mailboxd rebuild` made it."""
+        """Whether this is the first time it was opened since `mailboxd rebuild` created it."""
 
     @classmethod
     def open(cls, path: Path | None, now: str) -> Self:
-        """Open (and migrate) the database at `path`; None is one in memory. Raises WorldError."""
+        """Open and migrate the database at `path`; None opens one in memory. Raises WorldError."""
         db = connect(path)
         try:
             migrate(db, now)
@@ -89,19 +85,19 @@ class Store:
             seal.closed(self._tip)
 
     def _is_sole_writer(self) -> bool:
-        """Whether nobody else has written since the last transaction here."""
+        """Whether no other connection has written since the last transaction here."""
         with suppress(sqlite3.Error):
             return self.cache.data_version() == self.cache.version
         return False
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """One transaction, and in it the only right to write. Raises WorldError."""
+        """BEGIN IMMEDIATE ... COMMIT; an exception rolls back. Raises WorldError."""
         if self.place is not None:
             self.place.require(self.db)
         try:
             with transaction(self.db, self.waits_again):
-                if (version := self.cache.data_version()) != self.cache.version:  # another connection has written since
+                if (version := self.cache.data_version()) != self.cache.version:  # another connection has written
                     if (last := self._end()) != self._tip:
                         self._tip = last
                         self.cache.forget()
@@ -119,13 +115,13 @@ class Store:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A part of a transaction that can fail alone: an exception undoes it and goes on to the caller."""
+        """A part of the transaction that is rolled back alone if an exception leaves it."""
         tip = self._tip
         self.db.execute("SAVEPOINT part")
         try:
             yield
         except BaseException as error:
-            # A full disk makes SQLite undo the whole transaction: then nothing may go on as if it were still there.
+            # On a full disk SQLite rolls back the whole transaction, so the caller must not continue.
             if not self.db.in_transaction or (isinstance(error, sqlite3.Error) and is_the_worlds(error)):
                 if isinstance(error, sqlite3.Error):
                     raise store_error(error, "cannot be written", path_of(self.db)) from error
@@ -138,18 +134,18 @@ class Store:
         self.db.execute("RELEASE part")
 
     def wal(self) -> tuple[int, int]:
-        """Size of the write-ahead log and when it was last written, in ns; zeros where there is none."""
+        """Size of the write-ahead log and its mtime in ns; zeros if there is none."""
         return (0, 0) if self.place is None else self.place.wal()
 
     def checkpoint(self) -> bool:
-        """Write what stands in the write-ahead log into the database itself and empty the log; outside transactions.
+        """Move the contents of the write-ahead log into the database and truncate it. Call outside transactions.
 
-        False while somebody reads or writes: as much as can be is written then, and the log stays. Raises WorldError.
+        Returns False while another connection is active; what can be moved is moved even then. Raises WorldError.
         """
         if self.seal is not None:
             self.seal.look()
         with worlds_errors(self.db):
-            self.db.execute("PRAGMA busy_timeout = 0")  # the loop does not wait for a reader
+            self.db.execute("PRAGMA busy_timeout = 0")  # the loop does not wait for readers
             try:
                 busy = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             finally:
@@ -159,41 +155,41 @@ class Store:
         return not busy
 
     def is_sealed(self) -> bool:
-        """Whether nobody but mailboxd has written here since the log was verified; outside transactions."""
+        """Whether only mailboxd has written since the log was verified. Call outside transactions."""
         with self.transaction():
-            pass  # in which the seal is compared
+            pass  # compares the seal
         return self.seal is not None and self.seal.is_whole
 
     def verify_log(self) -> str:
-        """What is wrong with the chain of events, naming the first one; empty when it holds. Raises WorldError.
+        """Return the first error in the chain of events, or an empty string. Raises WorldError.
 
-        3 microseconds for each event; outside transactions.
+        Takes 3 microseconds per event. Call outside transactions.
         """
         self._verified = self.cache.data_version()
         with worlds_errors(self.db):
             return event_log.verify_chain(self.db) or ""
 
     def trust_log(self) -> None:
-        """Seal what `verify_log` has read, if nobody has written since. Raises WorldError."""
+        """Seal what `verify_log` verified, unless another connection has written since. Raises WorldError."""
         with self.transaction():
             if self.seal is not None:
                 self.seal.is_whole = self.cache.version == self._verified
 
     def _undone(self) -> None:
-        """Forget what was remembered of what has not happened after all, and look anew where the log ends."""
+        """Drop everything that was cached in a transaction that was rolled back."""
         self.meta.forget_written()
         self.cache.version = -1
         self.cache.forget()
         if self._own is not None:
-            self._own.clear()  # `recorded_since` reads the log where something is missing
+            self._own.clear()  # `recorded_since` then reads the log
 
     @property
     def last_recorded(self) -> int:
-        """The number of the last event, as the latest transaction of this process left the log."""
+        """The number of the last event after the latest transaction of this process."""
         return self._tip.seq
 
     def append(self, events: Sequence[Event], now: str, left: TaskView | None = None) -> None:
-        """Record events. `left` is how they leave one task, where that is known already; else it is worked out."""
+        """Record events. `left` is the state in which they leave their task, if the caller has it."""
         if not self.db.in_transaction:
             raise AssertionError("an event is only ever recorded inside a transaction")
         first = self._tip.seq + 1
@@ -203,26 +199,26 @@ class Store:
             self._own.extend(enumerate(events, first))
 
     def _end(self) -> event_log.Tip:
-        """Where the log ends now."""
+        """The end of the log in the database."""
         return event_log.tip(self.db)
 
     def _write(self, events: Sequence[Event], now: str) -> event_log.Tip:
-        """Let the log and the tables have the events; the new end of the log."""
+        """Write events to the log and apply them to the tables; return the new end of the log."""
         return event_log.append(self.db, events, now, self._tip)
 
     def follow(self) -> None:
-        """Remember what is recorded here from now on, for `recorded_since`."""
+        """Keep events recorded from now on for `recorded_since`."""
         self._own = []
 
     def recorded_since(self, seq: int) -> Iterable[tuple[int, Event]]:
-        """The events after that number, with theirs; what this process recorded itself is not read back."""
+        """Events after `seq` with their numbers. Those that this process recorded are not read back."""
         own, self._own = self._own or [], [] if self._own is not None else None
         if own and own[0][0] == seq + 1 and own[-1][0] == seq + len(own):
             return own
         return ((recorded.seq, recorded.event) for recorded in event_log.read(self.db, after=seq))
 
     def as_was(self, task: Task, updated_at: str) -> Task:
-        """The task as it was when its last change was of that moment; as it came into being, if it never was so."""
+        """The task as of `updated_at`, or as it was created if there is no such version."""
         found = was = None
         for recorded in event_log.read(self.db, task.id):
             event = recorded.event
@@ -235,13 +231,13 @@ class Store:
         return found or task
 
     def hash_at(self, seq: int) -> str | None:
-        """The hash of an event; None when there is no such event."""
+        """The hash of an event, or None."""
         return audit_queries.hash_at(self.db, seq)
 
     def last_event(self) -> int:
         return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
     def last_moment(self) -> str:
-        """When the newest event was recorded; empty when there is none."""
+        """When the latest event was recorded; empty if there is none."""
         row = self.db.execute("SELECT at FROM events WHERE seq = (SELECT max(seq) FROM events)").fetchone()
         return "" if row is None else str(row[0])

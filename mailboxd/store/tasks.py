@@ -1,7 +1,4 @@
-"""Tasks, their approvals, and what is known about their neighbours.
-
-Each query costs O(its neighbours), never O(the tree).
-"""
+"""Tasks, their neighbours and approvals. Each query costs O(its neighbours), never O(the tree)."""
 
 from __future__ import annotations
 
@@ -32,17 +29,17 @@ from mailboxd.store.row_mapping import (
 )
 
 _MOST = 1024
-"""Tasks that are kept; then all are forgotten. What is at work at one time is far less."""
+"""Tasks in the cache; it is cleared when more are added. Far fewer are active at a time."""
 _OF_BREAKERS = frozenset({Kind.TURN_ENDED, Kind.BREAKER_OPENED, Kind.BREAKER_HALF_OPEN, Kind.BREAKER_CLOSED})
-"""What changes the row of a breaker."""
+"""Events that change a row of `breakers`."""
 ASKING = frozenset({Phase.EXECUTING, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
-"""Where what was asked about a task counts for every decision about it."""
+"""Phases in which approvals matter to every decision."""
 _ACTS = "('prepare', 'perform')"
 _GATES = {Phase(gate.value) for gate in Gate}
 
 
 class Tasks:
-    """Finds tasks, their attempts and reviews. Inside a transaction what was read is cached."""
+    """Finds tasks, their attempts, reviews and relatives; reads from the cache where it can."""
 
     def __init__(self, db: sqlite3.Connection, cache: TaskCache, approvals: Approvals) -> None:
         self._db = db
@@ -56,7 +53,7 @@ class Tasks:
         return self._of_row(self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone())
 
     def _of_row(self, row: Sequence[Any] | None) -> Task | None:
-        """The task that was found, by whatever name; inside a transaction it is kept for who asks by its id."""
+        """Read a task; inside a transaction also cache it."""
         if row is None:
             return None
         if not self._db.in_transaction:
@@ -68,7 +65,7 @@ class Tasks:
         return found
 
     def attempt(self, task_id: str, ordinal: int) -> Attempt | None:
-        """That attempt of the task; they are counted from 1."""
+        """The attempt with this number; the first is 1."""
         if not ordinal:
             return None
         found = self._cache.attempts.get(task_id)
@@ -84,7 +81,7 @@ class Tasks:
         return found
 
     def with_ancestors(self, task_id: str) -> Iterator[Task]:
-        """The task and those that it is below, the nearest first."""
+        """The task and its ancestors, nearest first."""
         here = self.get(task_id)
         while here is not None:
             yield here
@@ -102,7 +99,7 @@ class Tasks:
         return "" if row is None else row[0]
 
     def names(self, task_id: str) -> tuple[str, str, str | None]:
-        """A task's local id, the id of its root and the trace that the root came with; empty for an unknown id."""
+        """Local id, id of the root, and the traceparent of the root; empty for an unknown id."""
         row = self._db.execute(
             "SELECT t.local_id, r.id, json_extract(r.origin, '$.traceparent') FROM tasks t"
             " JOIN tasks r ON r.id = t.root WHERE t.id = ?",
@@ -111,15 +108,15 @@ class Tasks:
         return ("", "", None) if row is None else row
 
     def by_work(self, sender: str, task_id: str, subtask_id: str | None) -> Task | None:
-        """The root task that is this work (protocol section 2: its identity is sender, task and subtask)."""
+        """The root task with this identity (protocol section 2: sender, task and subtask)."""
         row = self._db.execute(
             "SELECT id FROM tasks WHERE task_id = ? AND subtask_id IS ? AND sender = ? AND parent IS NULL",
             (task_id, subtask_id, sender),
         ).fetchone()
-        return None if row is None else self.get(row[0])  # mostly it is remembered, or there is none
+        return None if row is None else self.get(row[0])  # usually cached
 
     def child(self, parent_local_id: str, key: str) -> Task | None:
-        """The child that a reply's task_id and subtask_id name."""
+        """The child that a reply addresses by task_id and subtask_id."""
         row = self._db.execute(
             f"SELECT {TASK} FROM tasks p JOIN tasks t ON t.parent = p.id WHERE p.local_id = ? AND t.key = ?",
             (parent_local_id, key),
@@ -127,7 +124,7 @@ class Tasks:
         return self._of_row(row)
 
     def delegated_root(self, task_id: str, subtask_id: str, agent: str) -> Task | None:
-        """The root task that another agent has instead of ours (an escalation), by the ids it was dispatched with."""
+        """The root task that was escalated to `agent`, by the ids in its dispatch."""
         row = self._db.execute(
             f"SELECT {TASK} FROM tasks t JOIN attempts a ON a.task = t.id AND lower(a.executor) = lower(?3)"
             " WHERE t.task_id = ?1 AND coalesce(t.subtask_id, t.local_id) = ?2 AND t.parent IS NULL LIMIT 1",
@@ -136,7 +133,7 @@ class Tasks:
         return self._of_row(row)
 
     def had_attempt(self, task_id: str, attempt_id: str | None, agent: str) -> bool:
-        """Whether this attempt of the task was given to that agent."""
+        """Whether this attempt of the task was assigned to `agent`."""
         row = self._db.execute(
             "SELECT 1 FROM attempts WHERE id = ? AND task = ? AND lower(executor) = lower(?)",
             (attempt_id, task_id, agent),
@@ -144,9 +141,9 @@ class Tasks:
         return row is not None
 
     def view(self, task_id: str, *, family: bool = False, approvals: bool = False) -> TaskView:
-        """The task and how its neighbours stand.
+        """The task and the state of its neighbours.
 
-        With `family` also what admitting a plan needs to know, with `approvals` what was asked about it in any phase.
+        `family` adds what the admission of a plan needs; `approvals` adds approvals in any phase.
         """
         task = self.get(task_id)
         if task is None:
@@ -178,7 +175,7 @@ class Tasks:
         )
 
     def cancelled_dependency(self, task_id: str) -> str:
-        """Key of a dependency that was cancelled and will not be reopened; empty when there is none."""
+        """The key of a dependency that was cancelled for good, or an empty string."""
         row = self._db.execute(
             "SELECT n.key FROM dependencies d JOIN tasks n ON n.id = d.needs"
             " WHERE d.task = ? AND n.phase = 'cancelled' AND NOT n.cancelled_with_parent ORDER BY n.seq LIMIT 1",
@@ -207,7 +204,7 @@ class Tasks:
         return lifecycle.count_votes(self._db.execute(completed, (task_id,)))
 
     def previous_reviews(self, task: Task) -> tuple[Review, ...]:
-        """What the reviewers said at the gate where the task stands, the last time that it was there."""
+        """The reviews of the previous round at the current gate."""
         row = self._db.execute(
             "SELECT max(round) FROM reviews WHERE task = ? AND gate = ? AND round < ?",
             (task.id, task.phase, review_round(task)),
@@ -236,7 +233,7 @@ class Tasks:
         return tuple(AskedReviewer(*row) for row in rows)
 
     def check_runs(self, task: Task) -> tuple[CheckRun, ...]:
-        """What the checks of the spec said of the latest attempt, in the order of the spec."""
+        """The results of the spec's checks for the latest attempt, in the order of the spec."""
         rows = self._db.execute(
             "SELECT c.id, c.verdict, c.summary FROM check_runs c JOIN attempts a ON a.id = c.attempt"
             " WHERE c.task = ? AND a.ordinal = ?",
@@ -254,7 +251,7 @@ class Tasks:
         return tuple(row[0] for row in rows)
 
     def family(self, task: Task) -> Family:
-        """The children of `task`, and the levels around it, innermost first."""
+        """The children of `task` and the levels around it, innermost first."""
         above = self.lineage(task)
         outer = [self._level_as_waiting(one.parent, one.key) for one in reversed(above) if one.parent is not None]
         tree = self._db.execute("SELECT tree_tasks FROM tasks WHERE id = ?", (task.root,)).fetchone()[0]
@@ -268,7 +265,7 @@ class Tasks:
         return tuple(reversed(found))
 
     def _level_as_waiting(self, parent: str, node: str) -> Level:
-        """The level with what its tasks wait for through those below them, who may need a task of this level."""
+        """The level with indirect dependencies: a descendant of one of its tasks may need another of its tasks."""
         level = self._level(parent, node)
         needs = {key: list(names) for key, names in level.nodes.items()}
         rows = self._db.execute(
@@ -299,7 +296,7 @@ class Tasks:
         return Level(needs, node, keys)
 
     def needs_by_key(self, parent: str) -> Mapping[str, Sequence[str]]:
-        """For each child that depends on something: the keys of what it needs."""
+        """The keys of each child's dependencies, for children that have any."""
         return {key: needs for key, needs in self._level(parent, "").nodes.items() if needs}
 
     def open_children(self, task_id: str) -> list[str]:
@@ -313,10 +310,10 @@ class Tasks:
         return bool(row[0])
 
     def reopenable_below(self, task_id: str, also: str, *, open_circuits: bool = False) -> list[str]:
-        """Every task below that failed or was cancelled with its parent, parents first.
+        """Ids of descendants that failed or were cancelled with their parent, parents first.
 
-        Nothing below work that is done or was cancelled for its own sake. Open circuits of other branches wait for
-        their own decision: only `also` is taken of them, unless `open_circuits` asks for all.
+        Leaves out what is below completed tasks and below those cancelled on their own. Tasks with an open circuit are
+        included if `open_circuits` is set; `also` always is.
         """
         rows = self._db.execute(
             "WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE parent = ?"
@@ -331,7 +328,7 @@ class Tasks:
         return [row[0] for row in rows]
 
     def dependents(self, task_id: str) -> list[Task]:
-        """The tasks that need this one directly."""
+        """Tasks that depend on this one directly."""
         rows = self._db.execute(
             f"SELECT {TASK} FROM dependencies d JOIN tasks t ON t.id = d.task WHERE d.needs = ? ORDER BY t.seq",
             (task_id,),
@@ -343,7 +340,7 @@ class Tasks:
         return [read_task(row) for row in rows]
 
     def dependencies(self, task_id: str) -> list[Task]:
-        """The tasks that it needs. Mostly they have just ended and are remembered, so their rows are not read."""
+        """The direct dependencies. They have usually just ended, and are in the cache."""
         rows = self._db.execute(
             "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq", (task_id,)
         ).fetchall()
@@ -353,25 +350,25 @@ class Tasks:
         return int(self._db.execute("SELECT count(*) FROM tasks").fetchone()[0])
 
     def open_ids(self) -> list[str]:
-        """Ids of the tasks that have not ended, in the order they came."""
+        """Ids of open tasks, oldest first."""
         rows = self._db.execute(f"SELECT id FROM tasks WHERE {OPEN} ORDER BY seq")
         return [row[0] for row in rows]
 
     def needing_attention(self) -> list[str]:
-        """Local ids of the tasks that are held or whose circuit is open, in the order they came."""
+        """Local ids of tasks that are held or have an open circuit, oldest first."""
         rows = self._db.execute(
             f"SELECT local_id FROM tasks WHERE {OPEN} AND (held <> '' OR phase = 'circuit_open') ORDER BY seq"
         )
         return [row[0] for row in rows]
 
     def open_with_file(self) -> list[tuple[str, str]]:
-        """Id and local id of the open tasks that have a task.md of their own."""
+        """Id and local id of open tasks with a task.md of their own."""
         return self._db.execute(
             f"SELECT id, local_id FROM tasks WHERE {OPEN} AND (parent IS NULL OR mode = 'coordinating')"
         ).fetchall()
 
     def tree_ended_at(self, local_id: str) -> str | None:
-        """When the whole tree of a task ended; None while it is open, or its file does not show the end yet."""
+        """When the whole tree of a task ended; None while it is open or the task's file is stale."""
         row = self._db.execute(
             "SELECT r.completed_at FROM tasks t JOIN tasks r ON r.id = t.root WHERE t.local_id = ?"
             f" AND r.phase IN {ENDED}"
@@ -381,21 +378,21 @@ class Tasks:
         return None if row is None else row[0]
 
     def drafts(self) -> list[str]:
-        """Tasks whose spec is not complete."""
+        """Ids of tasks with an incomplete spec."""
         rows = self._db.execute(f"SELECT id FROM tasks WHERE phase = 'spec_draft' AND {OPEN} ORDER BY seq")
         return [row[0] for row in rows]
 
     def held(self) -> list[str]:
-        """Tasks that get no turn until the operator says so."""
+        """Ids of open tasks that are held."""
         rows = self._db.execute(f"SELECT id FROM tasks WHERE held <> '' AND {OPEN} ORDER BY seq")
         return [row[0] for row in rows]
 
     def is_held(self, task_id: str) -> bool:
-        """Whether the task, or one above it, waits for the operator to let it go on."""
+        """Whether the task or an ancestor is held."""
         return any(task.held for task in self.with_ancestors(task_id))
 
     def has_open_from(self, sender: str, count: int) -> bool:
-        """Whether this sender has at least `count` (1 or more) root tasks here that have not ended."""
+        """Whether `sender` has at least `count` (1 or more) open root tasks."""
         row = self._db.execute(
             f"SELECT 1 FROM tasks WHERE sender = ? COLLATE NOCASE AND parent IS NULL AND {OPEN} LIMIT 1 OFFSET ?",
             (sender, count - 1),
@@ -404,7 +401,7 @@ class Tasks:
 
 
 class Approvals:
-    """Requests for an operator's approval, and what became of approved actions."""
+    """Requests for approval, and the state of approved actions."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -414,25 +411,25 @@ class Approvals:
         return None if row is None else read_approval(row)
 
     def of_task(self, task_id: str) -> tuple[Approval, ...]:
-        """All that was ever asked about a task, oldest first."""
+        """All approvals of a task, oldest first."""
         rows = self._db.execute(f"SELECT {APPROVAL} FROM approvals WHERE task = ? ORDER BY rowid", (task_id,))
         return tuple(map(read_approval, rows))
 
     def started_with_key(self, key: str) -> tuple[Approval, ...]:
-        """What was begun, in this workspace, under an idempotency key."""
+        """Actions that were started with this idempotency key."""
         rows = self._db.execute(
             f"SELECT {APPROVAL} FROM approvals WHERE idempotency_key = ? AND started_at <> ''", (key,)
         )
         return tuple(map(read_approval, rows))
 
     def expired(self, now: str) -> list[tuple[str, str]]:
-        """Task and id of the requests that nobody has decided in time."""
+        """Task and id of the pending requests that have expired."""
         return self._db.execute(
             "SELECT task, id FROM approvals WHERE status = 'pending' AND expires_at <= ? ORDER BY expires_at", (now,)
         ).fetchall()
 
     def ordered_acts(self, task_id: str) -> frozenset[str]:
-        """What is ordered about the task's actions, see `core.task_view`."""
+        """Pending effects on the task's actions, as in `core.task_view`."""
         rows = self._db.execute(
             "SELECT kind || ':' || coalesce(json_extract(data, '$.action.id'), json_extract(data, '$.approval_id'))"
             f" FROM outbox WHERE task = ? AND kind IN {_ACTS} AND state = 'pending'",
@@ -442,17 +439,22 @@ class Approvals:
 
 
 class TaskCache:
-    """What was read or recorded inside transactions of this process, and still holds."""
+    """Tasks, latest attempts and breakers as of the end of the log.
+
+    One decision reads a task, its parent and its attempt five times or more, and a query for one row costs mostly
+    overhead. Only events change these rows, so entries are valid while the log ends where this process left it: each
+    transaction begins by comparing `PRAGMA data_version`.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self.tasks: dict[str, Task] = {}
         self.attempts: dict[str, Attempt] = {}
-        """By task: its latest."""
+        """By task: the latest."""
         self.breakers: dict[str, Breaker] = {}
-        """By agent; they are forgotten when a turn ends or a breaker moves."""
+        """By agent."""
         self.version = -1
-        """`PRAGMA data_version` of the last transaction: it changes when another connection commits."""
+        """`PRAGMA data_version` at the last transaction: it changes when another connection commits."""
 
     def forget(self) -> None:
         self.tasks.clear()
@@ -465,7 +467,7 @@ class TaskCache:
         self.tasks[task.id] = task
 
     def follow(self, events: Iterable[Event], left: TaskView | None = None) -> None:
-        """What the events change; they have been recorded. `left` is how they leave one task."""
+        """Apply recorded events. `left` is the state in which they leave their task, if known."""
         done = None if left is None else left.task.id
         for event in events:
             if event.kind in _OF_BREAKERS:
