@@ -39,9 +39,8 @@ def configuration_page() -> str:
 # Configuration
 
 {_GENERATED}
-`.mailboxd/config.yaml` in the workspace. `mailboxd init` writes it with every key in a comment. Only `agent` has to be
-said. Unknown keys, repeated keys, anchors, tags and numbers out of range are refused: exit {errors.EXIT_CONFIG}, with
-the line and what to write instead.
+`.mailboxd/config.yaml` in the workspace; `mailboxd init` writes it with every key in a comment. `agent` is required.
+Unknown or repeated keys, anchors, tags and numbers out of range are refused (exit {errors.EXIT_CONFIG}).
 
 {config.reference()}"""
 

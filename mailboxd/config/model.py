@@ -183,42 +183,34 @@ class Section(BaseModel):
 class HarnessSection(Section):
     """One program that speaks ACP (docs/integrations.md)."""
 
-    argv: Arguments = Field(description="The program and its arguments, like `[gemini, --acp]`.")
-    backend: Literal["direct", "acpx"] = value("direct", "Who speaks ACP with it: mailboxd, or the program `acpx`.")
-    capabilities: Capabilities = value(
-        ("read",), "What it may do without asking: read, edit, execute, network. For the rest a person is asked."
-    )
-    environment: Variables = value((), "Names of further environment variables that it is given.")
-    cwd: Directory = value("", "The directory that it works in, relative to the workspace, which is the default.")
+    argv: Arguments = Field(description="Program and arguments, like `[gemini, --acp]`.")
+    backend: Literal["direct", "acpx"] = value("direct", "ACP by mailboxd or by `acpx`.")
+    capabilities: Capabilities = value(("read",), "Allowed without asking: read, edit, execute, network.")
+    environment: Variables = value((), "Further environment variables passed to it.")
+    cwd: Directory = value("", "Its directory in the workspace; default: the workspace.")
 
 
 class AcpSection(Section):
     """Harnesses that do work for this agent (needs the extra `acp`; docs/integrations.md)."""
 
-    acpx: Arguments = value(("acpx",), "The program for harnesses with `backend: acpx`.")
+    acpx: Arguments = value(("acpx",), "Program for `backend: acpx`.")
     harnesses: dict[HarnessName, HarnessSection] = value(
-        {}, "The harnesses by their names, each with the keys below; a task names one (`runtime: acp`, `harness:`)."
+        {}, "Harnesses by name, for tasks with `runtime: acp` and `harness:`."
     )
 
 
 class ApprovalsSection(Section):
     """What a person has to approve before it happens (docs/side-effects.md)."""
 
-    expire_seconds: Whole = number(
-        _DAY, "seconds", 1, _YEAR, "How long a request waits for you; then it has expired, and its task fails."
-    )
-    lobster: OptionalArguments = value(
-        ("lobster",), "The Lobster that stands before each side effect; none, or not installed: mailboxd alone does."
-    )
+    expire_seconds: Whole = number(_DAY, "seconds", 1, _YEAR, "How long a request waits; then its task fails.")
+    lobster: OptionalArguments = value(("lobster",), "Lobster's program; none or missing: the builtin gate.")
     approvers: Persons = value(
-        (), "Users of this machine who may decide, and `key:...` for signed messages; none: who may use the workspace."
+        (), "Users who may decide, or `key:...` for signatures; none: every user of the workspace."
     )
-    notify_command: OptionalArguments = value(
-        (), "A program that is told of each request: it gets the path of a JSON file as its last argument."
-    )
-    notify_channel: Recipient = value("", "A channel of OpenClaw for notifications, sent with `openclaw message send`.")
-    notify_target: Recipient = value("", "Whom to tell there, as `openclaw message send --target` takes it.")
-    notify_account: Recipient = value("", "The account of the channel, where it has several.")
+    notify_command: OptionalArguments = value((), "Program started for each request, with the path of a JSON file.")
+    notify_channel: Recipient = value("", "OpenClaw channel for notifications (`openclaw message send`).")
+    notify_target: Recipient = value("", "Its `--target`.")
+    notify_account: Recipient = value("", "The channel's account, if it has several.")
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -235,22 +227,22 @@ class ApprovalsSection(Section):
 class ActionsSection(Section):
     """Side effects that a person has approved (docs/side-effects.md)."""
 
-    environment: Variables = value((), "Names of environment variables of the daemon that an action may ask for.")
-    timeout_seconds: Whole = number(300, "seconds", 1, _DAY, "The longest that one action may take.")
+    environment: Variables = value((), "Environment variables that actions may request.")
+    timeout_seconds: Whole = number(300, "seconds", 1, _DAY, "Timeout of an action.")
 
 
 class RetrySection(Section):
     """What happens when an attempt fails."""
 
-    max_attempts: Whole = number(3, "attempts", 1, 100, "Failed attempts until the circuit of a task opens.")
-    backoff_seconds: Number = number(5.0, "seconds", 0.0, _DAY, "The wait after the first failure; it doubles.")
-    backoff_max_seconds: Number = number(900.0, "seconds", 0.0, _WEEK, "The longest wait between two attempts.")
+    max_attempts: Whole = number(3, "attempts", 1, 100, "Failures until a task's circuit opens.")
+    backoff_seconds: Number = number(5.0, "seconds", 0.0, _DAY, "Pause after the first failure; it doubles.")
+    backoff_max_seconds: Number = number(900.0, "seconds", 0.0, _WEEK, "Longest pause.")
     jitter: Number = number(
         0.2,
         "share",
         0.0,
         1.0,
-        "By how much of itself a wait is moved at random: what failed together should not return so.",
+        "Random share of the pause.",
     )
 
     @model_validator(mode="after")
@@ -263,19 +255,17 @@ class RetrySection(Section):
 class CircuitSection(Section):
     """When to stop trying."""
 
-    hold_seconds: Whole = number(
-        _DAY, "seconds", 1, _YEAR, "How long a task with an open circuit waits for you before it fails upward."
-    )
+    hold_seconds: Whole = number(_DAY, "seconds", 1, _YEAR, "How long an open circuit waits before the task fails.")
 
 
 class EscalationSection(Section):
     """What a task is tried with after failures. Off while nothing stronger is named."""
 
-    from_attempt: Whole = number(3, "attempts", 2, 100, "The first stronger try: 3 is after two failures.")
-    model: Model = value("", "Another model, given to OpenClaw as `--model`.")
-    agent: OptionalAgent = value("", "Another agent, if this one may reach it; never a reviewer of the task.")
-    runtime: Literal["openclaw", "acp"] = value("openclaw", "`acp`: a harness takes over, with the model that it has.")
-    harness: HarnessName | Literal[""] = value("", "The harness for `runtime: acp`, one of `acp.harnesses`.")
+    from_attempt: Whole = number(3, "attempts", 2, 100, "First escalated attempt: 3 is after two failures.")
+    model: Model = value("", "Model for OpenClaw's `--model`.")
+    agent: OptionalAgent = value("", "Another agent in reach; never a reviewer of the task.")
+    runtime: Literal["openclaw", "acp"] = value("openclaw", "`acp`: a harness takes over.")
+    harness: HarnessName | Literal[""] = value("", "One of `acp.harnesses`.")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -290,103 +280,93 @@ class BreakerSection(Section):
     """The breaker of each agent: while it is open the agent gets no turns, and no task loses attempts."""
 
     failures: Whole = number(5, "faults", 0, 1_000, "Faults of an agent in a row that open it; 0: never.")
-    open_seconds: Number = number(60.0, "seconds", 0.0, _DAY, "How long it stays open; it doubles with each time.")
-    open_max_seconds: Number = number(3_600.0, "seconds", 0.0, _WEEK, "The longest time that it stays open.")
+    open_seconds: Number = number(60.0, "seconds", 0.0, _DAY, "How long it stays open; it doubles.")
+    open_max_seconds: Number = number(3_600.0, "seconds", 0.0, _WEEK, "Longest time open.")
 
 
 class OpenClawSection(Section):
     """How agents are called."""
 
-    command: Arguments = value(("openclaw",), "The program that runs a turn, and arguments that go before ours.")
+    command: Arguments = value(("openclaw",), "Program that runs a turn, with leading arguments.")
     transport: Literal["cli", "gateway"] = value(
-        "cli", "How a turn reaches its agent: that program, or a paired WebSocket (`mailboxd gateway pair`)."
+        "cli", "Run turns by that program or by a paired WebSocket (`mailboxd gateway pair`)."
     )
-    turn_timeout_seconds: Whole = number(600, "seconds", 1, _WEEK, "How long one turn of an agent may take.")
-    environment: Variables = value((), "Names of further environment variables that are passed on to the program.")
-    discovery: Flag = value(True, "Ask OpenClaw which agents exist and which of them this agent may reach.")
+    turn_timeout_seconds: Whole = number(600, "seconds", 1, _WEEK, "Timeout of a turn.")
+    environment: Variables = value((), "Further environment variables passed to the program.")
+    discovery: Flag = value(True, "Ask OpenClaw which agents exist and are in reach.")
 
 
 class LimitsSection(Section):
     """How much at once, how deep, how large."""
 
-    turns: Whole = number(4, "turns", 1, 256, "Turns at the same time; never more than half of the gateway's own.")
-    turns_per_agent: Whole = number(1, "turns", 1, 256, "Turns that run at the same time for one agent.")
-    tree: Whole = number(100_000, "tasks", 1, 10_000_000, "Tasks below one root, however deep.")
+    turns: Whole = number(4, "turns", 1, 256, "Concurrent turns, at most half of the gateway's.")
+    turns_per_agent: Whole = number(1, "turns", 1, 256, "Concurrent turns of one agent.")
+    tree: Whole = number(100_000, "tasks", 1, 10_000_000, "Tasks below one root.")
     planned_per_tree: Whole = number(
-        200, "tasks", 0, 10_000_000, "Tasks that agents plan below one root until you are asked; 0: no limit."
+        200, "tasks", 0, 10_000_000, "Tasks planned by agents below one root, then held; 0: no limit."
     )
     planned_per_hour: Whole = number(
-        1_000, "tasks", 0, 10_000_000, "Tasks that agents plan in any hour until you are asked; 0: no limit."
+        1_000, "tasks", 0, 10_000_000, "Tasks planned by agents in an hour, then held; 0: no limit."
     )
-    turns_per_task: Whole = number(50, "turns", 0, 1_000_000, "Turns of a task until you are asked; 0: no limit.")
+    turns_per_task: Whole = number(50, "turns", 0, 1_000_000, "Turns of a task, then held; 0: no limit.")
     turns_per_tree: Whole = number(
         1_000,
         "turns",
         0,
         100_000_000,
-        "Turns of a tree until you are asked; each task of a plan that you write adds ten. 0: no limit.",
+        "Turns of a tree, then held; each task that you plan adds ten. 0: no limit.",
     )
     turns_per_agent_hour: Whole = number(
-        1_000, "turns", 0, 1_000_000, "Turns of an agent in any hour, then it waits; 0: no limit."
+        1_000, "turns", 0, 1_000_000, "Turns of an agent in an hour, then it waits; 0: no limit."
     )
     call_bytes: Whole = number(
         225_443_840,
         "bytes",
         1_048_576,
         68_719_476_736,
-        "The memory that one call of OpenClaw is counted with; without room for another one, turns wait.",
+        "Memory reserved per turn; further turns wait for it.",
     )
-    depth: Whole = number(8, "levels", 1, 64, "How deep a plan may nest: children of children ...")
-    children: Whole = number(10_000, "tasks", 1, 100_000, "Children that one plan may have.")
-    message_bytes: Whole = number(
-        1_048_576, "bytes", 1_024, 67_108_864, "The largest message that is read; a larger one is rejected unread."
-    )
+    depth: Whole = number(8, "levels", 1, 64, "Depth of nested plans.")
+    children: Whole = number(10_000, "tasks", 1, 100_000, "Children of one plan.")
+    message_bytes: Whole = number(1_048_576, "bytes", 1_024, 67_108_864, "Larger messages are rejected unread.")
     context_bytes: Whole = number(
-        65_536, "bytes", 1_024, 1_048_576, "How much of the results of its dependencies a child is given."
+        65_536, "bytes", 1_024, 1_048_576, "How much of its dependencies' results a child gets."
     )
     sender_messages: Whole = number(
-        0, "messages", 0, 1_000_000, "Taken from one sender in a minute; the rest waits in the inbox. 0: no limit."
+        0, "messages", 0, 1_000_000, "Messages of one sender per minute; others wait. 0: no limit."
     )
-    sender_bytes: Whole = number(
-        0, "bytes", 0, 1_099_511_627_776, "The same in a minute, by the size of the messages; 0: no limit."
-    )
+    sender_bytes: Whole = number(0, "bytes", 0, 1_099_511_627_776, "Bytes of one sender per minute; 0: no limit.")
     sender_open_tasks: Whole = number(
-        0, "tasks", 0, 10_000_000, "Unfinished tasks of one sender; one more is refused. 0: no limit."
+        0, "tasks", 0, 10_000_000, "Unfinished tasks of one sender; more are refused. 0: no limit."
     )
-    output_bytes: Whole = number(
-        16_777_216, "bytes", 65_536, 1_073_741_824, "The most a turn may print; a turn that prints more is stopped."
-    )
+    output_bytes: Whole = number(16_777_216, "bytes", 65_536, 1_073_741_824, "A turn that prints more is stopped.")
 
 
 class SpecSection(Section):
     """What a task must say before it starts (docs/specs.md)."""
 
     weak: Literal["derive", "draft", "ask"] = value(
-        "derive", "A weak specification: derive a criterion, let the agent draft it in a turn, or ask its sender."
+        "derive", "Weak specifications: derive a criterion, draft one in a turn, or ask the sender."
     )
 
 
 class ChecksSection(Section):
     """Evidence that a task declares (`## Checks`) and that is gathered here, without any agent."""
 
-    commands: Commands = value(
-        (), "Commands that may run, each as the list of words it must begin with, like [[make, test]]; none: nothing."
-    )
-    timeout_seconds: Whole = number(300, "seconds", 1, _DAY, "The longest that one check may take.")
+    commands: Commands = value((), "Allowed commands by their first words, like [[make, test]].")
+    timeout_seconds: Whole = number(300, "seconds", 1, _DAY, "Timeout of a check.")
 
 
 class GatesSection(Section):
     """Which reviews work must pass, where a task does not say so itself."""
 
-    spec_review: Flag = value(False, "Review the specification before anything executes.")
+    spec_review: Flag = value(False, "Review the specification before execution.")
     spec_gate: Flag = value(False, "Review the result against the specification.")
     quality_gate: Flag = value(False, "Review the quality of the result.")
-    reviewers: Agents = value((), "The agents that review, all at once; none reviews what it has done itself.")
-    same_reviewer: Flag = value(
-        False, "Let one reviewer judge both the specification and the quality of the same work; else they take turns."
-    )
-    quorum: Literal["all", "majority", "any"] = value("all", "How many of them must approve.")
-    max_rework: Whole = number(3, "rounds", 0, 100, "Rounds of changes until the circuit of the task opens.")
+    reviewers: Agents = value((), "Reviewing agents; none reviews its own work.")
+    same_reviewer: Flag = value(False, "One reviewer may judge specification and quality; otherwise they alternate.")
+    quorum: Literal["all", "majority", "any"] = value("all", "How many must approve.")
+    max_rework: Whole = number(3, "rounds", 0, 100, "Rounds of rework until the circuit opens.")
 
     @model_validator(mode="after")
     def _two_reviewers(self) -> Self:
@@ -409,40 +389,32 @@ class InboxSection(Section):
         "seconds",
         0.0,
         60.0,
-        "How long a file that was not renamed in must lie unchanged; twice that if the kernel cannot say it is closed.",
+        "How long a file written in place must be unchanged; twice that if it may be open.",
     )
-    incomplete_seconds: Whole = number(
-        60, "seconds", 1, _DAY, "How long an empty or unfinished file is left before it is rejected."
-    )
-    rescan_seconds: Whole = number(
-        30, "seconds", 1, 3_600, "How often the directories are read even if nothing was heard of them."
-    )
-    accept_plain_files: Flag = value(True, "Take a file without front matter as a task from the operator.")
+    incomplete_seconds: Whole = number(60, "seconds", 1, _DAY, "When an empty or unfinished file is rejected.")
+    rescan_seconds: Whole = number(30, "seconds", 1, 3_600, "Interval of scans without notifications.")
+    accept_plain_files: Flag = value(True, "Accept files without front matter as tasks from the operator.")
 
 
 class SigningSection(Section):
     """Signed messages (docs/security.md; needs the extra `signing`)."""
 
-    require: Senders = value((), "Senders whose messages are only taken with a valid signature; `operator` is you.")
+    require: Senders = value((), "Senders that must sign their messages, or `operator`.")
 
 
 class TasksSection(Section):
     """The readable files under tasks/."""
 
     render_seconds: Number = number(
-        0.2, "seconds", 0.0, 60.0, "Changes of a task within this time become one writing of its task.md."
+        0.2, "seconds", 0.0, 60.0, "Changes within this time are written to task.md together."
     )
-    keep_days: Whole = number(
-        30, "days", 0, 36_500, "How long the directory of a finished task stays before it moves to `tasks/.archive/`."
-    )
+    keep_days: Whole = number(30, "days", 0, 36_500, "When a finished task's directory moves to `tasks/.archive/`.")
 
 
 class McpSection(Section):
     """Typed tools for agents (`mailboxd mcp`; needs the extra `mcp`)."""
 
-    port: Whole = number(
-        0, "port", 0, 65_535, "Where on 127.0.0.1 the daemon serves them, to who has a token; 0: nowhere."
-    )
+    port: Whole = number(0, "port", 0, 65_535, "Port on 127.0.0.1 for typed tools; 0: off.")
 
 
 class MetricsSection(Section):
@@ -453,49 +425,41 @@ class MetricsSection(Section):
         "port",
         0,
         65_535,
-        "Where on 127.0.0.1 /metrics is served, for the bearer token in .mailboxd/metrics.token; 0: nowhere.",
+        "Port on 127.0.0.1 for /metrics, with the token of .mailboxd/metrics.token; 0: off.",
     )
-    otlp_endpoint: Address = value(
-        "", "Where traces are sent by OTLP over HTTP, like http://127.0.0.1:4318/v1/traces; empty: nowhere."
-    )
+    otlp_endpoint: Address = value("", "OTLP address, like http://127.0.0.1:4318/v1/traces; empty: off.")
 
 
 class WebSection(Section):
     """The page (`mailboxd web`; needs the extra `web`)."""
 
-    port: Whole = number(
-        0, "port", 0, 65_535, "Where on 127.0.0.1 the daemon serves it, for all workspaces of the user; 0: nowhere."
-    )
+    port: Whole = number(0, "port", 0, 65_535, "Port on 127.0.0.1 for the page of all workspaces; 0: off.")
 
 
 class ShutdownSection(Section):
     """What happens on SIGTERM."""
 
-    drain_seconds: Whole = number(60, "seconds", 0, 3_600, "How long running turns are waited for before the exit.")
-    grace_seconds: Whole = number(
-        5, "seconds", 0, 600, "How long a turn that is stopped has between SIGTERM and SIGKILL."
-    )
+    drain_seconds: Whole = number(60, "seconds", 0, 3_600, "How long to wait for running turns at exit.")
+    grace_seconds: Whole = number(5, "seconds", 0, 600, "Time between SIGTERM and SIGKILL.")
 
 
 class LogSection(Section):
     """What the daemon writes to standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = value("info", "The least important records that are written.")
-    format: Literal["text", "json"] = value("text", "One readable line per record, or one JSON object.")
+    level: Literal["debug", "info", "warning", "error"] = value("info", "Lowest level written.")
+    format: Literal["text", "json"] = value("text", "Readable lines or JSON objects.")
 
 
 class Config(Section):
     """All of `.mailboxd/config.yaml`. Only `agent` is required."""
 
-    agent: Agent = Field(description="The OpenClaw id of the agent whose mailbox this is.")
+    agent: Agent = Field(description="OpenClaw id of this mailbox's agent.")
     reply_within_seconds: Whole = number(
-        _DAY, "seconds", 1, _YEAR, "How long a peer that has acknowledged a dispatch may be silent."
+        _DAY, "seconds", 1, _YEAR, "Lease: how long a peer may be silent after its `ack`."
     )
-    heartbeat_seconds: Whole = number(
-        300, "seconds", 0, _WEEK, "How often a mailboxd peer is told that its work is alive; 0: never."
-    )
+    heartbeat_seconds: Whole = number(300, "seconds", 0, _WEEK, "Interval of heartbeats to a mailboxd peer; 0: none.")
     synthesis: Literal["agent", "concat", "none"] = value(
-        "agent", "How results of children become one: a turn of the agent, their texts in order, or nothing."
+        "agent", "How children's results are combined: a turn, concatenation, or not."
     )
     openclaw: OpenClawSection = OpenClawSection()
     limits: LimitsSection = LimitsSection()
