@@ -6,7 +6,7 @@ An input that the state does not allow raises Refused (or PlanError, for a plan)
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any
 
 from mailboxd.core import (
     approval_requests,
@@ -28,13 +28,11 @@ from mailboxd.core.decision_builder import Decision, DecisionBuilder
 from mailboxd.core.effects import Send
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.failure import outcome_unknown
-from mailboxd.core.fixpoint import announce_end, cancel, end, run_to_fixpoint
+from mailboxd.core.fixpoint import announce_end, end, run_to_fixpoint
 from mailboxd.core.inputs import (
-    Cancel,
     CheckEnded,
     Checkpoint,
     ChildEdited,
-    Clarification,
     Edited,
     FileMade,
     ImportedDispatched,
@@ -46,14 +44,10 @@ from mailboxd.core.inputs import (
     Order,
     Redispatch,
     Reply,
-    Retry,
     ReviewGiven,
-    SpecWritten,
     Start,
-    Steer,
     TimePassed,
     TurnEnded,
-    Unblock,
 )
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import AFTER_JOIN, Trigger, applies, deadline_passed
@@ -62,7 +56,7 @@ from mailboxd.core.outcomes import Aborted, Failed, Outcome, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import OPERATORS, AttemptStatus, Mode, Phase, Waiting, same_agent
+from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Waiting
 from mailboxd.errors import Refused
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -180,38 +174,21 @@ def decide(
         case _ if isinstance(heard, OfApproval):
             approval_requests.heard(builder, heard)
         case _:
-            _ordered(builder, heard)
+            _order(builder, heard)
             _void_what_was_edited(builder, view.task)
     builder.role, builder.actor = Role.ORCHESTRATOR, "mailboxd"
     run_to_fixpoint(builder)
     return builder.done()
 
 
-def _ordered(builder: DecisionBuilder, heard: Order) -> None:
-    """What somebody wants who gave the work, or whose workspace it is."""
-    match heard:
-        case Clarification(sender, text, ends):
-            _only_from_sender(builder, sender, "answer")
-            if builder.task.phase is Phase.SPEC_DRAFT:
-                spec_drafting.clarified(builder, heard)
-            else:
-                conversation.clarified(builder, sender, text, ends)
-        case Steer(sender, text):
-            _steered(builder, sender, text)
-        case Cancel(by, reason):
-            _cancelled(builder, by, reason)
-        case Retry():
-            operator_orders.retried(builder, heard.instructions)
-        case Unblock():
-            operator_orders.unblocked(builder, heard)
-        case SpecWritten(spec):
-            spec_drafting.written(builder, spec)
+def _order(builder: DecisionBuilder, order: Order) -> None:
+    match order:
         case Edited():
-            _edited(builder, heard)
+            _edited(builder, order)
         case ChildEdited(planned, needs):
             _child_edited(builder, planned, needs)
         case _:
-            assert_never(heard)
+            operator_orders.BY_INPUT[type(order)].carry_out(builder, order)
 
 
 def _void_what_was_edited(builder: DecisionBuilder, before: Task) -> None:
@@ -234,43 +211,7 @@ def _redispatched(builder: DecisionBuilder, new: Redispatch) -> None:
         conversation.ask_again(builder)
         spec_drafting.ask_again(builder)
     else:
-        operator_orders.given_again(builder, new)
-
-
-def _only_from_sender(builder: DecisionBuilder, sender: str, what: str) -> None:
-    if not same_agent(sender, builder.task.sender) and sender not in OPERATORS:
-        task = builder.task
-        raise Refused("wrong-agent", f"{task.local_id} was given by {task.sender}; {what} from {sender} does not count")
-
-
-def _steered(builder: DecisionBuilder, sender: str, text: str) -> None:
-    """New instructions, from whoever gave the work."""
-    _only_from_sender(builder, sender, "new instructions")
-    task = builder.task
-    if task.phase.is_terminal:
-        raise Refused("ended", f"{task.local_id} is {task.phase}: it takes no new instructions")
-    _not_about_to_run(task)
-    if task.phase is Phase.SPEC_DRAFT:
-        more = "\n\n".join([task.spec.instructions, text])
-        builder.record(Kind.STEERED, by=sender, text=text, into="in its spec, which is not complete yet")
-        builder.amend("the spec is mended", spec=replace(task.spec, instructions=more), findings="")
-        return
-    conversation.steered(builder, sender, text)
-
-
-def _not_about_to_run(task: Task) -> None:
-    if task.phase is Phase.READY_TO_RESUME:
-        problem = f"{task.local_id}: its approved actions are about to run, or run"
-        raise Refused("about-to-run", problem, "Cancel it, or wait for their end.")
-
-
-def _cancelled(builder: DecisionBuilder, by: str, reason: str) -> None:
-    task = builder.task
-    if builder.role is not Role.OPERATOR:
-        _only_from_sender(builder, by, "cancel")
-    if not applies(task, Trigger.CANCELLED):
-        raise Refused("ended", f"{task.local_id} is {task.phase} already")
-    cancel(builder, f"cancelled by {by}" + (f": {reason}" if reason else ""), by=by)
+        operator_orders.redispatch(builder, new)
 
 
 def _edited(builder: DecisionBuilder, edit: Edited) -> None:
@@ -287,7 +228,7 @@ def _edited(builder: DecisionBuilder, edit: Edited) -> None:
     if edit.instructions is not None:
         if task.phase.is_terminal:
             raise Refused("ended", f"{task.local_id} is {task.phase}: its instructions can no longer change")
-        _not_about_to_run(task)
+        operator_orders.require_not_acting(task)
         spec = replace(task.spec, instructions=edit.instructions, scope_in=edit.instructions)
         spec, _ = specs.derive(spec, task.policy.weak)
         spec_drafting.back_to_draft(builder)

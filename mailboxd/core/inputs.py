@@ -274,7 +274,9 @@ class ImportedDispatched:
 Imported = ImportedDone | ImportedFailed | ImportedDispatched
 
 
-Order = Clarification | Steer | Cancel | Retry | Unblock | SpecWritten | Edited | ChildEdited
+OperatorInput = Clarification | Steer | Cancel | Retry | Unblock | SpecWritten
+"""What the operator can order about a task: `core.operator_orders`. The task's sender may send some of them."""
+Order = OperatorInput | Edited | ChildEdited
 """What whoever gave the work, or whose workspace it is, may want of it."""
 Input = (
     NewTask | Redispatch | Start | TurnEnded | Reply | TimePassed | CheckEnded | ByTool | OfApproval | Imported | Order

@@ -1,24 +1,168 @@
-"""What is ordered about work that has stopped: run it again, by its sender or the operator; let it go on, give up."""
+"""Everything the operator can order about a task, as one table.
+
+Each row names an order, the input that it is, the function that carries it out, and how it is offered. `decide` calls
+the function; the permission matrix, the engine, the CLI, the web page and MCP read the other columns. A new order is a
+row here, an input in `core.inputs`, and a command with its options in `mailboxd.cli.commands.orders`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mailboxd.core import spec_drafting, specs
+from mailboxd.core import conversation, spec_drafting, specs
 from mailboxd.core.budget import over, raised
 from mailboxd.core.decision_builder import DecisionBuilder
+from mailboxd.core.events import Kind, Role
 from mailboxd.core.failure import restored
-from mailboxd.core.fixpoint import end
-from mailboxd.core.inputs import Redispatch, Remedy, Unblock
-from mailboxd.core.lifecycle import Trigger, redispatch_trigger, require_unblockable, retry_trigger
+from mailboxd.core.fixpoint import cancel, end
+from mailboxd.core.inputs import (
+    Cancel,
+    Clarification,
+    OperatorInput,
+    Redispatch,
+    Remedy,
+    Retry,
+    SpecWritten,
+    Steer,
+    Unblock,
+)
+from mailboxd.core.lifecycle import Trigger, applies, redispatch_trigger, require_unblockable, retry_trigger
 from mailboxd.core.model import Task
-from mailboxd.core.vocabulary import Phase, WeakSpec
+from mailboxd.core.vocabulary import OPERATORS, Phase, WeakSpec, same_agent
 from mailboxd.errors import Refused
 
+OPERATOR = "operator"
 
-def afresh(task: Task, now: str) -> dict[str, Any]:
-    """What a fresh start sets back: the end, counters, pauses, what was escalated, and a deadline that has passed."""
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What decides whether an order makes sense for a task."""
+
+    phase: Phase
+    held: bool = False
+    pausing: bool = False
+    """It waits before its next attempt."""
+    asks: bool = False
+    """It has an open question."""
+
+    @property
+    def blocked(self) -> bool:
+        return self.phase is Phase.CIRCUIT_OPEN or self.held
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOrder:
+    """One row of the table."""
+
+    name: str
+    input: type
+    carry_out: Callable[[DecisionBuilder, Any], None]
+    """Raises Refused where the task's state does not allow it."""
+    from_text: Callable[[str], OperatorInput] | None = None
+    """The input made of a note alone; None where more is needed."""
+    makes_sense: Callable[[Situation], bool] = lambda _situation: False
+    """Whether to offer it. The engine judges every order that is given."""
+    label: str = ""
+    """Its button on the web page; empty: the page does not offer it."""
+    main: bool = False
+    """What is usually wanted."""
+    dangerous: bool = False
+    """It ends the task."""
+    done: str = ""
+    """What the page says afterwards."""
+    leads_to: Phase | None = None
+    """The phase by which MCP's `task_transition` names it."""
+
+
+# What each order does.
+
+
+def answer(builder: DecisionBuilder, order: Clarification) -> None:
+    """Answer the task's open question. Raises Refused."""
+    _require_sender(builder, order.sender, "answer")
+    if builder.task.phase is Phase.SPEC_DRAFT:
+        spec_drafting.clarified(builder, order)
+    else:
+        conversation.clarified(builder, order.sender, order.text, order.ends)
+
+
+def steer(builder: DecisionBuilder, order: Steer) -> None:
+    """Add instructions to the task's spec, and deliver them to running work. Raises Refused."""
+    _require_sender(builder, order.sender, "new instructions")
+    task = builder.task
+    if task.phase.is_terminal:
+        raise Refused("ended", f"{task.local_id} is {task.phase}: it takes no new instructions")
+    require_not_acting(task)
+    if task.phase is Phase.SPEC_DRAFT:
+        more = "\n\n".join([task.spec.instructions, order.text])
+        builder.record(Kind.STEERED, by=order.sender, text=order.text, into="in its spec, which is not complete yet")
+        builder.amend("the spec is extended", spec=replace(task.spec, instructions=more), findings="")
+        return
+    conversation.steered(builder, order.sender, order.text)
+
+
+def cancel_task(builder: DecisionBuilder, order: Cancel) -> None:
+    """Raises Refused."""
+    if builder.role is not Role.OPERATOR:
+        _require_sender(builder, order.by, "cancel")
+    if not applies(builder.task, Trigger.CANCELLED):
+        raise Refused("ended", f"{builder.task.local_id} is {builder.task.phase} already")
+    reason = f": {order.reason}" if order.reason else ""
+    cancel(builder, f"cancelled by {order.by}{reason}", by=order.by)
+
+
+def retry(builder: DecisionBuilder, order: Retry) -> None:
+    """Run the task again, or end its pause after a failure. Raises Refused."""
+    task = builder.task
+    if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
+        builder.amend("the operator does not wait for the backoff", not_before=None, reason="retried by the operator")
+        return
+    trigger = retry_trigger(builder.view)
+    if trigger is Trigger.REOPENED:
+        more = "\n\n".join(filter(None, [task.spec.instructions, order.instructions]))
+        changes: dict[str, Any] = {"findings": "", "spec": replace(task.spec, instructions=more)}
+        changes["mending"] = spec_drafting.after(task, trigger)
+    else:
+        changes = {"findings": "\n\n".join(filter(None, [task.findings, order.instructions]))}
+    builder.move(trigger, "retried by the operator", **changes, **_fresh_start(task, builder.ctx.now))
+
+
+def unblock(builder: DecisionBuilder, order: Unblock) -> None:
+    """Decide about an open circuit, or release work that is held because its budget is used up. Raises Refused."""
+    task = builder.task
+    require_unblockable(task, order.remedy)
+    match order.remedy:
+        case Remedy.RETRY:
+            _release(builder, order)
+            if task.phase is Phase.CIRCUIT_OPEN:
+                retry(builder, Retry(order.note))
+        case Remedy.FAIL:
+            end(builder, Trigger.OPERATOR_FAIL, order.note or "the operator gives up")
+        case Remedy.ACCEPT:
+            end(builder, Trigger.OPERATOR_ACCEPT, "the operator accepts the last good result", error="")
+
+
+def write_spec(builder: DecisionBuilder, order: SpecWritten) -> None:
+    """Raises Refused."""
+    spec_drafting.written(builder, order.spec)
+
+
+def _release(builder: DecisionBuilder, order: Unblock) -> None:
+    """Raise the budgets that the order raises. Raises Refused when they would still be used up."""
+    task, spent = builder.task, builder.view.spent
+    changes = raised(task.policy, spent, order, builder.ctx.limits)
+    policy = replace(task.policy, **changes)
+    if why := over(policy, spent):
+        hint = "Raise it: --budget-usd, --budget-tokens."
+        raise Refused("over-budget", f"{task.local_id} is still over its budget: {why}", hint)
+    if changes or task.held:
+        builder.amend("released by the operator", policy=policy, held="")
+
+
+def _fresh_start(task: Task, now: str) -> dict[str, Any]:
+    """What a fresh start resets: the end, counters, pauses, the escalation, and a deadline that has passed."""
     changes: dict[str, Any] = {"failures": 0, "rework": 0, "stalls": 0, "not_before": None}
     changes |= {"completed_at": None, "cancelled_with_parent": False}
     if task.policy.deadline is not None and task.policy.deadline <= now:
@@ -26,16 +170,30 @@ def afresh(task: Task, now: str) -> dict[str, Any]:
     return changes | restored(task)
 
 
-def given_again(builder: DecisionBuilder, new: Redispatch) -> None:
-    """What has ended, given out by its sender once more. What had not started comes back as a draft of its spec."""
+def _require_sender(builder: DecisionBuilder, sender: str, what: str) -> None:
+    """Orders also come by message, from the task's sender. Raises Refused for any other agent's."""
+    task = builder.task
+    if not same_agent(sender, task.sender) and sender not in OPERATORS:
+        raise Refused("wrong-agent", f"{task.local_id} was given by {task.sender}; {what} from {sender} does not count")
+
+
+def require_not_acting(task: Task) -> None:
+    """Raise Refused while approved actions are about to run: they were approved for the work as it was."""
+    if task.phase is Phase.READY_TO_RESUME:
+        problem = f"{task.local_id}: its approved actions are running or about to run"
+        raise Refused("about-to-run", problem, "Cancel it, or wait until they have ended.")
+
+
+def redispatch(builder: DecisionBuilder, new: Redispatch) -> None:
+    """Run ended work again for its sender. Work that had no attempt starts again with the review of its spec."""
     task, trigger = builder.task, redispatch_trigger(builder.task)
     unstarted = trigger is Trigger.RENEWED
     spec, _ = specs.derive(new.spec, task.policy.weak if unstarted else WeakSpec.DERIVE)
-    again = afresh(task, builder.ctx.now)
+    changes = _fresh_start(task, builder.ctx.now)
     if new.deadline is not None:
-        again["policy"] = replace(task.policy, deadline=new.deadline)
+        changes["policy"] = replace(task.policy, deadline=new.deadline)
     if unstarted:
-        again["mending"] = spec_drafting.after(task, trigger)
+        changes["mending"] = spec_drafting.after(task, trigger)
     builder.move(
         trigger,
         f"dispatched again as attempt {new.origin.attempt}",
@@ -43,64 +201,93 @@ def given_again(builder: DecisionBuilder, new: Redispatch) -> None:
         spec=spec,
         planned_actions=spec.planned_actions,
         findings="" if unstarted else new.findings,
-        **again,
+        **changes,
     )
 
 
-def retried(builder: DecisionBuilder, instructions: str) -> None:
-    task = builder.task
-    if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
-        builder.amend("the operator does not wait for the backoff", not_before=None, reason="retried by the operator")
-        return
-    trigger = retry_trigger(builder.view)
-    if trigger is Trigger.REOPENED:
-        _reopened(builder, instructions)
-        return
-    findings = "\n\n".join(filter(None, [task.findings, instructions]))
-    builder.move(
-        trigger,
-        "retried by the operator",
-        findings=findings,
-        **afresh(task, builder.ctx.now),
-    )
+# The table.
+
+OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
+    OperatorOrder(
+        "answer",
+        Clarification,
+        answer,
+        makes_sense=lambda now: now.asks,
+        label="Answer",
+        main=True,
+        done="Answered. The agent continues.",
+    ),
+    OperatorOrder("steer", Steer, steer, from_text=lambda text: Steer(OPERATOR, text)),
+    OperatorOrder("spec", SpecWritten, write_spec),
+    OperatorOrder(
+        "unblock-retry",
+        Unblock,
+        unblock,
+        from_text=lambda text: Unblock(Remedy.RETRY, text),
+        makes_sense=lambda now: now.blocked,
+        label="Run again",
+        main=True,
+        done="Unblocked: it will run again.",
+        leads_to=Phase.EXECUTION_READY,
+    ),
+    OperatorOrder(
+        "unblock-accept",
+        Unblock,
+        unblock,
+        from_text=lambda text: Unblock(Remedy.ACCEPT, text),
+        makes_sense=lambda now: now.blocked,
+        label="Accept the last result",
+        done="Completed with its last good result.",
+        leads_to=Phase.COMPLETED,
+    ),
+    OperatorOrder(
+        "unblock-fail",
+        Unblock,
+        unblock,
+        from_text=lambda text: Unblock(Remedy.FAIL, text),
+        makes_sense=lambda now: now.blocked,
+        label="Fail",
+        dangerous=True,
+        done="Failed, as you decided.",
+        leads_to=Phase.FAILED,
+    ),
+    OperatorOrder(
+        "retry",
+        Retry,
+        retry,
+        from_text=Retry,
+        makes_sense=lambda now: not now.blocked and (now.phase in (Phase.FAILED, Phase.COMPLETED) or now.pausing),
+        label="Run again",
+        main=True,
+        done="It will run again as soon as capacity allows.",
+        leads_to=Phase.EXECUTION_READY,
+    ),
+    OperatorOrder(
+        "cancel",
+        Cancel,
+        cancel_task,
+        from_text=lambda text: Cancel(OPERATOR, text),
+        makes_sense=lambda now: not now.phase.is_terminal,
+        label="Cancel with subtasks",
+        dangerous=True,
+        done="Cancelled, with all its subtasks.",
+        leads_to=Phase.CANCELLED,
+    ),
+)
+BY_NAME: Mapping[str, OperatorOrder] = {order.name: order for order in OPERATOR_ORDERS}
+BY_INPUT: Mapping[type, OperatorOrder] = {order.input: order for order in OPERATOR_ORDERS}
 
 
-def _reopened(builder: DecisionBuilder, instructions: str) -> None:
-    """What had not started comes back as a draft of its spec: that may not be complete, or not have been reviewed."""
-    task = builder.task
-    more = "\n\n".join(filter(None, [task.spec.instructions, instructions]))
-    builder.move(
-        Trigger.REOPENED,
-        "retried by the operator",
-        findings="",
-        spec=replace(task.spec, instructions=more),
-        mending=spec_drafting.after(task, Trigger.REOPENED),
-        **afresh(task, builder.ctx.now),
-    )
+def sensible(situation: Situation) -> tuple[OperatorOrder, ...]:
+    """The orders to offer in this situation."""
+    return tuple(order for order in OPERATOR_ORDERS if order.makes_sense(situation))
 
 
-def unblocked(builder: DecisionBuilder, order: Unblock) -> None:
-    """An open circuit, or work that is held because its budget is used up."""
-    task = builder.task
-    require_unblockable(task, order.remedy)
-    if order.remedy is Remedy.RETRY:
-        _let_go_on(builder, order)
-        if task.phase is Phase.CIRCUIT_OPEN:
-            retried(builder, order.note)
-        return
-    if order.remedy is Remedy.FAIL:
-        end(builder, Trigger.OPERATOR_FAIL, order.note or "the operator gives up")
-    else:
-        end(builder, Trigger.OPERATOR_ACCEPT, "the operator accepts the last good result", error="")
+def leading_to(phase: Phase, situation: Situation) -> OperatorOrder | None:
+    """The order that moves a task in this situation to `phase`.
 
-
-def _let_go_on(builder: DecisionBuilder, order: Unblock) -> None:
-    """Raise what the order raises. Raises Refused when the budget would still be used up."""
-    task, spent = builder.task, builder.view.spent
-    changes = raised(task.policy, spent, order, builder.ctx.limits)
-    policy = replace(task.policy, **changes)
-    if why := over(policy, spent):
-        hint = "Raise it: --budget-usd, --budget-tokens."
-        raise Refused("over-budget", f"{task.local_id} cannot go on: {why}", hint)
-    if changes or task.held:
-        builder.amend("the operator lets it go on", policy=policy, held="")
+    Where none makes sense, one whose refusal says why; None where only a blocked task could be moved there.
+    """
+    orders = [order for order in OPERATOR_ORDERS if order.leads_to is phase]
+    fallback = next((order for order in orders if order.input is not Unblock), None)
+    return next((order for order in orders if order.makes_sense(situation)), fallback)

@@ -24,22 +24,17 @@ from mailboxd.core.approvals import (
 )
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
-    Cancel,
     Checkpoint,
-    Clarification,
     FileMade,
     Input,
     NewTask,
     OpenCircuit,
-    Retry,
     ReviewGiven,
     ReviewKind,
-    SpecWritten,
     Start,
-    Steer,
-    Unblock,
 )
 from mailboxd.core.model import Task
+from mailboxd.core.operator_orders import BY_INPUT
 from mailboxd.core.vocabulary import same_agent
 from mailboxd.errors import Refused
 
@@ -70,8 +65,6 @@ MATRIX: Mapping[Role, frozenset[Verb]] = {
 
 REVIEWERS = frozenset({Role.SPEC_REVIEWER, Role.QUALITY_REVIEWER})
 
-_ORDERS = (Cancel, Clarification, Retry, SpecWritten, Steer, Unblock)
-"""A person's commands; from anybody else these are what a message or the clock asks of the orchestrator."""
 _VERBS: Mapping[type, Verb] = {
     NewTask: Verb.CREATE,
     Start: Verb.START_ATTEMPT,
@@ -91,7 +84,7 @@ def verb_of(heard: Input, role: Role) -> Verb:
     """What a caller in `role` wants who brings this input."""
     if isinstance(heard, ReviewGiven):
         return Verb.REVIEW_SPEC if heard.kind is ReviewKind.SPEC else Verb.REVIEW_QUALITY
-    if role is Role.OPERATOR and isinstance(heard, _ORDERS):
+    if role is Role.OPERATOR and type(heard) in BY_INPUT:  # from others it is a message, for the orchestrator to judge
         return Verb.COMMAND
     return _VERBS.get(type(heard), Verb.TRANSITION)
 

@@ -29,7 +29,7 @@ from mailboxd.core.decision_builder import Decision
 from mailboxd.core.effects import Bounce, Effect, LookUp, RunCheck, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.fixpoint import reach_fixpoint
-from mailboxd.core.inputs import Cancel, Edited, Input, Redispatch, Reply, Retry, Start, TimePassed, TurnEnded, Unblock
+from mailboxd.core.inputs import Edited, Input, OperatorInput, Redispatch, Reply, Retry, Start, TimePassed, TurnEnded
 from mailboxd.core.lifecycle import CLOSES_CHILDREN
 from mailboxd.core.model import Plan, PlannedChild, Task
 from mailboxd.core.outcomes import Planned
@@ -284,8 +284,8 @@ class Engine:
                 return view
         return replace(view, same_key=self.store.approvals.started_with_key(key))
 
-    def command(self, task: Task, heard: Retry | Cancel | Unblock, actor: str) -> list[Event]:
-        """An operator's order, with its reach: a retry opens what ended around the task. Raises Refused."""
+    def command(self, task: Task, heard: OperatorInput, actor: str) -> list[Event]:
+        """Carry out an operator's order; a retry also reopens what ended around the task. Raises Refused."""
         if not isinstance(heard, Retry):
             return self.hear(task.id, heard, Role.OPERATOR, actor)
         events: list[Event] = []

@@ -13,14 +13,13 @@ from mailboxd.core.conversation import SKIP
 from mailboxd.core.events import Event, Role
 from mailboxd.core.inputs import Clarification
 from mailboxd.core.model import Task
+from mailboxd.core.operator_orders import OPERATOR, OperatorOrder
 from mailboxd.core.vocabulary import Phase
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.protocol.spec import rewritten
 from mailboxd.store.reports import Report
 from mailboxd.store.task_report import find
-
-OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +60,13 @@ def decide(
 def answer(engine: Engine, task: Task, text: str, user: str) -> list[Event]:
     """Answer the open question of a task; where its spec is asked about, the text is sections of it. Raises Refused."""
     spec = rewritten(task.spec, text) if task.phase is Phase.SPEC_DRAFT else None
-    return engine.hear(task.id, Clarification(OPERATOR, text, text == SKIP, spec), Role.OPERATOR, user)
+    return engine.command(task, Clarification(OPERATOR, text, text == SKIP, spec), user)
+
+
+def give(engine: Engine, task: Task, order: OperatorOrder, text: str, user: str) -> list[Event]:
+    """Give an order that needs no more than a text. Raises Refused."""
+    if order.input is Clarification:
+        return answer(engine, task, text, user)
+    if order.from_text is None:
+        raise AssertionError(f"the order {order.name} needs more than a text")
+    return engine.command(task, order.from_text(text), user)

@@ -15,20 +15,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from mailboxd.core.approvals import ActionDeclared, Approval, ApprovalDecision, Resolve
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import (
-    Cancel,
     Checkpoint,
     FileMade,
     Input,
     NewTask,
     OpenCircuit,
-    Remedy,
-    Retry,
+    OperatorInput,
     ReviewGiven,
     ReviewKind,
     Start,
-    Unblock,
 )
 from mailboxd.core.model import Finding, Spec, Task
+from mailboxd.core.operator_orders import Situation, leading_to
 from mailboxd.core.roles import REVIEWERS, Verb, may, require
 from mailboxd.core.sanitize import storable_text
 from mailboxd.core.vocabulary import Gate, Phase, Verdict, is_id, root_local_id, same_agent
@@ -360,19 +358,15 @@ def transition(call: ToolCall, given: Transition) -> Answer:
     return call.state(task) | {"recorded": [str(event.kind) for event in events]}
 
 
-def _order(task: Task, to: Phase, note: str) -> Cancel | Retry | Unblock:
-    if to is Phase.CANCELLED:
-        return Cancel(_OPERATOR, note)
-    if task.phase is Phase.CIRCUIT_OPEN or task.held:
-        remedies = {Phase.EXECUTION_READY: Remedy.RETRY, Phase.COMPLETED: Remedy.ACCEPT, Phase.FAILED: Remedy.FAIL}
-        return Unblock(remedies[to], note)
-    if to is Phase.EXECUTION_READY:
-        return Retry(note)
-    raise Refused(
-        "illegal-transition",
-        f"{task.local_id} is {task.phase}: it cannot be moved to {to}",
-        "Only a task with an open circuit can be accepted or failed; other work ends through its attempts and gates.",
-    )
+def _order(task: Task, to: Phase, note: str) -> OperatorInput:
+    order = leading_to(to, Situation(task.phase, bool(task.held), task.not_before is not None))
+    if order is None or order.from_text is None:
+        raise Refused(
+            "illegal-transition",
+            f"{task.local_id} is {task.phase}: it cannot be moved to {to}",
+            "Only a task with an open circuit can be accepted or failed; other work ends by its attempts and gates.",
+        )
+    return order.from_text(note)
 
 
 def start_attempt(call: ToolCall, given: TaskArguments) -> Answer:

@@ -6,14 +6,12 @@ A decision is bound to what was shown: the form carries the digest, which must s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from mailboxd.core.approvals import ApprovalDecision
-from mailboxd.core.events import Event
-from mailboxd.core.inputs import Cancel, Remedy, Retry, Unblock
-from mailboxd.core.model import Task
+from mailboxd.core.operator_orders import BY_NAME
 from mailboxd.core.sanitize import storable_text
 from mailboxd.engine import operator_commands
 from mailboxd.engine.engine import Engine
@@ -25,12 +23,6 @@ Form = Mapping[str, str]
 
 _MAX_NOTE = 4_000
 _MAX_ANSWER = 100_000
-_REMEDIES = {
-    "unblock-retry": Remedy.RETRY,
-    "unblock-accept": Remedy.ACCEPT,
-    "unblock-fail": Remedy.FAIL,
-}
-ORDERS = ("retry", "cancel", "answer", *_REMEDIES)
 _DIGEST = re.compile(r"[0-9a-f]{64}|")
 
 
@@ -65,7 +57,8 @@ class FormActions:
     def order(self, workspace: WebWorkspace, task: str, form: Form) -> str:
         """Retry, cancel, unblock or answer; returns the name of the order. Raises MailboxdError."""
         name = form.get("order", "")
-        if name not in ORDERS:
+        order = BY_NAME.get(name)
+        if order is None or not order.label:
             raise Refused("bad-form", "the form has no valid order", "Open the task again.")
         text = _text(form, "note", _MAX_ANSWER if name == "answer" else _MAX_NOTE)
         if name == "answer" and not text:
@@ -74,19 +67,9 @@ class FormActions:
             found = engine.store.tasks.by_local_id(task)
             if found is None:
                 raise UnavailableError(f"there is no task {ascii(task)[:100]}")
-            _carry_out(engine, found, name, text, process.name())
+            operator_commands.give(engine, found, order, text, process.name())
         wakeup.poke(workspace.ws.state)
         return name
-
-
-def _carry_out(engine: Engine, task: Task, name: str, text: str, user: str) -> Sequence[Event]:
-    if name == "answer":
-        return operator_commands.answer(engine, task, text, user)
-    if name == "cancel":
-        return engine.command(task, Cancel(operator_commands.OPERATOR, text), user)
-    if name == "retry":
-        return engine.command(task, Retry(text), user)
-    return engine.command(task, Unblock(_REMEDIES[name], text), user)
 
 
 def _text(form: Form, name: str, most: int) -> str:

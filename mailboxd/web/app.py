@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from mailboxd.core.budget import money
+from mailboxd.core.operator_orders import OPERATOR_ORDERS
 from mailboxd.core.sanitize import for_page
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, is_id
@@ -45,12 +46,7 @@ _DONE = {
     "approved": "Approved and recorded under your name. The daemon will perform it.",
     "rejected": "Rejected and recorded under your name.",
     "request_changes": "Changes requested under your name. The agent gets your note.",
-    "retry": "It will run again as soon as capacity allows.",
-    "cancel": "Cancelled, with all its subtasks.",
-    "answer": "Answered. The agent continues.",
-    "unblock-retry": "Unblocked: it will run again.",
-    "unblock-accept": "Completed with its last good result.",
-    "unblock-fail": "Failed, as you decided.",
+    **{order.name: order.done for order in OPERATOR_ORDERS if order.label},
 }
 """The messages shown after a form; the parameter `done` of the address selects one."""
 

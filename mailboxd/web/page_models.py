@@ -13,7 +13,9 @@ from typing import Any
 
 from mailboxd import health
 from mailboxd.clock import Clock
+from mailboxd.core.operator_orders import OperatorOrder, Situation, sensible
 from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import gantt_svg
 from mailboxd.drawing.graph import Link
 from mailboxd.drawing.svg import graph_svg
@@ -254,17 +256,9 @@ def hidden_tokens(raw: bytes) -> bytes:
     return _TOKEN.sub(rb"\1(hidden)", raw)
 
 
-def _orders(found: Row, *, asks: bool) -> list[str]:
+def _orders(found: Row, *, asks: bool) -> tuple[OperatorOrder, ...]:
     """The orders that make sense now; the engine checks them in any case."""
-    phase, held = found["phase"], found["held"]
-    orders = ["answer"] if asks else []
-    if phase == "circuit_open" or held:
-        orders += ["unblock-retry", "unblock-accept", "unblock-fail"]
-    elif phase in ("failed", "completed") or found["not_before"]:
-        orders.append("retry")
-    if phase not in _TERMINAL:
-        orders.append("cancel")
-    return orders
+    return sensible(Situation(Phase(found["phase"]), bool(found["held"]), bool(found["not_before"]), asks))
 
 
 # Search

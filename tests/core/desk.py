@@ -16,7 +16,7 @@ from mailboxd.config.settings import Settings
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn
 from mailboxd.core.events import Event, Role
-from mailboxd.core.inputs import Cancel, Input, NewTask, Redispatch, Retry, TurnEnded, Unblock
+from mailboxd.core.inputs import Input, NewTask, OperatorInput, Redispatch, TurnEnded
 from mailboxd.core.model import Attempt, Origin, Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.outcomes import Answer, Outcome, Planned, Results, Reviewed, Succeeded
 from mailboxd.core.task_view import Limits
@@ -85,7 +85,7 @@ class Desk:
         with self.engine.batch():
             return self.engine.hear(task_id, heard, role, actor)
 
-    def command(self, name: str, order: Retry | Cancel | Unblock) -> list[Event]:
+    def command(self, name: str, order: OperatorInput) -> list[Event]:
         with self.engine.batch():
             return self.engine.command(self.task(name), order, "operator")
 

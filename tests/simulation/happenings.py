@@ -12,6 +12,7 @@ from mailboxd.core.inputs import (
     ChildEdited,
     Clarification,
     Edited,
+    OperatorInput,
     Redispatch,
     Remedy,
     Reply,
@@ -143,7 +144,7 @@ def operate(world: World) -> None:
             _command(world, task, Cancel(world.script.random.choice(("operator", task.sender)), "not needed"))
 
 
-def _command(world: World, task: Task, order: Retry | Cancel | Unblock) -> None:
+def _command(world: World, task: Task, order: OperatorInput) -> None:
     world.journal[-1:] = [f"{order} -> {task.local_id}"]
     with suppress(Refused), world.engine.batch():
         world.engine.command(task, order, "operator")

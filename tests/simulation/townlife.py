@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mailboxd.core.inputs import Cancel, Clarification, Remedy, Retry, Steer, Unblock
+from mailboxd.core.inputs import Cancel, Clarification, OperatorInput, Remedy, Retry, Steer, Unblock
 from mailboxd.errors import Refused
 from mailboxd.store import event_log
 from tests.simulation import laws, townlaws
@@ -295,7 +295,7 @@ def _attend(house: House, remedy: Remedy) -> int:
     return done
 
 
-def _command(house: House, task: str, heard: Cancel | Clarification | Retry | Steer | Unblock) -> bool:
+def _command(house: House, task: str, heard: OperatorInput) -> bool:
     assert house.daemon is not None
     core = house.daemon.engine
     with core.batch():

@@ -173,14 +173,13 @@ def steer_command(session: Session, task: str, text: tuple[str, ...], file: str 
     They are delivered as soon as possible, and the output says how: to a mailboxd peer immediately, to a running turn
     by a following turn in the same session, otherwise to the next attempt.
     """
-    from mailboxd.core.events import Role
     from mailboxd.core.inputs import Steer
 
     said = (" ".join(text) if file is None else read_text(file, _MOST)).strip()
     if not said or (file is not None and text):
         raise click.UsageError("give the instructions as TEXT or with --file")
     heard = Steer(OPERATOR, said)
-    carry_out(session, task, lambda order: order.engine.hear(order.task.id, heard, Role.OPERATOR, order.user))
+    carry_out(session, task, lambda order: order.engine.command(order.task, heard, order.user))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -265,7 +264,6 @@ def _without_head(text: str) -> str:
 
 def _write(session: Session, task: str, text: str, edited: Spec | None = None) -> None:
     """Record what was written, as the person who wrote it; `edited` is the spec that the text was made from."""
-    from mailboxd.core.events import Role
     from mailboxd.core.inputs import SpecWritten
     from mailboxd.errors import MessageError, Refused
     from mailboxd.protocol.spec import rewritten
@@ -278,6 +276,6 @@ def _write(session: Session, task: str, text: str, edited: Spec | None = None) -
         spec = rewritten(order.task.spec, text)
         if spec is None:
             raise MessageError("no-spec", "there is no section of a spec in it", "Write `## Acceptance Criteria`, say.")
-        return order.engine.hear(order.task.id, SpecWritten(spec), Role.OPERATOR, order.user)
+        return order.engine.command(order.task, SpecWritten(spec), order.user)
 
     carry_out(session, task, act)
