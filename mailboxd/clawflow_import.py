@@ -1,7 +1,7 @@
-"""`mailboxd import`: a clawflow workspace that was run by hand, or by something else, is taken over as it is.
+"""`mailboxd import`: adopt a clawflow workspace that was run without mailboxd.
 
-Nothing in it is moved or changed: archived messages are recorded where they lie, so that they count as known, and each
-task.md becomes a task at the point where it says it is (`takeover`). What lies in the inbox is left to the daemon.
+No file is moved or changed. Archived messages are recorded in place, so that they count as known, and each task.md
+becomes a task in the phase that it states. Files in the inbox are left to the daemon.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.protocol.messages import parse_message
 from mailboxd.taskmd.sync import TaskMarkdown
 
-_LARGEST = 16 << 20
-_DEEPEST = 4
+_MAX_BYTES = 16 << 20
+_MAX_DEPTH = 4
 
 
 @dataclass(slots=True)
 class Account:
-    """What was taken over. Each problem is a path relative to the workspace, and what is wrong with it."""
+    """The result of an import. A problem is a path relative to the workspace and what is wrong with it."""
 
     messages: int = 0
     tasks: list[str] = field(default_factory=list)
@@ -37,10 +37,10 @@ class Account:
 
 
 def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progress: Progress = silent) -> Account:
-    """Record what the workspace holds; inside a batch. Running it again takes only what is new. Raises WorldError."""
+    """Record the messages and tasks of the workspace, inside a batch. Known ones are skipped. Raises WorldError."""
     account = Account()
     with world_errors(f"read {ws.archive}"):
-        for path in stepwise(_files(ws, PurePosixPath("archive"), _DEEPEST), "messages", 0, progress):
+        for path in stepwise(_files(ws, PurePosixPath("archive"), _MAX_DEPTH), "messages", 0, progress):
             _message(engine, ws, path, account)
     found = list(taskmd.files.directories())
     for local_id in stepwise(found, "tasks", len(found), progress):
@@ -51,13 +51,13 @@ def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progre
         if engine.store.tasks.by_local_id(local_id) is not None:
             account.tasks.append(local_id)
         elif look.changed or look.unusable:
-            why = "it was not taken; what is wrong stands in `mailboxd history`, its text was kept beside it"
+            why = "it was not imported; `mailboxd history` says why, and a copy was kept next to it"
             account.problems.append((f"tasks/{local_id}/task.md", why))
     return account
 
 
 def _files(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[PurePosixPath]:
-    """Every regular file below a directory of mailbox/, by name; no link is followed."""
+    """Every regular file below a directory of mailbox/, sorted by name, without following links."""
     with directory(ws.mailbox, *below.parts) as fd, os.scandir(fd) as entries:
         found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
     for name, is_directory in found:
@@ -75,10 +75,10 @@ def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Accoun
     with directory(ws.mailbox, *path.parent.parts) as fd:
         file = open_regular(fd, path.name)
         if file is None:
-            account.problems.append((f"mailbox/{shown}", "it is no regular file"))
+            account.problems.append((f"mailbox/{shown}", "it is not a regular file"))
             return
         try:
-            raw = read_up_to(file, _LARGEST + 1)
+            raw = read_up_to(file, _MAX_BYTES + 1)
         finally:
             os.close(file)
     try:

@@ -1,1 +1,1 @@
-"""Bytes <-> typed records: front matter, the types of messages, plans, task.md, and the templates of what we say."""
+"""Files <-> typed records: messages, specs, plans and task.md; answers of agents; prompts from templates."""

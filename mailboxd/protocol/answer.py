@@ -1,12 +1,12 @@
-"""What an agent said in a turn, or a peer in a message, and what it means: text to `core.outcomes.Answer`.
+"""Answers of agents in turns and of peers in messages: text -> `core.outcomes.Answer`.
 
-Agents are sloppy, so the forms are few and the reading is generous: front matter of an answer, a section `## DAG` with
-`subtasks:`, and a text that is nothing but a plan claim a structure; everything else is the result, as it stands. A
-claimed structure that cannot be read is `Unreadable` with the reason, so that the next attempt can do better. It never
-becomes a result: a failure in a wrong form must not count as a success.
+Agents are sloppy, so there are few forms and parsing is lenient. Front matter of an answer, a section `## DAG` with
+`subtasks:`, and text that is nothing but a plan are structured answers; all other text is a result. A structured answer
+that cannot be parsed is `Unreadable` with the reason, so that the next attempt can correct it. It is never a result,
+because a malformed failure must not count as a success.
 
-Outside fenced code a structure counts wherever it stands. A fenced block counts only if it begins the text, or is all
-of it but one paragraph before and one after. What a reply has in its sections is not looked into for plans.
+Structure outside fenced code counts anywhere in the text. A fenced block counts only at the beginning of the text, or
+if there is nothing else but one paragraph before and one after it. Sections of a reply are not searched for plans.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ from mailboxd.protocol.plan import MAX_BYTES, parse_plan
 from mailboxd.protocol.spec import actions_in, claims, rewritten
 
 SILENCE = frozenset({"REPLY_SKIP", "ANNOUNCE_SKIP", "HEARTBEAT_OK", "NO_REPLY"})
-"""What OpenClaw's agents say when they say nothing."""
+"""The words by which OpenClaw's agents decline to answer."""
 _NO_SUMMARY = "The tool run finished, but no final summary was produced."
-"""What OpenClaw says in place of an agent that ran a tool and then said nothing."""
+"""OpenClaw's text for an agent that ran a tool and then wrote nothing."""
 
 _INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060 \t\r\n"
-"""What may stand before an answer without anybody seeing it."""
+"""Invisible characters that may precede an answer."""
 _PATH = "answer"
 _TYPES = frozenset({"reply", "plan", "question", "ack", "review"})
-_MOST_HEADER_LINES = 1000
+_MAX_HEADER_LINES = 1000
 _KEY = re.compile(r"[\"']?([A-Za-z_][A-Za-z0-9_-]{0,40})[\"']?[ \t]*:(?:[ \t]+(.*))?")
 _SLOPPY_STATUS = re.compile(r"[\"']?(status|verdict)[\"']?\s*:\s*(.*)", re.IGNORECASE)
-"""As agents write it: without a space behind the colon, which is no YAML, or with one that only looks like it."""
+"""As agents write it: without a space after the colon, which is not YAML, or with one that only looks like a space."""
 _REMARK = re.compile(r"(?:^|[ \t]+)#.*")
 _ACTIONS = re.compile(r"^ {0,3}##[ \t]+Planned Actions\b", re.MULTILINE | re.IGNORECASE)
 _DAG = re.compile(r"^ {0,3}##[ \t]+DAG\b", re.MULTILINE | re.IGNORECASE)
@@ -70,31 +70,31 @@ _OUTCOME = re.compile(r" {0,3}##[ \t]+(?:Results|Partial Results|Error|Findings)
 _HEADING = re.compile(r"#{1,6} [^\n]*")
 _FENCE = re.compile(r"(`{3,}|~{3,})[\w -]{0,40}")
 _JSON_PAIR = re.compile(r"[{,]\s*\"(\w{1,40})\"\s*:\s*(?:\"([^\"\n]{0,40})\")?")
-_BROKEN = 65_536
-"""How much is looked at of JSON that cannot be read."""
+_MAX_INVALID_JSON = 65_536
+"""Characters of invalid JSON that are searched for keys."""
 _IDENTITY = {"task_id": "turn", "from": "agent"}
 _HEADERS = frozenset({*DECLARATIONS, *(name for kind in MESSAGE_TYPES.values() for name in kind.header_fields())})
-_SAYING = frozenset({"type", "status", "verdict", "answer", "findings", "decision", "planned_actions"})
-"""Headers that say something about work: front matter with nothing but headers, one of these among them, is of ours."""
+_ANSWER_HEADERS = frozenset({"type", "status", "verdict", "answer", "findings", "decision", "planned_actions"})
+"""Headers that only answers have. Front matter of known headers with one of these is an answer."""
 _BODY = frozenset(
     {"error", "errors", "reason", "message", "result", "results", "partial_results", "output", "summary", "details"}
     | {"question", "note", "notes", "text", "dag", "plan", "subtasks"}
 )
-"""What agents call the parts of a body when they write a whole answer as one mapping."""
+"""Keys that agents use for parts of the body when they write a whole answer as one mapping."""
 _STATUS = frozenset({"done", "failed"})
 _VERDICTS = frozenset(map(str, Verdict))
 _MEANT = {"status": ("reply", _STATUS), "verdict": ("review", _VERDICTS)}
-"""Headers by which a missing `type:` can be told, and the values that they have then."""
+"""Headers that imply a missing `type:`, with their valid values."""
 _NO_ERROR = frozenset({"", "none", "none.", "n/a", "-", "no error", "no errors", "nothing"})
 _FORM = "`---`, `type: reply`, `status: done` or `status: failed`, `---`, `## Results` or `## Error`"
-_QUOTING = "what only quotes such a text belongs under `## Results` of a reply, in fenced code"
+_QUOTING = "to quote such text in a result, put it into fenced code under `## Results` of a reply"
 
 
 def read_answer(text: str) -> Answer:
-    """What `text`, the whole answer of one turn, means. Never raises.
+    """Parse `text`, the whole answer of one turn. Never raises.
 
-    A turn knows who answers what: `task_id` and `from` may be left out. Text is taken in its normal form
-    (`text.clean`), without blank space around it.
+    `task_id` and `from` may be missing, because the turn determines them. The text of the answer is storable and has no
+    white space around it.
     """
     text = storable_text(text).strip().lstrip(_INVISIBLE)
     if not text or text in SILENCE or text.startswith(_NO_SUMMARY):
@@ -129,25 +129,25 @@ def _read(text: str) -> Answer:
     if claimed is None or (headed and not isinstance(claimed, Planned)):
         return _plain(text, text)
     if (before or after) and not ((framed or headed) and isinstance(claimed, Planned)):
-        return Unreadable(f"an answer stands in fenced code, with other text around it; {_QUOTING}", text)
+        return Unreadable(f"an answer is in fenced code with other text around it; {_QUOTING}", text)
     return claimed
 
 
 def _structure(lines: list[str], inside: list[bool]) -> Answer | None:
-    """What the text of these lines means if it claims to be more than prose. `inside`: which are fenced code."""
+    """The structured answer in these lines, or None for prose. `inside`: which lines are fenced code."""
     header, _ = _header_lines(lines)
     keys = _keys(header)
-    later = _envelopes(lines, inside, len(header) + 1)
+    later = _front_matters(lines, inside, len(header) + 1)
     if _is_front_matter(keys):
         if later:
-            return Unreadable(f"there are two answers in one text; send one alone; {_QUOTING}", "")
+            return Unreadable(f"there are two answers in one text; send only one; {_QUOTING}", "")
         return _with_front_matter(lines, header, keys)
     if len(later) == 1 and _keys(_header_lines(lines[later[0] :])[0]).get("type") == "plan":
         return _structure(lines[later[0] :], inside[later[0] :])
     if later:
-        return Unreadable(f"other text stands before the first `---` of the answer; {_QUOTING}", "")
+        return Unreadable(f"there is other text before the first `---` of the answer; {_QUOTING}", "")
     if _is_failed_body("\n".join(lines)):
-        return Unreadable(f"it has a section `## Error` without front matter; begin with {_FORM}; {_QUOTING}", "")
+        return Unreadable(f"there is a section `## Error` without front matter; begin with {_FORM}; {_QUOTING}", "")
     plans = _claimed_plans("\n".join(lines))
     if len(plans) > 1:
         return Unreadable(f"there are two plans in one text; write one `## DAG`; {_QUOTING}", "")
@@ -155,7 +155,7 @@ def _structure(lines: list[str], inside: list[bool]) -> Answer | None:
 
 
 def _with_front_matter(lines: list[str], header: list[str], keys: Mapping[str, str]) -> Answer:
-    """A text that begins with front matter of an answer. A missing `type:` is supplied where only one can be meant."""
+    """An answer with front matter. A missing `type:` is added if only one type is possible."""
     kind = keys.get("type", "")
     rest = lines[len(header) + 2 :]
     missing = dict(_IDENTITY)
@@ -167,7 +167,7 @@ def _with_front_matter(lines: list[str], header: list[str], keys: Mapping[str, s
         if "type" in keys or not known or len(meant) != 1:
             said = ", ".join(f"`{storable_line(name)}`" for name in keys)[:200]
             wanted = "`type: reply` and `status: done` or `status: failed`"
-            return Unreadable(f"front matter with {said} is no form of an answer: write {wanted} into it", "")
+            return Unreadable(f"front matter with {said} is not a valid answer: it needs {wanted}", "")
         missing["type"] = meant.pop()
     text, added = _with_headers("\n".join(lines), header, missing)
     try:
@@ -179,7 +179,7 @@ def _with_front_matter(lines: list[str], header: list[str], keys: Mapping[str, s
 
 
 def _plain(text: str, said: str) -> Results:
-    """A result without front matter. Actions in it count where it means to be a list of them; prose is part of it."""
+    """A result without front matter. Planned actions in it count only if they are a list, not prose."""
     if not _ACTIONS.search(said):
         return Results(text)
     try:
@@ -191,7 +191,7 @@ def _plain(text: str, said: str) -> Results:
 
 
 def answer_of(message: AnyMessage) -> Answer:
-    """What a message about given work means. Only reply, plan, question, ack and review mean anything."""
+    """The answer in a message from a peer: a reply, plan, question, ack or review."""
     try:
         return _meaning(message)
     except MessageError as error:
@@ -202,11 +202,13 @@ def _meaning(message: AnyMessage) -> Answer:
     match message:
         case ReplyMessage(status="done"):
             if message.section("Error").strip().casefold() not in _NO_ERROR:
-                problem = "the reply is done, but has a section `## Error`: write `status: failed`, or leave it out"
+                problem = (
+                    "the reply is `done` but has a section `## Error`: write `status: failed`, or remove the section"
+                )
                 return Unreadable(problem, message.text)
             results = message.results or _without(message, "Planned Actions")
             if not results:
-                return Unreadable("the reply is done, but has no results", message.text)
+                return Unreadable("the reply is `done` but has no results", message.text)
             return Results(results, message.answer, merged(message.planned_actions, actions_in(message.sections)))
         case ReplyMessage():
             said, partial = message.section("Error"), message.section("Partial Results")
@@ -222,12 +224,12 @@ def _meaning(message: AnyMessage) -> Answer:
             return Question(question) if question else Unreadable("the question has no text", "")
         case ReviewMessage():
             summary = message.section("Summary") or _without(message, "Findings")
-            if not message.findings:  # a reviewer who lists them in prose has said them just the same
+            if not message.findings:  # the reviewer may have listed them in prose
                 summary = "\n\n".join(filter(None, [summary, message.section("Findings")]))
             return Reviewed(message.verdict, summary, message.findings)
         case AckMessage():
             return Acknowledged()
-    return Unreadable(f"a {message.type} is no answer", message.text)
+    return Unreadable(f"a message of type {message.type} is not an answer", message.text)
 
 
 def _plan(yaml_text: str, first_line: int) -> Plan:
@@ -235,49 +237,49 @@ def _plan(yaml_text: str, first_line: int) -> Plan:
 
 
 def read_draft(text: str) -> Drafted | Unreadable:
-    """What `text`, the answer of a drafting turn (`draft.md.j2`), says of a spec."""
+    """Parse `text`, the answer of a drafting turn (`draft.md.j2`)."""
     try:
         said = rewritten(Spec(""), _unwrapped(storable_text(text).strip()))
     except MessageError as error:
         return Unreadable(storable_line(str(error)), text)
-    return Drafted(said) if said is not None else Unreadable("there is no section of a spec in it", text)
+    return Drafted(said) if said is not None else Unreadable("it has no section of a spec", text)
 
 
 def _header_lines(lines: list[str]) -> tuple[list[str], bool]:
-    """The lines of what looks like front matter, and whether it is closed."""
+    """The lines that look like front matter, and whether it is closed."""
     if lines[0].rstrip() != "---":
         return [], False
-    for index, line in enumerate(lines[1:_MOST_HEADER_LINES], 1):
+    for index, line in enumerate(lines[1:_MAX_HEADER_LINES], 1):
         if line.rstrip() == "---":
             return lines[1:index], True
-    # never closed: what stands before the first blank line was meant for it
-    blank = next((index for index, line in enumerate(lines[1:_MOST_HEADER_LINES], 1) if not line.strip()), None)
+    # Not closed: assume that it ends at the first blank line.
+    blank = next((index for index, line in enumerate(lines[1:_MAX_HEADER_LINES], 1) if not line.strip()), None)
     return lines[1:blank], False
 
 
 def _keys(lines: list[str]) -> dict[str, str]:
-    """The keys of a YAML mapping as far as they are plain to see, in lower case, with what stands behind them."""
+    """The obvious keys of a YAML mapping with their values, in lower case."""
     found = (_KEY.fullmatch(line.rstrip()) or _SLOPPY_STATUS.fullmatch(line.rstrip()) for line in lines)
     return {key[1].lower(): _REMARK.sub("", key[2] or "").strip().strip("\"'").lower() for key in found if key}
 
 
 def _is_front_matter(keys: Mapping[str, str]) -> bool:
-    """Whether front matter with these keys is that of an answer, or meant to be. A document may have its own."""
+    """Whether front matter with these keys is, or is meant as, that of an answer and not of a document."""
     if keys.get("type") in _TYPES or keys.get("status") in _STATUS or keys.get("verdict") in _VERDICTS:
         return True
     if not keys.keys().isdisjoint({"status", "verdict", "subtasks"}):
         return "title" not in keys
-    return keys.keys() <= _HEADERS and not keys.keys().isdisjoint(_SAYING)
+    return keys.keys() <= _HEADERS and not keys.keys().isdisjoint(_ANSWER_HEADERS)
 
 
-def _envelopes(lines: list[str], inside: list[bool], start: int) -> list[int]:
-    """The lines from `start` on that begin the front matter of an answer outside fenced code."""
+def _front_matters(lines: list[str], inside: list[bool], start: int) -> list[int]:
+    """The lines from `start` at which front matter of an answer begins, outside fenced code."""
     found = []
     for index in range(start, len(lines)):
         if inside[index] or lines[index].rstrip() != "---":
             continue
         end = index + 1
-        while end < min(len(lines), index + _MOST_HEADER_LINES) and lines[end].strip() not in ("", "---"):
+        while end < min(len(lines), index + _MAX_HEADER_LINES) and lines[end].strip() not in ("", "---"):
             end += 1
         keys = _keys(lines[index + 1 : end])
         decided = keys.get("status") in _STATUS or keys.get("verdict") in _VERDICTS
@@ -287,25 +289,25 @@ def _envelopes(lines: list[str], inside: list[bool], start: int) -> list[int]:
 
 
 def _mapping(lines: list[str], inside: list[bool]) -> Answer | None:
-    """A text that is one mapping, YAML or JSON: a plan, or an answer in a form that there is not."""
+    """The answer in text that is one YAML or JSON mapping: a plan, or an answer in an invalid form."""
     text = "\n".join(lines)
     keys = _json_keys(text) if text.startswith("{") else _keys(_first_paragraph(lines))
     if "subtasks" in keys or ({"plan", "dag"} & keys.keys() and _SUBTASKS.search(text)):
         return Planned(_plan(text, 1))
-    # `Status: done` may begin any prose, and is a success either way
+    # `Status: done` may begin any prose, and is a success in either case.
     decided = keys.get("status") == "failed" or keys.get("verdict") in _VERDICTS or keys.get("type") in _TYPES
     if decided and keys.keys() <= _HEADERS | _BODY and not text.startswith("#"):
-        return Unreadable(f"an answer as a bare mapping cannot be read; its lines are {_FORM}; {_QUOTING}", "")
+        return Unreadable(f"an answer must not be a bare mapping; its lines are {_FORM}; {_QUOTING}", "")
     for index, line in enumerate(lines[:-1]):
         if not inside[index] and line.rstrip() == "subtasks:" and _CHILD.match(lines[index + 1]):
-            return Unreadable(f"a plan stands in the middle of a text; write it under `## DAG`; {_QUOTING}", "")
+            return Unreadable(f"there is a plan in the middle of the text; write it under `## DAG`; {_QUOTING}", "")
     return None
 
 
 def _first_paragraph(lines: list[str]) -> list[str]:
-    """The first lines that are not blank, without headings and remarks, if each may be a line of a mapping."""
+    """The first paragraph without headings and comments, if each line may belong to a mapping."""
     first: list[str] = []
-    for line in lines[:_MOST_HEADER_LINES]:
+    for line in lines[:_MAX_HEADER_LINES]:
         if line.startswith("#") or not (line.strip() or first):
             continue
         if not line.strip():
@@ -317,29 +319,29 @@ def _first_paragraph(lines: list[str]) -> list[str]:
 
 
 def _json_keys(text: str) -> dict[str, str]:
-    """The keys of a JSON object with their values where they are texts; as far as they can be seen if it is broken."""
+    """The keys of a JSON object with their values if they are text. Invalid JSON is searched for keys."""
     try:
         found = json.loads(text) if len(text) <= MAX_BYTES else None
     except (ValueError, RecursionError):
-        return dict(_JSON_PAIR.findall(text[:_BROKEN]))
+        return dict(_JSON_PAIR.findall(text[:_MAX_INVALID_JSON]))
     if not isinstance(found, dict):
         return {}
     return {key: value if isinstance(value, str) else "" for key, value in found.items()}
 
 
 def _fenced(lines: list[str]) -> list[bool]:
-    """Which of the lines are fenced code. A fence that nothing closes is none."""
+    """Which of the lines are fenced code. An unclosed fence is ignored."""
     inside, unclosed = fenced(lines)
     return inside if unclosed is None else inside[:unclosed] + [False] * (len(lines) - unclosed)
 
 
 def _is_paragraph(text: str) -> bool:
-    """Whether this is at most one paragraph of prose."""
+    """Whether the text is at most one paragraph of prose."""
     return "```" not in text and "~~~" not in text and "\n\n" not in text and not text.startswith("#")
 
 
 def _with_headers(text: str, header: list[str], wanted: Mapping[str, str]) -> tuple[str, int]:
-    """`text` with the headers that a message needs and an answer does not, and how many lines they are."""
+    """`text` with the headers added that only messages need, and the number of added lines."""
     named = {line.partition(":")[0].strip() for line in header}
     added = [f"{name}: {value}" for name, value in wanted.items() if name not in named]
     lines = text.split("\n")
@@ -348,7 +350,7 @@ def _with_headers(text: str, header: list[str], wanted: Mapping[str, str]) -> tu
 
 
 def _is_failed_body(text: str) -> bool:
-    """Whether this is the body of a failed reply: nothing but its sections, with something under `## Error`."""
+    """Whether the text is the body of a failed reply: only its sections, with text under `## Error`."""
     if not _OUTCOME.match(text.partition("\n")[0]):
         return False
     try:
@@ -372,7 +374,7 @@ def _claimed_plans(text: str) -> list[Section]:
 
 
 def _unwrapped(text: str) -> str:
-    """What is inside, when the whole text is one fenced block around sections or front matter."""
+    """The content, if the whole text is one fenced block around sections or front matter."""
     first, _, rest = text.partition("\n")
     inner, _, last = rest.rpartition("\n")
     fence = _FENCE.fullmatch(first.rstrip())
@@ -383,6 +385,6 @@ def _unwrapped(text: str) -> str:
 
 
 def _without(message: AnyMessage, heading: str) -> str:
-    """The body without one of its sections: an answer whose author forgot the heading it belongs under."""
+    """The body without one of its sections: the answer if its author forgot the heading."""
     rest = [f"## {s.heading}\n\n{s.text}" for s in message.sections if not s.is_called(heading)]
     return "\n\n".join(part for part in (message.preamble, *rest) if part)

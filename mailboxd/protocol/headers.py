@@ -1,8 +1,7 @@
-"""What the values of headers may be: text -> typed value, one explicit converter per header.
+"""The values of headers: one converter per header from YAML text to a typed value.
 
-A converter takes what YAML gave as structure and returns the typed value, or raises MessageError with rule, problem
-and hint; the codec adds file, line and field. `bad-id`, `bad-time`, `wrong-type` (naming the expected spelling) and
-`field-range` are their rules. `warn` receives sentences about what was accepted although it is not quite right.
+A converter raises MessageError with rule, problem and hint (`bad-id`, `bad-time`, `wrong-type` with the expected
+spelling, `field-range`); its caller adds file, line and field. It calls `warn` for small mistakes that it accepts.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ TOKEN = re.compile(r"[\x21-\x7e]{1,256}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PROTOCOL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 STEP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}:[0-9a-f]{16}")
-"""An agent above, and a digest of its goal: `core.plans.step`."""
+"""An ancestor's agent and a digest of its goal: `core.plans.step`."""
 SIGNATURE = re.compile(r"ed25519:[0-9a-f]{32}:[A-Za-z0-9_-]{86}")
 """The key's fingerprint, and the signature in base64url without padding."""
 
@@ -54,11 +53,11 @@ _TIME = re.compile(
 
 
 def text_of(value: Yaml, expected: str) -> str:
-    """`value`, if it is a single text; else `wrong-type`, naming what was `expected`."""
+    """`value` if it is text. Raises MessageError(`wrong-type`) that names what is `expected`."""
     if isinstance(value, str):
         return value
     found = "a list" if isinstance(value, list) else "a mapping"
-    raise MessageError("wrong-type", f"{found} stands here", f"Expected: {expected}.")
+    raise MessageError("wrong-type", f"this is {found}", f"Expected: {expected}.")
 
 
 def identifier(value: Yaml, _: Warn) -> str:
@@ -71,7 +70,7 @@ def identifier(value: Yaml, _: Warn) -> str:
 
 
 def time(value: Yaml, warn: Warn) -> str:
-    """An RFC 3339 time as UTC with milliseconds. Without an offset it is taken as UTC, with a warning."""
+    """An RFC 3339 time as UTC with milliseconds. A time without an offset is UTC, with a warning."""
     text = text_of(value, "a time")
     found = _TIME.fullmatch(text)
     hint = "Expected: RFC 3339, like 2026-11-21T02:07:53Z."
@@ -79,12 +78,12 @@ def time(value: Yaml, warn: Warn) -> str:
         raise MessageError("bad-time", f"{excerpt(text)} is not a time", hint)
     day, clock, fraction, zone = found.groups()
     if zone is None:
-        warn(f"{excerpt(text)} has no offset; it is taken as UTC")
+        warn(f"{excerpt(text)} has no offset; UTC is assumed")
     try:
         moment = f"{day}T{clock or '00:00:00'}.{(fraction or '')[:6]:0<6}{(zone or 'Z').upper()}"
         return to_text(datetime.fromisoformat(moment).timestamp())
     except ValueError:
-        raise MessageError("bad-time", f"{excerpt(text)} is not a possible time", hint) from None
+        raise MessageError("bad-time", f"{excerpt(text)} does not exist", hint) from None
 
 
 def integer(low: int, high: int) -> Convert:
@@ -95,7 +94,7 @@ def integer(low: int, high: int) -> Convert:
         text = text_of(value, expected)
         if not _INTEGER.fullmatch(text):
             raise MessageError("wrong-type", f"{excerpt(text)} is not a number", f"Expected: {expected}, like {high}.")
-        # The length first: int() of thousands of digits is quadratic, and Python refuses it with a ValueError.
+        # Shortened first: int() of thousands of digits is quadratic and raises ValueError.
         digits = text.lstrip("+-").lstrip("0")[:10] or "0"
         number = -int(digits) if text[0] == "-" else int(digits)
         if not low <= number <= high:
@@ -114,7 +113,7 @@ def boolean(value: Yaml, _: Warn) -> bool:
 
 
 def money(value: Yaml, _: Warn) -> float:
-    """US dollars from 0 to 1,000,000,000, with a decimal point, to six places."""
+    """US dollars from 0 to 1,000,000,000, rounded to six places."""
     text = text_of(value, "an amount like 2.50")
     if not _MONEY.fullmatch(text):
         raise MessageError("wrong-type", f"{excerpt(text)} is not an amount", "Expected: US dollars, like 2.50.")
@@ -125,41 +124,41 @@ def money(value: Yaml, _: Warn) -> float:
 
 
 def pattern(compiled: re.Pattern[str], expected: str) -> Convert:
-    """A text that `compiled` matches in full."""
+    """Text that `compiled` matches completely."""
 
     def convert(value: Yaml, _: Warn) -> str:
         text = text_of(value, expected)
         if not compiled.fullmatch(text):
-            raise MessageError("wrong-type", f"{excerpt(text)} has another form", f"Expected: {expected}.")
+            raise MessageError("wrong-type", f"{excerpt(text)} has the wrong form", f"Expected: {expected}.")
         return text
 
     return convert
 
 
 def choice(kind: Callable[[str], Any], choices: Iterable[str]) -> Convert:
-    """One of the words `choices`, as a `kind`."""
+    """One of the words `choices`, converted by `kind`."""
     words = tuple(choices)
 
     def convert(value: Yaml, _: Warn) -> Any:
         expected = " or ".join(words)
         text = text_of(value, expected)
         if text not in words:
-            raise MessageError("wrong-type", f"{excerpt(text)} is not known here", f"Expected: {expected}.")
+            raise MessageError("wrong-type", f"{excerpt(text)} is not a valid value", f"Expected: {expected}.")
         return kind(text)
 
     return convert
 
 
 def names(item: Convert) -> Convert:
-    """A list of at most 100, or one line with commas between; `none` or an empty list is a list of nothing."""
+    """A list of at most 100 items, or one line separated by commas. `none` is the empty list."""
 
     def convert(value: Yaml, warn: Warn) -> tuple[Any, ...]:
         if isinstance(value, str):
             value = [] if value.strip() == "none" else [part.strip() for part in value.split(",", MAX_NAMES)]
         if isinstance(value, dict):
-            raise MessageError("wrong-type", "a mapping stands here", "Expected: a list, or names with commas between.")
+            raise MessageError("wrong-type", "this is a mapping", "Expected: a list, or names separated by commas.")
         if len(value) > MAX_NAMES:
-            raise MessageError("field-range", f"more than {MAX_NAMES} entries", f"At most {MAX_NAMES} are accepted.")
+            raise MessageError("field-range", f"there are more than {MAX_NAMES} entries", "Shorten the list.")
         return tuple(dict.fromkeys(item(part, warn) for part in value))
 
     return convert
@@ -169,14 +168,16 @@ def answer(value: Yaml, _: Warn) -> str:
     """The declared answer, at most 4096 characters."""
     text = storable_text(text_of(value, "one text"))
     if len(text) > MAX_ANSWER:
-        raise MessageError("field-range", "the answer is too long", f"At most {MAX_ANSWER} characters are accepted.")
+        raise MessageError("field-range", f"the answer is longer than {MAX_ANSWER} characters", "Shorten it.")
     return text
 
 
 def findings(value: Yaml, warn: Warn) -> tuple[Finding, ...]:
-    """A list of findings: texts (of severity minor) or mappings with `message` and the optional fields of section 6."""
+    """A list of findings: text (severity minor), or mappings with `message` and the optional fields of section 6."""
     if not isinstance(value, list):
-        raise MessageError("wrong-type", "the findings are not a list", "Expected: `- severity: major` and so on.")
+        raise MessageError(
+            "wrong-type", "the findings are not a list", "Write each as `- severity: major`, with `message:` below."
+        )
     return tuple(_finding(item, warn) for item in value)
 
 
@@ -224,35 +225,31 @@ CONVERTERS: dict[str, Convert] = {
     "findings": findings,
     "signature": pattern(SIGNATURE, "ed25519:<fingerprint>:<signature>, as `mailboxd keys sign` writes it"),
 }
-"""How each header of the protocol is read, by its name in the file."""
+"""The converter of each header, by its name in the file."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Values inside a YAML structure of texts, read one by one; every refusal names its line and field.
-#
-# What a header may be stands in `headers.CONVERTERS`; here are the headers that a child of a plan, or a task.md, may
-# carry to override its policy (protocol sections 2 and 3).
+# Values inside a YAML document, with errors that name their line and field.
 
 OVERRIDES = tuple(field.name for field in fields(Overrides))
-"""The headers of `core.model.Overrides`; each is named as its field."""
-NOTHING_SAID = Overrides()
-MOST_WORDS = 64
-"""Of a command."""
+"""The headers that override the policy, named like the fields of `core.model.Overrides`."""
+NO_OVERRIDES = Overrides()
+MAX_WORDS = 64
+"""Words of a command."""
 ID_RULE = "1 to 128 characters of A-Z a-z 0-9 . _ -, not starting with . or -, without `..`."
 
 
 class Source:
-    """Where the values come from: a file, the line its YAML begins in, and the line of each value by its path."""
+    """Reads values of a YAML document; errors name the file, and the line by the path of the value."""
 
     def __init__(
         self, path: str, first_line: int, lines: Mapping[Path, int], plain: frozenset[Path] = frozenset()
     ) -> None:
         self._path, self._first_line, self._lines = path, first_line, lines
         self.plain = plain
-        """The places of scalars without quotes."""
+        """The paths of unquoted scalars."""
 
     def fail(self, rule: str, problem: str, where: Path, hint: str = "") -> NoReturn:
-        """Raise MessageError for the value at `where`, or for what stands closest around it."""
+        """Raise MessageError with the line of the value at `where`, or of the closest collection around it."""
         line = next((self._lines[where[:n]] for n in range(len(where), -1, -1) if where[:n] in self._lines), None)
         field = ".".join(storable_line(str(part)[:140]) for part in where)[:400] or None
         raise MessageError(rule, problem, hint, self._path, self._first_line if line is None else line, field)
@@ -266,11 +263,11 @@ class Source:
 
     def text(self, value: Yaml, where: Path) -> str:
         if not isinstance(value, str):
-            self.fail("wrong-type", "this is not a text", where, "Put it into quotes or a `|` block.")
+            self.fail("wrong-type", "this is not text", where, "Put it into quotes or a `|` block.")
         return value
 
     def names(self, value: Yaml, where: Path) -> tuple[str, ...]:
-        """A list of ids, or ids in one text between commas."""
+        """A list of ids, or ids separated by commas."""
         items = value if isinstance(value, list) else [part.strip() for part in self.text(value, where).split(",")]
         names = tuple(self.text(item, where) for item in items if item != "")
         for name in names:
@@ -279,13 +276,13 @@ class Source:
         return names
 
     def command(self, value: Yaml, where: Path, rule: str, what: str, example: str) -> tuple[str, ...]:
-        """A command as its words; what is none is refused by `rule`."""
-        if not isinstance(value, list) or not 1 <= len(value) <= MOST_WORDS:
-            hint = f"Write 1 to {MOST_WORDS} words, like {example}; there is no shell."
+        """The words of a command. Anything else is refused by `rule`."""
+        if not isinstance(value, list) or not 1 <= len(value) <= MAX_WORDS:
+            hint = f"Write 1 to {MAX_WORDS} words, like {example}; no shell is used."
             self.fail(rule, f"{what} is not a list of words", where, hint)
         words = tuple(self.text(word, (*where, number)) for number, word in enumerate(value))
         if not words[0] or any("\0" in word for word in words):
-            self.fail(rule, f"{what} names no program", where)
+            self.fail(rule, f"{what} does not name a program", where)
         return words
 
     def header(self, name: str, value: Yaml, where: Path) -> Any:
@@ -293,17 +290,17 @@ class Source:
         return self.convert(CONVERTERS[name], value, where)
 
     def convert(self, converter: Convert, value: Yaml, where: Path) -> Any:
-        """The value that `converter` makes of a text; what it refuses is refused with its place."""
+        """`converter` applied to the value; its errors get line and field."""
         try:
             return converter(value, _no_warning)
         except MessageError as error:
             self.fail(error.rule, error.problem, where, error.hint)
 
     def overrides(self, values: Mapping[str, Yaml], where: Path) -> Overrides:
-        """What `values` say of the policy. Other keys are not looked at; an empty value says nothing."""
+        """The overrides among `values`. Other keys and empty values are ignored."""
         said = {name: values[name] for name in OVERRIDES if values.get(name, "") != ""}
         if not said:
-            return NOTHING_SAID
+            return NO_OVERRIDES
         typed = {name: self.header(name, value, (*where, name)) for name, value in said.items()}
         if "gates" in typed:
             typed["gates"] = frozenset(typed["gates"])
@@ -311,12 +308,12 @@ class Source:
 
 
 def _no_warning(_: str) -> None:
-    """A time without an offset is taken as UTC here, as in a message; a plan has no place to say so."""
+    """Plans have no place for warnings, such as a time without an offset."""
 
 
 def override_headers(overrides: Overrides) -> dict[str, object]:
     """`overrides` as headers, in the types of `strict_yaml.value_text`; `Source.overrides` reads them back."""
-    if overrides == NOTHING_SAID:
+    if overrides == NO_OVERRIDES:
         return {}
     said = {name: value for name in OVERRIDES if (value := getattr(overrides, name)) is not None}
     if "gates" in said:

@@ -32,7 +32,7 @@ from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis, Verdict, is
 from mailboxd.errors import MessageError
 from mailboxd.protocol import headers
 from mailboxd.protocol.front_matter import DECLARATIONS, MAX_FILE, Document, join, split
-from mailboxd.protocol.headers import CONVERTERS, NOTHING_SAID, OVERRIDES, PROTOCOL, Source, findings
+from mailboxd.protocol.headers import CONVERTERS, NO_OVERRIDES, OVERRIDES, PROTOCOL, Source, findings
 from mailboxd.protocol.markdown import Body, Section, join_body, split_body, trim
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
 from mailboxd.protocol.strict_yaml import UNSTORABLE, Yaml, load
@@ -67,7 +67,7 @@ def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def whole(name: str) -> Any:
-    """A field for a whole number within the range that `headers.RANGES` has for it."""
+    """A field for a whole number in the range of `headers.RANGES`."""
     low, high = headers.RANGES[name]
     return Field(default=None, ge=low, le=high)
 
@@ -75,7 +75,7 @@ def whole(name: str) -> Any:
 def _matching(pattern: Any) -> AfterValidator:
     def check(text: str) -> str:
         if not pattern.fullmatch(text):
-            raise PydanticCustomError("wrong-type", "this has another form")
+            raise PydanticCustomError("wrong-type", "this has the wrong form")
         return text
 
     return AfterValidator(check)
@@ -90,11 +90,11 @@ Money = Annotated[float, Field(ge=0, le=headers.MAX_BUDGET), AfterValidator(lamb
 
 
 class Message(BaseModel):
-    """What all messages have: the common headers, and a body of title, preamble and level-2 sections.
+    """The common headers of all messages, and a body of title, preamble and level-2 sections.
 
-    Ids are as protocol section 2 has them; times are UTC with milliseconds; `timeout` is in seconds, `budget_usd` in
-    US dollars (six places). None = the header is absent. `required` headers make a message acceptable; the protocol
-    lists the `expected` ones as well, but nothing depends on them, so their absence is only a warning.
+    Ids follow protocol section 2; times are UTC with milliseconds; `timeout` is in seconds, `budget_usd` in US dollars
+    (six places). None = the header is absent. A message without a `required` header is refused. The protocol requires
+    the `expected` ones too, but nothing depends on them, so mailboxd only warns.
     """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", populate_by_name=True, allow_inf_nan=False)
@@ -105,7 +105,7 @@ class Message(BaseModel):
     type: str
     protocol: Annotated[str, _matching(headers.PROTOCOL)] | None = None
     task_id: Id | Literal[""] = ""
-    """Empty only in an approval that names no task."""
+    """Empty only in an approval that does not name a task."""
     subtask_id: Id | None = None
     from_: Id = Field(validation_alias="from", serialization_alias="from")
     to: Id | None = None
@@ -131,9 +131,9 @@ class Message(BaseModel):
     signature: Annotated[str, _matching(headers.SIGNATURE)] | None = None
 
     title: Annotated[Line, Field(max_length=MAX_TITLE)] = ""
-    """The H1 on one line; of a task without the word `Task:`."""
+    """The H1 on one line; in a task, without the prefix `Task:`."""
     preamble: Text = ""
-    """What stands before the first section, without the title."""
+    """The text before the first section, without the title."""
     sections: tuple[Section, ...] = ()
 
     @model_validator(mode="after")
@@ -143,27 +143,29 @@ class Message(BaseModel):
             raise PydanticCustomError("missing-field", "required headers are missing: " + ", ".join(missing))
         for key, value in self.unknown_headers().items():
             if key in DECLARATIONS:
-                raise PydanticCustomError("unknown-field", "the envelope declares the length and hash of the body")
+                raise PydanticCustomError(
+                    "unknown-field", "`bytes` and `sha256` describe a file and are not part of a message"
+                )
             if key.strip().casefold() == "approved":
-                raise PydanticCustomError("unknown-field", "`approved` is no header")
+                raise PydanticCustomError("unknown-field", "`approved` is not a header")
             _check_extra(key, {key: value}, _MAX_DEPTH)
         return self
 
     @classmethod
     def header_fields(cls) -> Mapping[str, str]:
-        """The headers this type knows, by their name in the file, in the order of writing -> the model's field."""
+        """Header name in the file -> field of the model, for the headers of this type in the order of writing."""
         return _header_fields(cls)
 
     def unknown_headers(self) -> dict[str, Yaml]:
-        """The headers that this type does not know, under the names they have in the file."""
+        """The unknown headers by their names in the file."""
         return {key[:-1] if is_shadow(key) else key: value for key, value in (self.__pydantic_extra__ or {}).items()}
 
     def section(self, name: str) -> str:
-        """The text of the section `name` (case does not matter); of several, all of them; without one, ``."""
+        """The text of all sections called `name` (ignoring case), or empty."""
         return self.texts().get(name.casefold(), "")
 
     def texts(self) -> dict[str, str]:
-        """What the sections say by their names, as they are looked for; of several of one name, all of them."""
+        """The texts of the sections by `Section.name`; sections of the same name are joined."""
         found: dict[str, str] = {}
         for section in self.sections:
             before = found.get(section.name)
@@ -172,12 +174,12 @@ class Message(BaseModel):
 
     @property
     def text(self) -> str:
-        """The body without its title, as it would be written."""
+        """The body as it is written, without its title."""
         return join_body("", self.preamble, self.sections).rstrip("\n")
 
 
 def is_shadow(key: str) -> bool:
-    """Whether an extra is a header that has the name of a part of the body, with colons behind it."""
+    """Whether an extra is a header with the name of a part of the body, followed by colons."""
     return key.endswith(":") and key.rstrip(":") in _BODY
 
 
@@ -187,7 +189,7 @@ def shadow(header: str) -> str:
 
 
 def _check_extra(header: str, value: Yaml, depth: int) -> None:
-    """A structure of text, no deeper and with no longer keys than a reader takes."""
+    """Check that an unknown header is a structure of text that the parser accepts."""
 
     def refuse(rule: str, problem: str) -> NoReturn:
         raise PydanticCustomError(rule, problem, {"field": header})
@@ -196,7 +198,7 @@ def _check_extra(header: str, value: Yaml, depth: int) -> None:
         refuse("too-deep", "an unknown header is nested too deep")
     if isinstance(value, str):
         if UNSTORABLE.search(value):
-            refuse("control-char", "an unknown header holds text that no file can hold")
+            refuse("control-char", "an unknown header contains a character that cannot be stored")
     elif isinstance(value, list):
         for item in value:
             _check_extra(header, item, depth - 1)
@@ -216,8 +218,7 @@ def _header_fields(kind: type[Message]) -> Mapping[str, str]:
     return MappingProxyType({names[field]: field for field in (*first, *(name for name in names if name not in first))})
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The types of messages: one frozen model per `type` of the protocol (section 2). `message` has what they share.
+# The types.
 
 _TASK = re.compile(r"\A(?:task:\s*)+", re.IGNORECASE)
 
@@ -231,7 +232,7 @@ def _answer(value: object) -> object:
 
 
 def _storable_finding(finding: Finding) -> Finding:
-    """In the form in which it is read back: every text storable, an empty one absent."""
+    """The finding as it is read back: texts storable, empty ones absent."""
     if finding.severity not in headers.SEVERITIES:
         raise PydanticCustomError("wrong-type", "the severity of a finding is critical, major or minor")
     if finding.line is not None and not 1 <= finding.line <= headers.MAX_LINE:
@@ -241,7 +242,7 @@ def _storable_finding(finding: Finding) -> Finding:
 
 
 class TaskMessage(Message):
-    """A piece of work. A `## DAG` section carries a plan for it."""
+    """A task, with a plan for it if there is a section `## DAG`."""
 
     expected = ("sent_at",)
 
@@ -254,28 +255,28 @@ class TaskMessage(Message):
     delegation_path: (
         Annotated[tuple[Step, ...], Field(max_length=headers.MAX_NAMES), AfterValidator(distinct)] | None
     ) = None
-    """The agents above the receiver, from the first one down to the sender, each with a digest of its goal."""
+    """The ancestors' agents, from the root to the sender, each with a digest of its goal."""
     planned_actions: tuple[Action, ...] = ()
 
     def spec(self) -> Spec:
-        """What the task must achieve: its spec sections, the missing ones derived."""
+        """The spec in its sections; missing parts are derived."""
         texts = self.texts()
         spec = derive_spec(self.title, self.preamble, self.sections, lambda name: texts.get(name.casefold(), ""))
         actions = merged(self.planned_actions, spec.planned_actions)
         return replace(spec, planned_actions=actions) if actions else spec
 
     def overrides(self) -> Overrides:
-        """What the headers say of the task's own policy."""
+        """The headers that override the policy."""
         said = {name: value for name in OVERRIDES if (value := getattr(self, name)) is not None}
         if not said:
-            return NOTHING_SAID
+            return NO_OVERRIDES
         if "gates" in said:
             said["gates"] = frozenset(said["gates"])
         return Overrides(**said)
 
 
 class ReplyMessage(Message):
-    """What became of a task. `answer` is the declared answer a majority is counted over, `` if none is."""
+    """The outcome of a task. `answer` is the declared answer that a majority is counted by, or empty."""
 
     required = ("task_id", "from", "status")
     expected = ("subtask_id", "completed_at")
@@ -283,7 +284,7 @@ class ReplyMessage(Message):
     type: Literal["reply"] = "reply"
     status: Literal["done", "failed"]
     failure: Literal["permanent", "transient"] | None = None
-    """`permanent`: giving the work out again changes nothing. Without it, whoever gave it out decides by itself."""
+    """`permanent`: a retry would fail again. Without it, the sender decides whether to retry."""
     answer: Annotated[str, BeforeValidator(_answer), Field(max_length=headers.MAX_ANSWER)] = ""
     usage_tokens: int | None = whole("usage_tokens")
     cost_usd: Money | None = None
@@ -291,7 +292,7 @@ class ReplyMessage(Message):
 
     @property
     def results(self) -> str:
-        """`## Results` and the unknown sections after it: a model that divides its result must not lose the rest."""
+        """`## Results` and the unknown sections after it, because models divide their results into sections."""
         known = ("Error", "Partial Results", "Planned Actions")
         parts: list[str] = []
         for section in self.sections:
@@ -303,7 +304,7 @@ class ReplyMessage(Message):
 
 
 class AckMessage(Message):
-    """A mailboxd peer has taken a dispatch and will reply later."""
+    """A mailboxd peer has accepted a dispatch and will reply later."""
 
     type: Literal["ack"] = "ack"
 
@@ -315,7 +316,7 @@ class PlanMessage(Message):
 
 
 class QuestionMessage(Message):
-    """Something has to be made clear before the work goes on. A text that is exactly `REPLY_SKIP` ends the exchange."""
+    """A question that must be answered before work continues. The text `REPLY_SKIP` ends the exchange."""
 
     type: Literal["question"] = "question"
 
@@ -349,13 +350,13 @@ class SteerMessage(Message):
 
 
 class CancelMessage(Message):
-    """The sender does not want the work any more."""
+    """The sender no longer wants the work."""
 
     type: Literal["cancel"] = "cancel"
 
 
 class ApprovalMessage(Message):
-    """A person's decision on a planned action. Whether it is genuine is not for the codec to say."""
+    """A person's decision on a planned action. Intake checks whether it is genuine."""
 
     required = ("from", "approval_id", "decision")
 
@@ -381,7 +382,7 @@ AnyMessage = (
 MESSAGE_TYPES: dict[str, type[AnyMessage]] = {
     str(kind.model_fields["type"].default): kind for kind in get_args(AnyMessage)
 }
-"""Every type of message by its word in the header `type`."""
+"""The message types by the value of their header `type`."""
 
 
 # Reading and writing message files.
@@ -392,14 +393,14 @@ _MAX_NEAR_LENGTH = 40
 _MAX_PLAIN_TITLE = 200
 _MAX_FIRST_LINE = 2000
 _UNDER_EVERY_LIMIT = 4000
-"""Bytes: a shorter file has neither 2,000 YAML events nor 5,000 marks, for each takes two bytes."""
+"""Bytes. A shorter file has neither 2,000 YAML events nor 5,000 marks, which take two bytes each."""
 _YAML_OPENS = re.compile(r"^(?:```|~~~)[ \t]*+(?:ya?ml)?[ \t]*+\n", re.MULTILINE)
 _YAML_CLOSES = re.compile(r"^(?:```|~~~)[ \t]*+$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """A file, read. `sha256` is that of its bytes; `plain` says that it had no front matter."""
+    """A parsed file. `sha256` is the hash of its bytes; `plain` = it has no front matter."""
 
     message: AnyMessage
     warnings: tuple[str, ...]
@@ -408,11 +409,10 @@ class Parsed:
 
 
 def parse_message(raw: bytes, path: str, *, max_bytes: int = MAX_FILE, sha256: str | None = None) -> Parsed:
-    """Reads the bytes of the message file `path` (protocol section 2), of which there may be `max_bytes`.
+    """Parse the message file `path` (protocol section 2) of at most `max_bytes`; `sha256` is its hash, if known.
 
-    `sha256` is that of the bytes, from who knows it.
     A file without front matter is a task from the operator. Raises MessageError: the rules of `front_matter.split`,
-    `sections.split_body` and `headers`, and `newer-protocol`, `unknown-type`, `unknown-field`, `missing-field`.
+    `markdown.split_body` and `headers`, and `newer-protocol`, `unknown-type`, `unknown-field`, `missing-field`.
     """
     document = split(raw, path, max_bytes=max_bytes)
     digest = sha256 or hashlib.sha256(raw).hexdigest()
@@ -424,16 +424,15 @@ def parse_message(raw: bytes, path: str, *, max_bytes: int = MAX_FILE, sha256: s
 
 
 def render_message(message: Message) -> bytes:
-    """The file of `message`. Raises MessageError when it is over a limit that `parse` has."""
+    """The file of `message`. Raises MessageError if it exceeds a limit of `parse_message`."""
     title = f"Task: {message.title}" if isinstance(message, TaskMessage) and message.title else message.title
     return _file(message, join_body(title, message.preamble, message.sections))
 
 
 def render_message_with(message: Message, body: str) -> bytes:
-    """The file of `message` with a body that is text already, in place of its own: what a template has made.
+    """The file of `message` with the given body, which a template has made, instead of its own.
 
-    It is not taken apart and put together again: `parse` reads the same from it as from the parts.
-    Raises MessageError as `render`.
+    Raises MessageError like `render_message`.
     """
     text = trim(body)
     return _file(message, f"{text}\n" if text else "")
@@ -454,14 +453,14 @@ def _file(message: Message, body: str) -> bytes:
     raw = join(header, body)
     if len(raw) < _UNDER_EVERY_LIMIT:
         return raw
-    # What a receiver would refuse for its size must not be sent.
+    # A message that its receiver would refuse for its size must not be sent.
     path = f"{message.type} to {message.to or 'its receiver'}"
     split_body(split(raw, path).body, path=path)
     return raw
 
 
 class _Reader:
-    """The front matter and body of one file on their way to a message."""
+    """Converts one split file into a message."""
 
     def __init__(self, document: Document, path: str) -> None:
         self._document = document
@@ -495,8 +494,8 @@ class _Reader:
         if isinstance(version, str) and PROTOCOL.fullmatch(version):
             major, _, minor = version.partition(".")
             if (int(major), int(minor or 0)) > (PROTOCOL_VERSION, 0):
-                problem = f"this is protocol version {version}, mailboxd speaks {PROTOCOL_VERSION}"
-                raise self._error("newer-protocol", problem, "Upgrade mailboxd and drop it again.", "protocol")
+                problem = f"this is protocol version {version}; this mailboxd supports {PROTOCOL_VERSION}"
+                raise self._error("newer-protocol", problem, "Upgrade mailboxd and send it again.", "protocol")
 
     def _kind(self, header: dict[str, Yaml], said: set[str]) -> type[AnyMessage]:
         if "type" not in said:
@@ -504,17 +503,17 @@ class _Reader:
         word = header["type"]
         kind = MESSAGE_TYPES.get(word) if isinstance(word, str) else None
         if kind is None:
-            problem = f"{excerpt(str(word))} is no type of message"
+            problem = f"{excerpt(str(word))} is not a message type"
             raise self._error("unknown-type", problem, "Known: " + ", ".join(MESSAGE_TYPES) + ".", "type")
         for key in header:
             if key.strip().casefold() == "approved":
-                hint = "An approval is a message of its own, by a person."
+                hint = "An approval is a separate message by a person."
                 raise self._error("unknown-field", "a message cannot approve itself", hint, key)
         return kind
 
     def _near_misses(self, header: dict[str, Yaml], known: Mapping[str, str], said: set[str]) -> dict[str, str]:
-        """The headers that are probably misspelt: known header -> what stands there. Each is a warning."""
-        # Bounded: difflib takes some 50 us for a pair of words, and a header may have a thousand keys.
+        """Headers that are probably misspelt: known header -> name in the file. Warns about each."""
+        # Limited, because difflib takes about 50 us per pair of words and there may be a thousand keys.
         unknown = [key for key in header if key not in known and len(key) <= _MAX_NEAR_LENGTH][:_MAX_NEAR]
         absent = [name for name in known if name not in said] if unknown else []
         near = {}
@@ -529,9 +528,9 @@ class _Reader:
         expected = () if kind is None else kind.expected
         late = [name for name in expected if name not in said]
         if missing := [name for name in required if name not in said]:
-            hints = [f"Did you mean {name} by {excerpt(near[name])}?" for name in missing if name in near]
+            hints = [f"Is {excerpt(near[name])} a misspelling of {name}?" for name in missing if name in near]
             problem = "required headers are missing: " + ", ".join(missing)
-            problem += f"; expected as well: {', '.join(late)}" if late else ""
+            problem += f"; also expected: {', '.join(late)}" if late else ""
             raise self._error("missing-field", problem, " ".join(hints), missing[0])
         self._warnings += [f"the header {name} is missing" for name in late]
 
@@ -546,7 +545,7 @@ class _Reader:
             raise self._error(error.rule, error.problem, error.hint, name) from None
 
     def _model_error(self, error: ValidationError) -> MessageError:
-        """What only the finished model can check: the title, and the shape of unknown headers."""
+        """The error for what only the model checks: the title, and the form of unknown headers."""
         first = error.errors(include_url=False, include_input=False)[0]
         field = first.get("ctx", {}).get("field") or (str(first["loc"][0]) if first["loc"] else None)
         rule = first["type"] if "-" in first["type"] else "field-range"
@@ -565,10 +564,10 @@ def _body_values(body: Body) -> dict[str, Any]:
 
 
 def _plain_task(text: str, path: str, digest: str) -> TaskMessage:
-    """The task that a file without front matter is (protocol section 2).
+    """The task in a file without front matter (protocol section 2).
 
-    The whole text is the instructions; spec sections in it count as well. A text with a section `## Instructions`
-    is laid out like the body of a task and is read as one. The id contains the hash: other bytes are other work.
+    The whole text is the instructions; spec sections in it are used too. A text with a section `## Instructions` is
+    parsed like the body of a task. The id contains the hash, so that another content is another task.
     """
     stem = PurePath(path).stem
     task_id = f"{stem[:119] if is_id(stem) else 'task'}-{digest[:8]}"
@@ -587,7 +586,7 @@ def _plain_task(text: str, path: str, digest: str) -> TaskMessage:
 
 
 def _section_findings(sections: tuple[Section, ...], warn: Callable[[str], None] | None = None) -> tuple[Finding, ...]:
-    """The findings in the first YAML block of `## Findings`. A block that cannot be read is prose, with a warning."""
+    """The findings in the first YAML block of `## Findings`. An invalid block is prose, with a warning."""
     warn = warn or (lambda _: None)
     for section in sections:
         opening = _YAML_OPENS.search(section.text) if section.is_called("Findings") else None
@@ -598,7 +597,7 @@ def _section_findings(sections: tuple[Section, ...], warn: Callable[[str], None]
             loaded = load(section.text[opening.end() : closing.start()], path="", first_line=section.line)
             return findings(loaded.value, warn)
         except MessageError as error:
-            warn(f"the findings cannot be read as YAML: {error.problem}")
+            warn(f"the findings are not valid YAML: {error.problem}")
     return ()
 
 

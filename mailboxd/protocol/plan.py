@@ -1,16 +1,16 @@
-"""The `## DAG` of a plan or a task.md: YAML text <-> `core.model.Plan` (protocol section 3).
+"""The section `## DAG` of a plan or a task.md: YAML <-> `core.model.Plan` (protocol section 3).
 
     subtasks:
       research:
-        agent: scout                  # or [a, b, c]: a broadcast; self: this agent
+        agent: scout                  # [a, b, c] is a broadcast; self is this agent
         description: Find the sources
         depends_on: []                # or "a, b"
-        instructions: ...             # optional, as are expected_output, checks, join, the optional headers of
-                                      # protocol section 2, and `subtasks:`, a plan inside the plan
+        instructions: ...             # optional, like expected_output, checks, planned_actions, the optional headers
+                                      # of protocol section 2, and `subtasks:`, a nested plan
     synthesis: agent
 
-Only the shape is judged here. Whether the graph makes sense (cycles, unknown names, too many) is `core.plans`'s.
-`status`, `dispatched_at`, `completed_at`, `result_summary` are state: a plan ignores them, a task.md reads them.
+Only the form is checked here; `core.plans` checks the graph (cycles, unknown names, limits). `status`,
+`dispatched_at`, `completed_at` and `result_summary` are state: ignored in a plan, read from a task.md.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from mailboxd.protocol.strict_yaml import Path, Yaml, block, flow, scalar, value
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_EVENTS = 600_000
-"""Room for 10,000 children with eight fields and five dependencies each, twice over."""
+"""Twice what 10,000 children with eight fields and five dependencies each need."""
 MAX_DEPTH = 64
-"""YAML levels; a plan inside a plan costs two."""
+"""YAML levels; a nested plan takes two."""
 
 STATE = ("status", "dispatched_at", "completed_at", "result_summary")
 _OWN = (
@@ -53,7 +53,7 @@ _START = re.compile(r"(?:subtasks|synthesis) *:|\{")
 
 @dataclass(frozen=True, slots=True)
 class DagNode:
-    """A child as a DAG shows it: what is planned, and how far it is. Times and status as text; empty = not said."""
+    """A child in a DAG: its plan and its state. Times and status are text; empty = absent."""
 
     planned: PlannedChild
     status: str = ""
@@ -62,7 +62,7 @@ class DagNode:
     result_summary: str = ""
 
     def __post_init__(self) -> None:
-        # A summary is written by whoever did the work: it must fit on a line of the YAML.
+        # The summary is foreign text and must fit on one line of YAML.
         object.__setattr__(self, "result_summary", storable_line(self.result_summary))
 
     @property
@@ -84,7 +84,7 @@ class DagNode:
 
 @dataclass(frozen=True, slots=True)
 class Dag:
-    """The children of one task in the order they stand in, and how their results are put together."""
+    """The children of a task in order, and how their results are combined."""
 
     nodes: tuple[DagNode, ...]
     synthesis: Synthesis | None = None
@@ -95,34 +95,36 @@ class Dag:
 
 
 def parse_plan(yaml_text: str, *, path: str, first_line: int = 1) -> Plan:
-    """The plan in `yaml_text`, bare or in one fenced block; `first_line` is where it begins in the file `path`.
+    """The plan in `yaml_text`, bare or in one fenced block; `first_line` is its first line in the file `path`.
 
-    At most 4 MiB. Raises MessageError naming line and field: the rules of `yaml_events`, and `missing-field`,
+    At most 4 MiB. Raises MessageError with line and field: the rules of `strict_yaml`, and `missing-field`,
     `unknown-field`, `wrong-type`, `field-range`, `bad-time`, `bad-id`, `ambiguous-plan`, `unterminated`, `too-large`.
     """
     return parse_dag(yaml_text, path=path, first_line=first_line).plan
 
 
 def parse_dag(yaml_text: str, *, path: str, first_line: int = 1) -> Dag:
-    """As `parse_plan`, with the state of the children."""
+    """Like `parse_plan`, with the state of the children."""
     if len(yaml_text) > MAX_BYTES or len(yaml_text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise MessageError("too-large", f"the plan is larger than {MAX_BYTES} bytes", path=path, line=first_line)
+        raise MessageError(
+            "too-large", f"the plan is larger than {MAX_BYTES} bytes", "Split it.", path=path, line=first_line
+        )
     text, first_line = _bare(yaml_text, path, first_line)
     loaded = strict_yaml.load(text, path=path, first_line=first_line, max_events=MAX_EVENTS, max_depth=MAX_DEPTH)
     source = Source(path, first_line, loaded.lines, loaded.plain)
     top = source.mapping(loaded.value, ())
     for key in top:
         if key not in _TOP:
-            source.fail("unknown-field", f"a plan has no {key!r}", (key,), _meant(key, _TOP))
+            source.fail("unknown-field", f"a plan has no key {key!r}", (key,), _meant(key, _TOP))
     if "subtasks" not in top:
-        source.fail("missing-field", "a plan needs subtasks", (), "write `subtasks:` with one entry per child")
+        source.fail("missing-field", "the plan has no subtasks", (), "Write `subtasks:` with one entry per child.")
     nodes = _nodes(source, top["subtasks"], ("subtasks",))
     synthesis = top.get("synthesis", "")
     return Dag(nodes, source.header("synthesis", synthesis, ("synthesis",)) if synthesis != "" else None)
 
 
 def _bare(yaml_text: str, path: str, first_line: int) -> tuple[str, int]:
-    """The YAML itself: as it stands, or what is inside the one fenced block; prose around a block is dropped."""
+    """The YAML itself: the whole text, or the content of its one fenced block without the prose around it."""
     lines = yaml_text.split("\n")
     inside, unclosed = fenced(lines)
     start = next((i for i, line in enumerate(lines) if inside[i] or _START.match(line)), None)
@@ -130,14 +132,14 @@ def _bare(yaml_text: str, path: str, first_line: int) -> tuple[str, int]:
         return yaml_text, first_line
     if unclosed is not None:
         raise MessageError(
-            "unterminated", "the fenced block is not closed", path=path, line=first_line + unclosed, field="DAG"
+            "unterminated", "the fenced block is not closed", "Close it.", path, first_line + unclosed, "DAG"
         )
     end = block_end(lines, start)
     if any(inside[end + 1 :]):
         raise MessageError(
             "ambiguous-plan",
             "there is more than one fenced block",
-            "put the whole plan into one block",
+            "Put the whole plan into one block.",
             path,
             first_line + inside.index(True, end + 1),
             "DAG",
@@ -150,7 +152,7 @@ def _nodes(source: Source, value: Yaml, where: Path) -> tuple[DagNode, ...]:
     for key, fields in source.mapping(value, where).items():
         here = (*where, key)
         if not is_id(key):
-            source.fail("bad-id", f"{excerpt(key)} cannot name a child", here, ID_RULE)
+            source.fail("bad-id", f"{excerpt(key)} is not a valid name for a child", here, ID_RULE)
         node = source.mapping(fields, here)
         state = [source.text(node.get(name, ""), (*here, name)) for name in STATE]
         nodes.append(DagNode(_child(source, key, node, here), *state))
@@ -166,7 +168,7 @@ def _child(source: Source, key: str, node: Mapping[str, Yaml], where: Path) -> P
     agents = source.names(node.get("agent", ""), (*where, "agent")) or ((SELF,) if children else ())
     missing = [name for name, given in (("agent", agents), ("description", description)) if not given]
     if missing:
-        source.fail("missing-field", f"child {key} lacks {', '.join(missing)}", where)
+        source.fail("missing-field", f"child {key} has no {' and no '.join(missing)}", where)
     return PlannedChild(
         key=key,
         agents=agents,
@@ -189,21 +191,18 @@ def _extra(source: Source, node: Mapping[str, Yaml], where: Path) -> tuple[tuple
             "unknown-field",
             "a plan cannot approve anything",
             (*where, "approved"),
-            "only a person approves, with `mailboxd approve`",
+            "Only a person approves, with `mailboxd approve`.",
         )
     return tuple((key, flow(node[key])) for key in unknown)
 
 
 def _meant(key: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(key, known, 1)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-
-
-# ---------------------------------------------------------------- and back
+    return f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(known)}."
 
 
 def render_dag(dag: Dag) -> str:
-    """The YAML of `dag`, bare, ending with a newline. `parse_dag` of it gives `dag` again."""
+    """The YAML of `dag` without a fence, ending with a newline. `parse_dag(render_dag(dag)) == dag`."""
     lines = ["subtasks:" if dag.nodes else "subtasks: {}"]
     for node in dag.nodes:
         _add_child(lines, node.planned, "  ")

@@ -1,7 +1,7 @@
-"""What each template is given, and the fixed first line of every prompt.
+"""Prompts and bodies of messages, rendered from the jinja2 templates.
 
-OpenClaw acts on what a message begins with (`/new`, `$skill`), so a prompt begins with a line of ours, made here and
-not in a template: `[mailboxd] <kind> turn · task <local-id> · attempt <n>`, and never with foreign text.
+OpenClaw interprets the beginning of a message (`/new`, `$skill`). Every prompt therefore begins with a line that is
+written here, not in a template, and contains no foreign text: `[mailboxd] <kind> turn · task <local-id> · attempt <n>`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ from mailboxd.protocol.spec import render_actions, render_checks
 if TYPE_CHECKING:
     from jinja2.sandbox import SandboxedEnvironment
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The jinja2 templates of prompts and task files: a workspace's own first, then the packaged ones.
+# Templates: the workspace's overrides first, then the packaged ones.
 #
-# Overrides live in a workspace, and an agent can write there. So they are rendered in jinja2's sandbox (no access to
-# Python's internals), only regular files under a plain name are read (no link, no pipe, no path), and what is around
-# them is not theirs to change: the header line of a prompt and the front matter and DAG of a task.md come from code.
-# The sandbox does not bound the time a template takes: who can write here can stall this agent's own daemon.
+# An agent can write to the workspace, so overrides are rendered in jinja2's sandbox, and only regular files with plain
+# names are read (no links, pipes or paths). Code writes the first line of a prompt and the front matter and DAG of a
+# task.md. The sandbox does not limit the time that a template takes: whoever can write to the workspace can stall the
+# agent's own daemon.
 #
-# DIAGNOSTICS  A broken override is the operator's to mend: ConfigError with file and line. A broken packaged template
-# is our bug, and its exception is left as it is.
+# A broken override is for the operator to correct: ConfigError with file and line. An exception in a packaged template
+# is a bug and is raised unchanged.
 
 MAX_OVERRIDE_BYTES = 256 * 1024
 
@@ -46,9 +45,9 @@ _SPEC_FIELDS = frozenset(field.name for field in fields(Spec))
 
 
 class Templates:
-    """Renders templates by name; `overrides` is the workspace's directory of templates, if there is one.
+    """Renders templates by name; `overrides` is the workspace's directory of templates, if any.
 
-    An override that appears, changes or disappears counts from the next `render` on.
+    New, changed and deleted overrides take effect at the next `render`.
     """
 
     def __init__(self, overrides: Path | None) -> None:
@@ -58,7 +57,7 @@ class Templates:
     def render(self, name: str, **values: object) -> str:
         """The text of template `name` (`work.md.j2`) with `values`.
 
-        Raises ConfigError naming file and line when an override of it cannot be read, parsed or evaluated.
+        Raises ConfigError with file and line if an override cannot be read, parsed or evaluated.
         """
         try:
             return self._environment.get_template(name).render(values)
@@ -72,11 +71,11 @@ class Templates:
             place = f"{path}:{line}" if line else str(path)
             raise ConfigError(
                 f"{place}: this template cannot be used: {storable_line(str(error))[:500]}. "
-                "Mend it, or delete it to use the packaged one."
+                "Correct it, or delete it to use the packaged one."
             ) from error
 
     def override(self, name: str) -> Path | None:
-        """The workspace's own file for template `name`, or None when the packaged one is in use."""
+        """The workspace's override of template `name`, or None."""
         path = self._overrides / name if self._overrides is not None else None
         return path if path is not None and _signature(path) is not None else None
 
@@ -128,23 +127,23 @@ class Templates:
 
 
 def _section(text: str) -> str:
-    """`text` with no line that is an H1 or begins a section; reading a message undoes it."""
+    """`text` escaped, so that no line is an H1 or begins a section; parsing a message undoes it."""
     return escape(text, title=True)
 
 
 def packaged() -> Path:
-    """The templates of this installation: inside the package in a wheel, beside it in a source checkout."""
+    """The packaged templates: inside the package in a wheel, next to it in a source checkout."""
     package = Path(str(files("mailboxd")))
     inside = package / "templates"
     return inside if inside.is_dir() else package.parent / "templates"
 
 
 def _signature(path: Path | None) -> _Signature:
-    """What changes when an override is written; None when there is nothing there."""
+    """A value that changes with the file, or None without one."""
     if path is None:
         return None
     try:
-        status = os.lstat(path)  # a message asks for three of them
+        status = os.lstat(path)  # fast: called three times per message
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size, status.st_ino
@@ -168,7 +167,7 @@ def _read(path: Path) -> str:
 
 
 def _line(error: Exception, path: str) -> int | None:
-    """The line of the template at `path` that `error` comes from; jinja2 maps its frames back to the source."""
+    """The line of the template at `path` that raised `error`; jinja2 maps its frames to the source."""
     own = getattr(error, "lineno", None)
     if isinstance(own, int):
         return own
@@ -176,13 +175,12 @@ def _line(error: Exception, path: str) -> int | None:
     return frames[-1] if frames else None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What each template is given, and the fixed first line of every prompt.
+# The values of each template.
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """An agent that may be given children, and what it does (from OpenClaw's configuration; may be empty)."""
+    """An agent that may be given children, and its description in OpenClaw's configuration, which may be empty."""
 
     name: str
     does: str = ""
@@ -190,11 +188,11 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class WorkPrompt:
-    """A turn in which this agent works on a task itself, or decides to plan it or to ask.
+    """A turn in which the agent works on a task, plans it, or asks a question.
 
-    `attempt` counts from 1. `findings` is why the attempt before was not accepted, `previous` its result. `note` are
-    words for this turn only (the answer to a question, new instructions). `depth_left` is how many levels of children
-    may still hang below this task: 0 = it cannot be planned. `may_ask` = the sender can be asked.
+    `attempt` counts from 1. `findings` says why the previous attempt was not accepted, `previous` is its result. `note`
+    is for this turn only (the answer to a question, new instructions). `depth_left` is the number of levels of children
+    allowed below this task; 0 = it cannot be planned. `may_ask` = the sender can be asked.
     """
 
     local_id: str
@@ -215,7 +213,7 @@ class WorkPrompt:
 
 @dataclass(frozen=True, slots=True)
 class DispatchBody:
-    """The body of a `type: task` message. Findings of the attempt before, and its result, stand below the rest."""
+    """The body of a `type: task` message. The findings and the result of the previous attempt come last."""
 
     title: str
     spec: Spec
@@ -226,7 +224,7 @@ class DispatchBody:
 
 @dataclass(frozen=True, slots=True)
 class ReplyBody:
-    """The body of a `type: reply`: `results`, or `error` (and `partial`) when it failed."""
+    """The body of a `type: reply`: `results`, or `error` and `partial` if it failed."""
 
     results: str = ""
     error: str = ""
@@ -235,7 +233,7 @@ class ReplyBody:
 
 @dataclass(frozen=True, slots=True)
 class SynthesisPrompt:
-    """A turn that makes one result of the children's. `results` is the text of `context.carry`."""
+    """A turn that combines the results of the children. `results` is the text of `carry`."""
 
     local_id: str
     attempt: int
@@ -251,9 +249,9 @@ class SynthesisPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ReviewPrompt:
-    """A turn that judges: the spec itself (`gate` spec_review), or `result` against it, for its terms or quality.
+    """A review turn of the spec (`gate` spec_review), or of `result`: whether it meets the spec, or its quality.
 
-    `executor` is the agent whose work it is; `earlier` are the findings of the reviews before, to be checked again.
+    `executor` is the agent that did the work; `earlier` are findings of earlier reviews, to be checked again.
     """
 
     local_id: str
@@ -265,12 +263,12 @@ class ReviewPrompt:
     result: str = ""
     earlier: str = ""
     evidence: str = ""
-    """What the checks of the spec said of the result."""
+    """The output of the spec's checks of the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftPrompt:
-    """A turn that mends a weak spec. `attempt` counts drafts; `lacks` and `findings` say what is wrong with it."""
+    """A turn that improves a weak spec. `attempt` counts drafts; `lacks` and `findings` say what is wrong."""
 
     local_id: str
     attempt: int
@@ -284,7 +282,7 @@ class DraftPrompt:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPrompt:
-    """A turn that answers the question of whoever has a child. `parent` is the task that the child is a part of."""
+    """A turn that answers the question of a child's executor. `parent` is the spec of the child's parent."""
 
     local_id: str
     attempt: int
@@ -301,7 +299,7 @@ _Values = AnswerPrompt | WorkPrompt | DispatchBody | ReplyBody | SynthesisPrompt
 
 
 def render_work(templates: Templates, prompt: WorkPrompt) -> str:
-    """The prompt of a work turn, for a task of a sender as for a child given to `self`."""
+    """The prompt of a work turn, for a sender's task or a child given to `self`."""
     return _header("work", prompt.local_id, prompt.attempt) + _render(templates, "work.md.j2", prompt)
 
 
@@ -311,7 +309,7 @@ def render_synthesis(templates: Templates, prompt: SynthesisPrompt) -> str:
 
 
 def is_synthesis(prompt: bytes) -> bool:
-    """Whether these are the first bytes of the prompt of a synthesis turn."""
+    """Whether a prompt with these first bytes is that of a synthesis turn."""
     return prompt.startswith(_beginning("synthesis").encode())
 
 
@@ -326,17 +324,17 @@ def render_answer(templates: Templates, prompt: AnswerPrompt) -> str:
 
 
 def render_draft(templates: Templates, prompt: DraftPrompt) -> str:
-    """The prompt of a drafting turn; `answer.read_draft` reads what comes back."""
+    """The prompt of a drafting turn; `answer.read_draft` parses its answer."""
     return _header("draft", prompt.local_id, prompt.attempt) + _render(templates, "draft.md.j2", prompt)
 
 
 def render_dispatch_body(templates: Templates, body: DispatchBody) -> str:
-    """The body of a task message to a peer; its front matter is the codec's."""
+    """The body of a task message to a peer."""
     return _render(templates, "dispatch.md.j2", body)
 
 
 def render_reply_body(templates: Templates, body: ReplyBody) -> str:
-    """The body of a reply; its front matter is the codec's."""
+    """The body of a reply."""
     return _render(templates, "reply.md.j2", body)
 
 
@@ -353,16 +351,15 @@ def _render(templates: Templates, name: str, values: _Values) -> str:
     return text.rstrip() + "\n"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The upstream results that go into a dependant's Context: named, marked as data, and never cut in silence.
+# Results of dependencies in the Context of a child: named, marked as data, and shortened visibly.
 
-_OURS = re.compile(r"^(?=[ \t]*\\*###[^\n]*\(from agent )", re.MULTILINE)
+_HEADINGS = re.compile(r"^(?=[ \t]*\\*###[^\n]*\(from agent )", re.MULTILINE)
 _ESCAPED = r"\\"
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The result of a child that another child, or the synthesis, builds on. `key` and `agent` are ids."""
+    """The result of a dependency for a child or the synthesis. `key` and `agent` are ids."""
 
     key: str
     agent: str
@@ -371,7 +368,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A result that did not fit whole. Sizes in bytes of UTF-8; `path` holds the whole, `sha256` is of the whole."""
+    """A shortened result. Sizes in bytes of UTF-8; the file `path` has the whole result, `sha256` is its hash."""
 
     key: str
     size: int
@@ -382,7 +379,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What goes into the Context, and what of it was cut (for an event)."""
+    """The text for the Context, and the shortened results."""
 
     text: str
     cuts: tuple[Cut, ...]
@@ -391,10 +388,9 @@ class Carried:
 def carry(sources: Sequence[Upstream], budget_bytes: int, keep_path: Callable[[Upstream], str]) -> Carried:
     """The texts of `sources` in order, each under `### <key> (from agent <agent>)` and fenced as data.
 
-    `budget_bytes` (0 or more) bounds the texts together, without headings and markers. Over it, what is short stays
-    whole and the longest share the rest equally; each cut ends on a character and is followed by a marker with the
-    original size, the sha256 and the file that holds the whole. `keep_path` names that file, and is asked only for
-    texts that are cut.
+    `budget_bytes` (0 or more) limits the texts together, without headings and markers. If they exceed it, short texts
+    stay whole and the longest share the rest equally. A cut never splits a character and is followed by a marker with
+    the original size, the sha256 and the file with the whole text, which `keep_path` returns.
     """
     raws = [source.text.encode("utf-8", "replace") for source in sources]
     parts: list[str] = []
@@ -411,18 +407,18 @@ def carry(sources: Sequence[Upstream], budget_bytes: int, keep_path: Callable[[U
 
 
 def concatenate(sources: Sequence[Upstream]) -> str:
-    """The results one below the other, each under a heading that names its source, and none that could forge one.
+    """The results in order, each under a heading that names its source and that no result can forge.
 
-    For a result that people read: it is not marked as data here, but whoever passes it on marks it as a whole.
+    The text is not marked as data; the code that passes it to an agent marks the whole.
     """
     parts = [
-        f"### {source.key} (from agent {source.agent})\n\n{_OURS.sub(_ESCAPED, source.text)}" for source in sources
+        f"### {source.key} (from agent {source.agent})\n\n{_HEADINGS.sub(_ESCAPED, source.text)}" for source in sources
     ]
     return "\n\n".join(parts)
 
 
 def _shares(sizes: Sequence[int], budget: int) -> list[int]:
-    """Bytes for each text: all it needs while that is at most an equal part of what is left, else that part."""
+    """Bytes per text, shortest text first: its size, but at most an equal share of the remaining budget."""
     shares = [0] * len(sizes)
     left = max(budget, 0)
     order = sorted(range(len(sizes)), key=lambda index: sizes[index])
@@ -435,12 +431,12 @@ def _shares(sizes: Sequence[int], budget: int) -> list[int]:
 def _marker(cut: Cut) -> str:
     return (
         f"[mailboxd] cut: {cut.kept} of {cut.size} bytes are shown. "
-        f"The whole (sha256 {cut.sha256}) is in the file {cut.path}"
+        f"The whole text (sha256 {cut.sha256}) is in the file {cut.path}"
     )
 
 
 def shorten(text: str, budget_bytes: int, keep: Callable[[], str]) -> tuple[str, Cut | None]:
-    """`text`, or its beginning with a marker that names its size, hash and the file that `keep` put the whole into."""
+    """`text`, or its beginning with a marker as in `carry`; `keep` stores the whole text and returns its path."""
     raw = text.encode("utf-8", "replace")
     if len(raw) <= budget_bytes:
         return text, None

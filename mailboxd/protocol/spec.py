@@ -1,6 +1,6 @@
-"""The spec of a task in sections: of a message, of a text that a person edits, of a drafting turn (protocol section 2).
+"""The spec of a task as Markdown sections, with its checks and planned actions (protocol section 2).
 
-Explicit sections win, what is missing is derived. `read_spec(render_spec(spec)) == spec` for every spec that was read.
+Missing sections are derived from the others.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from mailboxd.protocol.headers import ID_RULE, Source, integer
 from mailboxd.protocol.markdown import Section, join_body, split_body
 from mailboxd.protocol.strict_yaml import Path, Yaml, flow, scalar
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The section `## Checks` of a spec: YAML text <-> `core.model.Check`.
+# The section `## Checks`: YAML <-> `core.model.Check`.
 #
 #     - id: tests
 #       command: [pytest, -q]          # words, no shell; optional: timeout (seconds), cwd
@@ -36,8 +35,7 @@ from mailboxd.protocol.strict_yaml import Path, Yaml, flow, scalar
 #       json_schema: schemas/out.json  # or the schema itself, as a mapping
 #       of: out/data.json              # or `result`, the default
 #
-# Bare or in one fenced block. A section of that name that does not hold a list with an `id:` is prose, as any clawflow
-# message may have it, and no checks: `claimed` tells.
+# Bare or in one fenced block. Without a list with an `id:`, the section is prose (clawflow messages may contain one).
 
 MOST_CHECKS = 20
 _MOST_SECONDS = 86_400
@@ -52,13 +50,16 @@ _LITERALS = {"true": True, "false": False, "null": None}
 
 
 def claimed(text: str) -> bool:
-    """Whether a section called Checks holds checks of ours."""
+    """Whether a section called Checks contains a list of checks."""
     return _CLAIM.search(text) is not None
 
 
 def parse_checks(text: str, *, path: str = "", first_line: int = 1) -> tuple[Check, ...]:
-    """The checks in `text`. Raises MessageError with line and field: the rules of `yaml_events`, `bad-check`, `bad-id`,
-    `wrong-type`, `field-range`."""
+    """The checks in `text`.
+
+    Raises MessageError with line and field: the rules of `strict_yaml`, `bad-check`, `bad-id`, `wrong-type`,
+    `field-range`.
+    """
     fenced = _FENCED.match(text)
     if fenced:
         first_line += text.count("\n", 0, fenced.start(2))
@@ -67,7 +68,7 @@ def parse_checks(text: str, *, path: str = "", first_line: int = 1) -> tuple[Che
 
 
 def checks_of(source: Source, value: Yaml, where: Path) -> tuple[Check, ...]:
-    """The checks that a list of a YAML document holds. Raises MessageError."""
+    """The checks in a list of a YAML document. Raises MessageError."""
     if value == "":
         return ()
     if not isinstance(value, list):
@@ -77,7 +78,7 @@ def checks_of(source: Source, value: Yaml, where: Path) -> tuple[Check, ...]:
     found = tuple(_check(source, item, (*where, place)) for place, item in enumerate(value))
     names = [check.id for check in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        source.fail("bad-check", f"two checks are called {twice}", where, "Give each an id of its own.")
+        source.fail("bad-check", f"two checks have the id {twice}", where, "Give each its own id.")
     return found
 
 
@@ -85,13 +86,13 @@ def _check(source: Source, item: Yaml, where: Path) -> Check:
     fields = source.mapping(item, where)
     name = source.text(fields.get("id", ""), (*where, "id"))
     if not is_id(name):
-        source.fail("bad-id", f"{excerpt(name)} cannot name a check", (*where, "id"), ID_RULE)
+        source.fail("bad-id", f"{excerpt(name)} is not a valid id for a check", (*where, "id"), ID_RULE)
     kinds = [kind for kind in _KINDS if kind in fields]
     if len(kinds) != 1:
         source.fail("bad-check", f"the check {name} needs exactly one of {', '.join(_KINDS)}", where)
     if unknown := next((key for key in fields if key not in ("id", *kinds, *_KINDS[kinds[0]])), None):
-        hint = f"With {kinds[0]} may stand: {', '.join(_KINDS[kinds[0]])}."
-        source.fail("bad-check", f"a {kinds[0]} check has no {excerpt(unknown)}", (*where, unknown), hint)
+        hint = f"A {kinds[0]} check may have: {', '.join(_KINDS[kinds[0]])}."
+        source.fail("bad-check", f"a {kinds[0]} check has no key {excerpt(unknown)}", (*where, unknown), hint)
     match kinds[0]:
         case "command":
             return _command(source, name, fields, where)
@@ -115,12 +116,12 @@ def _schema(source: Source, name: str, fields: Mapping[str, Yaml], where: Path) 
         return Check(name, schema_file=_path(source, fields, "json_schema", where), of=of)
     text = json.dumps(_typed(said, place, source.plain), ensure_ascii=False)
     if not isinstance(said, dict) or len(text) > _MOST_SCHEMA:
-        source.fail("bad-check", "the schema is no mapping, or too large; name a file instead", place)
+        source.fail("bad-check", "the schema is not a mapping, or too large", place, "Name a file instead.")
     return Check(name, schema_text=text, of=of)
 
 
 def _typed(value: Yaml, where: Path, plain: frozenset[Path]) -> Any:
-    """As JSON: what stands there without quotes and is a number or a word of JSON is that, all else is text."""
+    """The value as JSON: unquoted numbers, `true`, `false` and `null` are typed, everything else is text."""
     if isinstance(value, dict):
         return {key: _typed(item, (*where, key), plain) for key, item in value.items()}
     if isinstance(value, list):
@@ -145,7 +146,7 @@ def _number(source: Source, fields: Mapping[str, Yaml], name: str, where: Path, 
 
 
 def render_checks(checks: tuple[Check, ...]) -> str:
-    """The YAML of `checks`, without a fence; `parse_checks` of it gives them again."""
+    """The YAML of `checks` without a fence. `parse_checks(render_checks(checks)) == checks`."""
     lines: list[str] = []
     for check in checks:
         lines.append(f"- id: {scalar(check.id)}")
@@ -161,21 +162,20 @@ def render_checks(checks: tuple[Check, ...]) -> str:
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The section `## Planned Actions`: YAML text <-> `core.actions.Action`.
+# The section `## Planned Actions`: YAML <-> `core.approvals.Action`.
 #
 #     - id: publish
 #       kind: command                 # command | message | file | http | manual
-#       action: Publish the site      # in words, for the person who decides; optional, as are risk, idempotency_key
-#       argv: [make, publish]         # command: words, no shell; optional: cwd, env (names), timeout (seconds)
-#       verify: [make, is-published]  # optional: 0 = it happened, 1 = it did not
+#       action: Publish the site      # for the person who decides; optional, like risk and idempotency_key
+#       argv: [make, publish]         # words, no shell; optional: cwd, env (names), timeout (seconds)
+#       verify: [make, is-published]  # optional; exit code 0 = it happened, 1 = it did not
 #       undo: [make, unpublish]       # optional
 #     - {id: tell, kind: message, channel: slack, target: "#team", text: It is out}
 #     - {id: conf, kind: file, path: /srv/site.conf, source: out/site.conf}     # or content: |
 #     - {id: hook, kind: http, method: POST, url: "https://example.org/hook", headers: {X-Key: "${KEY}"}, env: [KEY]}
 #
-# Bare or in one fenced block. What a kind needs may also stand in a mapping under `action:`. A section that holds no
-# such list is prose: one action that a person does by hand; `none` and the like are no action at all.
+# Bare or in one fenced block. The fields of a kind may also be in a mapping under `action:`. A section without such a
+# list is prose: one manual action for a person; `none` and the like mean no action.
 
 MOST_ACTIONS = 20
 MANUAL_ID = "manual"
@@ -208,9 +208,12 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 def read_actions(text: str, *, path: str = "", first_line: int = 1) -> tuple[Action, ...]:
-    """The actions in a section. Raises MessageError with line and field: the rules of `yaml_events`, `bad-action`,
-    `bad-id`, `wrong-type`, `field-range`."""
-    kept = text.strip()  # how prose is kept, and read again
+    """The actions in a section.
+
+    Raises MessageError with line and field: the rules of `strict_yaml`, `bad-action`, `bad-id`, `wrong-type`,
+    `field-range`.
+    """
+    kept = text.strip()  # prose is stored in this form
     if _says_nothing(kept):
         return ()
     if not claims(text) and not claims(kept):
@@ -220,13 +223,13 @@ def read_actions(text: str, *, path: str = "", first_line: int = 1) -> tuple[Act
         first_line += text.count("\n", 0, block.start(2))
     loaded = strict_yaml.load(block[2] if block else text, path=path, first_line=first_line)
     source = Source(path, first_line, loaded.lines, loaded.plain)
-    if not isinstance(loaded.value, list):  # it looked like a list, and YAML reads one long text: never read it again
+    if not isinstance(loaded.value, list):  # never as text, which would be parsed again
         source.fail("wrong-type", "the planned actions are not a list", (), "Write `- id: ...` for each.")
     return actions_of(source, loaded.value, ())
 
 
 def read_action(said: Mapping[str, Any]) -> Action:
-    """One action that came as JSON: read as the section is. Raises MessageError as `read_actions`."""
+    """One action from JSON, with the rules of the section. Raises MessageError like `read_actions`."""
     text = flow([{name: str(value) if isinstance(value, int) else value for name, value in said.items()}])
     loaded = strict_yaml.load(text, path="")
     return actions_of(Source("", 1, loaded.lines, loaded.plain), loaded.value, ())[0]
@@ -239,7 +242,7 @@ def _by_hand(text: str, path: str, line: int) -> Action:
 
 
 def actions_of(source: Source, value: Yaml, where: Path) -> tuple[Action, ...]:
-    """The actions that a list of a YAML document holds; a text is a section. Raises MessageError."""
+    """The actions in a list of a YAML document; text is read as a section. Raises MessageError."""
     if isinstance(value, str):
         return read_actions(value)
     if not isinstance(value, list):
@@ -249,7 +252,7 @@ def actions_of(source: Source, value: Yaml, where: Path) -> tuple[Action, ...]:
     found = tuple(_action(source, item, (*where, place)) for place, item in enumerate(value))
     names = [action.id for action in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        source.fail("bad-action", f"two actions are called {twice}", where, "Give each an id of its own.")
+        source.fail("bad-action", f"two actions have the id {twice}", where, "Give each its own id.")
     return found
 
 
@@ -257,22 +260,22 @@ def _action(source: Source, item: Yaml, where: Path) -> Action:
     said = _flat(source, item, where)
     name = source.text(said.get("id", ""), (*where, "id"))
     if not is_id(name):
-        source.fail("bad-id", f"{excerpt(name)} cannot name an action", (*where, "id"), ID_RULE)
+        source.fail("bad-id", f"{excerpt(name)} is not a valid id for an action", (*where, "id"), ID_RULE)
     word = source.text(said.get("kind", ""), (*where, "kind"))
     if word not in tuple(ActionKind):
-        hint = f"A kind is one of {', '.join(ActionKind)}."
-        source.fail("bad-action", f"the action {name} has no kind {excerpt(word)}", (*where, "kind"), hint)
+        hint = f"Expected: {', '.join(ActionKind)}."
+        source.fail("bad-action", f"the action {name} has the unknown kind {excerpt(word)}", (*where, "kind"), hint)
     kind = ActionKind(word)
     known = (*_ALWAYS, *_NEEDED[kind], *_OPTIONAL[kind])
     if unknown := next((key for key in said if key not in known), None):
-        hint = f"With {kind} may stand: {', '.join(dict.fromkeys(known))}."
-        source.fail("bad-action", f"a {kind} has no {excerpt(unknown)}", (*where, unknown), hint)
+        hint = f"A {kind} action may have: {', '.join(dict.fromkeys(known))}."
+        source.fail("bad-action", f"a {kind} action has no key {excerpt(unknown)}", (*where, unknown), hint)
     if missing := next((key for key in _NEEDED[kind] if said.get(key, "") in ("", [])), None):
         source.fail(
             "bad-action",
-            f"the action {name} does not say its {missing}",
+            f"the action {name} has no {missing}",
             where,
-            f"A {kind} needs {', '.join(_NEEDED[kind])}.",
+            f"A {kind} action needs {', '.join(_NEEDED[kind])}.",
         )
     values = {key: _value(source, key, value, (*where, key)) for key, value in said.items() if key != "kind"}
     action = Action(kind=kind, **values)
@@ -282,7 +285,7 @@ def _action(source: Source, item: Yaml, where: Path) -> Action:
 
 
 def _flat(source: Source, item: Yaml, where: Path) -> dict[str, Yaml]:
-    """The fields of an action, with those that stand under `action:` beside the others."""
+    """The fields of an action, including those in a mapping under `action:`."""
     said = dict(source.mapping(item, where))
     inner = said.get("action", "")
     if isinstance(inner, list):
@@ -312,18 +315,18 @@ def _value(source: Source, key: str, value: Yaml, where: Path) -> Any:
 
 
 def _problem(action: Action) -> str | None:
-    """What cannot be right of an action whatever the configuration says."""
+    """The problem of an action that no configuration can allow, or None."""
     one_line = (action.risk, action.cwd, action.channel, action.target, action.account, action.path, action.url)
     if not all(text.isprintable() for text in one_line):
-        return "one of its fields holds characters that cannot be shown"
+        return "a field contains characters that cannot be displayed"
     if action.idempotency_key and not _KEY.fullmatch(action.idempotency_key):
-        return "its idempotency_key is not 1 to 200 printable characters without a space"
+        return "idempotency_key is not 1 to 200 printable characters without spaces"
     if bad := next((name for name in action.env if not _NAME.fullmatch(name)), None):
-        return f"{excerpt(bad)} cannot name an environment variable"
+        return f"{excerpt(bad)} is not a valid name for an environment variable"
     if action.cwd and not action.cwd.startswith("/") and (why := path_problem(action.cwd)):
-        return f"its cwd: {why}"
+        return f"cwd: {why}"
     if action.target.startswith("-") or action.channel.startswith("-") or action.account.startswith("-"):
-        return "a channel, target or account does not begin with a dash"
+        return "channel, target and account must not begin with a dash"
     if action.kind is ActionKind.FILE:
         return _file_problem(action)
     return _http_problem(action) if action.kind is ActionKind.HTTP else None
@@ -332,24 +335,24 @@ def _problem(action: Action) -> str | None:
 def _file_problem(action: Action) -> str | None:
     parts = PurePosixPath(action.path).parts
     if not action.path.startswith("/") or str(PurePosixPath(action.path)) != action.path or ".." in parts:
-        return "its path is not absolute, or not in its shortest form"
+        return "path is not absolute, or not in its shortest form"
     if action.content and action.source:
         return "it has both content and source"
     if action.source and (why := path_problem(action.source)):
-        return f"its source: {why}"
+        return f"source: {why}"
     return None
 
 
 def _http_problem(action: Action) -> str | None:
     if action.method not in _METHODS:
-        return f"its method is not one of {', '.join(sorted(_METHODS))}"
+        return f"method is not one of {', '.join(sorted(_METHODS))}"
     try:
         parts = urlsplit(action.url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         sound = False
     if not sound or parts.username or not action.url.isascii() or " " in action.url:
-        return "its url is not an http or https address without a user name"
+        return "url is not an http or https address, or contains a user name"
     for name, text in action.headers:
         if not _HEADER.fullmatch(name) or not text.isprintable() or not text.isascii():
             return f"the header {excerpt(name)} cannot be sent"
@@ -357,7 +360,7 @@ def _http_problem(action: Action) -> str | None:
 
 
 def action_header(action: Action) -> dict[str, Any]:
-    """The action as a mapping of a header, without what is empty."""
+    """The action as a mapping for a header, without empty fields."""
     said: dict[str, Any] = {"id": action.id, "kind": str(action.kind)}
     for field in fields(Action)[2:]:
         value = getattr(action, field.name)
@@ -368,21 +371,21 @@ def action_header(action: Action) -> dict[str, Any]:
 
 
 def render_actions(actions: tuple[Action, ...]) -> str:
-    """The text of the section; `read_actions` of it gives the actions again."""
+    """The text of the section. `read_actions(render_actions(actions)) == actions`."""
     if len(actions) == 1 and _is_prose(actions[0]):
         return actions[0].action
     return f"```yaml\n{action_lines(actions)}\n```" if actions else ""
 
 
 def _is_prose(action: Action) -> bool:
-    """Whether its words alone, as a section, are read as this action."""
+    """Whether a section with the text of this action is parsed as this action."""
     text = action.action
     said = text == text.strip() and not _says_nothing(text) and not claims(text)
     return said and action == Action(MANUAL_ID, ActionKind.MANUAL, action=text)
 
 
 def claims(text: str) -> bool:
-    """Whether it means to be a list of actions: items that are mappings, and an `id:` or `kind:` somewhere in them."""
+    """Whether the text is meant as a list of actions: items that are mappings with an `id:` or `kind:`."""
     return _ITEM.search(text) is not None and _NAMED.search(text) is not None
 
 
@@ -404,7 +407,7 @@ def action_lines(actions: tuple[Action, ...]) -> str:
 
 
 def _rendered(value: Any) -> str:
-    """A value on one line: what stands in it can end neither the list nor the fence around it."""
+    """A value on one line, so that it can end neither the list nor the fence around it."""
     if isinstance(value, int):
         return str(value)
     if isinstance(value, tuple) and isinstance(value[0], tuple):
@@ -412,8 +415,7 @@ def _rendered(value: Any) -> str:
     return flow(value)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The spec of a task in sections: of a message, of a text that a person edits, of a drafting turn (protocol section 2).
+# The whole spec.
 
 Sections = tuple[tuple[str, str], ...]
 """Headings with their texts."""
@@ -431,21 +433,21 @@ _FIELDS = {
     "Risks": "risks",
     "Planned Actions": "planned_actions",
 }
-"""The sections of a spec in the order in which they are shown, with their fields."""
+"""The sections of a spec in display order, with their fields."""
 SPEC_SECTIONS = (*_FIELDS, "DAG")
-"""The sections of a task that mean something to mailboxd. All others are read as part of the instructions."""
+"""The sections of a task with a meaning. All others are part of the instructions."""
 _NAMES = frozenset(name.casefold() for name in SPEC_SECTIONS)
 
 
 def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], section: Callable[[str], str]) -> Spec:
-    """The spec that these parts of a task message state; `section` finds the text under a heading.
+    """The spec in these parts of a task message; `section` returns the text under a heading.
 
-    Raises MessageError when a section `## Checks` claims to hold checks that cannot be read.
+    Raises MessageError if checks or planned actions are invalid.
     """
     declared = next((s for s in sections if s.is_called("Checks") and claimed(s.text)), None)
     known = _NAMES if declared else _NAMES - {"checks"}
     unknown = [f"## {s.heading}\n\n{s.text}" for s in sections if s.name not in known]
-    # Sections we do not know are work that somebody described: dropping them would drop work.
+    # Unknown sections describe work, too.
     instructions = "\n\n".join(filter(None, [preamble, section("Instructions"), *unknown]))
     expected, context = section("Expected Output"), section("Context")
     return Spec(
@@ -465,10 +467,10 @@ def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], sectio
 
 
 def rewritten(spec: Spec, text: str) -> Spec | None:
-    """`spec` as the sections in `text` rewrite it; None when there is no section of a spec in it.
+    """`spec` with the parts that the sections in `text` replace; None if `text` has no section of a spec.
 
-    A section counts as it stands, also an empty one; what is left out stays as it was, or follows what it was derived
-    from. Raises MessageError when the checks cannot be read.
+    An empty section empties its part. A part without a section is unchanged, or derived again if it was derived.
+    Raises MessageError if checks or planned actions are invalid.
     """
     found = _own_sections(text)
     if not found:
@@ -500,7 +502,7 @@ def rewritten(spec: Spec, text: str) -> Spec | None:
 
 
 def actions_in(sections: tuple[Section, ...]) -> tuple[Action, ...]:
-    """The planned actions that the sections declare. Raises MessageError when they claim to and cannot be read."""
+    """The planned actions in the sections. Raises MessageError if they are invalid."""
     section = next((section for section in sections if section.is_called("Planned Actions")), None)
     return read_actions(section.text, path="Planned Actions", first_line=section.line) if section else ()
 
@@ -524,19 +526,19 @@ def _own_sections(text: str) -> tuple[Section, ...]:
 
 
 def is_spec_section(heading: str, text: str) -> bool:
-    """Whether a section of a task.md is a part of its spec, other than the instructions."""
+    """Whether a section of a task.md is part of its spec, not counting the instructions."""
     name = heading.rstrip(" #:").casefold()
     known = any(name == known.casefold() for known in _FIELDS if known != "Instructions")
     return known and (name != "checks" or claimed(text))
 
 
 def shown_sections(spec: Spec, title: str) -> Sections:
-    """The spec as the task.md of a task called `title` shows it below the instructions."""
+    """The sections of the spec in the task.md of a task called `title`, without the instructions."""
     return tuple(item for item in spec_sections(spec, title) if item[0] != "Instructions")
 
 
 def spec_sections(spec: Spec, title: str = "") -> Sections:
-    """What the spec says, as sections with their texts, without what is derived from another of them."""
+    """The spec as headings with texts, without derived and empty parts."""
     derived = {
         "Goal": spec.goal.strip() == title.strip(),
         "Acceptance Criteria": spec.acceptance_criteria in ((DERIVED_CRITERION,), (spec.expected_output,)),
@@ -559,6 +561,6 @@ def _text(spec: Spec, field: str) -> str:
 
 
 def render_spec(spec: Spec) -> str:
-    """The spec as a person edits it: a section for each part, also for those that say nothing yet."""
+    """The spec for a person to edit: a section for each part, including empty ones."""
     said = dict(spec_sections(spec))
     return join_body("", "", [Section(name, said.get(name, "")) for name in _FIELDS])

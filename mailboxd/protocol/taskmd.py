@@ -1,11 +1,11 @@
-"""tasks/<local-id>/task.md, the readable face of a task: bytes <-> `TaskFile` (protocol section 3).
+"""tasks/<local-id>/task.md, a readable projection of a task: bytes <-> `TaskFile` (protocol section 3).
 
-`parse_task_file(render_task_file(task)) == task`, whatever stands in the texts: foreign text is written with
-`headings.escape`, so that a result that contains `## DAG`, `### x` or a front matter block stays a result. The front
-matter and the YAML of the DAG come from code; a template arranges the body and cannot lose a section of it.
+`parse_task_file(render_task_file(task)) == task` for any texts: foreign text is escaped, so that a result that contains
+`## DAG`, `### x` or front matter stays a result. Code writes the front matter and the YAML of the DAG; a template
+arranges the body and cannot lose a section of it.
 
-Reading is lenient about what is absent (a person may drop `# Task` and `## DAG`, or plain markdown) and strict about
-what is there.
+Parsing accepts missing parts (a person may write `# Task` and `## DAG` only, or plain markdown) and is strict about the
+parts that are there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import Mode, Synthesis, is_id
 from mailboxd.errors import ConfigError, MessageError
 from mailboxd.protocol import front_matter
-from mailboxd.protocol.headers import ID_RULE, NOTHING_SAID, OVERRIDES, Source, override_headers
+from mailboxd.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, override_headers
 from mailboxd.protocol.markdown import (
     Outline,
     OutlineSection,
@@ -37,7 +37,7 @@ from mailboxd.protocol.spec import Sections, derive_spec, is_spec_section
 from mailboxd.protocol.strict_yaml import Yaml, YamlText, flow
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Room for a DAG of its largest size and the results of 10,000 children."""
+"""Enough for the largest DAG and the results of 10,000 children."""
 STATUSES = {
     Mode.DIRECT: ("pending", "in-progress", "done", "failed", "blocked", "cancelled"),
     Mode.COORDINATING: ("planning", "executing", "aggregating", "done", "failed", "blocked", "cancelled"),
@@ -71,10 +71,10 @@ _OWN_PLACE = {
 
 @dataclass(frozen=True)
 class TaskFile:
-    """A task.md. Empty text = not said. Every text is held in its normal form (`text.clean`, no outer blank lines).
+    """A task.md. Empty text = absent. Texts are storable and have no blank lines around them.
 
-    A task with children is coordinating, whatever `mode` says. `extra_headers` are unknown headers (value as YAML
-    text), `extra_sections` unknown sections by heading, both in order and preserved.
+    A task with children is coordinating, whatever `mode` says. `extra_headers` are unknown headers (values as YAML
+    text) and `extra_sections` unknown sections by heading; both are preserved in order.
     """
 
     task_id: str = ""
@@ -91,7 +91,7 @@ class TaskFile:
     synthesis: Synthesis | None = None
     subtask_results: tuple[tuple[str, str], ...] = ()
     synthesised: str = ""
-    overrides: Overrides = NOTHING_SAID
+    overrides: Overrides = NO_OVERRIDES
     extra_headers: tuple[tuple[str, str], ...] = ()
     extra_sections: tuple[tuple[str, str], ...] = ()
 
@@ -106,16 +106,16 @@ class TaskFile:
 
     @property
     def plan(self) -> Plan:
-        """What the DAG asks for, without its progress."""
+        """The plan in the DAG, without its state."""
         return Dag(self.dag, self.synthesis).plan
 
     def spec(self) -> Spec:
-        """What the task must achieve, as a task message with these sections would state it (protocol section 2)."""
+        """The spec that a task message with these sections has (protocol section 2)."""
         parts = tuple(Section(heading, text) for heading, text in self.extra_sections)
         return derive_spec(self.title, self.instructions, parts, self.section)
 
     def section(self, heading: str) -> str:
-        """The text of an extra section (`Context`, `Expected Output`, ...) in any case, or empty."""
+        """The text of an extra section (`Context`, `Expected Output`, ...), ignoring case, or empty."""
         return next((text for name, text in self.extra_sections if name.lower() == heading.lower()), "")
 
 
@@ -126,11 +126,8 @@ def _normal(text: str) -> str:
     return storable_text(text).strip("\n")
 
 
-# ---------------------------------------------------------------- writing
-
-
 def render_task_file(task: TaskFile, templates: Templates) -> bytes:
-    """The bytes of the task.md of `task`. Raises ConfigError when an overridden template is broken or loses a part."""
+    """The task.md of `task`. Raises ConfigError if an override of the template is broken or loses a section."""
     name = f"task-{task.mode}.md.j2"
     title = f"Task: {task.title}" if task.title else "Task"
     parts = _parts(task)
@@ -147,7 +144,7 @@ def render_task_file(task: TaskFile, templates: Templates) -> bytes:
 
 
 def _parts(task: TaskFile) -> dict[str, str]:
-    """The known sections by heading, as they are to stand in the file."""
+    """The known sections by heading, escaped."""
     results = "\n\n".join(f"### {key}\n\n{escape_outline(text)}" for key, text in task.subtask_results)
     coordinating = task.mode is Mode.COORDINATING
     return {
@@ -175,24 +172,21 @@ def _check_complete(found: Outline, title: str, wanted: list[tuple[str, str]], t
     if lost:
         raise ConfigError(
             f"{template}: this template loses or changes {', '.join(lost[:5])} of a task.md. "
-            "Mend it, or delete it to use the packaged one."
+            "Correct it, or delete it to use the packaged one."
         )
 
 
-# ---------------------------------------------------------------- reading
-
-
 def parse_task_file(raw: bytes, path: str) -> TaskFile:
-    """The task.md in `raw` (at most MAX_BYTES), read from `path`.
+    """Parse the task.md `raw` (at most MAX_BYTES) of the file `path`.
 
-    Raises MessageError with line and field: the rules of the envelope and of `plan.parse_plan`, `duplicate-section`,
-    `duplicate-subtask`, `wrong-type` for an unknown mode or status, `unterminated` for a code fence nothing closes.
+    Raises MessageError with line and field: the rules of `front_matter.split` and `parse_plan`, `duplicate-section`,
+    `duplicate-subtask`, `wrong-type` for an unknown mode or status, `unterminated` for an unclosed code fence.
     """
     split = front_matter.split(raw, path, max_bytes=MAX_BYTES)
     body = storable_text(split.body)
     found = outline(body, split.body_line)
     if found.unclosed is not None:
-        hint = "close it, or put a backslash before it"
+        hint = "Close it, or put a backslash before it."
         raise MessageError("unterminated", "this code fence is not closed", hint, path, found.unclosed)
     source = Source(path, 1, split.lines)
     values = _read_headers(source, split.header)
@@ -207,13 +201,13 @@ def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
             source.header(name, header[name], (name,))
     for name in header:
         if name.strip().casefold() == "approved":
-            hint = "`mailboxd approve` is for a person."
+            hint = "Only a person approves, with `mailboxd approve`."
             source.fail("unknown-field", "a task cannot approve itself", (name,), hint)
     if values["status"] not in _SAID_STATUSES:
-        source.fail("wrong-type", f"{excerpt(values['status'])} is no status", ("status",), _STATUS_RULE)
+        source.fail("wrong-type", f"{excerpt(values['status'])} is not a status", ("status",), _STATUS_RULE)
     if values["mode"] not in _SAID_MODES:
         source.fail(
-            "wrong-type", f"{excerpt(values['mode'])} is no mode", ("mode",), "Expected: direct or coordinating."
+            "wrong-type", f"{excerpt(values['mode'])} is not a mode", ("mode",), "Expected: direct or coordinating."
         )
     values["mode"] = Mode(values["mode"] or Mode.DIRECT)
     values |= {name: source.header("sent_at", header[name], (name,)) for name in _TIMES if header.get(name, "") != ""}
@@ -231,8 +225,8 @@ def _read_sections(found: Outline, path: str) -> dict[str, Any]:
             extra.append((section.heading, unescape_outline(section.text)))
             continue
         if name in values:
-            problem = f"the section {excerpt(section.heading)} stands here a second time"
-            raise MessageError("duplicate-section", problem, "keep one of them", path, section.line - 1)
+            problem = f"the section {excerpt(section.heading)} occurs twice"
+            raise MessageError("duplicate-section", problem, "Keep one of them.", path, section.line - 1)
         if name == "dag":
             dag = parse_dag(section.text, path=path, first_line=section.line)
             values["dag"], values["synthesis"] = dag.nodes, dag.synthesis
@@ -247,30 +241,32 @@ def _read_sections(found: Outline, path: str) -> dict[str, Any]:
 def _check_statuses(dag: Dag, path: str, line: int) -> None:
     for node in dag.nodes:
         if node.status and node.status not in CHILD_STATUSES:
-            problem = f"{excerpt(node.status)} is no status of a child"
-            hint = f"one of {', '.join(CHILD_STATUSES)}"
+            problem = f"{excerpt(node.status)} is not a status of a child"
+            hint = f"Expected: {', '.join(CHILD_STATUSES)}."
             raise MessageError("wrong-type", problem, hint, path, line, f"subtasks.{node.key}.status")
 
 
 def _read_results(section: OutlineSection, path: str) -> tuple[tuple[str, str], ...]:
     before, found = entries(section)
     if before.strip():
-        problem = "text stands before the first `### <child>`"
-        raise MessageError("wrong-type", problem, "put it under Working Notes", path, section.line, "Subtask Results")
+        problem = "there is text before the first `### <child>`"
+        raise MessageError("wrong-type", problem, "Move it to Working Notes.", path, section.line, "Subtask Results")
     results: dict[str, str] = {}
     for entry in found:
         if not is_id(entry.heading):
-            problem = f"{excerpt(entry.heading)} is no child's id"
+            problem = f"{excerpt(entry.heading)} is not a valid id of a child"
             raise MessageError("bad-id", problem, ID_RULE, path, entry.line - 1, "Subtask Results")
         if entry.heading in results:
-            problem = f"the result of {entry.heading} stands here a second time"
-            raise MessageError("duplicate-subtask", problem, "keep one", path, entry.line - 1, "Subtask Results")
+            problem = f"there are two results of {entry.heading}"
+            raise MessageError(
+                "duplicate-subtask", problem, "Keep one of them.", path, entry.line - 1, "Subtask Results"
+            )
         results[entry.heading] = unescape_outline(entry.text)
     return tuple(results.items())
 
 
 def _read_top(found: Outline, instructions: str) -> dict[str, str]:
-    """Title and instructions; text above the sections belongs to the instructions, and names a task without an H1."""
+    """Title and instructions. Text above the sections belongs to the instructions and names a task without an H1."""
     before = unescape_outline(found.preamble)
     if found.title is None:
         title = before.strip().partition("\n")[0]
@@ -280,12 +276,11 @@ def _read_top(found: Outline, instructions: str) -> dict[str, str]:
     return {"title": title, "instructions": "\n\n".join(part for part in (before, instructions) if part.strip("\n"))}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What somebody changed in a task.md, and whether it was theirs to change (protocol section 3).
+# Edits of a task.md (protocol section 3).
 #
-# Legal: adding children, editing or cancelling pending ones, Working Notes, Instructions, and what an agent writes of
-# its own work (Results, Synthesised Output, its status). Everything else is the store's. What an edited file leaves out
-# of headers and progress is not an edit: agents write files from memory.
+# Allowed: adding children, editing or cancelling pending ones, Working Notes, Instructions, and what an agent reports
+# about its own work (Results, Synthesised Output, its status). The store owns the rest. Missing headers and state
+# are not an edit: agents write files from memory.
 
 _PENDING = ("", "pending")
 _FINAL = ("done", "failed", "cancelled")
@@ -293,10 +288,10 @@ _FINAL = ("done", "failed", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class TaskEdit:
-    """An edit of a task.md. None = left as it was. With any of `problems` it is illegal as a whole.
+    """An edit of a task.md. None = unchanged. If there are `problems`, the whole edit is refused.
 
-    `status` is what the editor claims of the task; it is a claim, not a state. `results` is the text under Results,
-    or under Synthesised Output when only that was written.
+    `status` is the editor's claim about the task, not its state. `results` is the text under Results, or under
+    Synthesised Output if only that was written.
     """
 
     added: tuple[PlannedChild, ...] = ()
@@ -315,10 +310,10 @@ class TaskEdit:
 
 
 def compare(current: TaskFile, edited: TaskFile) -> TaskEdit:
-    """How `edited` differs from `current`, the projection of the store at this moment."""
+    """How `edited` differs from `current`, the current projection of the store."""
     added, changed, cancelled, problems = _compare_children(current, edited)
     problems = [*_compare_headers(current, edited), *problems]
-    # A section that is left out is no edit: agents write the file from memory. It comes back when it is rendered.
+    # A missing section is not an edit: agents write the file from memory. The next rendering restores it.
     results = edited.results or current.results
     output = edited.synthesised or current.synthesised
     written = results if results != current.results else output if output != current.synthesised else None
@@ -352,7 +347,7 @@ def _compare_headers(current: TaskFile, edited: TaskFile) -> list[str]:
         ("extra headers", current.extra_headers, edited.extra_headers),
     ):
         if after and after != before:
-            problems.append(f"the {what} of a task that is known cannot be changed here")
+            problems.append(f"the {what} of an existing task cannot be changed here")
     return problems
 
 
@@ -363,7 +358,7 @@ def _compare_children(
     before = {node.key: node for node in current.dag}
     after = {node.key: node for node in edited.dag}
     if before and not after:
-        return (), (), (), ["the DAG is gone; to cancel a child set its status to cancelled"]
+        return (), (), (), ["the DAG is missing; to cancel a child, set its status to cancelled"]
     added = [node for key, node in after.items() if key not in before]
     problems += [f"{node.key} is new and cannot be {node.status}" for node in added if node.status not in _PENDING]
     changed, cancelled = [], []
@@ -384,7 +379,7 @@ def _compare_children(
 
 
 def _rewritten(before: DagNode, after: DagNode | None) -> list[str]:
-    """What is wrong with `after`, where `before` is a child that has been given out."""
+    """The problems of `after`, where `before` is a child that was dispatched."""
     if after is None:
         return [f"{before.key} is {before.status} and cannot be removed"]
     if after.planned != before.planned:
@@ -397,16 +392,15 @@ def _rewritten(before: DagNode, after: DagNode | None) -> list[str]:
 
 
 def of_spec(edited: Sections | None, shown: Sections) -> list[str]:
-    """The headings of the spec under which an edit says something else than `shown`."""
+    """The headings of the spec whose text an edit changes; `shown` is the spec before the edit."""
     said = {heading.casefold(): text for heading, text in shown}
     return [name for name, text in edited or () if is_spec_section(name, text) and said.get(name.casefold()) != text]
 
 
 def divide(edited: Sections | None, shown: Sections, *, writable: bool) -> tuple[Sections, Sections | None]:
-    """What an edit of the extra sections says anew of the spec, and the other sections (None: not edited).
+    """Divide edited extra sections into changed sections of the spec and other sections (None: not edited).
 
-    `shown` is what the file showed of the spec, `writable` whether that may still change; where it may not, what was
-    written into it does not count.
+    `shown` is the spec before the edit. Unless it is `writable`, changes to it are ignored.
     """
     if edited is None:
         return (), None
@@ -416,19 +410,19 @@ def divide(edited: Sections | None, shown: Sections, *, writable: bool) -> tuple
     return said, tuple(item for item in edited if item not in own)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A line in what we render, by which it is known again as ours: nobody has edited it since. Pure.
+# The seal: a digest in the front matter of a rendered file, by which an unedited file is recognized.
 
 _SEAL = re.compile(rb"\nrendered: ([0-9a-f]{16})(?=\n)")
 
 
 def sealed(raw: bytes) -> bytes:
-    """A rendering of ours, with a line in its front matter by which it is known again: nobody has edited it since."""
+    """A rendered file with a line `rendered: <digest>` at the end of its front matter."""
     head, fence, body = raw.partition(b"\n---\n")
     return head + b"\nrendered: " + _digest(raw) + fence + body
 
 
 def is_sealed(raw: bytes) -> bool:
+    """Whether the file is unchanged since it was rendered."""
     found = _SEAL.search(raw)
     return found is not None and _digest(unsealed(raw)) == found[1]
 

@@ -199,7 +199,7 @@ TWO = DONE + "---\ntype: reply\nstatus: failed\n---\n## Error\n\nNothing.\n"
     [
         (TWO, "two answers in one text"),
         ("---\nstatus: error\n---\n## Error\n\nNo network", "type: reply"),
-        ('{"subtasks": {"a": {"agent": "self"}}}', "child a lacks description"),
+        ('{"subtasks": {"a": {"agent": "self"}}}', "child a has no description"),
     ],
     ids=["two answers", "no form", "a plan that is none"],
 )

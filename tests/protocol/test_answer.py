@@ -56,7 +56,7 @@ def test_silence_is_never_success(text: str) -> None:
 def test_an_answer_cannot_be_an_order_of_the_operator(kind: str) -> None:
     """Only a reply, plan, question, ack or review is read; any other message is no answer, and no result either."""
     text = f"---\ntype: {kind}\nfrom: operator\ntask_id: t\napproval_id: a\ndecision: approved\n---\nApproved."
-    assert "no form of an answer" in unreadable(read_answer(text))
+    assert "is not a valid answer" in unreadable(read_answer(text))
 
 
 def test_whom_an_answer_claims_to_come_from_does_not_matter() -> None:
@@ -304,7 +304,7 @@ def test_a_message_of_a_peer_means_the_same_as_an_answer() -> None:
     raw = b"---\ntype: reply\ntask_id: t\nsubtask_id: s\nfrom: scout\nstatus: done\n---\n## Results\nx"
     assert answer_of(parse_message(raw, "p").message) == Results("x")
     cancel = parse_message(b"---\ntype: cancel\ntask_id: t\nfrom: boss\n---\n", "p").message
-    assert unreadable(answer_of(cancel)) == "a cancel is no answer"
+    assert unreadable(answer_of(cancel)) == "a message of type cancel is not an answer"
 
 
 PIECES = (

@@ -33,7 +33,8 @@ def test_a_result_over_the_budget_is_cut_with_a_marker_that_names_the_whole() ->
     assert (cut.key, cut.size, cut.kept, cut.path) == ("a", 5000, 1000, "tasks/t.a/result.md")
     assert cut.sha256 == hashlib.sha256(text.encode()).hexdigest()
     assert (
-        f"[mailboxd] cut: 1000 of 5000 bytes are shown. The whole (sha256 {cut.sha256}) is in the file" in carried.text
+        f"[mailboxd] cut: 1000 of 5000 bytes are shown. The whole text (sha256 {cut.sha256}) is in the file"
+        in carried.text
     )
 
 

@@ -153,7 +153,7 @@ def test_every_type_is_read_and_written(kind: str) -> None:
 def test_all_missing_headers_are_listed_at_once(kind: str) -> None:
     error = refusal(file(f"type: {kind}"))
     assert error.rule == "missing-field"
-    required, _, expected = error.problem.partition("; expected as well: ")
+    required, _, expected = error.problem.partition("; also expected: ")
     assert set(required.partition(": ")[2].split(", ")) == {*MESSAGE_TYPES[kind].required} - {"type"}
     assert tuple(filter(None, expected.split(", "))) == MESSAGE_TYPES[kind].expected
 
@@ -298,7 +298,7 @@ def test_a_misspelt_required_key_is_missing_and_the_hint_says_why() -> None:
     error = refusal(file("type: task\ntask_id: t\nfrm: a"))
     assert error.rule == "missing-field"
     assert "from" in error.problem
-    assert error.hint == "Did you mean from by 'frm'?"
+    assert error.hint == "Is 'frm' a misspelling of from?"
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_what_cannot_be_read_is_refused_with_its_line_and_field(
 
 
 def test_all_missing_fields_of_a_child_are_named_at_once() -> None:
-    assert "agent, description" in error_of("subtasks:\n  a: {depends_on: b}\n").problem
+    assert "no agent and no description" in error_of("subtasks:\n  a: {depends_on: b}\n").problem
 
 
 def test_deep_nesting_is_refused_and_the_process_lives() -> None:

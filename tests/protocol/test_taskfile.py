@@ -342,7 +342,7 @@ def test_new_instructions_and_own_sections_are_reported() -> None:
         ({"sender": "other"}, "from is 'operator'"),
         ({"title": "Other"}, "title is"),
         ({"created_at": "2020-01-01T00:00:00.000Z"}, "created_at is"),
-        ({"dag": ()}, "the DAG is gone"),
+        ({"dag": ()}, "the DAG is missing"),
         ({"dag": LIVE.dag[1:]}, "a is done and cannot be removed"),
         ({"dag": (LIVE.dag[0], *LIVE.dag[2:])}, "b is dispatched and cannot be removed"),
         ({"dag": (replace(LIVE.dag[0], status="pending"), *LIVE.dag[1:])}, "a: status is 'done'"),
