@@ -172,7 +172,7 @@ def _probe_harness(
     root: Path, name: str, harness: HarnessSection, acpx: str, environ: Mapping[str, str]
 ) -> HarnessInfo:
     try:
-        cwd = transport.directory(root, harness.cwd)
+        cwd = transport.working_directory(root, harness.cwd)
     except OSError as problem:
         return HarnessInfo(name, f"its directory is missing: {problem.strerror} (cwd: {harness.cwd})")
     if harness.backend == "acpx" and shutil.which(acpx, path=environ.get("PATH")) is None:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from mailboxd.agents.acp import harness as remains
 from mailboxd.agents.acp import transport, turn_files
-from mailboxd.agents.acp.turn_files import Order as Turn
+from mailboxd.agents.acp.harness import kill_leftover
+from mailboxd.agents.acp.turn_files import TurnRequest
 from mailboxd.agents.call_dir import Exit, refusal
 from mailboxd.agents.json_output import text_at
 from mailboxd.agents.process import NotStarted
@@ -64,18 +64,18 @@ class Harnesses:
         wanted = replace(wanted, session=attempt.session_ref or "")
         # In front of the task: what stands in that is somebody else's words.
         header, _, rest = prompt.partition(b"\n")
-        place = transport.place(wanted, effect.harness).encode()
+        place = transport.instructions(wanted, effect.harness).encode()
         self._run(call, effect.harness, wanted, b"\n".join([header, place, rest]))
 
-    def _wanted(self, harness: str, task: Task, attempt_id: str) -> Turn:
+    def _wanted(self, harness: str, task: Task, attempt_id: str) -> TurnRequest:
         found = self.configured.get(harness)
         if found is None:
             raise NotStarted(harness, OSError(0, "no such harness is configured (acp.harnesses)"))
         try:
-            cwd = transport.directory(self.ws.root, found.cwd)
+            cwd = transport.working_directory(self.ws.root, found.cwd)
         except OSError as problem:
             raise NotStarted(harness, OSError(0, f"it has nowhere to work: {problem.strerror}")) from problem
-        return Turn(
+        return TurnRequest(
             argv=found.argv,
             cwd=cwd,
             state=str(self.ws.state),
@@ -91,11 +91,11 @@ class Harnesses:
     def _folder(self, call_id: str) -> Path:
         return Path(self.calls.directory(call_id))
 
-    def _run(self, call: NewCall, harness: str, wanted: Turn, prompt: bytes) -> None:
+    def _run(self, call: NewCall, harness: str, wanted: TurnRequest, prompt: bytes) -> None:
         self.calls.prepare(call.id, prompt)
         folder = self._folder(call.id)
         try:
-            argv = transport.program(folder, wanted)
+            argv = transport.turn_argv(folder, wanted)
         except OSError as problem:
             raise refusal(folder, problem) from problem
         environment = transport.environment(self.environ, self.configured[harness].environment)
@@ -191,10 +191,10 @@ class Harnesses:
         """What is known when the program of a turn has ended; what it has left running is ended as well."""
         folder = self._folder(effect.turn_id)
         self._told.pop(effect.turn_id, None)
-        remains.sweep(folder)
+        kill_leftover(folder)
         if isinstance(outcome, Unknown):
             outcome = replace(outcome, run_id=effect.turn_id)  # by which its session is found again
-        return outcome, transport.made(folder)
+        return outcome, transport.artifacts(folder)
 
     # -------------------------------------------------------------- a turn was lost
 
@@ -207,7 +207,7 @@ class Harnesses:
         if call_id in self._asking:
             return None
         task = self.engine.store.tasks.get(order.task)
-        session = transport.session(self._folder(effect.run_id)) if effect.run_id else None
+        session = transport.resumable_session(self._folder(effect.run_id)) if effect.run_id else None
         if task is None or session is None:
             return Unknown("nobody saw its end, and its harness cannot be asked", looked_up=True)
         if not self.calls.has_room(self.engine.clock.monotonic()):
@@ -226,6 +226,6 @@ class Harnesses:
     def told(self, call: Call, exit_: Exit) -> tuple[Order, LookUp, Outcome]:
         """What became of the lost turn, as its harness says; inside a batch."""
         order, effect = self._asking.pop(call.id)
-        remains.sweep(self._folder(call.id))
+        kill_leftover(self._folder(call.id))
         self.calls.discard_when_recorded(call.id)
-        return order, effect, transport.told(exit_, "it was cut off in the middle of the turn")
+        return order, effect, transport.recovered_outcome(exit_, "it was cut off in the middle of the turn")

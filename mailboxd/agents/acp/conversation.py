@@ -1,7 +1,7 @@
 """One turn over ACP: initialize, a session, one prompt, its end. A signal or the clock cancels it.
 
-Spoken by the SDK's connection, below its typed client: that one drops updates of unknown kinds and fails at an unknown
-stop reason. What a harness asks of us beside permissions (files, terminals) is answered with "method not found".
+Uses the SDK's connection without its typed client, which drops unknown updates and fails on unknown stop reasons.
+Requests of the harness other than permissions (files, terminals) are answered with "method not found".
 """
 
 from __future__ import annotations
@@ -17,134 +17,134 @@ from acp import PROTOCOL_VERSION, RequestError
 from acp.connection import Connection
 
 from mailboxd.agents.acp import session_updates, turn_files
-from mailboxd.agents.acp.harness import Harness, Journal, Stop, Wire
-from mailboxd.agents.acp.permissions import Parking
-from mailboxd.agents.acp.session_updates import Ended, Hearing
-from mailboxd.agents.acp.turn_files import Order
+from mailboxd.agents.acp.harness import FrameTransport, Harness, Journal, Stop
+from mailboxd.agents.acp.permissions import PermissionQueue
+from mailboxd.agents.acp.session_updates import SessionUpdates, TurnResult
+from mailboxd.agents.acp.turn_files import TurnRequest
 from mailboxd.agents.json_output import at, brief, text_at
 
-_LAST_WORDS = 1.0
-"""Seconds in which an ended process may still be heard."""
+_DRAIN_SECONDS = 1.0
+"""Seconds to wait for the output of an ended process."""
 _CLIENT = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
 _T = TypeVar("_T")
 
 
-class NotBegun(Exception):
-    """The prompt was not sent. `refused`: no repetition changes that."""
+class SetupFailed(Exception):
+    """The prompt was not sent. `refused`: a retry would not help."""
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
         self.refused = refused
         super().__init__(why)
 
 
-class Lost(Exception):
-    """The harness has ended, or does not answer."""
+class HarnessLost(Exception):
+    """The harness ended before it answered."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    order: Order
+    request: TurnRequest
     folder: Path
-    heard: Hearing
-    parking: Parking
+    updates: SessionUpdates
+    permissions: PermissionQueue
     stop: Stop
     harness: Harness
     connection: Connection = field(init=False)
 
     async def open(self, journal: Journal) -> None:
-        """Take its pipes."""
-        wire = Wire(await self.harness.reader(), await self.harness.writer(), journal)
-        self.connection = Connection(self._asked, wire)
+        """Connect to its pipes."""
+        wire = FrameTransport(await self.harness.reader(), await self.harness.writer(), journal)
+        self.connection = Connection(self._on_message, wire)
 
-    async def run(self, prompt: str, run_id: str) -> Ended:
-        """Take the turn. Never raises for anything that a harness may do."""
+    async def run(self, prompt: str, run_id: str) -> TurnResult:
+        """Run the turn. Raises nothing, whatever the harness does."""
         try:
-            await self._introduce()
-        except NotBegun as problem:
+            await self._set_up()
+        except SetupFailed as problem:
             if self.stop.received is not None:
                 return session_updates.stopped(self.stop.received, run_id, confirmed=True)
-            return session_updates.refused(str(problem)) if problem.refused else session_updates.not_begun(str(problem))
-        self.heard.listening = True
-        params = {"sessionId": self.heard.session, "prompt": [{"type": "text", "text": prompt}]}
+            return (
+                session_updates.refused(str(problem)) if problem.refused else session_updates.not_started(str(problem))
+            )
+        self.updates.listening = True
+        params = {"sessionId": self.updates.session, "prompt": [{"type": "text", "text": prompt}]}
         turn = asyncio.ensure_future(self.connection.send_request("session/prompt", params))
         try:
-            answer = await self._in_time(turn, None)
+            answer = await self._wait_for(turn, None)
         except TimeoutError:
             return await self._cancel(turn, run_id)
-        except (Lost, ConnectionError):
-            return session_updates.lost(await self.harness.how_it_ended(_LAST_WORDS), run_id)
+        except (HarnessLost, ConnectionError):
+            return session_updates.lost(await self.harness.how_it_ended(_DRAIN_SECONDS), run_id)
         except RequestError as error:
-            return session_updates.failed(error.code, _words(error), self.heard, run_id)
-        return session_updates.result(at(answer, "stopReason"), self.heard, run_id, at(answer, "usage"))
+            return session_updates.failed(error.code, _words(error), self.updates, run_id)
+        return session_updates.completed(at(answer, "stopReason"), self.updates, run_id, at(answer, "usage"))
 
     async def close(self) -> None:
-        """Its pipes are closed: a harness with manners goes now."""
+        """Close its pipes, on which a harness should exit."""
         with suppress(Exception):
             await self.connection.close()
 
-    # -------------------------------------------------------------- before the prompt
-
-    async def _introduce(self) -> None:
-        hello = await self.hello()
-        loads = at(hello, "agentCapabilities", "loadSession") is True
+    async def _set_up(self) -> None:
+        info = await self.initialize()
+        loads = at(info, "agentCapabilities", "loadSession") is True
         session = await self._session(loads)
         if not session:
-            raise NotBegun("it has opened no session", refused=True)
-        self.heard.session = session
-        who = {"name": text_at(hello, "agentInfo", "name"), "version": text_at(hello, "agentInfo", "version")}
+            raise SetupFailed("it opened no session", refused=True)
+        self.updates.session = session
+        who = {"name": text_at(info, "agentInfo", "name"), "version": text_at(info, "agentInfo", "version")}
         turn_files.write(self.folder, turn_files.SESSION, {"session": session, "loads": loads, **who})
 
-    async def hello(self) -> object:
-        """What it says of itself. Raises NotBegun, also if it speaks another version of ACP."""
-        us = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": _CLIENT, "clientInfo": _US}
-        said = await self._ask("initialize", us)
-        if (spoken := at(said, "protocolVersion")) != PROTOCOL_VERSION:
-            raise NotBegun(f"it speaks ACP {brief(str(spoken))[:20]}, mailboxd speaks {PROTOCOL_VERSION}", refused=True)
-        return said
+    async def initialize(self) -> object:
+        """Its description of itself. Raises SetupFailed, also for another version of ACP."""
+        params = {"protocolVersion": PROTOCOL_VERSION, "clientCapabilities": _CLIENT, "clientInfo": _CLIENT_INFO}
+        answer = await self._ask("initialize", params)
+        if (version := at(answer, "protocolVersion")) != PROTOCOL_VERSION:
+            raise SetupFailed(
+                f"it speaks ACP {brief(str(version))[:20]}, mailboxd speaks {PROTOCOL_VERSION}", refused=True
+            )
+        return answer
 
     async def _session(self, loads: bool) -> str:
-        """Go on with the session that is asked for, where the harness can; else a new one."""
-        place = {"cwd": self.order.cwd, "mcpServers": []}
-        if self.order.session and loads:
+        """Resume the requested session if the harness can, else open a new one."""
+        params = {"cwd": self.request.cwd, "mcpServers": []}
+        if self.request.session and loads:
             try:
-                await self._ask("session/load", {**place, "sessionId": self.order.session})
-            except NotBegun:
-                if self.order.asks or self.stop.received is not None:
+                await self._ask("session/load", {**params, "sessionId": self.request.session})
+            except SetupFailed:
+                if self.request.asks or self.stop.received is not None:
                     raise
             else:
-                return self.order.session
-        if self.order.asks:
-            raise NotBegun("it cannot load its session again", refused=True)
-        return text_at(await self._ask("session/new", place), "sessionId")
+                return self.request.session
+        if self.request.asks:
+            raise SetupFailed("it cannot load its session", refused=True)
+        return text_at(await self._ask("session/new", params), "sessionId")
 
     async def _ask(self, method: str, params: Mapping[str, object]) -> object:
-        """An answer of a harness that has not begun to work. Raises NotBegun."""
+        """A request before the prompt. Raises SetupFailed."""
         asked = asyncio.ensure_future(self.connection.send_request(method, dict(params)))
         try:
-            return await self._in_time(asked, self.order.patience)
+            return await self._wait_for(asked, self.request.patience)
         except TimeoutError:
-            raise NotBegun(f"no answer to {method} within {self.order.patience:g} s") from None
-        except (Lost, ConnectionError) as problem:
-            raise NotBegun(f"{await self.harness.how_it_ended(_LAST_WORDS)}, during {method}") from problem
+            raise SetupFailed(f"no answer to {method} within {self.request.patience:g} s") from None
+        except (HarnessLost, ConnectionError) as problem:
+            raise SetupFailed(f"{await self.harness.how_it_ended(_DRAIN_SECONDS)}, during {method}") from problem
         except RequestError as error:
             hint = "; log in with its own command first" if error.code == _AUTH_REQUIRED else ""
-            raise NotBegun(f"{method}: {_words(error)}{hint}") from error
+            raise SetupFailed(f"{method}: {_words(error)}{hint}") from error
         finally:
             asked.cancel()
 
-    # -------------------------------------------------------------- while it works
-
-    async def _in_time(self, asked: Awaitable[_T], seconds: float | None) -> _T:
-        """The answer; without `seconds` the turn's own time counts. Raises TimeoutError (also on a signal), Lost."""
+    async def _wait_for(self, asked: Awaitable[_T], seconds: float | None) -> _T:
+        """The answer, within `seconds` or the turn's time. Raises TimeoutError (also on a signal), HarnessLost."""
         answer = asyncio.ensure_future(asked)
         stop = asyncio.ensure_future(self.stop.wait(seconds))
         gone = asyncio.ensure_future(self.harness.ended.wait())
         try:
             await asyncio.wait({answer, stop, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done() and gone.done():
-                await asyncio.wait({answer}, timeout=_LAST_WORDS)
+                await asyncio.wait({answer}, timeout=_DRAIN_SECONDS)
                 if not answer.done():
-                    raise Lost("the harness ended")
+                    raise HarnessLost("the harness ended")
             if not answer.done():
                 raise TimeoutError
             return answer.result()
@@ -152,39 +152,40 @@ class Conversation:
             stop.cancel()
             gone.cancel()
 
-    async def _cancel(self, turn: asyncio.Future[Any], run_id: str) -> Ended:
-        """Ask it to stop, and believe only its word that it has."""
-        self.parking.close()
+    async def _cancel(self, turn: asyncio.Future[Any], run_id: str) -> TurnResult:
+        """Cancel the turn; it counts as cancelled only if the harness confirms it."""
+        self.permissions.close()
         with suppress(ConnectionError, OSError):
-            await self.connection.send_notification("session/cancel", {"sessionId": self.heard.session})
-        await asyncio.wait({turn}, timeout=self.order.grace / 2)
+            await self.connection.send_notification("session/cancel", {"sessionId": self.updates.session})
+        await asyncio.wait({turn}, timeout=self.request.grace / 2)
         answered = turn.done() and not turn.cancelled() and turn.exception() is None
         turn.cancel()
         reason = at(turn.result(), "stopReason") if answered else None
-        if reason == "end_turn":  # it had ended just before
-            return session_updates.result(reason, self.heard, run_id, at(turn.result(), "usage"))
+        if reason == "end_turn":  # it ended just before
+            return session_updates.completed(reason, self.updates, run_id, at(turn.result(), "usage"))
         if self.stop.received is not None:
             return session_updates.stopped(self.stop.received, run_id, confirmed=answered)
         return (
-            session_updates.timed_out(self.heard, run_id)
+            session_updates.timed_out(self.updates, run_id)
             if answered
             else session_updates.lost("it did not stop in time", run_id)
         )
 
-    async def _asked(self, method: str, params: Any, only_said: bool) -> Any:
-        """What the harness says or wants."""
+    async def _on_message(self, method: str, params: Any, is_notification: bool) -> Any:
+        """Handle a message of the harness."""
         if method == "session/update":
-            self.heard.update(params)
-        if only_said:
+            self.updates.update(params)
+        if is_notification:
             return None
         if method != "session/request_permission":
             raise RequestError.method_not_found(method)
         tool = at(params, "toolCall")
-        return await self.parking.decide(self.heard.tool(tool if isinstance(tool, dict) else {}), at(params, "options"))
+        known = self.updates.tool(tool if isinstance(tool, dict) else {})
+        return await self.permissions.decide(known, at(params, "options"))
 
 
 _AUTH_REQUIRED = -32000
-_US = {"name": "mailboxd", "title": "mailboxd", "version": "1"}
+_CLIENT_INFO = {"name": "mailboxd", "title": "mailboxd", "version": "1"}
 
 
 def _words(error: RequestError) -> str:

@@ -1,4 +1,4 @@
-"""The process of a harness: in a session of its own, and ended together with everything that stayed in it."""
+"""The harness's process, in its own session; the frames over its pipes; and when a turn has to stop."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mailboxd.agents.nesting_guard import marked
 from mailboxd.agents.process import identity, survivors
 
 _LIMIT = 8 * 1024 * 1024
-"""Bytes that are read ahead."""
+"""Bytes read ahead."""
 
 
 class Harness:
-    """A running one. Its errors go where the program's own go: a file, which the daemon keeps small."""
+    """A running harness. Its stderr is that of this program: a file whose size the daemon limits."""
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self._popen = popen
@@ -40,7 +40,7 @@ class Harness:
         feeds: bool = True,
         environment: Mapping[str, str] | None = None,
     ) -> Harness:
-        """Without an `environment` it has ours; without `feeds` nothing is said to it. Raises OSError."""
+        """Start it, by default with this process's environment; without `feeds` its stdin is empty. Raises OSError."""
         popen = subprocess.Popen(
             list(argv),
             stdin=subprocess.PIPE if feeds else subprocess.DEVNULL,
@@ -54,41 +54,41 @@ class Harness:
         return cls(popen)
 
     async def reader(self) -> asyncio.StreamReader:
-        """What it says."""
+        """Its stdout."""
         reader = asyncio.StreamReader(_LIMIT)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._popen.stdout)
         return reader
 
     async def writer(self) -> asyncio.StreamWriter:
-        """What it is told."""
+        """Its stdin."""
         loop = asyncio.get_running_loop()
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: protocol, self._popen.stdin)
         return asyncio.StreamWriter(transport, protocol, None, loop)
 
     def signal(self, number: signal.Signals) -> None:
-        """To its whole group; until it is reaped its number is nobody else's."""
+        """Signal its process group; the pid cannot be reused before it is reaped."""
         with suppress(ProcessLookupError):
             os.killpg(self._popen.pid, number)
 
     def interrupt(self) -> None:
-        """SIGINT to it alone: what it has started it has to tell itself."""
+        """Send SIGINT to the harness alone; it has to stop its own children."""
         self._popen.send_signal(signal.SIGINT)
 
     async def end(self, patience: float) -> None:
-        """Its turn is over: `patience` seconds to go by itself, as many more after SIGTERM, then it is killed."""
+        """Wait `patience` seconds for it to exit, as long again after SIGTERM, then kill its process group."""
         await self._wait(patience)
         if not self.ended.is_set():
             self.signal(signal.SIGTERM)
             await self._wait(patience)
-        self.signal(signal.SIGKILL)  # also what it has started and left behind
+        self.signal(signal.SIGKILL)  # also its remaining children
         await self.ended.wait()
         self._popen.wait()
         os.close(self._pidfd)
 
     async def how_it_ended(self, seconds: float) -> str:
-        """In words, for whoever has lost it; without reaping it."""
+        """Describe its end, without reaping it."""
         await self._wait(seconds)
         found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if found is None:
@@ -106,7 +106,7 @@ class Harness:
         self.ended.set()
 
 
-# When a turn has to stop: on a signal, or when its time is over.
+# When a turn has to stop
 
 _TICK = 0.25
 
@@ -118,39 +118,36 @@ class Stop:
     seconds: float
     parked: Callable[[], bool]
     received: signal.Signals | None = None
-    _came: asyncio.Event = field(default_factory=asyncio.Event)
+    _signalled: asyncio.Event = field(default_factory=asyncio.Event)
 
     def listen(self) -> None:
-        """From now on a signal ends nothing by itself."""
+        """Handle SIGTERM and SIGINT by stopping the turn instead of ending the program."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Returns when the turn has to stop; with `seconds`, when that many have passed or a signal came."""
+        """Return when the turn has to stop; with `seconds`, after that time or on a signal."""
         clock = asyncio.get_running_loop().time
-        left, looked = self.seconds if seconds is None else seconds, clock()
-        while left > 0 and not self._came.is_set():
+        left, checked = self.seconds if seconds is None else seconds, clock()
+        while left > 0 and not self._signalled.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._came.wait(), min(_TICK, left))
-            passed, looked = clock() - looked, clock()
+                await asyncio.wait_for(self._signalled.wait(), min(_TICK, left))
+            passed, checked = clock() - checked, clock()
             left -= 0.0 if seconds is None and self.parked() else passed
 
     def _on_signal(self, number: signal.Signals) -> None:
         self.received = self.received or number
-        self._came.set()
+        self._signalled.set()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Frames over the pipes of a harness, one JSON object a line, and the journal of them.
-#
-# A transport for the SDK's connection. It takes what the protocol does not know: a line that is no JSON object is
-# journaled and passed over, an update of an unknown kind or an unknown stop reason arrives as it was said.
+# Frames over the pipes, one JSON object per line, and a journal of them. Unlike the SDK's own transport this one passes
+# on updates and stop reasons that it does not know, and skips lines that are not JSON.
 
 LARGEST = 64 * 1024 * 1024
-"""Bytes of one frame; a larger one ends the connection."""
+"""Maximum bytes of a frame; a larger one ends the connection."""
 _JOURNAL = 8 * 1024 * 1024
 _JOURNALED = 65_536
-"""Bytes of one frame that the journal keeps."""
+"""Bytes of a frame kept in the journal."""
 
 
 class TooLarge(Exception):
@@ -178,8 +175,8 @@ class Journal:
         self._file.close()
 
 
-class Wire:
-    """What the SDK calls a transport; without a writer, one that is only read."""
+class FrameTransport:
+    """A transport for the SDK's connection; read-only without a writer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter | None, journal: Journal) -> None:
         self._reader, self._writer, self._journal = reader, writer, journal
@@ -188,12 +185,12 @@ class Wire:
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         self._journal.note(b">", line)
         if self._writer is None:
-            raise ConnectionError("there is nobody to tell")
+            raise ConnectionError("this connection is read-only")
         self._writer.write(line)
         await self._writer.drain()
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next frame that is one; None at the end of the stream. Raises TooLarge."""
+        """The next valid frame; None at the end of the stream. Raises TooLarge."""
         while line := await self._line():
             self._journal.note(b"<", line)
             try:
@@ -225,15 +222,13 @@ class Wire:
             return b"".join(parts)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a program that was killed has left behind: its harness may still be at work, and must not be.
+# After a crash of this program
 
 
-def sweep(folder: Path) -> int:
-    """Kill what is left of the harness of a call whose program has ended; how many processes that were.
+def kill_leftover(folder: Path) -> int:
+    """Kill the harness of a call whose program has ended; returns the number of processes.
 
-    A note that names somebody else's session can cost nobody but processes of our own user: whoever can write it can
-    kill those himself.
+    A forged harness.json can only hit processes of this user, which its author could kill anyway.
     """
     left = survivors(turn_files.read_note(folder, turn_files.HARNESS) or {})
     for pid in left:

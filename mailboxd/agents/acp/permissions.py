@@ -1,6 +1,7 @@
-"""What a harness may do without asking a person, by the capabilities of its attempt. Pure.
+"""Which tool calls of a harness need approval, and the requests that wait for one.
 
-It is the harness that says what it is about to do: a policy for an honest one, and no boundary (docs/integrations.md).
+The harness itself reports what it is about to do: this is a policy for an honest harness, not a security boundary
+(docs/integrations.md).
 """
 
 from __future__ import annotations
@@ -28,47 +29,47 @@ _NEEDS = {
     "fetch": "network",
     "think": "",
 }
-"""The capability that each kind of tool needs; a kind that does not stand here is always a person's to allow."""
+"""The capability that each kind of tool needs; an unlisted kind always needs approval."""
 _GUARDED = (".git", ".mailboxd")
-"""What is written there is run, or configures us."""
+"""Files there are executed or configure mailboxd."""
 _COMMANDS = ("command", "cmd", "script")
 _PATHS = re.compile(r"(?:.*_)?(?:path|file|filename|dir|directory|source|destination|target|cwd)s?", re.IGNORECASE)
 
 
-def needed(tool: Mapping[str, Any]) -> str | None:
-    """The capability that a tool call needs; empty: none, None: nobody can say."""
+def needed_capability(tool: Mapping[str, Any]) -> str | None:
+    """The capability that a tool call needs; empty: none, None: unknown."""
     if any(isinstance(at(tool, "rawInput", name), str | list) for name in _COMMANDS):
         return "execute"  # whatever it is called
     return _NEEDS.get(text_at(tool, "kind"))
 
 
-def beyond(tool: Mapping[str, Any], capabilities: tuple[str, ...], directory: str) -> str:
-    """Why a person has to be asked for this tool call; empty: the attempt was given it.
+def reason_to_ask(tool: Mapping[str, Any], capabilities: tuple[str, ...], directory: str) -> str:
+    """Why this tool call needs approval; empty if the attempt's capabilities cover it.
 
-    `directory` is the one that the harness works in, without links.
+    `directory` is the harness's working directory, a real path.
     """
-    need = needed(tool)
+    need = needed_capability(tool)
     if need is None:
-        return f"a tool of the kind {text_at(tool, 'kind')[:40] or '(none said)'} is nobody's to allow but yours"
+        return f"a tool of the kind {text_at(tool, 'kind')[:40] or '(none said)'} always needs approval"
     if need and need not in capabilities:
-        return f"it needs {need}, and was given {', '.join(capabilities) or 'nothing'}"
+        return f"it needs {need}; granted: {', '.join(capabilities) or 'nothing'}"
     if need not in ("read", "edit"):
         return ""
     named = list(paths(tool))
     if need == "edit" and not named:
-        return "it does not say which file"
+        return "it does not name the file"
     for path in named:
         real = os.path.realpath(os.path.join(directory, os.path.expanduser(path)))  # noqa: PTH111, PTH118
         inside = os.path.relpath(real, directory).split("/")
         if inside[0] == "..":
-            return f"{brief(path)[:200]} is outside of its directory"
+            return f"{brief(path)[:200]} is outside its directory"
         if need == "edit" and any(part in _GUARDED for part in inside):
-            return f"{brief(path)[:200]} is not its own to change"
+            return f"{brief(path)[:200]} must not be changed"
     return ""
 
 
 def paths(tool: Mapping[str, Any]) -> Iterator[str]:
-    """Every path that a tool call names: its locations, its diffs, and what of its input looks like one."""
+    """Every path in a tool call: its locations, its diffs, and inputs that look like paths."""
     for group, key in (("locations", "path"), ("content", "path")):
         items = tool.get(group)
         for item in items if isinstance(items, list) else ():
@@ -82,7 +83,7 @@ def paths(tool: Mapping[str, Any]) -> Iterator[str]:
 
 
 def option(options: object, kinds: tuple[str, ...]) -> str | None:
-    """The id of the first option that is of one of these kinds, in their order."""
+    """The id of the first option of these kinds, in order of preference."""
     offered = [item for item in options if isinstance(item, dict)] if isinstance(options, list) else []
     for kind in kinds:
         for item in offered:
@@ -92,12 +93,12 @@ def option(options: object, kinds: tuple[str, ...]) -> str | None:
 
 
 ALLOW = ("allow_once",)
-"""Never `allow_always`: who is asked once has said yes once."""
+"""Never `allow_always`: an approval is for one call."""
 REJECT = ("reject_once", "reject_always")
 
 
 def response(options: object, allowed: bool) -> dict[str, Any]:
-    """The answer to `session/request_permission`; cancelled where no option says it."""
+    """The answer to `session/request_permission`; cancelled if no option fits."""
     chosen = option(options, ALLOW) if allowed else None
     chosen = chosen or option(options, REJECT)
     return selected(chosen) if chosen else CANCELLED
@@ -110,20 +111,17 @@ def selected(option_id: str) -> dict[str, Any]:
     return {"outcome": {"outcome": "selected", "optionId": option_id}}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Questions that wait for a person: the harness waits, its turn's clock stands, the daemon asks.
-#
-# Each is a note in the call's directory, and so is its answer: a daemon that is restarted meanwhile finds both.
+# Requests that wait for an operator. The turn's clock stops while they do. Request and answer are files in the call's
+# directory, so that they survive a restart of the daemon.
 
-_LOOK = 0.2
-"""Seconds between two looks for an answer."""
+_POLL_SECONDS = 0.2
 _PREVIEW = 16_384
 APPROVED = "approved"
 
 
 @dataclass(slots=True)
-class Parking:
-    """The permissions of one turn. `asks`: nobody is asked, everything is refused."""
+class PermissionQueue:
+    """The permission requests of one turn. `asks`: everything is refused without asking."""
 
     folder: Path
     state: Path
@@ -131,17 +129,19 @@ class Parking:
     directory: str
     asks: bool = False
     refused: list[str] = field(default_factory=list)
-    """What it was not given, for the record."""
+    """Descriptions of what was refused."""
     waiting: int = 0
-    """Questions that are open: while there are some, the turn's clock stands."""
+    """Open requests."""
     _asked: int = 0
     _closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def decide(self, tool: Mapping[str, Any], options: object) -> dict[str, Any]:
-        """The answer to a request, at once or when a person has decided."""
+        """The answer to a request, immediately or after an operator's decision."""
         if self._closed.is_set():
             return CANCELLED
-        why = "it is only asked a question" if self.asks else beyond(tool, self.capabilities, self.directory)
+        why = (
+            "this turn only answers a question" if self.asks else reason_to_ask(tool, self.capabilities, self.directory)
+        )
         allowed, verdict = not why, ""
         if why and not self.asks and self._asked < turn_files.MOST_QUESTIONS:
             verdict = await self._ask(tool, why)
@@ -149,18 +149,18 @@ class Parking:
                 return CANCELLED
             allowed = verdict == APPROVED
         if not allowed:
-            self.refused.append(f"{wish(tool)} ({verdict or why})")
+            self.refused.append(f"{describe(tool)} ({verdict or why})")
         return response(options, allowed)
 
     def close(self) -> None:
-        """The turn is cancelled: what waits is answered so, and what comes too."""
+        """Answer open and later requests with "cancelled"."""
         self._closed.set()
 
     async def _ask(self, tool: Mapping[str, Any], why: str) -> str:
-        """What was decided; empty if the turn was cancelled first."""
+        """The decision; empty if the turn was cancelled first."""
         self._asked += 1
         number = self._asked
-        question = {"wish": wish(tool), "why": why, "preview": preview(tool)}
+        question = {"wish": describe(tool), "why": why, "preview": preview(tool)}
         turn_files.write(self.folder, turn_files.question(number), question)
         wakeup.poke(self.state)
         self.waiting += 1
@@ -169,7 +169,7 @@ class Parking:
                 if (answer := turn_files.read_note(self.folder, turn_files.answer(number))) is not None:
                     return text_at(answer, "decision") or "rejected"
                 try:
-                    await asyncio.wait_for(self._closed.wait(), _LOOK)
+                    await asyncio.wait_for(self._closed.wait(), _POLL_SECONDS)
                 except TimeoutError:
                     continue
             return ""
@@ -177,17 +177,17 @@ class Parking:
             self.waiting -= 1
 
 
-def wish(tool: Mapping[str, Any]) -> str:
-    """What it wants to do, in a line; its own words, so untrusted."""
+def describe(tool: Mapping[str, Any]) -> str:
+    """One line about a tool call, from the harness's own words, so untrusted."""
     kind = text_at(tool, "kind")[:20] or "a tool"
     command = tool["rawInput"].get("command") if isinstance(tool.get("rawInput"), dict) else None
     words = " ".join(map(str, command)) if isinstance(command, list) else command
     title = text_at(tool, "title") or (words if isinstance(words, str) else "")
-    return first_line(f"{kind}: {title or text_at(tool, 'toolCallId') or 'does not say what'}", 300)
+    return first_line(f"{kind}: {title or text_at(tool, 'toolCallId') or 'no description'}", 300)
 
 
 def preview(tool: Mapping[str, Any]) -> str:
-    """All that it says of it, for a person to read before deciding."""
+    """The tool call in full, for the operator."""
     lines = [
         f"{key}: {_shown(tool[key])}" for key in ("kind", "title", "rawInput", "locations", "content") if tool.get(key)
     ]

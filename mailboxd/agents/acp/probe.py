@@ -9,32 +9,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd.agents.acp.harness import Harness, Journal, Stop
-from mailboxd.agents.acp.permissions import Parking
-from mailboxd.agents.acp.session_updates import Hearing
+from mailboxd.agents.acp.permissions import PermissionQueue
+from mailboxd.agents.acp.session_updates import SessionUpdates
 from mailboxd.agents.acp.transport import require_extra
-from mailboxd.agents.acp.turn_files import Order
+from mailboxd.agents.acp.turn_files import TurnRequest
 from mailboxd.agents.json_output import at, brief, text_at
 from mailboxd.errors import ConfigError
 
 _SECONDS = 30.0
-_GOING = 1.0
+_EXIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class HarnessInfo:
-    """What a harness says of itself; `problem` where it cannot be had."""
+    """What a harness reports about itself; `problem` says why it cannot be used."""
 
     name: str
-    """Of the configuration."""
+    """As configured."""
     problem: str = ""
     title: str = ""
     version: str = ""
     loads: bool = False
-    """A session can be loaded again: it can be asked what became of a turn."""
+    """It can load a session, so it can be asked about an interrupted turn."""
 
 
 def probe(name: str, argv: tuple[str, ...], cwd: str, environment: Mapping[str, str]) -> HarnessInfo:
-    """Start it, greet it, end it. Raises nothing of the harness's."""
+    """Start a harness, initialize it, end it. Raises nothing for what the harness does."""
     try:
         require_extra()
         return asyncio.run(_probe(name, argv, cwd, environment))
@@ -45,24 +45,24 @@ def probe(name: str, argv: tuple[str, ...], cwd: str, environment: Mapping[str, 
 
 
 async def _probe(name: str, argv: tuple[str, ...], cwd: str, environment: Mapping[str, str]) -> HarnessInfo:
-    from mailboxd.agents.acp.conversation import Conversation, NotBegun
+    from mailboxd.agents.acp.conversation import Conversation, SetupFailed
 
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        order = Order(argv, cwd, "", "", "", (), timeout=0, grace=_GOING, patience=_SECONDS)
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        request = TurnRequest(argv, cwd, "", "", "", (), timeout=0, grace=_EXIT_SECONDS, patience=_SECONDS)
         harness = Harness.start(argv, cwd, folder, environment=environment)
-        parking = Parking(folder, folder, (), cwd)
-        talk = Conversation(order, folder, Hearing(), parking, Stop(_SECONDS, lambda: False), harness)
+        permissions = PermissionQueue(folder, folder, (), cwd)
+        talk = Conversation(request, folder, SessionUpdates(), permissions, Stop(_SECONDS, lambda: False), harness)
         journal = Journal(folder / "frames")
         try:
             await talk.open(journal)
-            said = await talk.hello()
-        except NotBegun as problem:
+            answer = await talk.initialize()
+        except SetupFailed as problem:
             return HarnessInfo(name, str(problem))
         finally:
             await talk.close()
-            await harness.end(_GOING)
+            await harness.end(_EXIT_SECONDS)
             journal.close()
-    loads = at(said, "agentCapabilities", "loadSession") is True
-    who = [brief(text_at(said, "agentInfo", key))[:100] for key in ("name", "version")]
-    return HarnessInfo(name, "", who[0], who[1], loads)
+    loads = at(answer, "agentCapabilities", "loadSession") is True
+    title, release = [brief(text_at(answer, "agentInfo", key))[:100] for key in ("name", "version")]
+    return HarnessInfo(name, "", title, release, loads)

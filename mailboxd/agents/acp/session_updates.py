@@ -1,6 +1,6 @@
-"""What a harness says while it works: its words, what it touches, what it is at. Pure.
+"""What a harness reports while it works, and the result of its turn. Pure.
 
-The answer of a turn is what it says after its last tool call: what comes before is said to nobody but itself.
+The answer of a turn is the text after its last tool call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mailboxd.agents.acp.permissions import needed, paths
+from mailboxd.agents.acp.permissions import needed_capability, paths
 from mailboxd.agents.json_output import at, brief, count_at, text_at
 from mailboxd.core.sanitize import first_line
 
@@ -21,20 +21,20 @@ _MOST_CALLS = 10_000
 
 
 @dataclass(slots=True)
-class Hearing:
-    """What was heard in the session `session`; a replay of an earlier turn is not listened to."""
+class SessionUpdates:
+    """Collects the updates of `session`; a replay of earlier turns (not `listening`) is ignored."""
 
     session: str = ""
     listening: bool = False
     note: str = ""
-    """What it is at, in a line."""
+    """Its current activity, one line."""
     touched: list[str] = field(default_factory=list)
-    """Paths that it says it has changed, as it says them."""
+    """Paths it reports as changed, unresolved."""
     diffs: list[tuple[str, str, str]] = field(default_factory=list)
-    """What it says it has replaced by what: path, old, new; the whole file or a part of it."""
+    """Reported edits: path, old text, new text; a whole file or a part of it."""
     cost_usd: float | None = None
     cut: bool = False
-    """It has said more than is kept."""
+    """Its text exceeded the limit."""
     _parts: list[str] = field(default_factory=list)
     _since: int = 0
     _size: int = 0
@@ -43,11 +43,11 @@ class Hearing:
 
     @property
     def text(self) -> str:
-        """Its answer: what it has said since its last tool call, or, if that is nothing, all that it said."""
+        """Its answer: the text since its last tool call, or all text if there is none since."""
         return "".join(self._parts[self._since :]).strip() or "".join(self._parts).strip()
 
     def update(self, params: object) -> None:
-        """Take a `session/update`. What is not known is passed over: the journal has it."""
+        """Process a `session/update`; unknown kinds are ignored."""
         update = at(params, "update")
         if not self.listening or not isinstance(update, dict) or text_at(params, "sessionId") != self.session:
             return
@@ -67,14 +67,14 @@ class Hearing:
                     self.cost_usd = float(amount)
 
     def tool(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """What is known of a tool call, with what is said of it now: later words complete or replace earlier ones."""
+        """Merge an update of a tool call into what is known of it, and return that."""
         name = text_at(said, "toolCallId")
         known = self._calls.get(name, {}) | {key: value for key, value in said.items() if value is not None}
         if len(self._calls) < _MOST_CALLS:
             self._calls[name] = known
         if title := first_line(text_at(known, "title")):
             self.note = f"{text_at(known, 'kind')[:20] or 'tool'}: {title}"
-        if text_at(known, "status") == "completed" and needed(known) == "edit":
+        if text_at(known, "status") == "completed" and needed_capability(known) == "edit":
             self._touch(known)
         return known
 
@@ -105,19 +105,18 @@ class Hearing:
         self.note = f"{done} of {len(steps)} steps done{at_work}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How a turn ended, in the words of `openclaw agent --json`: `agents.outcome` judges it like every other. Pure.
+# The result of a turn, in the format of `openclaw agent --json`, which `agents.outcome` reads
 
 _DONE = {"end_turn": "stop", "max_tokens": "length"}
 _WHY = {
-    "max_turn_requests": "the harness has used up the requests that it may make in a turn",
-    "refusal": "the harness refuses to go on",
-    "cancelled": "the harness ended the turn as cancelled, and nobody had cancelled it",
+    "max_turn_requests": "the harness reached its limit of model requests for a turn",
+    "refusal": "the harness refuses to continue",
+    "cancelled": "the harness reported the turn as cancelled, though it was not",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TurnResult:
     """How the program ends: the exit status, what goes to stdout, and what to stderr."""
 
     status: int
@@ -125,59 +124,61 @@ class Ended:
     said: str = ""
 
 
-def result(stop: object, heard: Hearing, run_id: str, usage: object) -> Ended:
-    """The harness has ended the turn, with the stop reason `stop`, which may be one that we have never heard of."""
+def completed(stop: object, updates: SessionUpdates, run_id: str, usage: object) -> TurnResult:
+    """The harness ended the turn with the stop reason `stop`, which may be unknown."""
     reason = stop if isinstance(stop, str) else json.dumps(stop)
     if reason in _DONE:
-        return _ended(0, "ok", heard, run_id, usage, {"stopReason": "length" if heard.cut else _DONE[reason]})
-    why = _WHY.get(reason, f"the harness ended the turn for a reason that is not known here: {brief(reason)[:100]}")
-    said = f"; it said: {heard.text[-1000:]}" if heard.text else ""
-    return _ended(1, "error", heard, run_id, usage, {"error": {"kind": reason[:100], "message": why + said}})
+        return _ended(0, "ok", updates, run_id, usage, {"stopReason": "length" if updates.cut else _DONE[reason]})
+    why = _WHY.get(reason, f"the harness ended the turn for an unknown reason: {brief(reason)[:100]}")
+    said = f"; it said: {updates.text[-1000:]}" if updates.text else ""
+    return _ended(1, "error", updates, run_id, usage, {"error": {"kind": reason[:100], "message": why + said}})
 
 
-def failed(code: int, message: str, heard: Hearing, run_id: str) -> Ended:
-    """The harness has answered the prompt with an error: the turn is over."""
+def failed(code: int, message: str, updates: SessionUpdates, run_id: str) -> TurnResult:
+    """The harness answered the prompt with an error."""
     error = {"kind": f"harness error {code}", "message": message}
-    return _ended(1, "error", heard, run_id, None, {"error": error})
+    return _ended(1, "error", updates, run_id, None, {"error": error})
 
 
-def timed_out(heard: Hearing, run_id: str) -> Ended:
-    """Its time was over, and the harness has confirmed that it is cancelled."""
-    return _ended(1, "timeout", heard, run_id, None, {})
+def timed_out(updates: SessionUpdates, run_id: str) -> TurnResult:
+    """The turn timed out, and the harness confirmed that it is cancelled."""
+    return _ended(1, "timeout", updates, run_id, None, {})
 
 
-def not_begun(why: str) -> Ended:
-    """No prompt was sent: nothing has been done."""
-    return Ended(1, {"ok": False, "error": {"message": f"The harness cannot start: {why}"}})
+def not_started(why: str) -> TurnResult:
+    """No prompt was sent; the turn may be retried."""
+    return TurnResult(1, {"ok": False, "error": {"message": f"The harness cannot start: {why}"}})
 
 
-def refused(why: str) -> Ended:
-    """No prompt was sent, and no repetition will change that."""
-    return Ended(1, {"ok": False, "error": {"message": f"The harness refused the turn: {why}"}})
+def refused(why: str) -> TurnResult:
+    """No prompt was sent, and a retry would not help."""
+    return TurnResult(1, {"ok": False, "error": {"message": f"The harness refused the turn: {why}"}})
 
 
-def lost(why: str, run_id: str) -> Ended:
-    """The prompt was sent, and nobody can say what became of it."""
-    return Ended(1, {"ok": False, "runId": run_id, "error": {"message": f"{why}; its outcome is unknown"}})
+def lost(why: str, run_id: str) -> TurnResult:
+    """The prompt was sent, and the outcome is unknown."""
+    return TurnResult(1, {"ok": False, "runId": run_id, "error": {"message": f"{why}; its outcome is unknown"}})
 
 
-def stopped(number: signal.Signals, run_id: str, *, confirmed: bool) -> Ended:
-    """A signal ended it; `confirmed`: the harness had not begun, or has said that it is cancelled."""
+def stopped(number: signal.Signals, run_id: str, *, confirmed: bool) -> TurnResult:
+    """A signal stopped the turn; `confirmed`: the harness had not started it, or confirmed the cancellation."""
     said = "" if confirmed else f"Interrupted by {number.name}; turn of the harness {run_id} was not confirmed aborted."
-    return Ended(128 + number, said=said)
+    return TurnResult(128 + number, said=said)
 
 
-def _ended(status: int, word: str, heard: Hearing, run_id: str, usage: object, meta: dict[str, Any]) -> Ended:
-    agent = {"sessionId": heard.session, "usage": _usage(usage), "costUsd": heard.cost_usd}
-    payloads = [{"text": heard.text}] if heard.text else []
-    return Ended(
+def _ended(
+    status: int, word: str, updates: SessionUpdates, run_id: str, usage: object, meta: dict[str, Any]
+) -> TurnResult:
+    agent = {"sessionId": updates.session, "usage": _usage(usage), "costUsd": updates.cost_usd}
+    payloads = [{"text": updates.text}] if updates.text else []
+    return TurnResult(
         status,
         {"runId": run_id, "status": word, "result": {"payloads": payloads, "meta": {**meta, "agentMeta": agent}}},
     )
 
 
 def _usage(said: object) -> dict[str, int]:
-    """The tokens of the turn, where the harness reports them."""
+    """The turn's tokens, if reported."""
     names = {
         "input": "inputTokens",
         "output": "outputTokens",

@@ -1,4 +1,4 @@
-"""The daemon's side of a turn by a harness: which program runs it, in which directory, with what in its environment."""
+"""The daemon's side of a turn by a harness: its program, directory, environment, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mailboxd.agents.acp import turn_files
-from mailboxd.agents.acp.turn_files import Order
+from mailboxd.agents.acp.turn_files import TurnRequest
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import text_at
 from mailboxd.agents.outcome import classify
@@ -22,53 +22,53 @@ _MOST_SHOWN = 100
 
 
 def require_extra() -> None:
-    """Raises ConfigError if what speaks ACP is not installed."""
+    """Raises ConfigError if the ACP library is not installed."""
     if find_spec("acp") is None:
         raise ConfigError(
-            "acp.harnesses names a harness, and what speaks ACP is not installed: run `pip install 'mailboxd[acp]'`, "
+            "acp.harnesses names a harness, but the ACP library is not installed: run `pip install 'mailboxd[acp]'`, "
             "or give the harness `backend: acpx`"
         )
 
 
 def environment(environ: Mapping[str, str], extra: Iterable[str] = ()) -> dict[str, str]:
-    """What of `environ` a harness may see: little, and what its configuration names."""
+    """The variables of `environ` that a harness may see: a few, and those its configuration names."""
     return {name: environ[name] for name in (*_ENVIRONMENT, *extra) if name in environ}
 
 
-def directory(root: Path, cwd: str) -> str:
-    """The directory that a harness works in, without links. Raises OSError if there is none, or it is elsewhere."""
+def working_directory(root: Path, cwd: str) -> str:
+    """The real path of a harness's directory. Raises OSError if it is missing or outside the workspace."""
     real = os.path.realpath(root / cwd, strict=True)
     if not Path(real).is_relative_to(root):
-        raise NotADirectoryError(0, f"{cwd} leads out of the workspace")
+        raise NotADirectoryError(0, f"{cwd} is outside the workspace")
     if not Path(real).is_dir():
-        raise NotADirectoryError(0, f"{cwd} is no directory")
+        raise NotADirectoryError(0, f"{cwd} is not a directory")
     return real
 
 
-def place(wanted: Order, harness: str) -> str:
-    """What a harness is told beside its task."""
-    given = ", ".join(wanted.capabilities) or "nothing"
-    beyond = "is refused" if wanted.backend == "acpx" else "waits until a person has decided, which can take long"
+def instructions(request: TurnRequest, harness: str) -> str:
+    """The instructions that precede the task."""
+    given = ", ".join(request.capabilities) or "nothing"
+    approval = "is refused" if request.backend == "acpx" else "waits for approval, which can take long"
     return f"""
 # Where you work
 
-You are the harness {harness}. This turn is task_id {wanted.task_id}, attempt_id {wanted.attempt_id}.
+You are the harness {harness}. This turn is task_id {request.task_id}, attempt_id {request.attempt_id}.
 
-- Your directory is {wanted.cwd}. Leave everything outside of it alone.
-- You may do without asking: {given}. What needs more {beyond}: do without it where you can.
-- What you say after your last tool call is taken as your answer, and nothing before it.
+- Your directory is {request.cwd}. Change nothing outside it.
+- Without approval you may: {given}. Anything else {approval}; avoid it if you can.
+- Only the text after your last tool call is your answer.
 """
 
 
-def program(folder: Path, wanted: Order) -> tuple[str, ...]:
-    """The program of a turn, whose order is put into the call's directory. Raises OSError."""
-    turn_files.write(folder, turn_files.NAME, to_json(wanted))
-    # -P: the directory that we run in is the agent's, and must not be a place to import from.
-    return (sys.executable, "-P", "-m", "mailboxd.agents.acp", "--order", str(folder / turn_files.NAME))
+def turn_argv(folder: Path, request: TurnRequest) -> tuple[str, ...]:
+    """Write the request into the call's directory; returns the program that runs it. Raises OSError."""
+    turn_files.write(folder, turn_files.REQUEST, to_json(request))
+    # -P: the working directory is the agent's, and nothing must be imported from it
+    return (sys.executable, "-P", "-m", "mailboxd.agents.acp", "--order", str(folder / turn_files.REQUEST))
 
 
-def made(folder: Path) -> tuple[Made, ...]:
-    """What a turn has left in the directory of its harness, and what it was refused."""
+def artifacts(folder: Path) -> tuple[Made, ...]:
+    """The files a turn changed, and the permissions it was refused."""
     found = turn_files.read_note(folder, turn_files.CHANGES) or {}
     files, refused = _lines(found.get("files")), _lines(found.get("refused"))
     left = []
@@ -76,7 +76,7 @@ def made(folder: Path) -> tuple[Made, ...]:
         shown = ", ".join(files[:5]) + (f" and {len(files) - 5} more" if len(files) > 5 else "")
         left.append(Made("diff", text_at(found, "diff") or "\n".join(files), f"{len(files)} files changed: {shown}"))
     if refused:
-        left.append(Made("other", "\n".join(refused), f"{len(refused)} permissions were not given"))
+        left.append(Made("other", "\n".join(refused), f"{len(refused)} permissions were refused"))
     return tuple(left)
 
 
@@ -84,30 +84,32 @@ def _lines(value: object) -> list[str]:
     return [text_at({"line": item}, "line") for item in value] if isinstance(value, list) else []
 
 
-# ---------------------------------------------------------------- asking what became of a turn
+# Asking about an interrupted turn
 
 QUESTION = """\
-Your last turn in this session was cut off, and nobody has seen its end. What became of it?
+Your last turn in this session was interrupted, and its outcome is unknown. What happened?
 
-Do nothing now: read nothing, change nothing, run nothing; whatever you ask for will be refused.
+Do nothing now: read nothing, change nothing, run nothing; every request for permission will be refused.
 
-- If the work was finished when you were cut off, answer with its result, in the form that you were asked for then.
-- Else answer with the line `NOT FINISHED`, and below it what was done, and what was not.
+- If the work was finished, answer with its result, in the format requested then.
+- Otherwise answer with the line `NOT FINISHED`, and below it what was done and what was not.
 """
 _NOT_FINISHED = "NOT FINISHED"
 
 
-def session(folder: Path) -> str | None:
-    """The session of a call that can be loaded again; None if there is none."""
+def resumable_session(folder: Path) -> str | None:
+    """The session of a call, if it can be loaded again."""
     found = turn_files.read_note(folder, turn_files.SESSION) or {}
     return text_at(found, "session") or None if found.get("loads") is True else None
 
 
-def told(exit_: Exit, lost: str) -> Outcome:
-    """What became of a turn, as its harness says; it cannot be asked twice. `lost`: how it was lost."""
+def recovered_outcome(exit_: Exit, lost: str) -> Outcome:
+    """The outcome of an interrupted turn, as its harness reports it. `lost` says how it was lost."""
     outcome = classify(exit_)
     if not isinstance(outcome, Succeeded):
-        return Unknown(f"{lost}; asked again, its harness could not say", looked_up=True)
+        return Unknown(f"{lost}; asked about it, the harness could not tell", looked_up=True)
     if outcome.text.lstrip("`*# ").startswith(_NOT_FINISHED):
-        return Failed(f"{lost}. Its harness says: {outcome.text}", usage=outcome.usage, session_ref=outcome.session_ref)
+        return Failed(
+            f"{lost}. The harness reports: {outcome.text}", usage=outcome.usage, session_ref=outcome.session_ref
+        )
     return outcome

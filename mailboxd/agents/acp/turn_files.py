@@ -1,4 +1,17 @@
-"""What the daemon wants of one turn: a file in the call's directory, beside the prompt."""
+"""The files in the call's directory through which the program of a turn and the daemon communicate.
+
+    order.json                 daemon -> program: the TurnRequest
+    harness.json               the harness's process, so that a daemon can kill what a killed program left running
+    session.json               the session, for asking the harness later
+    progress.json              program -> daemon: current activity, at most once every few seconds
+    permission-N.json          program -> daemon: the harness asks for more than it was given
+    permission-N.answer.json   daemon -> program: the decision
+    changes.json               program -> daemon: changed files, and refused permissions
+    frames                     journal of all frames, capped
+
+Each file is replaced atomically. An agent of the same user can write them as well, so they are read with a cap and
+nothing is concluded from them except what to show to a person.
+"""
 
 from __future__ import annotations
 
@@ -14,67 +27,52 @@ from typing import Any
 from mailboxd.agents.call_dir import open_regular, read_capped
 from mailboxd.core.json_codec import from_json
 
-NAME = "order.json"
+REQUEST = "order.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One turn. The environment of the program is that of the harness, and the call's id is the turn's."""
+class TurnRequest:
+    """One turn. The program's environment is also the harness's; the call's id is the turn's id."""
 
     argv: tuple[str, ...]
     cwd: str
-    """The directory that the harness is given, absolute and without links."""
+    """The harness's working directory, a real path."""
     state: str
-    """`.mailboxd` of the workspace: where the daemon can be woken."""
+    """The workspace's `.mailboxd`, where the daemon can be woken."""
     task_id: str
     attempt_id: str
     capabilities: tuple[str, ...]
     timeout: int
-    """Seconds of work; the time in which a person is asked does not count."""
+    """Seconds of work, without the time spent waiting for approvals."""
     grace: float
-    """Seconds between SIGTERM and SIGKILL: the harness has to be gone by then."""
+    """Seconds between SIGTERM and SIGKILL; the harness has to exit within them."""
     patience: float = 60.0
-    """Seconds that it may take to answer before it has the prompt: the first time it may load things."""
+    """Seconds for each answer before the prompt is sent; a first start may be slow."""
     backend: str = "direct"
     acpx: tuple[str, ...] = ()
     session: str = ""
-    """A session of the harness to go on with, if it can."""
+    """A session to resume, if the harness can."""
     asks: bool = False
-    """Nothing is to be done: it is asked what became of a turn of that session, and gets no permission."""
+    """Only ask about an earlier turn of that session: every permission is refused."""
 
 
-def read_request(path: Path) -> Order:
-    """The order in a file. Raises OSError, or ValueError for what is none."""
+def read_request(path: Path) -> TurnRequest:
+    """Raises OSError, or ValueError if the file is invalid."""
     try:
-        return from_json(Order, json.loads(path.read_bytes()))
+        return from_json(TurnRequest, json.loads(path.read_bytes()))
     except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path} is no order: {error}") from error
+        raise ValueError(f"{path} is not a turn request: {error}") from error
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The files by which the program of a turn and the daemon talk while it runs. Each is whole, or not there.
-#
-#     order.json                 daemon -> program: what is wanted
-#     harness.json               program: the process of the harness, so that a daemon finds what a killed program left
-#     session.json               program: the session, by which the harness can be asked later
-#     progress.json              program -> daemon: what it does, at most one every few seconds
-#     permission-N.json          program -> daemon: the harness asks for more than it was given
-#     permission-N.answer.json   daemon -> program: what was decided
-#     changes.json               program -> daemon: what changed, and what was refused
-#     frames                     the journal of everything that was said, capped
-#
-# An agent of the same user can write them as well: they are read with a cap, and nothing in them is believed further
-# than a person is shown it.
 
 HARNESS, SESSION, PROGRESS, CHANGES = "harness.json", "session.json", "progress.json", "changes.json"
 CAP = 4 * 1024 * 1024
 MOST_QUESTIONS = 1_000
-"""Permissions that one turn may ask a person for."""
+"""Questions that one turn may put to the operator."""
 _PERMISSION = re.compile(r"permission-([1-9][0-9]{0,3})\.json")
 
 
 def write(directory: Path, name: str, value: object) -> None:
-    """Put a note there, replacing an earlier one at once. Raises OSError."""
+    """Write a file atomically and durably. Raises OSError."""
     temporary = directory / f".{name}.{os.getpid()}"
     temporary.unlink(missing_ok=True)
     descriptor = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -86,7 +84,7 @@ def write(directory: Path, name: str, value: object) -> None:
 
 
 def read_note(directory: Path, name: str) -> dict[str, Any] | None:
-    """A note; None if it is not there, or is none."""
+    """The JSON object in a file; None if it is missing or invalid."""
     try:
         raw, truncated = read_capped(directory / name, CAP)
         value = None if truncated or not raw else json.loads(raw)
@@ -104,7 +102,7 @@ def answer(number: int) -> str:
 
 
 def questions(directory: Path) -> Iterator[int]:
-    """The numbers of the permissions that are asked for there; none where nothing can be listed."""
+    """The numbers of the permission requests; none if the directory cannot be listed."""
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             if found := _PERMISSION.fullmatch(entry.name):

@@ -2,7 +2,7 @@
 
     odd_agent.py [BEHAVIOUR ...]
 
-It says what it has heard in the file that ODD_LOG names, a JSON object a line: who reads that is an outside witness.
+It says what it has updates in the file that ODD_LOG names, a JSON object a line: who reads that is an outside witness.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class OddAgent:
         return str(chosen)
 
     async def behave(self, session_id: str, text: str) -> PromptResponse:
-        if "What became of it" in text:
+        if "What happened?" in text:
             await self.say(session_id, "It is all done: 42." if "knows" in BEHAVIOURS else "NOT FINISHED\nhalf of it")
             return PromptResponse(stop_reason="end_turn")
         await self.say(session_id, "I begin. ")

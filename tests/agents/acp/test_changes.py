@@ -14,8 +14,8 @@ def git(root: Path, *words: str) -> None:
     subprocess.run(["git", *author, *words], cwd=root, check=True, capture_output=True)
 
 
-def changed(root: Path, before: program.Stamps, said: tuple[tuple[str, str, str], ...] = ()) -> tuple[list[str], str]:
-    names = program.touched(str(root), before, program.stamps(str(root)), [path for path, _, _ in said])
+def changed(root: Path, before: program.Snapshot, said: tuple[tuple[str, str, str], ...] = ()) -> tuple[list[str], str]:
+    names = program.changed_files(str(root), before, program.snapshot(str(root)), [path for path, _, _ in said])
     return names, program.diff(str(root), names, before, said)
 
 
@@ -26,7 +26,7 @@ def test_what_git_has_committed_is_what_stood_there_before(tmp_path: Path) -> No
     (tmp_path / "gone.txt").write_text("bye\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "x")
-    before = program.stamps(str(tmp_path / "sub")), program.stamps(str(tmp_path))
+    before = program.snapshot(str(tmp_path / "sub")), program.snapshot(str(tmp_path))
     (tmp_path / "sub" / "a.txt").write_text("one\n2\n")
     (tmp_path / "gone.txt").unlink()
     (tmp_path / "new.txt").write_text("hello")
@@ -43,7 +43,7 @@ def test_no_program_of_the_directory_is_run_to_compare(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "x")
-    before = program.stamps(str(tmp_path))
+    before = program.snapshot(str(tmp_path))
     trap = f"touch {tmp_path}/trapped; cat"
     for key in (
         "filter.t.clean",
@@ -64,17 +64,17 @@ def test_no_program_of_the_directory_is_run_to_compare(tmp_path: Path) -> None:
 def test_without_git_it_is_what_the_harness_says(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     (tmp_path / "b.txt").write_text("x\n")
-    before = program.stamps(str(tmp_path))
+    before = program.snapshot(str(tmp_path))
     (tmp_path / "a.txt").write_text("three\n")
     (tmp_path / "b.txt").write_text("yyy\n")
     names, diff = changed(tmp_path, before, ((str(tmp_path / "a.txt"), "one\n", "three\n"), ("/etc/passwd", "", "")))
     assert names == ["a.txt", "b.txt"]
     assert "-one\n+three\n" in diff
-    assert "b.txt changed; what stood there before is not known" in diff
+    assert "b.txt changed; its earlier content is unknown" in diff
 
 
 def test_links_large_files_and_binaries_are_not_shown(tmp_path: Path) -> None:
-    before = program.stamps(str(tmp_path))
+    before = program.snapshot(str(tmp_path))
     (tmp_path / "link").symlink_to("/etc/passwd")
     (tmp_path / "large").write_bytes(b"x" * 500_000)
     (tmp_path / "binary").write_bytes(b"\x00\xff")
@@ -89,13 +89,13 @@ def test_mail_and_tasks_of_a_workspace_are_not_what_the_harness_changed(tmp_path
     for name in ("mailbox", "tasks", "src"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.md").touch()
-    assert set(program.stamps(str(tmp_path))) == {"mailbox/a.md", "tasks/a.md", "src/a.md"}
+    assert set(program.snapshot(str(tmp_path))) == {"mailbox/a.md", "tasks/a.md", "src/a.md"}
     (tmp_path / ".mailboxd").mkdir()
-    assert set(program.stamps(str(tmp_path))) == {"src/a.md"}
+    assert set(program.snapshot(str(tmp_path))) == {"src/a.md"}
 
 
 def test_a_long_diff_is_cut(tmp_path: Path) -> None:
-    before = program.stamps(str(tmp_path))
+    before = program.snapshot(str(tmp_path))
     for number in range(4):
         (tmp_path / f"{number}").write_text("x\n" * 100_000)
-    assert "(cut: the rest, from " in changed(tmp_path, before)[1]
+    assert "(truncated at " in changed(tmp_path, before)[1]

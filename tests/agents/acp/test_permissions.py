@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp.permissions import CANCELLED, beyond, paths, response, selected
+from mailboxd.agents.acp.permissions import CANCELLED, paths, reason_to_ask, response, selected
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def tool(kind: str = "", *locations: str, **raw: Any) -> dict[str, Any]:
         (tool("read", "a.txt"), (), "needs read"),
         (tool("edit", "a.txt"), ("read",), "needs edit"),
         (tool("edit", "a.txt"), ("edit",), ""),
-        (tool("edit"), ALL, "does not say which file"),
+        (tool("edit"), ALL, "does not name the file"),
         (tool("delete", "sub/a"), ("edit",), ""),
         (tool("move", "sub/a", "../b"), ALL, "outside"),
         (tool("edit", "/etc/passwd"), ALL, "outside"),
@@ -34,8 +34,8 @@ def tool(kind: str = "", *locations: str, **raw: Any) -> dict[str, Any]:
         (tool("read", "~/.ssh/id_rsa"), ALL, "outside"),
         (tool("read", "a.txt", file_path="/etc/shadow"), ALL, "outside"),
         (tool("search", query="/etc/shadow"), ALL, "outside"),
-        (tool("edit", "sub/.git/hooks/pre-commit"), ALL, "not its own"),
-        (tool("edit", ".mailboxd/config.yaml"), ALL, "not its own"),
+        (tool("edit", "sub/.git/hooks/pre-commit"), ALL, "must not be changed"),
+        (tool("edit", ".mailboxd/config.yaml"), ALL, "must not be changed"),
         (tool("read", ".git/config"), ("read",), ""),
         (tool("execute", command="make"), ("execute",), ""),
         (tool("execute", command="make"), ("read", "edit"), "needs execute"),
@@ -43,8 +43,8 @@ def tool(kind: str = "", *locations: str, **raw: Any) -> dict[str, Any]:
         (tool("fetch", url="https://x"), ("network",), ""),
         (tool("fetch", url="https://x"), ("read",), "needs network"),
         (tool("think"), (), ""),
-        (tool("switch_mode"), ALL, "nobody's to allow but yours"),
-        (tool("other"), ALL, "nobody's to allow but yours"),
+        (tool("switch_mode"), ALL, "always needs approval"),
+        (tool("other"), ALL, "always needs approval"),
         (tool(), ALL, "(none said)"),
         ({}, ALL, "(none said)"),
         ({"kind": ["edit"], "rawInput": "x", "locations": "y", "content": [1]}, ALL, "(none said)"),
@@ -54,7 +54,7 @@ def test_what_is_beyond_the_capabilities(
     tmp_path: Path, call: dict[str, Any], capabilities: tuple[str, ...], why: str
 ) -> None:
     (tmp_path / "link").symlink_to("/etc")
-    found = beyond(call, capabilities, str(tmp_path.resolve()))
+    found = reason_to_ask(call, capabilities, str(tmp_path.resolve()))
     assert (why in found) if why else found == ""
 
 

@@ -91,10 +91,10 @@ def failed(error: str, *, started: bool = True, permanent: bool = False) -> Any:
         ("flood", (Succeeded, "I begin. 0 1 2 3", False)),
         ("large", (Succeeded, "I begin. xxxxxxx", True)),
         ("stops=max_tokens", (Succeeded, "I begin.", True)),
-        ("stops=refusal", failed("refusal: the harness refuses to go on; it said: I begin.")),
+        ("stops=refusal", failed("refusal: the harness refuses to continue; it said: I begin.")),
         ("stops=max_turn_requests", failed("max_turn_requests: ")),
         ("stops=cancelled", failed("cancelled: ")),
-        ("unknown-stop", failed("enlightened: the harness ended the turn for a reason that is not known here")),
+        ("unknown-stop", failed("enlightened: the harness ended the turn for an unknown reason")),
         ("errs", failed("harness error -32001: the model is on holiday: HTTP 429")),
         ("dies", (Unknown, "the harness ended with exit status 7; its outcome is unknown")),
         ("killed", (Unknown, "the harness was killed by signal 9; its outcome is unknown")),
@@ -177,15 +177,15 @@ def test_a_killed_program_leaves_a_harness_that_is_found_and_ended(stage: Stage)
     child.kill()
     assert stage.end() == Unknown("killed by signal 9, no output")
     assert len(stage.processes()) == 2  # neither the pipe nor a group has ended it: it is in a session of its own
-    assert harness.sweep(stage.folder) == 2
+    assert harness.kill_leftover(stage.folder) == 2
     eventually(lambda: not stage.processes())
-    assert harness.sweep(stage.folder) == 0
+    assert harness.kill_leftover(stage.folder) == 0
 
 
 def test_a_note_about_somebody_else_ends_nobody(stage: Stage) -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
         turn_files.write(stage.folder, turn_files.HARNESS, {"pid": other.pid, "start_time": 1, "boot_id": "x"})
-        assert harness.sweep(stage.folder) == 0
+        assert harness.kill_leftover(stage.folder) == 0
         assert other.poll() is None
         other.kill()
 
@@ -215,7 +215,7 @@ def test_two_questions_at_once_wait_for_their_own_answers_while_the_clock_stands
     second = answer(stage, 2, "rejected")
     assert isinstance(stage.end(), Succeeded)
     assert {first["wish"], second["wish"]} == {"execute: make first", "execute: make second"}
-    assert first["why"] == "it needs execute, and was given read, edit"
+    assert first["why"] == "it needs execute; granted: read, edit"
     made = first["wish"].split()[-1]
     assert [path.name for path in stage.work.iterdir()] == [made]
     refused = turn_files.read_note(stage.folder, turn_files.CHANGES)
@@ -239,7 +239,7 @@ def test_a_parked_question_is_answered_cancelled_when_the_turn_is(stage: Stage) 
 def test_it_can_be_asked_what_became_of_a_turn(
     stage: Stage, behaviour: list[str], loaded: list[str], text: str
 ) -> None:
-    (stage.folder / "prompt.md").write_text("What became of it?")
+    (stage.folder / "prompt.md").write_text("What happened?")
     stage.start(*behaviour, session="ses-9", asks=True, capabilities=[])
     found = stage.end()
     assert isinstance(found, Succeeded)
@@ -280,6 +280,6 @@ def test_an_order_that_cannot_be_read_is_an_error_and_no_traceback(tmp_path: Pat
     argv = (sys.executable, "-m", "mailboxd.agents.acp", "--order", str(tmp_path / "order.json"))
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "is no order" in json.loads(done.stdout)["error"]["message"]
+    assert "is not a turn request" in json.loads(done.stdout)["error"]["message"]
     assert done.stderr == ""
     assert read_exit(tmp_path, 1).stdout == b""

@@ -25,11 +25,11 @@ def test_it_works_in_a_directory_of_the_workspace_or_nowhere(tmp_path: Path) -> 
     (root / "file").touch()
     (root / "out").symlink_to("/etc")
     (root / "within").symlink_to("src")
-    assert transport.directory(root, "") == str(root)
-    assert transport.directory(root, "src") == transport.directory(root, "within") == str(root / "src")
+    assert transport.working_directory(root, "") == str(root)
+    assert transport.working_directory(root, "src") == transport.working_directory(root, "within") == str(root / "src")
     for elsewhere in ("out", "file", "missing"):
         with pytest.raises(OSError):  # noqa: PT011 - the three have different texts
-            transport.directory(root, elsewhere)
+            transport.working_directory(root, elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_it_works_in_a_directory_of_the_workspace_or_nowhere(tmp_path: Path) -> 
         ({"files": [], "diff": "", "refused": []}, ()),
         ({"files": ["a"], "diff": "+x\x00", "refused": []}, (Made("diff", "+x\ufffd", "1 files changed: a"),)),
         ({"files": ["a", 5, None], "diff": ""}, (Made("diff", "a\n\n", "3 files changed: a, , "),)),
-        ({"refused": ["make (rejected)"]}, (Made("other", "make (rejected)", "1 permissions were not given"),)),
+        ({"refused": ["make (rejected)"]}, (Made("other", "make (rejected)", "1 permissions were refused"),)),
         ({"files": "x", "refused": {"a": 1}}, ()),
     ],
 )  # fmt: skip
 def test_what_a_turn_has_left_is_read_with_distrust(tmp_path: Path, left: Any, made: tuple[Made, ...]) -> None:
     if left is not None:
         turn_files.write(tmp_path, turn_files.CHANGES, left)
-    assert transport.made(tmp_path) == made
+    assert transport.artifacts(tmp_path) == made
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_a_turn_has_left_is_read_with_distrust(tmp_path: Path, left: Any, m
 )
 def test_the_session_that_can_be_asked(tmp_path: Path, note: Any, session: str | None) -> None:
     (tmp_path / turn_files.SESSION).write_text(json.dumps(note))
-    assert transport.session(tmp_path) == session
+    assert transport.resumable_session(tmp_path) == session
 
 
 def said(text: str) -> Exit:
@@ -70,16 +70,16 @@ def said(text: str) -> Exit:
 
 
 def test_what_it_says_of_a_lost_turn() -> None:
-    finished = transport.told(said("The result."), "cut off")
+    finished = transport.recovered_outcome(said("The result."), "cut off")
     assert isinstance(finished, Succeeded)
     assert finished.text == "The result."
     for words in ("NOT FINISHED\nhalf", "**NOT FINISHED**", "`NOT FINISHED`: half"):
-        half = transport.told(said(words), "cut off")
+        half = transport.recovered_outcome(said(words), "cut off")
         assert isinstance(half, Failed)
-        assert half.error.startswith("cut off. Its harness says: ")
+        assert half.error.startswith("cut off. The harness reports: ")
     for nothing in (Exit(1, b"{}"), Exit(-9, b""), said("")):
-        assert transport.told(nothing, "cut off") == Unknown(
-            "cut off; asked again, its harness could not say", looked_up=True
+        assert transport.recovered_outcome(nothing, "cut off") == Unknown(
+            "cut off; asked about it, the harness could not tell", looked_up=True
         )
 
 
