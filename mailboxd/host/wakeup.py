@@ -40,7 +40,7 @@ class Wake:
         self._everything = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         with suppress(FileNotFoundError):
-            (state / NAME).unlink()  # of a daemon that was killed: the workspace's lock says there is no other
+            (state / NAME).unlink()  # of a killed daemon: we hold the workspace's lock
         with _address(state) as address:
             self._socket.bind(address)
         (state / NAME).chmod(0o600)
@@ -70,7 +70,7 @@ class Wake:
         return Woken(mail=True, more=self.drain() or ends != [self._read])
 
     def drain(self) -> bool:
-        """Forget what came, since the caller scans now; returns whether somebody called `poke`."""
+        """Forget what came, since the caller scans now; return whether `poke` was called."""
         with suppress(BlockingIOError):
             while os.read(self._read, 4096):
                 pass
@@ -97,22 +97,22 @@ class Wake:
 
 
 def poke(state: Path) -> bool:
-    """Wake the daemon of the workspace whose `.mailboxd` is `state`; False if there is none that hears."""
+    """Wake the daemon of the workspace whose `.mailboxd` is `state`; return False if none runs."""
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, _address(state) as address:
         sender.setblocking(False)
-        with suppress(BlockingIOError):  # it has not heard those before yet: it will look for all of them at once
+        with suppress(BlockingIOError):  # earlier pokes are still unread: one wake-up serves all
             sender.sendto(b"!", address)
         return True
     return False
 
 
 class _Mounts:
-    """Readable when something was mounted or unmounted (proc_pid_mountinfo(5)): inotify does not say that."""
+    """Readable when something was mounted or unmounted (proc_pid_mountinfo(5)), which inotify does not report."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._table = -1
-        with suppress(OSError):  # without /proc, or in a sandbox: then the next scan finds it
+        with suppress(OSError):  # without /proc, or in a sandbox, the next scan notices
             self._table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
             self._epoll.register(self._table, select.EPOLLPRI)
             self.drain()
@@ -121,7 +121,7 @@ class _Mounts:
         return self._epoll.fileno()
 
     def drain(self) -> None:
-        """Forget that the table has changed."""
+        """Clear the notification."""
         self._epoll.poll(0)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class _Mounts:
 
 @contextmanager
 def _address(state: Path) -> Iterator[str]:
-    """The socket's path, by a descriptor of its directory: a path of more than 107 bytes is no address (unix(7))."""
+    """The socket's path through a descriptor of its directory: a path over 107 bytes is not an address (unix(7))."""
     fd = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{fd}/{NAME}"
@@ -142,7 +142,7 @@ def _address(state: Path) -> Iterator[str]:
 
 @contextmanager
 def signals(stop: Callable[[], None], look: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the daemon; SIGHUP makes it look again. Nothing else is touched."""
+    """Have SIGTERM and SIGINT stop the daemon, and SIGHUP make it scan."""
     before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
     before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: look())
     try:

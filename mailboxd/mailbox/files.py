@@ -1,4 +1,4 @@
-"""The few system calls that the workspace is made of. All of them take directory descriptors, none follows a link."""
+"""System calls on files of the workspace. All take directory descriptors; none follows a link."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
 class ObstructedError(WorldError):
-    """One file cannot be moved or written where it is (immutable, a mount point, gone). Others can: carry on."""
+    """One file cannot be moved or written (immutable, a mount point, gone). Others can: continue with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a file looked like from outside. Two looks with the same stamp saw the same content, as far as is known."""
+    """Identity of a file's content: as long as the stamp is the same, so is the content, as far as can be known."""
 
     dev: int
     ino: int
@@ -48,13 +48,13 @@ class Stamp:
 
     @property
     def mtime(self) -> float:
-        """Seconds since 1970; whatever the writer wanted it to be."""
+        """Seconds since 1970, as set by the writer."""
         return self.mtime_ns / 1e9
 
 
 @contextmanager
 def world_errors(doing: str) -> Iterator[None]:
-    """Turns an OSError inside into a WorldError that says what could not be done, and how to mend permissions."""
+    """Turn an OSError into a WorldError that says what could not be done, and how to fix permissions."""
     try:
         yield
     except OSError as error:
@@ -62,7 +62,7 @@ def world_errors(doing: str) -> Iterator[None]:
 
 
 def refusal(doing: str, error: OSError) -> WorldError:
-    """What `world_errors` raises: for who would rather say what he does when it has failed than each time."""
+    """Return what `world_errors` raises, for callers that build the text of `doing` only after a failure."""
     text = f"cannot {doing}: {error.strerror}"
     if error.errno in {errno.EACCES, errno.EPERM}:
         text += f" (mailboxd runs as uid {os.geteuid()}; make it owner and run `chmod u+rwx` on the directory)"
@@ -71,9 +71,9 @@ def refusal(doing: str, error: OSError) -> WorldError:
 
 @contextmanager
 def directory(root: Path, *names: str) -> Iterator[int]:
-    """A descriptor of root/names..., closed at the end. Raises OSError (ELOOP, ENOTDIR) if a name below root is a link.
+    """Open root/names...; close it at the end. Raises OSError (ELOOP, ENOTDIR) if a name below root is a link.
 
-    `root` itself may be reached through links: it is the operator's word, the rest is anybody's.
+    `root` itself may be reached through links: the operator chose it. The rest may be written by anybody.
     """
     fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -87,7 +87,7 @@ def directory(root: Path, *names: str) -> Iterator[int]:
 
 
 def look(dir_fd: int, name: str) -> os.stat_result | None:
-    """What stands under `name`, a link itself and not its target; None if nothing does."""
+    """Status of `name`, of a link itself and not its target; None if it does not exist."""
     try:
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -95,9 +95,9 @@ def look(dir_fd: int, name: str) -> os.stat_result | None:
 
 
 def open_regular(dir_fd: int, name: str) -> int | None:
-    """A descriptor to read the regular file `name`, without ever waiting for a fifo; None if it is anything else.
+    """Open the regular file `name` for reading, never waiting for a fifo; None if it is anything else.
 
-    Raises OSError if it is a file that we may not read.
+    Raises OSError if we have no permission to read it.
     """
     status = look(dir_fd, name)
     if status is None or not stat.S_ISREG(status.st_mode):
@@ -115,7 +115,7 @@ def open_regular(dir_fd: int, name: str) -> int | None:
 
 
 def read_up_to(fd: int, most: int) -> bytes:
-    """The file from its start, at most `most` bytes of it."""
+    """Read from the start of the file, at most `most` bytes."""
     parts = []
     at = 0
     while at < most and (part := os.pread(fd, most - at, at)):
@@ -152,7 +152,7 @@ def holds(dir_fd: int, name: str, raw: bytes) -> bool:
 
 
 def move(source_fd: int, source: str, target_fd: int, target: str) -> None:
-    """Renames, never replacing anything. Raises FileExistsError if `target` is there, other OSError as rename does."""
+    """Rename without replacing anything. Raises FileExistsError if `target` exists, other OSError as rename does."""
     if _renameat2 is not None:
         if _renameat2(source_fd, os.fsencode(source), target_fd, os.fsencode(target), _RENAME_NOREPLACE) == 0:
             return
@@ -163,7 +163,7 @@ def move(source_fd: int, source: str, target_fd: int, target: str) -> None:
 
 
 def move_by_link(source_fd: int, source: str, target_fd: int, target: str) -> None:
-    """`move` for file systems that cannot refuse to replace. Between its two steps the file has both names."""
+    """`move` for file systems without RENAME_NOREPLACE. Between its two steps the file has both names."""
     status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
     if stat.S_ISDIR(status.st_mode):  # cannot be linked; a rename replaces nothing but an empty directory
         if look(target_fd, target) is not None:
@@ -175,11 +175,11 @@ def move_by_link(source_fd: int, source: str, target_fd: int, target: str) -> No
 
 
 def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True, renamed: bool = False) -> None:
-    """Makes a new file (0600) that appears complete, or not at all. Raises FileExistsError on a clash.
+    """Create a file (0600) that appears complete or not at all. Raises FileExistsError if the name is taken.
 
-    Its bytes are durable, unless the caller syncs them; its entry only once the caller has fsynced the directory. A
-    crash leaves nothing behind, where the file system has unnamed files. `renamed`: it gets its name by a rename, which
-    is what proves to the daemon that watches the directory that the file is complete.
+    Its bytes are durable if `durable`; its entry only after the caller's fsync of the directory. A crash leaves nothing
+    behind, where the file system has unnamed files. `renamed`: it gets its name by a rename, which proves to a daemon
+    that watches the directory that the file is complete.
     """
     try:
         fd = os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o600, dir_fd=dir_fd)
@@ -193,20 +193,20 @@ def publish(dir_fd: int, name: str, raw: bytes, *, durable: bool = True, renamed
         first = _thread_name(name) if renamed else name
         if renamed:
             with suppress(FileNotFoundError):
-                os.unlink(first, dir_fd=dir_fd)  # a crash left it
+                os.unlink(first, dir_fd=dir_fd)  # left by a crash
         os.link(f"/proc/self/fd/{fd}", first, dst_dir_fd=dir_fd, follow_symlinks=True)
         if renamed:
             _give_name(dir_fd, first, name)
-    except FileNotFoundError:  # no /proc here, through which an unnamed file gets its name
+    except FileNotFoundError:  # there is no /proc, through which an unnamed file gets its name
         publish_by_name(dir_fd, name, raw)
     finally:
         os.close(fd)
 
 
 def publish_by_name(dir_fd: int, name: str, raw: bytes) -> None:
-    """`publish` for file systems without unnamed files: a hidden name of this thread's own, then a move."""
+    """`publish` for file systems without unnamed files: a hidden name unique to this thread, then a move."""
     hidden = _thread_name(name)
-    _write_anew(dir_fd, hidden, raw)
+    _create(dir_fd, hidden, raw)
     _give_name(dir_fd, hidden, name)
 
 
@@ -224,23 +224,23 @@ def _give_name(dir_fd: int, hidden: str, name: str) -> None:
 
 
 def replace(dir_fd: int, name: str, raw: bytes, unchanged: Callable[[], bool]) -> Stamp | None:
-    """Puts a new file (0600) in the place of `name`, atomically and durably; its stamp, or None if it did not.
+    """Replace `name` with a new file (0600), atomically and durably. Return its stamp, or None if it was not replaced.
 
-    `unchanged` is asked right before the rename; if it says no, nothing happens. The hidden file it writes first is
-    `hidden_name(name)`; one that a crash left is overwritten. One writer per name.
+    `unchanged` is called right before the rename; if it returns False, nothing happens. The file is first written as
+    `hidden_name(name)`; one left by a crash is overwritten. One writer per name.
     """
     stamp = prepare(dir_fd, name, raw)
     return stamp if put(dir_fd, name, unchanged) else None
 
 
 def prepare(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> Stamp:
-    """The first half of `replace`: writes the hidden file. Not `durable`: the caller syncs it before the other half."""
-    # closed before the rename: the kernel's "closed after writing" then bears the hidden name, and wakes nobody
-    return _write_anew(dir_fd, hidden_name(name), raw, durable=durable)
+    """First half of `replace`: write the hidden file. Not `durable`: the caller syncs it before the second half."""
+    # closed before the rename, so that the event bears the hidden name and does not wake the loop
+    return _create(dir_fd, hidden_name(name), raw, durable=durable)
 
 
 def put(dir_fd: int, name: str, unchanged: Callable[[], bool], *, durable: bool = True) -> bool:
-    """The second half of `replace`; False, and the hidden file is gone, if it did not. `durable` as for `prepare`."""
+    """Second half of `replace`. If `unchanged` returns False, remove the hidden file and return False."""
     hidden = hidden_name(name)
     if not unchanged():
         os.unlink(hidden, dir_fd=dir_fd)
@@ -252,7 +252,7 @@ def put(dir_fd: int, name: str, unchanged: Callable[[], bool], *, durable: bool 
 
 
 def append_line(dir_fd: int, name: str, line: bytes) -> None:
-    """Adds a line to a file (0600) durably; half a line that a crash left at its end is cut off. Raises OSError."""
+    """Append a line to a file (0600) durably; cut off half a line left by a crash. Raises OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     fd = os.open(name, flags, 0o600, dir_fd=dir_fd)
     try:
@@ -268,12 +268,12 @@ def append_line(dir_fd: int, name: str, line: bytes) -> None:
 
 
 def hidden_name(name: str) -> str:
-    """The name under which `replace` prepares a file."""
+    """Name under which `replace` prepares a file."""
     return f".{name}.mailboxd.tmp"
 
 
-def _write_anew(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> Stamp:
-    # what lies there may be a fifo or a link that somebody prepared: never open it
+def _create(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> Stamp:
+    # it may be a fifo or a link prepared by an attacker: never open it
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=dir_fd)
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=dir_fd)
@@ -282,7 +282,7 @@ def _write_anew(dir_fd: int, name: str, raw: bytes, *, durable: bool = True) -> 
         return Stamp.of(os.fstat(fd))
     except OSError:
         with suppress(OSError):
-            os.unlink(name, dir_fd=dir_fd)  # what there is of it takes up room
+            os.unlink(name, dir_fd=dir_fd)  # free the space
         raise
     finally:
         os.close(fd)
@@ -296,25 +296,23 @@ def _write(fd: int, raw: bytes, *, durable: bool = True) -> None:
         os.fsync(fd)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Making many files durable in one go: syncfs(2), which Python does not have.
+# Making many files durable at once: syncfs(2), which Python lacks
 
 MANY = 32
-"""Files from which on the file system is synced as a whole: that also waits for what others have written to it, so it
-is not done for a few."""
+"""From so many files on the whole file system is synced, which also waits for what other processes have written."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @cache
 def sync_reports_errors() -> bool:
-    """Whether syncfs says what could not be written: Linux does since 5.8, and before that it proves nothing."""
+    """Whether syncfs reports failed writes: since Linux 5.8. Without that it proves nothing."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return hasattr(_libc, "syncfs") and found is not None and (int(found[1]), int(found[2])) >= (5, 8)
 
 
 def sync_file_system(fd: int) -> None:
-    """Writes out everything of the file system that `fd` lies on, names and contents. Raises OSError."""
+    """Sync the file system of `fd`, names and contents. Raises OSError."""
     if _libc.syncfs(fd) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -1,7 +1,7 @@
-"""What lies in the inbox, and which of it is ready to be judged.
+"""Scans the inbox: what is in it, and which files are ready to be judged.
 
-The directory is the truth: a scan lists all of it, and reads as much as its caller can digest. Nothing here changes
-anything on disk. What it remembers between scans (when a file was first seen) can be lost without harm.
+The directory is the truth: a scan lists all of it, and reads as much as its caller can handle. It changes nothing on
+disk. What it remembers between scans (when a file was first seen) can be lost without harm.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ from mailboxd.errors import MessageError
 from mailboxd.mailbox.files import Stamp, directory, is_being_written, look, open_regular, read_up_to, refusal
 from mailboxd.mailbox.layout import Workspace, is_temporary
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Reading a file only when nobody is still writing it.
+# Reading a file only when no process is still writing it
 
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """Not yet. `until` is when it is worth another look (seconds since 1970); None: when something changes."""
+    """Why a file cannot be read yet. `until`: when to try again (seconds since 1970); None: when it changes."""
 
     text: str
     until: float | None = None
     denied: bool = False
-    """The file exists, but not for us."""
+    """We have no permission to read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuietPeriod:
-    """Seconds that a file must have been quiet: where the kernel says that nobody has it open, and where it does not.
+    """Seconds a file must have been unchanged: if the kernel says that no writer has it open, and if it cannot say.
 
-    A closed file can be opened again: between two `echo ... >> file` nobody has it open.
+    A closed file can be opened again, as between two `echo ... >> file`.
     """
 
     closed: float
@@ -46,10 +45,10 @@ class QuietPeriod:
 def read_stable(
     dir_fd: int, name: str, seen: Stamp, quiet_since: float, now: float, patience: QuietPeriod
 ) -> bytes | NotReady:
-    """The whole file, if no writer has it open, it has been quiet for long enough, and it is still what `seen` saw.
+    """Return the whole file if no writer has it open, it was quiet for long enough, and its stamp is still `seen`.
 
-    It has been quiet since `quiet_since` (seconds since 1970, like `now`). The kernel does not say of other users'
-    files, and on some file systems of none, whether they are open. Reads at most the size that `seen` saw.
+    `quiet_since` and `now` are seconds since 1970. The kernel does not say whether files of other users are open, and
+    on some file systems it never does. Reads at most as many bytes as `seen` has.
     """
     if now < quiet_since + patience.closed:
         return NotReady("it was written a moment ago", quiet_since + patience.closed)
@@ -60,7 +59,7 @@ def read_stable(
             return NotReady(f"uid {os.geteuid()} may not read it", denied=True)
         raise
     if fd is None:
-        return NotReady("it changed while it was looked at", now)
+        return NotReady("it changed during the scan", now)
     try:
         written = is_being_written(fd)
         if written:
@@ -75,18 +74,16 @@ def read_stable(
         os.close(fd)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What lies in the inbox, and which of it is ready to be judged.
+# Scanning the inbox
 
 _READ_AT_ONCE = 16 << 20
-"""Bytes of messages that one scan may bring into memory, give or take one message."""
+"""Bytes of messages that one scan reads, give or take one message."""
 
 _REMEMBERED = 100_000
-"""Names that are known at a time. Of a larger inbox the rest is seen when these are gone."""
+"""Names remembered at a time. The rest of a larger inbox is seen when these are gone."""
 
 _REPORTED = 1000
-"""Temporary names that a scan reports."""
-
+"""Temporary names reported by a scan."""
 
 _COMPLETE = QuietPeriod(0.0, 0.0)
 
@@ -95,7 +92,7 @@ _COMPLETE = QuietPeriod(0.0, 0.0)
 class Arrival:
     """A complete file, ready to be parsed. `first_seen` is seconds since 1970, by our clock.
 
-    `in_place`: it is not known to have been renamed in, so more of it may come yet.
+    `in_place`: it is not known to have been renamed in, so more may still be appended.
     """
 
     name: str
@@ -108,9 +105,9 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What cannot be a message whatever it says. `raw` and `sha256` are None if it was not read.
+    """A file that cannot be a message whatever it contains. `raw` and `sha256` are None if it was not read.
 
-    Only here can `name` be one that is not valid text (rule `bad-name`); the error's `path` always is.
+    Only here may `name` be invalid text (rule `bad-name`); the error's `path` is always valid.
     """
 
     name: str
@@ -122,7 +119,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LeftFile:
-    """What stays where it is for now, and why. `since` and `until` are seconds since 1970; `until` None: no date."""
+    """A file that stays in the inbox for now, and why. `since`, `until`: seconds since 1970; `until` None: unknown."""
 
     name: str
     why: str
@@ -132,20 +129,20 @@ class LeftFile:
 
 @dataclass(slots=True)
 class Scan:
-    """One look. Arrivals and refusals stand in the order in which they are to be handled."""
+    """The result of one scan. Handle arrivals and refusals in their order."""
 
     arrivals: list[Arrival] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     waiting: list[LeftFile] = field(default_factory=list)
     ignored: list[LeftFile] = field(default_factory=list)
     truncated: bool = False
-    """There may be more that is ready: scan again as soon as this is handled."""
+    """More may be ready: scan again as soon as this is handled."""
     read_until: float = 0.0
-    """What came before that moment (seconds since 1970) has been read, or left on purpose; 0: nothing is known yet."""
+    """All that came before this time (seconds since 1970) was read, or deferred on purpose; 0: unknown."""
 
     @property
     def look_again(self) -> float | None:
-        """When a waiting file may become ready by itself (seconds since 1970); None if only a change can do it."""
+        """When a waiting file may become ready without a change (seconds since 1970); None: never."""
         return min((left.until for left in self.waiting if left.until is not None), default=None)
 
 
@@ -154,19 +151,19 @@ class _Known:
     ino: int
     first_seen: float
     came_after: float
-    """The scan before it was first seen, where it was not there yet; 0: there was none."""
+    """Time of the scan before the one that first saw it; 0: there was none."""
     stamp: Stamp | None = None
     unchanged_since: float = 0.0
     deferred: float | None = None
     renamed: bool = False
-    """It got its name by a rename, and has not changed since: it is complete."""
+    """It was renamed into place and has not changed since: it is complete."""
 
 
 class Inbox:
-    """The inbox of one workspace, looked at again and again.
+    """The inbox of one workspace.
 
-    Only a rename proves that a file is complete; which were renamed in says `renamed`, once of each. Any other must be
-    quiet for `settle_seconds`, and twice as long where the kernel cannot say whether somebody writes it.
+    Only a rename proves that a file is complete; `renamed` returns the names renamed in, each once. Any other file must
+    be unchanged for `settle_seconds`, and twice as long where the kernel cannot say whether it is being written.
     `incomplete_seconds`: how long an empty or unreadable file is left before it is refused.
     `max_bytes`: a larger file is refused unread.
     """
@@ -187,20 +184,20 @@ class Inbox:
         self._max_bytes = max_bytes
         self._known: dict[str, _Known] = {}
         self._ignored: dict[str, LeftFile] = {}
-        self._looked_at = 0.0
+        self._scanned_at = 0.0
 
     def scan(self, now: float, limit: int) -> Scan:
-        """Lists the inbox and reads up to `limit` files that are ready, fewer if they are large.
+        """List the inbox and read up to `limit` files that are ready, fewer if they are large.
 
-        Those first seen by an earlier scan come first, then by (mtime, name): a flood does not overtake what waits.
-        `now` is seconds since 1970. Raises WorldError if the inbox is not there, is a link, or cannot be read.
+        Files seen by an earlier scan come first, then by (mtime, name), so a flood does not overtake what waits.
+        `now` is seconds since 1970. Raises WorldError if the inbox is missing, a link, or unreadable.
         """
         try:
             with directory(self._ws.root, "mailbox", "inbox") as fd:
                 has_room = self._list(fd, now)
                 scan = Scan(ignored=list(self._ignored.values()), read_until=now)
                 self._take(fd, now, limit, scan)
-                self._looked_at = now
+                self._scanned_at = now
         except OSError as error:
             raise refusal(f"read the inbox {self._ws.inbox}", error) from error
         if not has_room and (scan.arrivals or scan.refused):
@@ -208,16 +205,16 @@ class Inbox:
         return scan
 
     def defer(self, name: str, until: float) -> None:
-        """Leaves a file of the last scan alone until `until` (seconds since 1970), unless it changes before.
+        """Leave a file of the last scan alone until `until` (seconds since 1970), unless it changes before.
 
-        For what its judge wants to see again later: an unfinished file, a reply without its task, one that does not
-        let itself be moved. Forgotten at the end of the process.
+        For a file that must be judged later: it is unfinished, its sender is over quota, or it cannot be moved. Not
+        remembered across restarts.
         """
         if name in self._known:
             self._known[name].deferred = until
 
     def _list(self, fd: int, now: float) -> bool:
-        """Brings what is known up to date; whether there was room for all of it."""
+        """Update what is known; return whether there was room for all of it."""
         with os.scandir(fd) as entries:
             present = {entry.name: entry.inode() for entry in entries}
         self._known = {name: kept for name, kept in self._known.items() if present.get(name) == kept.ino}
@@ -234,8 +231,8 @@ class Inbox:
         for name in fresh[:room]:
             status = look(fd, name)
             if status is not None:
-                known = _Known(status.st_ino, now, self._looked_at, Stamp.of(status), now, renamed=name in renamed)
-                if not self._looked_at:  # it may have lain here for long; only its ctime cannot be set by its writer
+                known = _Known(status.st_ino, now, self._scanned_at, Stamp.of(status), now, renamed=name in renamed)
+                if not self._scanned_at:  # it may be old; its writer can set its mtime, but not its ctime
                     known.unchanged_since = min(now, max(status.st_mtime, status.st_ctime))
                 arrived.append((status.st_mtime_ns, name, known))
         arrived.sort(key=lambda item: item[:2])
@@ -275,9 +272,9 @@ class Inbox:
         stamp = Stamp.of(status)
         if stamp != known.stamp:
             known.stamp, known.unchanged_since, known.deferred, known.renamed = stamp, now, None, False
-        known.unchanged_since = min(known.unchanged_since, now)  # a clock that was set back makes nobody wait longer
+        known.unchanged_since = min(known.unchanged_since, now)  # a clock set back must not prolong the wait
         if known.deferred is not None and now < known.deferred:
-            return LeftFile(for_file_name(name), "looked at, and left for later", known.first_seen, known.deferred)
+            return LeftFile(for_file_name(name), "deferred", known.first_seen, known.deferred)
         error = self._unread_problem(name, status)
         if error is not None:
             return Refusal(name, error, stamp)
@@ -317,7 +314,7 @@ class Inbox:
     def _empty(self, name: str, known: _Known, stamp: Stamp, now: float) -> Refusal | LeftFile:
         deadline = known.unchanged_since + self._incomplete
         if now < deadline:
-            return LeftFile(for_file_name(name), "it is empty as yet", known.first_seen, deadline)
+            return LeftFile(for_file_name(name), "it is still empty", known.first_seen, deadline)
         error = MessageError(
             "empty", "it is empty", "Write it under a hidden name, then rename it.", for_file_name(name)
         )

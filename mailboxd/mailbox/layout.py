@@ -1,4 +1,4 @@
-"""Where everything is in a workspace (protocol section 1)."""
+"""Paths of a workspace (protocol section 1), and file names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DIRECTORIES = (
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """One agent's directory. Only paths; that they exist is `create`'s work and nobody's promise."""
+    """One agent's directory. Only paths: they need not exist."""
 
     root: Path
 
@@ -74,24 +74,24 @@ class Workspace:
 
     @property
     def gates(self) -> Path:
-        """One directory for each side effect that waits for a person, or happens (`gates.place`)."""
+        """One directory for each side effect that waits for approval or is under way."""
         return self.state / "gates"
 
     @property
     def templates(self) -> Path:
-        """The operator's own templates; those that are missing here come with mailboxd."""
+        """The operator's templates, which take precedence over those of mailboxd."""
         return self.state / "templates"
 
     @property
     def daemon_file(self) -> Path:
-        """Who holds the lock, for messages only: the lock itself is on `root`."""
+        """The holder of the lock, for messages only: the lock itself is on `root`."""
         return self.state / "daemon.json"
 
     @classmethod
     def find(cls, start: Path, explicit: Path | None = None) -> Workspace:
-        """The workspace at `explicit`, or else the nearest one at or above `start`, by its `.mailboxd/`.
+        """Return the workspace at `explicit`, or the nearest one at or above `start` that has `.mailboxd/`.
 
-        Raises UnavailableError, which says how to make one.
+        Raises UnavailableError, which says how to create one.
         """
         if explicit is not None:
             root = _real(explicit)
@@ -109,10 +109,10 @@ class Workspace:
 
     @classmethod
     def create(cls, root: Path) -> list[str]:
-        """Makes the directories of a workspace that are missing, readable by their owner only.
+        """Create the missing directories of a workspace, readable by their owner only.
 
-        Returns the relative paths of those it made, `.` for the root; empty if all were there. Raises ConfigError if
-        one of them is a link or a file, WorldError if the operating system refuses.
+        Return the relative paths of those created, `.` for the root. Raises ConfigError if one of them is a link or a
+        file, WorldError if the operating system refuses.
         """
         made = []
         with world_errors(f"create a workspace at {root}"):
@@ -125,7 +125,7 @@ class Workspace:
 
 
 def _make(root: Path, path: str) -> list[str]:
-    """Makes `path` one name at a time, so that no link in it is followed."""
+    """Create `path` one name at a time, so that no link in it is followed."""
     made = []
     names = path.split("/")
     for depth, name in enumerate(names):
@@ -147,7 +147,7 @@ def _require_directory(path: Path) -> None:
 
 
 def _real(path: Path) -> Path:
-    """The path without links; the locks and messages of one workspace must agree on its name."""
+    """Resolve links, so that locks and messages of one workspace agree on its name."""
     try:
         return path.resolve()
     except (OSError, RuntimeError) as error:
@@ -162,14 +162,13 @@ def _is_workspace(root: Path) -> bool:
         return False
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# File names: which are temporary, how a clash is named, how a hostile one is shown. Pure.
+# File names: which are temporary, how a name that is taken is changed
 
 LONGEST = 255
 """Bytes of a file name, on every file system that matters."""
 
 NUMBERED = 9
-"""So many names of a clash are tried one by one; from then on by doubling, so that the 10,000th costs no more."""
+"""So many names are tried one by one, then by doubling, so that the 10,000th clash is not slow."""
 
 _BEGINNINGS = (".", "~$")  # hidden (vim, emacs, rsync, Syncthing, GNOME ...), office lock files
 _ENDINGS = ("~", ".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".download", ".swp", ".swx")
@@ -179,7 +178,7 @@ _LONGEST_EXTENSION = 20
 
 
 def is_temporary(name: str) -> bool:
-    """Whether writers and editors use such a name for what is not (yet) a message (protocol section 1)."""
+    """Whether writers and editors use such a name for what is not a message yet (protocol section 1)."""
     return (
         name.startswith(_BEGINNINGS)
         or name.lower().endswith(_ENDINGS)
@@ -196,8 +195,8 @@ def is_file_name(name: str) -> bool:
 def clash_name(name: str, digest: str, number: int, room: int = 0) -> str:
     """The name to try for `name`, `number` from 0: itself, `x~2.md` to `x~9.md`, then `x~<digest>-10.md` and so on.
 
-    It is safe to show and leaves `room` of the 255 bytes: the stem is shortened, an extension of up to 20 bytes stays.
-    `digest` is hexadecimal. The same arguments give the same name: so a repetition finds what a crash left.
+    It is printable and leaves `room` of the 255 bytes: the stem is shortened, an extension of up to 20 bytes stays.
+    `digest` is hexadecimal. The same arguments give the same name, so a repetition finds what a crash left.
     """
     shown = for_file_name(name)
     stem, dot, last = shown.rpartition(".")
@@ -211,7 +210,7 @@ def clash_name(name: str, digest: str, number: int, room: int = 0) -> str:
 
 
 def first_free(is_used: Callable[[int], bool]) -> int:
-    """A number that is not used: the first one of 0 to 8, or one that follows a used one, in O(log n) questions."""
+    """An unused number: the first of 0 to 8, or one that follows a used one, found with O(log n) calls."""
     for number in range(NUMBERED):
         if not is_used(number):
             return number
@@ -225,5 +224,5 @@ def first_free(is_used: Callable[[int], bool]) -> int:
 
 
 def numbers_in_use(free: int) -> list[int]:
-    """The numbers under which a repetition looks for its own work, given what `first_free` said."""
+    """The numbers under which a repetition searches for its own work, given the result of `first_free`."""
     return [*range(NUMBERED), *([free - 1] if free > NUMBERED else [])]

@@ -1,7 +1,7 @@
 """One daemon per workspace.
 
-The lock is a `flock` on the workspace directory itself: a lock file is bypassed by deleting it. It holds through
-links, bind mounts and containers, and the kernel releases it when the holder dies, however it dies.
+The lock is a `flock` on the workspace directory itself: a lock file is bypassed by deleting it. It holds through links,
+bind mounts and containers, and the kernel releases it however the holder dies.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace,
 from mailboxd.mailbox.layout import STATE, Workspace
 
 _PROBES = 1000
-"""How often a lock is tried that only `holder` of another process can be holding, for microseconds each time."""
+"""Attempts while another process only runs `holder`, which takes microseconds."""
 
 _PAUSE, _PATIENCE = 0.05, 100
-"""Seconds between two tries for the lock of a daemon that is dead, and how many there are."""
+"""Seconds between two attempts to lock after a dead daemon, and their number."""
 
 
 @dataclass(slots=True)
 class DaemonLock:
-    """The held lock. It ends with `release`, with the `with` block, or with the process."""
+    """The held lock, until `release`, the end of the `with` block, or of the process."""
 
     fd: int
 
     def release(self) -> None:
-        """Gives the lock back; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -46,15 +46,15 @@ class DaemonLock:
 
 
 def acquire(ws: Workspace, started_at: str) -> DaemonLock:
-    """Takes the workspace for this process and says so in `.mailboxd/daemon.json`.
+    """Lock the workspace for this process and note it in `.mailboxd/daemon.json`.
 
-    Raises LockedError, naming the process that has it; WorldError if the directory cannot be opened or written.
+    Raises LockedError, naming the holder; WorldError if the directory cannot be opened or written.
     """
     with world_errors(f"lock the workspace {ws.root}"):
         fd = os.open(ws.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            if not _lock(fd) and not _outlive(ws, fd):
-                raise LockedError(_sentence(ws))
+            if not _lock(fd) and not _lock_after_dead(ws, fd):
+                raise LockedError(_held_by(ws))
             _sign(ws, started_at)
         except BaseException:
             os.close(fd)
@@ -63,9 +63,9 @@ def acquire(ws: Workspace, started_at: str) -> DaemonLock:
 
 
 def holder(ws: Workspace) -> int | None:
-    """The pid of the daemon that runs in this workspace, 0 if there is one that did not say; None if there is none.
+    """Return the pid of the daemon that runs in this workspace, 0 if it is unknown, None if none runs.
 
-    It may be a pid of another container. Raises WorldError if the directory cannot be opened.
+    The pid may be one of another container. Raises WorldError if the directory cannot be opened.
     """
     with world_errors(f"look at the lock of {ws.root}"), directory(ws.root) as fd:
         if _flock(fd, fcntl.LOCK_SH):
@@ -80,17 +80,17 @@ def _lock(fd: int) -> bool:
             return True
         if not _flock(fd, fcntl.LOCK_SH):
             return False
-        # nobody has it for himself: somebody asks who holds it, and is gone in a moment
+        # no process holds it exclusively: another one runs `holder`, and is done in a moment
         fcntl.flock(fd, fcntl.LOCK_UN)
         os.sched_yield()
     return False
 
 
-def _outlive(ws: Workspace, fd: int) -> bool:
-    """Take the lock of a daemon that is dead already, as soon as its last child lets go of it.
+def _lock_after_dead(ws: Workspace, fd: int) -> bool:
+    """Take the lock of a dead daemon as soon as its last child releases it.
 
-    A daemon that is killed while it starts a program leaves a child that holds all its descriptors until it executes
-    that program: milliseconds, on a crowded machine more.
+    A daemon killed while it starts a program leaves a child that holds its descriptors until exec: for milliseconds,
+    longer on a busy machine.
     """
     for _ in range(_PATIENCE):
         if not _is_dead(_signature(ws)):
@@ -102,7 +102,7 @@ def _outlive(ws: Workspace, fd: int) -> bool:
 
 
 def _is_dead(who: Mapping[str, object]) -> bool:
-    """Whether the process that has signed is gone, as far as that can be seen from here."""
+    """Whether the process in daemon.json is gone, as far as this host can tell."""
     pid = who.get("pid")
     if not isinstance(pid, int) or pid <= 0 or who.get("host") != os.uname().nodename:
         return False
@@ -144,10 +144,10 @@ def _signature(ws: Workspace) -> dict[str, object]:
     return signature if isinstance(signature, dict) else {}
 
 
-def _sentence(ws: Workspace) -> str:
+def _held_by(ws: Workspace) -> str:
     who = _signature(ws)
     if not who:
-        return f"{ws.root} is held by another daemon, which did not say its pid"
+        return f"{ws.root} is held by another daemon, whose pid is unknown"
     return (
         f"{ws.root} is held by the daemon with pid {who.get('pid')} on {who.get('host')}, "
         f"running since {who.get('started_at')}; stop it first, or use it"

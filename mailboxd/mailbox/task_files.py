@@ -1,7 +1,7 @@
-"""tasks/*/task.md: the readable face of each task, which people and agents edit while we render it.
+"""tasks/*/task.md on disk: detects edits by people and agents, and replaces files without overwriting an edit.
 
-A file has changed when its stamp is not the one that was last rendered or last seen. What is remembered is in memory
-only: after a restart each file is reported once, and its seal says whether it is our own rendering.
+A file has changed if its stamp is not the one last rendered or seen. Stamps are in memory only: after a restart each
+file is reported once, and its seal shows whether it is our own rendering.
 """
 
 from __future__ import annotations
@@ -33,26 +33,25 @@ from mailboxd.mailbox.inbox import NotReady, QuietPeriod, read_stable
 from mailboxd.mailbox.layout import Workspace, clash_name, first_free
 from mailboxd.mailbox.maildir import publish_once
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Putting rendered task.md files in their places: complete, durable, and never over what somebody wrote.
+# Writing rendered files: complete, durable, and never over an edit
 
 TASK_FILE = "task.md"
 
 OBSTACLES = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.EACCES, errno.EPERM})
-"""What somebody can do to one task's directory; it says nothing about the others."""
+"""Errors of one task's directory, caused by its users; they say nothing about the others."""
 
-Answer = Stamp | WorldError | None
-"""What a file looks like now; or why it could not be written; None: somebody has changed it, or is writing it."""
+WriteResult = Stamp | WorldError | None
+"""The stamp of the new file, or why it could not be written; None: it was edited, or is being written."""
 
 
 def put_all(
     tasks: int, texts: Iterable[tuple[str, bytes]], seen: Mapping[str, Stamp], *, together: bool
-) -> list[tuple[str, Answer]]:
-    """Puts a text into the task.md of each task, whose directory is made if needed; what came of it, in order.
+) -> list[tuple[str, WriteResult]]:
+    """Write each task's task.md, creating its directory if needed; return the results in order.
 
-    `seen` is how each file was when it was last looked at. `together`: all are synced before the first gets its name,
-    and all names after the last; otherwise one comes after the other. What fails is an answer, and holds up no other.
-    Raises OSError if they cannot be synced together; ValueError on a bad id.
+    `seen` has the last known stamp of each file. `together`: sync all before the first gets its name, and all names
+    after the last; otherwise each on its own. A failure is a result, and does not stop the others. Raises OSError if
+    they cannot be synced together; ValueError on a bad id.
     """
     if not together:
         return [
@@ -72,9 +71,9 @@ def put_all(
 
 @contextmanager
 def directory_of(tasks: int, local_id: str, *, make: bool = False, durable: bool = True) -> Iterator[int]:
-    """A descriptor of the directory of a task, closed at the end. Raises ObstructedError, OSError, ValueError."""
+    """Open the directory of a task; close it at the end. Raises ObstructedError, OSError, ValueError."""
     if not is_id(local_id):
-        raise ValueError(f"{local_id!r} is no id")
+        raise ValueError(f"{local_id!r} is not an id")
     if make:
         with suppress(FileExistsError):
             os.mkdir(local_id, 0o700, dir_fd=tasks)
@@ -92,7 +91,7 @@ def directory_of(tasks: int, local_id: str, *, make: bool = False, durable: bool
         raise ObstructedError(f"cannot write to tasks/{local_id}: {error.strerror}") from error
 
 
-def _prepare(tasks: int, local_id: str, raw: bytes, expected: Stamp | None, *, durable: bool = True) -> Answer:
+def _prepare(tasks: int, local_id: str, raw: bytes, expected: Stamp | None, *, durable: bool = True) -> WriteResult:
     try:
         with world_errors("write to tasks/"), directory_of(tasks, local_id, make=True, durable=durable) as fd:
             return prepare(fd, TASK_FILE, raw, durable=durable) if _is_as_expected(fd, expected) else None
@@ -100,7 +99,9 @@ def _prepare(tasks: int, local_id: str, raw: bytes, expected: Stamp | None, *, d
         return failure
 
 
-def _put(tasks: int, local_id: str, prepared: Answer, expected: Stamp | None, *, durable: bool = True) -> Answer:
+def _put(
+    tasks: int, local_id: str, prepared: WriteResult, expected: Stamp | None, *, durable: bool = True
+) -> WriteResult:
     if not isinstance(prepared, Stamp):
         return prepared
     try:
@@ -112,7 +113,7 @@ def _put(tasks: int, local_id: str, prepared: Answer, expected: Stamp | None, *,
 
 
 def _is_as_expected(fd: int, expected: Stamp | None) -> bool:
-    """Whether task.md is absent, or is what was last rendered or seen and nobody is writing it."""
+    """Whether task.md is missing, or has the expected stamp and no writer."""
     status = look(fd, TASK_FILE)
     if status is None:
         return True
@@ -120,28 +121,27 @@ def _is_as_expected(fd: int, expected: Stamp | None) -> bool:
         return False
     file = open_regular(fd, TASK_FILE)
     if file is None:
-        return True  # a link or the like, which was seen and reported: a rename replaces it, not its target
+        return True  # a link or the like, which was reported: a rename replaces it, not its target
     try:
         return not is_being_written(file)
     finally:
         os.close(file)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# tasks/*/task.md: the readable face of each task, which people and agents edit while we render it.
+# Scanning for edits
 
 ARCHIVE = ".archive"
 
 _MAX_BYTES = 16 << 20
 _READ_AT_ONCE = 32 << 20
-"""Bytes of task files that one look may bring into memory, give or take one file."""
+"""Bytes of task files read by one scan, give or take one file."""
 
 _TIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9:.+-]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
-    """A task.md that somebody else wrote, complete."""
+    """A complete task.md that was written by someone else, or before the restart."""
 
     local_id: str
     raw: bytes
@@ -150,7 +150,7 @@ class ChangedFile:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableFile:
-    """Something stands in the place of a task.md that cannot be read as one: a link, a directory, 5 MiB."""
+    """A task.md that cannot be read: a link, a directory, too large."""
 
     local_id: str
     error: MessageError
@@ -159,22 +159,22 @@ class UnreadableFile:
 
 @dataclass(slots=True)
 class TaskFileChanges:
-    """One look at the task files."""
+    """The result of one scan."""
 
     changed: list[ChangedFile] = field(default_factory=list)
     unusable: list[UnreadableFile] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    """Local ids whose task.md was rendered or seen before, and is gone."""
+    """Local ids whose task.md was rendered or seen before, and is missing now."""
     look_again: float | None = None
-    """When a file that waits may be ready (seconds since 1970); None if only a change can do it."""
+    """When a waiting file may be ready (seconds since 1970); None: only after a change."""
     truncated: bool = False
-    """There is more: look again as soon as this is handled."""
+    """There is more: scan again as soon as this is handled."""
 
 
 class TaskFiles:
     """The task files of one workspace.
 
-    `settle_seconds`: how long a file must be quiet where the kernel cannot say whether somebody writes it.
+    `settle_seconds`: how long a file must be unchanged where the kernel cannot say whether it is being written.
     """
 
     def __init__(self, ws: Workspace, *, settle_seconds: float = 0.5) -> None:
@@ -183,21 +183,20 @@ class TaskFiles:
         self._seen: dict[str, Stamp] = {}
         self._waiting: dict[str, tuple[Stamp, float]] = {}
         self._unvisited: list[str] = []
-        """What a look at every directory has left for the next one."""
+        """Local ids that a truncated scan has left for the next one."""
 
     def look(self, now: float, among: Collection[str] | None = None, limit: int = 256) -> TaskFileChanges:
-        """What was changed by others since the last look; each change is reported once, missing files every time.
+        """Find files changed by others since the last scan; report each change once, missing files every time.
 
-        `among`: look at these local ids only; None: at every directory below tasks/, which costs one stat for each. The
-        next such look goes on where one that was truncated has ended; when all were visited one starts anew, for what
-        has changed meanwhile. `now` is seconds since 1970. Raises WorldError if tasks/ is not there, is a link, or
-        cannot be read: then nothing counts as reported.
+        `among`: scan these local ids only; None: every directory below tasks/, at one stat each. A truncated scan is
+        continued by the next one, and followed by a whole one for later changes. `now` is seconds since 1970. Raises
+        WorldError if tasks/ is missing, a link, or unreadable: then nothing counts as reported.
         """
         found = TaskFileChanges()
-        goes_on = among is None and bool(self._unvisited)
+        continues = among is None and bool(self._unvisited)
         try:
             with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
-                ids = self._unvisited if goes_on else self._ids(tasks, among)
+                ids = self._unvisited if continues else self._ids(tasks, among)
                 visited = self._visit(tasks, ids, now, limit, found)
         except WorldError:
             reported: list[ChangedFile | UnreadableFile] = [*found.changed, *found.unusable]
@@ -206,29 +205,29 @@ class TaskFiles:
             raise
         if among is None:
             self._unvisited = ids[visited:]
-        found.truncated = visited < len(ids) or goes_on
+        found.truncated = visited < len(ids) or continues
         found.missing.sort()
         return found
 
     def missing(self, among: Iterable[str]) -> set[str]:
-        """Those of these local ids in the place of whose task.md nothing stands. Raises WorldError."""
+        """Return those of these local ids that have no task.md. Raises WorldError."""
         with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
             return {local_id for local_id in among if not is_id(local_id) or _status(tasks, local_id) is None}
 
     def remember(self, local_id: str, stamp: Stamp) -> None:
-        """This is how the file was when it was last rendered or dealt with: only another stamp is a change."""
+        """Remember the stamp of a file that was rendered or handled: only another stamp is a change."""
         self._seen[local_id] = stamp
         self._waiting.pop(local_id, None)
 
     def forget(self, local_id: str) -> None:
-        """The next look reports the file as changed: it could not be dealt with, or the task is over."""
+        """Have the next scan report the file as changed: it could not be handled, or its task has ended."""
         self._seen.pop(local_id, None)
 
     def write(self, local_id: str, raw: bytes) -> bool:
-        """Puts a rendered task.md in place, atomically and durably, and remembers it; makes its directory if needed.
+        """Write a rendered task.md atomically and durably, creating its directory if needed.
 
-        False, and nothing is done, if somebody has changed the file since the last look or is writing it: look first.
-        Raises WorldError; ObstructedError if only this task's directory is in the way; ValueError on a bad id.
+        Return False, and do nothing, if the file was changed since the last scan or is being written: scan first.
+        Raises WorldError; ObstructedError if only this task's directory is at fault; ValueError on a bad id.
         """
         (answer,) = self.write_all([(local_id, raw)])
         if isinstance(answer, WorldError):
@@ -236,9 +235,9 @@ class TaskFiles:
         return answer
 
     def write_all(self, texts: Iterable[tuple[str, bytes]], *, many: bool = False) -> list[bool | WorldError]:
-        """`write` for each, in order; what it would raise is the answer for that file, and holds up no other.
+        """`write` for each, in order; what `write` would raise is the result for that file.
 
-        `many`: they are made durable all together, which also waits for what others have written. Raises WorldError if
+        `many`: make them durable together, which also waits for the writes of other processes. Raises WorldError if
         that fails, or tasks/ cannot be opened; ValueError on a bad id.
         """
         with world_errors(f"write to {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
@@ -249,13 +248,13 @@ class TaskFiles:
         return [answer if isinstance(answer, WorldError) else answer is not None for _, answer in answers]
 
     def keep_rejected(self, local_id: str, raw: bytes | None, time: str) -> str:
-        """Keeps a text that was not accepted as tasks/<id>/task.rejected-<time>.md; its path relative to the root.
+        """Keep a refused text as tasks/<id>/task.rejected-<time>.md; return its path relative to the root.
 
-        `raw` None: it could not be read, so the thing itself is moved there. `time` is any text for a file name, such
-        as ISO-8601. The same bytes at the same time are kept once. Raises as `write` does.
+        `raw` None: it could not be read, so the file itself is moved there. `time` is any text valid in a file name,
+        such as ISO-8601. The same bytes at the same time are kept once. Raises as `write` does.
         """
         if _TIME.fullmatch(time) is None:
-            raise ValueError(f"{time!r} is no time for a file name")
+            raise ValueError(f"{time!r} is not a time for a file name")
         name = f"task.rejected-{time}.md"
         with (
             world_errors(f"write to {self._ws.tasks}"),
@@ -269,14 +268,14 @@ class TaskFiles:
         return f"tasks/{local_id}/{kept}"
 
     def directories(self) -> list[str]:
-        """The local ids that have a directory below tasks/. Raises WorldError."""
+        """Return the local ids that have a directory below tasks/. Raises WorldError."""
         with world_errors(f"read {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
             return sorted(_directories(tasks))
 
     def move_to_archive(self, local_id: str) -> str | None:
-        """Moves the whole directory of a task to tasks/.archive/; its new path relative to the root.
+        """Move the directory of a task to tasks/.archive/; return its new path relative to the root.
 
-        None if it cannot be moved now: it is gone, or somebody has put something else in its place. Raises WorldError.
+        None if it cannot be moved now because it is gone, or the new name was taken meanwhile. Raises WorldError.
         """
         with world_errors(f"write to {self._ws.tasks}"), directory(self._ws.root, "tasks") as tasks:
             with suppress(FileExistsError):
@@ -299,7 +298,7 @@ class TaskFiles:
         return list(dict.fromkeys((*_directories(tasks), *self._seen, *self._waiting)))
 
     def _visit(self, tasks: int, ids: Sequence[str], now: float, limit: int, found: TaskFileChanges) -> int:
-        """Looks at one after the other until so many have changed, or are too large together; how many it looked at."""
+        """Scan until `limit` files have changed, or they are too large together; return how many were scanned."""
         size = 0
         for number, local_id in enumerate(ids):
             status = _status(tasks, local_id)
@@ -314,7 +313,7 @@ class TaskFiles:
         return len(ids)
 
     def _read(self, local_id: str, status: os.stat_result, now: float, found: TaskFileChanges) -> int:
-        """Reads one changed file into `found`; how many bytes that was."""
+        """Read one changed file into `found`; return its size in bytes."""
         stamp = Stamp.of(status)
         problem = _problem(local_id, status)
         if problem is not None:
@@ -329,7 +328,7 @@ class TaskFiles:
         except OSError as error:
             if error.errno not in OBSTACLES:
                 raise
-            return 0  # the directory is a link, or was replaced this very moment
+            return 0  # the directory is a link, or was replaced just now
         if isinstance(content, NotReady):
             self._waiting[local_id] = (stamp, since)
             if content.until is not None:

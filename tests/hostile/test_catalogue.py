@@ -1,7 +1,7 @@
 """Every hostile file at once in the inbox of one real daemon, between good mail that must not notice.
 
 What can be no file at all (links, pipes, devices, names), slow writers and full disks are in tests/e2e/test_files.py
-and tests/workspace; who may say what about whose work is in tests/e2e/test_identity.py.
+and tests/mailbox; who may say what about whose work is in tests/e2e/test_identity.py.
 """
 
 from __future__ import annotations

@@ -122,6 +122,7 @@ def test_a_rename_is_told_apart_from_all_other_ways_to_bring_a_file(sleeper: Sle
 
     def renamed(action: Callable[[], object]) -> set[str]:
         assert sleeper.woken_by(action)
+        assert sleeper.proven()  # all of its events are reported
         return sleeper.watcher.renamed()
 
     def append() -> None:

@@ -86,7 +86,7 @@ def test_the_lock_ends_with_its_process_however_it_dies(ws: Workspace) -> None:
 def test_deleting_every_file_of_ours_does_not_open_the_lock(ws: Workspace) -> None:
     with acquire(ws, NOW):
         ws.daemon_file.unlink()
-        with pytest.raises(LockedError, match="did not say its pid"):
+        with pytest.raises(LockedError, match="whose pid is unknown"):
             acquire(ws, NOW)
         assert holder(ws) == 0
 

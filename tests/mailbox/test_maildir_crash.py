@@ -13,7 +13,7 @@ import pytest
 from mailboxd.mailbox.files import ObstructedError, Stamp
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import JudgedFile, archive, archive_many, deliver, reject
-from tests.workspace.killing import every_point, killed_at
+from tests.mailbox.killing import every_point, killed_at
 
 DAY = "2026-11-21"
 REASON = {"rule": "alias"}
@@ -182,7 +182,7 @@ def test_delivering_into_an_inbox_survives_a_kill_and_never_shows_half_a_message
 
 
 def on_a_file_system_of_its_own(ws: Workspace) -> None:
-    """Called where the inbox is a mount (test_mail): copying instead of renaming."""
+    """Called where the inbox is a mount (test_maildir): copying instead of renaming."""
     for prepare in (plain, replaced):
         archives(ws, prepare, forgets=False)
         archives(ws, prepare, forgets=True)

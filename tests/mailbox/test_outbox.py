@@ -28,7 +28,7 @@ def test_a_file_is_put_once_and_found_again(ws: Workspace) -> None:
 
 def test_a_file_of_somebody_else_is_left_as_it_is(ws: Workspace) -> None:
     (ws.outbox / "a.md").write_bytes(b"mine")
-    with pytest.raises(WorldError, match=r"another file of that name lies there"):
+    with pytest.raises(WorldError, match=r"another file has that name"):
         maildir.put(ws, [("a.md", b"text")])
     assert (ws.outbox / "a.md").read_bytes() == b"mine"
 

@@ -15,7 +15,7 @@ from mailboxd.mailbox import inbox, task_files
 from mailboxd.mailbox.files import ObstructedError, Stamp, look, open_regular
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.task_files import TaskFiles
-from tests.workspace.killing import every_point
+from tests.mailbox.killing import every_point
 
 NOW = 1_800_000_000.0
 TIME = "2026-11-21T02:07:53.120Z"
@@ -251,16 +251,16 @@ def test_a_rejected_text_is_kept_beside_the_file(ws: Workspace) -> None:
 @pytest.mark.parametrize("local_id", ["..", "a/b", "/etc", "", ".hidden", "a..b", "x" * 300, "-x"])
 def test_an_id_that_is_none_never_becomes_a_path(ws: Workspace, local_id: str) -> None:
     files = TaskFiles(ws)
-    with pytest.raises(ValueError, match="is no id"):
+    with pytest.raises(ValueError, match="is not an id"):
         files.write(local_id, b"text")
-    with pytest.raises(ValueError, match="is no id"):
+    with pytest.raises(ValueError, match="is not an id"):
         files.keep_rejected(local_id, b"text", TIME)
     assert files.look(NOW, [local_id]).changed == []
 
 
 @pytest.mark.parametrize("time", ["", "../x", "a b", "x" * 65])
 def test_a_time_that_is_none_never_becomes_a_path(ws: Workspace, time: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         TaskFiles(ws).keep_rejected("t1", b"text", time)
 
 

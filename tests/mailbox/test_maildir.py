@@ -79,7 +79,7 @@ def test_many_messages_of_one_name_are_all_kept(ws: Workspace) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden.md", "a/b", "/etc/x", "a\0b", "x" * 256])
 def test_a_name_that_is_none_is_our_bug(ws: Workspace, name: str) -> None:
-    with pytest.raises(ValueError, match="is no name"):
+    with pytest.raises(ValueError, match="is not a name"):
         deliver(ws.outbox, name, b"text")
 
 
@@ -279,7 +279,7 @@ def test_a_day_that_is_none_is_our_bug(ws: Workspace, day: str) -> None:
 
 @pytest.mark.parametrize("name", ["../x.md", "/etc/passwd", "..", "", "a/b"])
 def test_a_name_that_leaves_the_inbox_is_our_bug(ws: Workspace, name: str) -> None:
-    with pytest.raises(ValueError, match="is no file name"):
+    with pytest.raises(ValueError, match="is not a file name"):
         reject(ws, name, None, b"text", REASON, nothing)
 
 
@@ -450,11 +450,11 @@ import subprocess, sys
 from pathlib import Path
 subprocess.run(["mount", "-t", "tmpfs", "none", sys.argv[1] + "/mailbox/inbox"], check=True)
 sys.path.insert(0, sys.argv[2])
-from tests.workspace import test_mail, test_mail_crash
+from tests.mailbox import test_maildir, test_maildir_crash
 from mailboxd.core.sanitize import for_file_name
 from mailboxd.mailbox.layout import Workspace
-test_mail.on_a_file_system_of_its_own(Workspace(Path(sys.argv[1])))
-test_mail_crash.on_a_file_system_of_its_own(Workspace(Path(sys.argv[1])))
+test_maildir.on_a_file_system_of_its_own(Workspace(Path(sys.argv[1])))
+test_maildir_crash.on_a_file_system_of_its_own(Workspace(Path(sys.argv[1])))
 """
 
 
