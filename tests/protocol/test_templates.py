@@ -103,7 +103,7 @@ def test_a_work_prompt_says_what_the_task_is_and_how_to_answer() -> None:
     assert prompt.startswith("[mailboxd] work turn · task launch.research · attempt 2\n\nYou are writer.")
     for part in ("boss gave it", "due at 2026-11-22", "# Task: Find three sources", "Search the archive", "Dogs"):
         assert part in prompt
-    for part in ("- each with a link", "Only two sources", "Use the new index", "at most 50 children", "1 more level"):
+    for part in ("- each with a link", "Only two sources", "Use the new index", "at most 50 subtasks", "1 more level"):
         assert part in prompt
     assert "- `self`: you, in a turn of its own\n- `scout`\n- `critic`\n" in prompt
     assert prompt.count("Search the archive") == 1
@@ -124,7 +124,7 @@ def test_a_task_that_cannot_be_planned_or_asked_about_shows_neither_form() -> No
     prompt = render_work(PACKAGED, WorkPrompt("a", 1, "me", "me", "T", Spec("T", "Do")))
     assert "type: plan" not in prompt
     assert "type: question" not in prompt
-    assert "attempt before" not in prompt
+    assert "previous attempt" not in prompt
     assert "gave it" not in prompt
 
 
