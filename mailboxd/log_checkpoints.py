@@ -15,10 +15,10 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Noted, Reports
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.keys.keyring import Keyring, PrivateKey, parse_signature
 from mailboxd.mailbox.files import append_line, directory, open_regular, read_up_to, world_errors
@@ -101,7 +101,7 @@ class Heads:
     engine: Engine
     ws: Workspace
     sign: Sign
-    reports: list[Callable[[], None]]
+    reports: Reports
     _day: str = ""
     _last: tuple[int, str] | None = None
     """Number of the event and hash of the line that was written last."""
@@ -132,7 +132,7 @@ class Heads:
         with world_errors(f"write {self.ws.state / FILE}"), directory(self.ws.root, self.ws.state.name) as fd:
             append_line(fd, FILE, head.line())
         self._last, self._day = (head.seq, digest(head)), today or self._day
-        self.reports.append(partial(self.engine.store.meta.set, NOTED, json.dumps([head.seq, digest(head)])))
+        self.reports.append(Noted(NOTED, json.dumps([head.seq, digest(head)])))
         return 1
 
     def _written(self) -> tuple[tuple[int, str], str]:

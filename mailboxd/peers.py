@@ -40,7 +40,7 @@ from mailboxd.agents.process import NotStarted
 from mailboxd.agents.readiness import Gateway, is_here
 from mailboxd.core.sanitize import first_line, storable_line
 from mailboxd.core.vocabulary import OPERATORS, SELF
-from mailboxd.effects.process_table import Call, Calls, NewCall
+from mailboxd.effects.process_table import Call, CallKind, Calls
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.mailbox import lock
@@ -202,7 +202,7 @@ class Peers:
                 self._asked_at, self._seen, self._in_doubt = now, _stamp(self._config_file), False
             self.calls.discard(name)
             try:
-                self.calls.start(NewCall(name, "", name, _CALL_SECONDS), self._argv(name), now)
+                self.calls.start(Call(name, CallKind.DISCOVERY, "", name, _CALL_SECONDS), self._argv(name), now)
             except NotStarted:  # a program that is missing is not asked
                 self._queue.clear()
                 self._asked_at, self._holds = now, False
@@ -225,9 +225,6 @@ class Peers:
     @property
     def is_asking(self) -> bool:
         return bool(self._waiting)
-
-    def owns(self, call: Call) -> bool:
-        return call.id in self._waiting
 
     def ended(self, call: Call, exit_: Exit) -> None:
         """Take an answer; inside a batch. One that cannot be read changes nothing."""

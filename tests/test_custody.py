@@ -14,6 +14,7 @@ from mailboxd.clock import ManualClock
 from mailboxd.config.settings import Settings
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Reports
 from mailboxd.intake.archive import EVERY, Archiver, ArchiveWatch
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.layout import Workspace
@@ -34,7 +35,7 @@ class Room:
         self.ws = Workspace(root)
         self.clock = ManualClock()
         self.engine = Engine(Store.open(None, self.clock.now()), Settings("alpha"), self.clock)
-        self.reports: list[Callable[[], None]] = []
+        self.reports = Reports(self.engine)
         self.begin()
         self.good = self.filed("good", "archive/2026-01-01/good.md", "accepted")
         self.bad = self.filed("bad", "rejected/bad.md", "rejected")
@@ -67,9 +68,7 @@ class Room:
         while self.archive_watch.look():
             pass
         with self.engine.batch():
-            for report in self.reports:
-                report()
-        self.reports.clear()
+            self.reports.record_all()
         return [str(one.event.data["why"]) for one in event_log.read(self.engine.store.db, after=before)]
 
 

@@ -1,8 +1,7 @@
-"""What we ordered: performed by `relay` after the record is safe. What each promises stands in PROMISES."""
+"""What is ordered: performed after the record is committed. `effects.relay` has the table of performers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mailboxd.core.approvals import Action
@@ -146,20 +145,3 @@ class AnswerPermission:
 Acting = Prepare | Perform | Verify | Notify | AnswerPermission
 """What follows from planned actions."""
 Effect = RunTurn | LookUp | StopTurns | Compose | Send | Resend | Bounce | RunCheck | Acting
-
-PROMISES: Mapping[str, str] = {
-    "run_turn": "started at most once; a crash in the middle is looked up, never repeated blindly",
-    "look_up": "may be repeated: it only asks",
-    "stop_turns": "may be repeated: a call that has ended is not signalled",
-    "compose": "may be repeated: the same children give the same text, and the attempt is a fence",
-    "send": "the file is written once; handed over again only to a receiver that knows messages by their id",
-    "resend": "handed over again only to a receiver that knows messages by their id",
-    "bounce": "the file is written once; handed over again only to a receiver that knows messages by their id",
-    "run_check": "may be repeated: a check changes nothing, and its verdict is recorded once",
-    "prepare": "may be repeated: it only looks, and a gate of Lobster's that nobody knows of runs nothing",
-    "perform": "begun at most once: its key is committed before; a crash after that is unknown, never repeated",
-    "verify": "may be repeated: it only asks",
-    "notify": "may be repeated: people are told again",
-    "answer_permission": "may be repeated: the answer is the same",
-}
-"""What a crash in the middle of each may lead to, by its name in the outbox."""

@@ -36,6 +36,7 @@ from mailboxd.effects.relay import Relay
 from mailboxd.effects.turns import Recovery, Starting
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.open import engine, setting
+from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, MessageError, WorldError
 from mailboxd.host import disk, process
 from mailboxd.host.pip_extras import to_add
@@ -118,7 +119,7 @@ def importer(ws: Workspace, config: Config) -> Iterator[Callable[[Progress], Acc
     clock = SystemClock()
     with lock.acquire(ws, clock.now()), engine(ws, config) as core:
         intake = Intake(core, accept_plain=config.inbox.accept_plain_files)
-        taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=0.0), Templates(ws.templates), [])
+        taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=0.0), Templates(ws.templates), Reports(core))
 
         def take_over(progress: Progress) -> Account:
             with core.batch():
@@ -129,7 +130,7 @@ def importer(ws: Workspace, config: Config) -> Iterator[Callable[[Progress], Acc
 
 def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, health: Health, polls: str) -> Daemon:
     """A daemon over an engine and a table of calls: what a simulation puts there it then runs with."""
-    reports: list[Callable[[], None]] = []
+    reports = Reports(core)
     openclaw = OpenClaw(config.openclaw.command)
     core.room = lambda: calls.room(core.clock.monotonic())
     peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery)
@@ -207,7 +208,7 @@ def _relay(
     peers: Peers,
     templates: Templates,
     taskmd: TaskMarkdown,
-    reports: list[Callable[[], None]],
+    reports: Reports,
 ) -> Relay:
     core, calls, openclaw = peers.engine, peers.calls, peers.openclaw
     keep = partial(_keep_result, ws)

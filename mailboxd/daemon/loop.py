@@ -19,9 +19,10 @@ from mailboxd.core import breaker
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.daemon.health_writer import Health
-from mailboxd.effects.process_table import Call, Calls
+from mailboxd.effects.process_table import CallKind, Calls
 from mailboxd.effects.relay import Relay
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.health import Grade, Where
 from mailboxd.host.process import Reserve
@@ -189,7 +190,7 @@ class Daemon:
     wake: Wake
     health: Health
     pace: Pace
-    reports: list[Callable[[], None]]
+    reports: Reports
     reserve: Reserve
     room: Callable[[], str]
     """A warning that there is little room on the disk, or nothing."""
@@ -271,9 +272,10 @@ class Daemon:
         more = self._record_round(self._schedule.is_due(self.engine.clock.monotonic()))
         if self._stopping:
             return more
-        begun = 0 if self.reserve.why else self._try(Where.SENDING, self.relay.perform)
+        if not self.reserve.why:
+            self._try(Where.SENDING, self.relay.perform)
         self._tell()  # only now: calls that were begun run meanwhile
-        begun += self._try(Where.FILING, self.archiving.perform)
+        begun = self._try(Where.FILING, self.archiving.perform)
         begun += self._look_after()
         begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._schedule.mail)
         begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
@@ -283,11 +285,8 @@ class Daemon:
     def _record_round(self, look: bool) -> bool:
         """What this wake-up brought, in one transaction; in a second what mail lets begin: no mail waits for that."""
         more, judged = False, self.arrivals.judged
-        reports, self.reports[:] = list(self.reports), []
         with self.engine.batch():
-            for report in reports:
-                report()
-            self._try(Where.COLLECTING, self._take_ended)
+            self._try(Where.COLLECTING, self._collect)
             self._look_at_gateway()
             self._look_at_peers()
             if look and not self._stopping:
@@ -344,9 +343,16 @@ class Daemon:
         self.engine.schedule()
         return self.relay.mark(begins=not (self.reserve.why or self.peers.gateway.is_down)) > 0
 
-    def _take_ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> None:
-        for call, exit_ in self.calls.ended(concerns):
-            if self.peers.owns(call):
+    def _collect(self) -> None:
+        """Record what calls have brought, and what was done since the last transaction."""
+        try:
+            self._take_ended()
+        finally:
+            self.reports.record_all()
+
+    def _take_ended(self, kind: CallKind | None = None) -> None:
+        for call, exit_ in self.calls.ended(kind):
+            if call.kind is CallKind.DISCOVERY:
                 self.peers.ended(call, exit_)
                 if self.peers.too_old:
                     raise ConfigError(self.peers.too_old)
@@ -358,7 +364,7 @@ class Daemon:
         self.calls.expire(self.engine.clock.monotonic())
         if self.peers.is_asking:
             with self.engine.batch():
-                self._try(Where.COLLECTING, lambda: self._take_ended(self.peers.owns))
+                self._try(Where.COLLECTING, lambda: self._take_ended(CallKind.DISCOVERY))
         self._try(Where.ASKING, self.peers.go_on)
 
     def _take_files(self) -> bool:

@@ -11,10 +11,9 @@ its tasks wait. A note that cannot be read is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from mailboxd.agents.acp import transport, turn_files
@@ -31,14 +30,33 @@ from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Made, Outcome, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
-from mailboxd.effects.process_table import PATIENCE, Call, Calls, NewCall
+from mailboxd.effects.process_table import PATIENCE, Call, CallKind, Calls
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Reports
 from mailboxd.errors import Refused
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.store import Order
 
 _ASKING_SECONDS = 300
 """A harness may take to say what became of a turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessProgress:
+    """A report: what a harness says it is doing."""
+
+    task: str
+    attempt: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessQuestion:
+    """A report: a harness waits in the middle of its turn for permission."""
+
+    call: Call
+    effect: RunTurn
+    number: int
 
 
 @dataclass(slots=True)
@@ -51,14 +69,17 @@ class Harnesses:
     configured: Mapping[str, HarnessSection]
     acpx: tuple[str, ...]
     environ: Mapping[str, str]
-    reports: list[Callable[[], None]]
+    reports: Reports
     _told: dict[str, int] = field(default_factory=dict)
     """By call, the last of its notes that was recorded."""
-    _asking: dict[str, tuple[Order, LookUp]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.reports.route(HarnessProgress, self._record_progress)
+        self.reports.route(HarnessQuestion, self._ask)
 
     # -------------------------------------------------------------- a turn begins
 
-    def start(self, call: NewCall, effect: RunTurn, task: Task, attempt: Attempt, prompt: bytes) -> None:
+    def start(self, call: Call, effect: RunTurn, task: Task, attempt: Attempt, prompt: bytes) -> None:
         """Begin a turn. Raises NotStarted, WorldError."""
         wanted = self._wanted(effect.harness, task, attempt.id)
         wanted = replace(wanted, session=attempt.session_ref or "")
@@ -91,7 +112,7 @@ class Harnesses:
     def _folder(self, call_id: str) -> Path:
         return Path(self.calls.directory(call_id))
 
-    def _run(self, call: NewCall, harness: str, wanted: TurnRequest, prompt: bytes) -> None:
+    def _run(self, call: Call, harness: str, wanted: TurnRequest, prompt: bytes) -> None:
         self.calls.prepare(call.id, prompt)
         folder = self._folder(call.id)
         try:
@@ -106,15 +127,8 @@ class Harnesses:
     def look(self) -> None:
         """Take what running turns have to say: what they are at, and what they ask for."""
         for call in list(self.calls.running.values()):
-            effect = self._turn(call) if call.harness else None
-            if effect is not None:
-                self._look_at(call, effect)
-
-    def _turn(self, call: Call) -> RunTurn | None:
-        with suppress(KeyError):
-            effect = self.engine.store.outbox.get(call.id).effect
-            return effect if isinstance(effect, RunTurn) else None
-        return None
+            if call.kind is CallKind.HARNESS_TURN and call.order and isinstance(call.order.effect, RunTurn):
+                self._look_at(call, call.order.effect)
 
     def _look_at(self, call: Call, effect: RunTurn) -> None:
         folder = self._folder(call.id)
@@ -123,7 +137,7 @@ class Harnesses:
         if isinstance(number, int) and number > self._told.get(call.id, 0):
             self._told[call.id] = number
             note = first_line(text_at(progress, "note"))
-            self.reports.append(partial(self._checkpoint, call.task, effect.attempt_id, note))
+            self.reports.append(HarnessProgress(call.task, effect.attempt_id, note))
         self._park(
             call, effect, [number for number in turn_files.questions(folder) if not self._is_answered(call, number)]
         )
@@ -137,7 +151,7 @@ class Harnesses:
         for number in open_questions:
             row = self._row(call.task, f"{call.id}.{number}")
             if row is None:
-                self.reports.append(partial(self._ask, call, effect, number))
+                self.reports.append(HarnessQuestion(call, effect, number))
             else:
                 until = max(until, to_epoch(row.expires_at) - to_epoch(self.engine.clock.now()))
         if open_questions or call.aside:
@@ -145,21 +159,22 @@ class Harnesses:
             call.deadline = now + until + (task.policy.timeout if task else 0) + PATIENCE
         call.aside = bool(open_questions)
 
-    def _checkpoint(self, task: str, attempt: str, note: str) -> None:
+    def _record_progress(self, progress: HarnessProgress) -> None:
         with suppress(Refused):
-            self.engine.hear(task, Checkpoint(note, attempt))
+            self.engine.hear(progress.task, Checkpoint(progress.note, progress.attempt))
 
-    def _ask(self, call: Call, effect: RunTurn, number: int) -> None:
+    def _ask(self, asked: HarnessQuestion) -> None:
         """Put the question to a person, once."""
+        call, effect, number = asked.call, asked.effect, asked.number
         origin = f"{call.id}.{number}"
         said = turn_files.read_note(self._folder(call.id), turn_files.question(number)) or {}
         if self._row(call.task, origin) is not None or not said:
             return
         wish = f"{effect.harness}: {first_line(text_at(said, 'wish'), 300) or 'does not say what it wants'}"
         preview, risk = text_at(said, "preview"), first_line(text_at(said, "why"), 300)
-        asked = PermissionAsked(self.engine.new_id("apr"), origin, wish, preview, risk, effect.attempt_id)
+        request = PermissionAsked(self.engine.new_id("apr"), origin, wish, preview, risk, effect.attempt_id)
         try:
-            self.engine.hear(call.task, asked)
+            self.engine.hear(call.task, request)
         except Refused as refused:
             self._answer(origin, "rejected", str(refused))
 
@@ -198,21 +213,17 @@ class Harnesses:
 
     # -------------------------------------------------------------- a turn was lost
 
-    def owns(self, call: Call) -> bool:
-        return call.id in self._asking
-
     def look_up(self, order: Order, effect: LookUp) -> Outcome | None:
         """Ask what became of a lost turn; at once what can be said without asking, None while it is asked."""
         call_id = f"{order.id}.ask"
-        if call_id in self._asking:
-            return None
         task = self.engine.store.tasks.get(order.task)
         session = transport.resumable_session(self._folder(effect.run_id)) if effect.run_id else None
         if task is None or session is None:
             return Unknown("nobody saw its end, and its harness cannot be asked", looked_up=True)
         if not self.calls.has_room(self.engine.clock.monotonic()):
             return None
-        call = NewCall(call_id, "", f"ask:{effect.session_key}", _ASKING_SECONDS + PATIENCE, order.task)
+        key, timeout = f"ask:{effect.session_key}", _ASKING_SECONDS + PATIENCE
+        call = Call(call_id, CallKind.HARNESS_LOOKUP, "", key, timeout, order, order.task)
         self.calls.discard(call_id)
         try:
             wanted = self._wanted(effect.harness, task, effect.attempt_id)
@@ -220,12 +231,10 @@ class Harnesses:
             self._run(call, effect.harness, asks, transport.QUESTION.encode())
         except NotStarted as missing:
             return Unknown(str(missing), looked_up=True)
-        self._asking[call_id] = order, effect
         return None
 
-    def told(self, call: Call, exit_: Exit) -> tuple[Order, LookUp, Outcome]:
-        """What became of the lost turn, as its harness says; inside a batch."""
-        order, effect = self._asking.pop(call.id)
+    def looked_up(self, call: Call, exit_: Exit) -> Outcome:
+        """What became of the lost turn, as its harness says."""
         kill_leftover(self._folder(call.id))
         self.calls.discard_when_recorded(call.id)
-        return order, effect, transport.recovered_outcome(exit_, "it was cut off in the middle of the turn")
+        return transport.recovered_outcome(exit_, "it was cut off in the middle of the turn")

@@ -11,9 +11,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from mailboxd.actions import gate as lobster
 from mailboxd.actions.command import GRACE, handed_over, standing
@@ -37,8 +35,9 @@ from mailboxd.core.approvals import (
 from mailboxd.core.effects import Perform, Prepare, Verify
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
-from mailboxd.effects.process_table import Call, Calls, NewCall
+from mailboxd.effects.process_table import Call, CallKind, Calls
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Reports
 from mailboxd.errors import EXIT_TRY_AGAIN
 from mailboxd.store.store import Order
 
@@ -65,6 +64,25 @@ def workflow_of(place: Place) -> bytes | None:
     return lobster.workflow(place.approval, place.path / _PREVIEW, effect_words(place))
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A report: what a person is to see of an action, and the gate before it."""
+
+    order: Order
+    effect: Prepare
+    shown: Shown
+    gate: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotPreparable:
+    """A report: why an action can never be performed."""
+
+    order: Order
+    effect: Prepare
+    why: str
+
+
 @dataclass(slots=True)
 class Preparing:
     """One workspace's. `program` is the Lobster of the configuration; empty: none."""
@@ -73,27 +91,27 @@ class Preparing:
     calls: Calls
     setting: Setting
     program: tuple[str, ...]
-    reports: list[Callable[[], None]]
-    _asked: dict[str, tuple[Order, Prepare, Shown | None]] = field(default_factory=dict)
-    """What Lobster is being asked about, by call; without what is shown: an earlier daemon asked."""
+    reports: Reports
+    _shown: dict[str, Shown] = field(default_factory=dict)
+    """The previews of what Lobster is being asked about, by call."""
     unrecorded: set[str] = field(default_factory=set)
     """Approvals whose gates are up and that nobody has recorded yet."""
 
-    def owns(self, call: Call) -> bool:
-        return call.id in self._asked
+    def __post_init__(self) -> None:
+        self.reports.route(Prepared, self._record_prepared)
+        self.reports.route(NotPreparable, self._record_impossible)
 
-    def begin(self, order: Order, effect: Prepare) -> bool:
-        """Look at an action, and ask Lobster for a gate where there is one. False while there is no slot for that.
+    def begin(self, order: Order, effect: Prepare) -> None:
+        """Look at an action when there is a slot for that, and ask Lobster for a gate where there is one.
 
         Raises WorldError.
         """
         now = self.engine.clock.monotonic()
-        call = NewCall(order.id, "", f"gate:{order.id}", _SECONDS)
+        call = Call(order.id, CallKind.GATE, "", f"gate:{order.id}", _SECONDS, order)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
-            self._asked[order.id] = (order, effect, None)
-            return True
+            return
         if not self.calls.has_room(now):
-            return False
+            return
         self.calls.discard(order.id)
         place = Place(self.setting.root, effect.approval_id)
         self.unrecorded.add(place.approval)
@@ -102,20 +120,19 @@ class Preparing:
             shown = preview(effect.action, place, self.setting)
         except Impossible as why:
             place.remove()
-            self.reports.append(partial(self._impossible, order, effect, first_line(str(why))))
-            return True
+            self.reports.append(NotPreparable(order, effect, first_line(str(why))))
+            return
         gate = self._ask(call, effect, place, shown, now)
         if gate:
-            self.reports.append(partial(self._prepared, order, effect, shown, gate))
+            self.reports.append(Prepared(order, effect, shown, gate))
         else:
-            self._asked[order.id] = (order, effect, shown)
-        return True
+            self._shown[order.id] = shown
 
-    def ended(self, call: Call, exit_: Exit) -> None:
-        """Record the gate that Lobster has put up, or that ours stands there alone; inside a batch."""
-        order, effect, shown = self._asked.pop(call.id)
-        if shown is None or (exit_.rc is None and not call.stopped):
-            return  # of an earlier daemon: it is asked anew
+    def ended(self, order: Order, call: Call, exit_: Exit) -> None:
+        """Take Lobster's answer: it has put up a gate, or the built-in one is the only one."""
+        effect, shown = order.effect, self._shown.pop(call.id, None)
+        if shown is None or not isinstance(effect, Prepare) or (exit_.rc is None and not call.stopped):
+            return  # an earlier daemon asked: it is asked again
         said = lobster.read(exit_.stdout)
         if call.stopped:
             gate = f"{BUILTIN}: lobster {call.stopped}"
@@ -125,11 +142,11 @@ class Preparing:
         else:
             why = said.error or f"it answered {said.status}"
             gate = f"{BUILTIN}: lobster has put up no gate: {first_line(why)}"
-        self._prepared(order, effect, shown, gate)
+        self.reports.append(Prepared(order, effect, shown, gate))
 
     # -------------------------------------------------------------- inside
 
-    def _ask(self, call: NewCall, effect: Prepare, place: Place, shown: Shown, now: float) -> str:
+    def _ask(self, call: Call, effect: Prepare, place: Place, shown: Shown, now: float) -> str:
         """Have Lobster put up a gate; the name of the gate if it need not be waited for."""
         if effect.action.kind is ActionKind.MANUAL or not self.program:
             return BUILTIN
@@ -149,21 +166,23 @@ class Preparing:
             return f"{BUILTIN}: {first_line(str(missing))}"
         return ""
 
-    def _prepared(self, order: Order, effect: Prepare, shown: Shown, gate: str) -> None:
+    def _record_prepared(self, report: Prepared) -> None:
+        effect, shown = report.effect, report.shown
         bound = (shown.content_sha256, shown.target_sha256)
         name, whole = effect.approval_id, digest(effect.action, *bound)
-        prepared = ActionPrepared(name, effect.action, shown.text, whole, gate, *bound, undoes=effect.undoes)
-        self.engine.hear(order.task, prepared)
-        self._done(order, effect)
+        prepared = ActionPrepared(name, effect.action, shown.text, whole, report.gate, *bound, undoes=effect.undoes)
+        self.engine.hear(report.order.task, prepared)
+        self._done(report)
 
-    def _impossible(self, order: Order, effect: Prepare, why: str) -> None:
-        self.engine.hear(order.task, ActionImpossible(effect.action, why, effect.undoes))
-        self._done(order, effect)
+    def _record_impossible(self, report: NotPreparable) -> None:
+        effect = report.effect
+        self.engine.hear(report.order.task, ActionImpossible(effect.action, report.why, effect.undoes))
+        self._done(report)
 
-    def _done(self, order: Order, effect: Prepare) -> None:
-        self.engine.store.outbox.finish(order.id)
-        self.calls.discard_when_recorded(order.id)
-        self.unrecorded.discard(effect.approval_id)
+    def _done(self, report: Prepared | NotPreparable) -> None:
+        self.engine.store.outbox.finish(report.order.id)
+        self.calls.discard_when_recorded(report.order.id)
+        self.unrecorded.discard(report.effect.approval_id)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -180,14 +199,44 @@ _HAPPENED, _DID_NOT = 0, 1
 _log = logging.getLogger("mailboxd")
 
 
+@dataclass(frozen=True, slots=True)
+class RunnerEnded:
+    """A report: the runner of an action, or its caller, has ended; `how` is told and never believed."""
+
+    order: Order
+    effect: Perform
+    how: str
+    refused: bool = False
+    """The machine refused the runner something, for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A report: what became of an action, as its `verify` says."""
+
+    order: Order
+    end: ActionEnded
+
+
+@dataclass(frozen=True, slots=True)
+class NotWanted:
+    """A report: the state of the approval leaves nothing to do."""
+
+    order: Order
+
+
 @dataclass(slots=True)
 class Performing:
     """One workspace's side effects."""
 
     preparing: Preparing
-    _running: dict[str, tuple[Order, Perform | Verify]] = field(default_factory=dict)
     _seen: int = -1
     """The last event that gates were put away after."""
+
+    def __post_init__(self) -> None:
+        self.reports.route(RunnerEnded, self._settle)
+        self.reports.route(Verified, self._record_verified)
+        self.reports.route(NotWanted, lambda report: self._finish(report.order))
 
     @property
     def engine(self) -> Engine:
@@ -202,50 +251,30 @@ class Performing:
         return self.preparing.setting
 
     @property
-    def reports(self) -> list[Callable[[], None]]:
+    def reports(self) -> Reports:
         return self.preparing.reports
-
-    def owns(self, call: Call) -> bool:
-        return call.id in self._running or call.id.startswith(_CLOSING) or self.preparing.owns(call)
-
-    def begin(self, order: Order, effect: Prepare | Perform | Verify) -> bool:
-        """Do it, or wait for what an earlier daemon has begun. False while there is no slot. Raises WorldError."""
-        if isinstance(effect, Prepare):
-            return self.preparing.begin(order, effect)
-        row = self.engine.store.approvals.get(effect.approval_id)
-        if row is None or not _is_wanted(row, effect):
-            self.reports.append(partial(self._finish, order))
-            return True
-        return self._perform(order, effect, row) if isinstance(effect, Perform) else self._verify(order, effect, row)
-
-    def ended(self, call: Call, exit_: Exit) -> None:
-        """Record what became of it; inside a batch."""
-        if self.preparing.owns(call):
-            self.preparing.ended(call, exit_)
-        elif call.id in self._running:
-            order, effect = self._running.pop(call.id)
-            if isinstance(effect, Perform):
-                self._settle(order, effect, _how(call, exit_), refused=exit_.rc == EXIT_TRY_AGAIN)
-            else:
-                self._verified(order, effect, call, exit_)
-        else:
-            self._remove(call.id)
 
     # -------------------------------------------------------------- performing
 
-    def _perform(self, order: Order, effect: Perform, row: Approval) -> bool:
+    def begin(self, order: Order, effect: Perform) -> None:
+        """Start the runner when there is a slot, or wait for one that an earlier daemon has started.
+
+        Raises WorldError.
+        """
+        row = self.engine.store.approvals.get(effect.approval_id)
+        if row is None or not _is_wanted(row, effect):
+            self.reports.append(NotWanted(order))
+            return
         now, place = self.engine.clock.monotonic(), Place(self.setting.root, row.id)
-        call = NewCall(order.id, "", f"effect:{row.id}", self._seconds(row))
+        call = Call(order.id, CallKind.ACTION, "", f"effect:{row.id}", self._seconds(row), order)
         found = self.calls.state(order.id)
         if found is State.RUNNING and self.calls.adopt(call, now):
-            self._running[order.id] = (order, effect)
-            return True
+            return
         if found is not State.NEVER_STARTED or row.state is Performed.STARTED:
-            how = "mailboxd was not there when it ended"
-            self.reports.append(partial(self._settle, order, effect, how))
-            return True
+            self.reports.append(RunnerEnded(order, effect, "mailboxd was not there when it ended"))
+            return
         if not self.calls.has_room(now):
-            return False
+            return
         environment = lobster.plain(self.setting.environ) | handed_over(self.setting)
         words = effect_words(place)
         try:
@@ -256,10 +285,13 @@ class Performing:
         except (NotStarted, Impossible) as why:
             if isinstance(why, NotStarted):
                 why.require_lasting()
-            self.reports.append(partial(self._settle, order, effect, first_line(str(why))))
-            return True
-        self._running[order.id] = (order, effect)
-        return True
+            self.reports.append(RunnerEnded(order, effect, first_line(str(why))))
+
+    def ended(self, order: Order, call: Call, exit_: Exit) -> None:
+        """Take the end of a runner, or of the Lobster that started it."""
+        if isinstance(order.effect, Perform):
+            refused = exit_.rc == EXIT_TRY_AGAIN
+            self.reports.append(RunnerEnded(order, order.effect, _how(call, exit_), refused=refused))
 
     def _resume(self, place: Place, *, approve: bool) -> tuple[str, ...]:
         """The words that open or close Lobster's gate. Raises Impossible when it is not as we have put it up."""
@@ -270,8 +302,9 @@ class Performing:
             raise Impossible("the gate of Lobster cannot be found any more")
         return lobster.resume_words(self.preparing.program, gate.id, approve=approve)
 
-    def _settle(self, order: Order, effect: Perform, how: str, *, refused: bool = False) -> None:
+    def _settle(self, report: RunnerEnded) -> None:
         """What the database and the lock say of it, now that its caller has ended; inside a batch."""
+        order, effect, how = report.order, report.effect, report.how
         row = self.engine.store.approvals.get(effect.approval_id)
         place = Place(self.setting.root, effect.approval_id)
         if row is not None and _is_wanted(row, effect):
@@ -281,7 +314,7 @@ class Performing:
             if row.state is Performed.STARTED:
                 why = f"it was begun, and nobody saw its end: {how}"
                 self.engine.hear(order.task, ActionEnded(row.id, Performed.UNKNOWN, why, self._left(row, place)))
-            elif refused and not _opens_lobster(row):  # the machine refused the runner something, for now
+            elif report.refused and not _opens_lobster(row):  # the machine refused the runner something, for now
                 _log.warning("the action %s waits: %s", row.short_id, how)
                 self.calls.discard(order.id)
                 self.engine.store.outbox.postpone(order.id, plus(self.engine.now, _LATER))
@@ -317,14 +350,18 @@ class Performing:
 
     # -------------------------------------------------------------- verifying
 
-    def _verify(self, order: Order, effect: Verify, row: Approval) -> bool:
-        now = self.engine.clock.monotonic()
-        call = NewCall(order.id, "", f"verify:{row.id}", self.setting.seconds(row.action), wipe=True)
+    def verify(self, order: Order, effect: Verify) -> None:
+        """Start the action's `verify` when there is a slot. Raises WorldError."""
+        row = self.engine.store.approvals.get(effect.approval_id)
+        if row is None or not _is_wanted(row, effect):
+            self.reports.append(NotWanted(order))
+            return
+        now, seconds = self.engine.clock.monotonic(), self.setting.seconds(row.action)
+        call = Call(order.id, CallKind.VERIFY, "", f"verify:{row.id}", seconds, order, wipe=True)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
-            self._running[order.id] = (order, effect)
-            return True
+            return
         if not self.calls.has_room(now):
-            return False
+            return
         self.calls.discard(order.id)  # of a run whose end nobody saw: it only asks, and is asked again
         try:
             if not is_verify_as_approved(row.action, Place(self.setting.root, row.id)):
@@ -335,18 +372,14 @@ class Performing:
         except (NotStarted, Impossible) as why:
             if isinstance(why, NotStarted):
                 why.require_lasting()
-            end = ActionEnded(
-                row.id, Performed.UNKNOWN, f"{row.summary}; it cannot be verified: {first_line(str(why))}"
-            )
-            self.reports.append(partial(self._say, order, end))
-            return True
-        self._running[order.id] = (order, effect)
-        return True
+            problem = f"{row.summary}; it cannot be verified: {first_line(str(why))}"
+            self.reports.append(Verified(order, ActionEnded(row.id, Performed.UNKNOWN, problem)))
 
-    def _verified(self, order: Order, effect: Verify, call: Call, exit_: Exit) -> None:
-        row = self.engine.store.approvals.get(effect.approval_id)
+    def verify_ended(self, order: Order, call: Call, exit_: Exit) -> None:
+        """Take what `verify` says of an action."""
+        row = self.engine.store.approvals.get(order.effect.approval_id) if isinstance(order.effect, Verify) else None
         if row is None or (exit_.rc is None and not call.stopped):
-            return  # adopted: how it ended is lost, so it is asked anew
+            return  # adopted: its exit status is lost, so it is run again
         report = self._printed(row, exit_)
         if exit_.rc == _HAPPENED and not call.stopped:
             end = ActionEnded(row.id, Performed.DONE, f"{row.summary}; asked again, it did happen", report)
@@ -355,11 +388,11 @@ class Performing:
         else:
             why = call.stopped or f"exit status {exit_.rc}"
             end = ActionEnded(row.id, Performed.UNKNOWN, f"{row.summary}; verify does not know either: {why}", report)
-        self._say(order, end)
+        self.reports.append(Verified(order, end))
 
-    def _say(self, order: Order, end: ActionEnded) -> None:
-        self.engine.hear(order.task, end)
-        self._finish(order)
+    def _record_verified(self, report: Verified) -> None:
+        self.engine.hear(report.order.task, report.end)
+        self._finish(report.order)
 
     # -------------------------------------------------------------- putting away
 
@@ -385,7 +418,7 @@ class Performing:
         if row is None or row.gate != LOBSTER or row.status is ApprovalStatus.APPROVED or told:
             self.calls.discard(call_id)
             return False
-        call = NewCall(call_id, "", call_id, _SLACK)
+        call = Call(call_id, CallKind.GATE_CLOSING, "", call_id, _SLACK)
         environment = lobster.environment(self.setting.environ, place.state)
         try:
             words = self._resume(place, approve=False)
@@ -394,9 +427,10 @@ class Performing:
             return False
         return True
 
-    def _remove(self, call_id: str) -> None:
-        Place(self.setting.root, call_id.removeprefix(_CLOSING)).remove()
-        self.calls.discard_when_recorded(call_id)
+    def gate_is_closed(self, call: Call) -> None:
+        """Lobster has been told no: the directory of its gate goes."""
+        Place(self.setting.root, call.id.removeprefix(_CLOSING)).remove()
+        self.calls.discard_when_recorded(call.id)
 
     # -------------------------------------------------------------- small
 

@@ -15,10 +15,9 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 from mailboxd.actions.content_digest import named_files
 from mailboxd.agents import schema_check
@@ -31,8 +30,9 @@ from mailboxd.core.inputs import CheckEnded
 from mailboxd.core.model import Check, Task
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import CheckVerdict, Phase
-from mailboxd.effects.process_table import Call, Calls, NewCall
+from mailboxd.effects.process_table import Call, CallKind, Calls
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Finished, Reports
 from mailboxd.errors import require_seen
 from mailboxd.mailbox.files import directory, open_regular, read_up_to
 from mailboxd.mailbox.layout import Workspace
@@ -51,6 +51,15 @@ Files = dict[str, str]
 _PASSED, _FAILED, _IMPOSSIBLE = CheckVerdict.PASSED, CheckVerdict.FAILED, CheckVerdict.IMPOSSIBLE
 
 
+@dataclass(frozen=True, slots=True)
+class CheckRun:
+    """A report: what a check said."""
+
+    order: Order
+    effect: RunCheck
+    said: Said
+
+
 @dataclass(slots=True)
 class Checking:
     """One workspace's checks. `environ` is the daemon's own environment."""
@@ -59,29 +68,30 @@ class Checking:
     calls: Calls
     ws: Workspace
     environ: Mapping[str, str]
-    reports: list[Callable[[], None]]
-    _running: dict[str, tuple[Order, RunCheck, Files]] = field(default_factory=dict)
+    reports: Reports
+    _files: dict[str, Files] = field(default_factory=dict)
+    """Of the checks that run, the files that they name, as they were before."""
 
-    def owns(self, call: Call) -> bool:
-        return call.id in self._running
+    def __post_init__(self) -> None:
+        self.reports.route(CheckRun, self._record)
 
-    def begin(self, order: Order, effect: RunCheck) -> bool:
-        """Run a check, or wait for one that an earlier daemon started. False while there is no slot for it.
+    def begin(self, order: Order, effect: RunCheck) -> None:
+        """Run a check when there is a slot for it, or wait for one that an earlier daemon started.
 
         Raises WorldError where the machine refuses to look or to run it: that is no verdict.
         """
         task = self.engine.store.tasks.get(order.task)
         if task is None or not self._is_wanted(task, effect):
-            self.reports.append(partial(self.engine.store.outbox.finish, order.id))
-            return True
+            self.reports.append(Finished(order.id))
+            return
         now = self.engine.clock.monotonic()
-        call = NewCall(order.id, "", f"check:{order.id}", self._timeout(effect.check), order.task, wipe=True)
+        name, timeout = f"check:{order.id}", self._timeout(effect.check)
+        call = Call(order.id, CallKind.CHECK, "", name, timeout, order, order.task, wipe=True)
         files = self._named(effect.check)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
-            self._running[order.id] = (order, effect, {})  # how it ended is lost: it is begun anew
-            return True
+            return
         if not effect.check.file and not self.calls.has_room(now):
-            return False
+            return
         self.calls.discard(order.id)  # of a run whose end nobody saw: it is simply run again
         try:
             said = self._start(call, task, effect.check, now)
@@ -89,19 +99,17 @@ class Checking:
             missing.require_lasting()
             said = (_IMPOSSIBLE, str(missing), str(missing))
         if said is None:
-            self._running[order.id] = (order, effect, files)
+            self._files[order.id] = files
         else:
-            self.reports.append(partial(self._hear, order, effect, said))
-        return True
+            self.reports.append(CheckRun(order, effect, said))
 
-    def ended(self, call: Call, exit_: Exit) -> None:
-        """Record what a check said; inside a batch."""
-        order, effect, files = self._running.pop(call.id)
-        if exit_.rc is None and not call.stopped:
-            return  # adopted: how it ended is lost, so it is begun anew
+    def ended(self, order: Order, call: Call, exit_: Exit) -> None:
+        """Take the result of a check."""
+        effect, files = order.effect, self._files.pop(call.id, {})
+        if not isinstance(effect, RunCheck) or (exit_.rc is None and not call.stopped):
+            return  # adopted: its exit status is lost, so it is run again
         said = _judged(exit_, call.stopped) if effect.check.command else _fits(exit_, call.stopped)
-        said = _bound(said, files, self._named(effect.check))
-        self._hear(order, effect, said)
+        self.reports.append(CheckRun(order, effect, _bound(said, files, self._named(effect.check))))
 
     # -------------------------------------------------------------- inside
 
@@ -117,7 +125,7 @@ class Checking:
         most = self.engine.settings.checks.timeout
         return min(check.timeout or most, most)
 
-    def _start(self, call: NewCall, task: Task, check: Check, now: float) -> Said | None:
+    def _start(self, call: Call, task: Task, check: Check, now: float) -> Said | None:
         """Begin a check; what it says at once, if nothing has to be waited for. Raises NotStarted, WorldError."""
         why = may_not_run(self.engine.settings.checks, check)  # the configuration may have changed since the spec came
         if why is not None:
@@ -158,7 +166,7 @@ class Checking:
             return _PASSED, f"{check.file} has {size} bytes", f"{check.file}: {size} bytes"
         return _FAILED, why, why
 
-    def _schema(self, call: NewCall, task: Task, check: Check, now: float) -> Said | None:
+    def _schema(self, call: Call, task: Task, check: Check, now: float) -> Said | None:
         """The texts are read here, without following links; judged in a process of its own."""
         schema = check.schema_text or self._text(check.schema_file)
         instance = self._text(check.of) if check.of else task.result
@@ -193,10 +201,10 @@ class Checking:
         except UnicodeDecodeError:
             return None
 
-    def _hear(self, order: Order, effect: RunCheck, said: Said) -> None:
-        self.engine.hear(order.task, CheckEnded(effect.check.id, effect.attempt_id, *said))
-        self.engine.store.outbox.finish(order.id)
-        self.calls.discard_when_recorded(order.id)
+    def _record(self, run: CheckRun) -> None:
+        self.engine.hear(run.order.task, CheckEnded(run.effect.check.id, run.effect.attempt_id, *run.said))
+        self.engine.store.outbox.finish(run.order.id)
+        self.calls.discard_when_recorded(run.order.id)
 
 
 @contextmanager

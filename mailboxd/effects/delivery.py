@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.outcome import classify, host_failure
 from mailboxd.agents.process import Dispatcher, NotStarted, State
 from mailboxd.agents.readiness import Gateway, is_suspicious
 from mailboxd.core import decide
-from mailboxd.core.effects import Bounce, RunTurn, Send
+from mailboxd.core.effects import Bounce, Resend, RunTurn, Send
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Task, backoff
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded
@@ -24,9 +23,10 @@ from mailboxd.core.session_keys import message_key
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.effects.message_builder import Outgoing, file_name, row_of_sent
-from mailboxd.effects.process_table import PATIENCE, Call, Calls, NewCall
+from mailboxd.effects.process_table import PATIENCE, Call, CallKind, Calls
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.late_messages import tells_of_end
+from mailboxd.engine.reports import Finished, Happened, Noted, Reports
 from mailboxd.errors import WorldError
 from mailboxd.mailbox import maildir
 from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
@@ -39,6 +39,15 @@ MOST_TRIES = 8
 _LARGEST = 8 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A report: what became of a message that was handed to its receiver."""
+
+    order: Order
+    call_id: str
+    outcome: Outcome
+
+
 @dataclass(slots=True)
 class Posting:
     engine: Engine
@@ -48,20 +57,15 @@ class Posting:
     ws: Workspace
     route: Callable[[str], str | None]
     """Why an agent cannot be told anything; None = it can."""
-    reports: list[Callable[[], None]]
+    reports: Reports
     sign: Callable[[bytes], bytes] = bytes
     """Signs a message of ours, where there is a key; else gives it back as it is."""
     gateway: Gateway = field(default_factory=Gateway)
-    _calls: dict[str, Order] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
     """Orders whose messages lie in outbox/ and wait for a slot or their receiver: there may be thousands of them."""
 
-    def owns(self, call: Call) -> bool:
-        return call.id in self._calls
-
-    def busy(self) -> set[str]:
-        """The orders whose messages are being handed over."""
-        return {order.id for order in self._calls.values()}
+    def __post_init__(self) -> None:
+        self.reports.route(HandedOver, self._settle)
 
     def write(self, message_id: str, kind: str, local_id: str, to: str, raw: bytes, task: str) -> bytes:
         """Put a message into outbox/ under a name of its own; returns the bytes that lie there.
@@ -72,28 +76,29 @@ class Posting:
         raw = self._read(f"outbox/{name}") or self.sign(raw)
         deliver(self.ws.outbox, name, raw, below=self.ws.root)
         if self.engine.store.messages.sent_path(message_id) is None:
-            self.reports.append(lambda: self._record_sent(message_id, kind, to, name, raw, task))
+            message = row_of_sent(message_id, kind, self.engine.settings.agent, to, f"outbox/{name}", raw)
+            self.reports.append(Happened(Kind.MESSAGE_SENT, task or None, {"message": message}))
         return raw
 
-    def begin(self, order: Order) -> bool:
+    def begin(self, order: Order, _effect: Send | Bounce | Resend) -> None:
         """Write a message and hand it over, or what of that an earlier daemon has not done yet."""
         if order.id in self._waiting and not self._may_begin(self._receiver(order)):
-            return False
+            return
         self._waiting.discard(order.id)
         message_id = self._message_id(order)
         if message_id is None or self._is_overtaken(order, message_id):
-            self.reports.append(lambda: self.engine.store.outbox.finish(order.id))
-            return True
+            self.reports.append(Finished(order.id))
+            return
         to, raw = self._written(order, message_id)
         reason = self._unreachable(to)
-        if reason is not None:
-            self.reports.append(lambda: self._give_up(order, message_id, to, reason))
-            return True
-        return self._hand_over(order, to, raw)
+        if reason is None:
+            self._hand_over(order, to, raw)
+        else:
+            self.reports.append(*self._given_up(order, message_id, to, reason))
 
-    def ended(self, call: Call, exit_: Exit) -> None:
-        """Record what came of a handing over; inside a batch."""
-        self._settle(self._calls.pop(call.id), call.id, classify(exit_))
+    def ended(self, order: Order, call: Call, exit_: Exit) -> None:
+        """Take the result of handing a message over."""
+        self.reports.append(HandedOver(order, call.id, classify(exit_)))
 
     # -------------------------------------------------------------- inside
 
@@ -150,44 +155,40 @@ class Posting:
             return "it is for this agent itself"
         return self.route(to)
 
-    def _hand_over(self, order: Order, to: str, raw: bytes) -> bool:
+    def _hand_over(self, order: Order, to: str, raw: bytes) -> None:
         call_id = f"{order.id}.{order.tries}"
         key = message_key(to, order.task or "bounce", self.engine.settings.agent, order.id)
         timeout = self.engine.settings.policy.timeout
-        call = NewCall(call_id, to, key, timeout + PATIENCE, order.task)
+        call = Call(call_id, CallKind.MESSAGE, to, key, timeout + PATIENCE, order, order.task)
         now = self.engine.clock.monotonic()
         found = self.calls.state(call_id)
         if found is State.ENDED:
-            outcome = classify(self.calls.left_behind(call_id))
-            self.reports.append(lambda: self._settle(order, call_id, outcome))
-            return True
+            self.reports.append(HandedOver(order, call_id, classify(self.calls.left_behind(call_id))))
+            return
         if found is State.RUNNING and self.calls.adopt(call, now):
-            self._calls[call_id] = order
-            return True
+            return
         if not self._may_begin(to):
             self._waiting.add(order.id)
-            return False
+            return
         file = self.calls.prepare(call_id, raw)
         try:
             self.calls.start(call, self.dispatcher.turn_argv(to, key, file, timeout), now)
         except NotStarted as missing:
-            failed = Failed(str(missing), started=False)
-            self.reports.append(lambda: self._settle(order, call_id, failed))
-            return True
-        self._calls[call_id] = order
-        return True
+            self.reports.append(HandedOver(order, call_id, Failed(str(missing), started=False)))
 
     def _may_begin(self, to: str) -> bool:
         if self.gateway.is_down or self.engine.pacing.is_shut(to):
             return False
         return self.calls.has_room(self.engine.clock.monotonic())
 
-    def _settle(self, order: Order, call_id: str, outcome: Outcome) -> None:
+    def _settle(self, handed: HandedOver) -> None:
+        """Record that a message was handed over, is to be handed over again, or is given up; inside a batch."""
+        order, outcome = handed.order, handed.outcome
         message_id = self._message_id(order) or ""
         self._record_cost(order, outcome)
         if isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and outcome.silent):
             self.engine.store.outbox.finish(order.id)
-            self.calls.discard_when_recorded(call_id)
+            self.calls.discard_when_recorded(handed.call_id)
             return
         error = outcome.error
         if is_suspicious(outcome):
@@ -197,7 +198,8 @@ class Posting:
             wait = backoff(self.engine.settings.policy, order.tries + 1, self.engine.random.random(), 0.2)
             self.engine.store.outbox.postpone(order.id, plus(self.engine.now, wait))
         else:
-            self._give_up(order, message_id, self._receiver(order), error)
+            for report in self._given_up(order, message_id, self._receiver(order), error):
+                self.reports.record(report)
 
     def _record_cost(self, order: Order, outcome: Outcome) -> None:
         """A message that a model read has cost something, though it is no turn over the task."""
@@ -217,16 +219,15 @@ class Posting:
             return True  # these are sent only to a peer that has acknowledged
         return task.origin.attempt_id is not None
 
-    def _give_up(self, order: Order, message_id: str, to: str, reason: str) -> None:
+    def _given_up(self, order: Order, message_id: str, to: str, reason: str) -> tuple[object, ...]:
         """The message stays in outbox/. For a person that is its place; for an agent it is an event."""
-        if reason:
-            data = {"at": self.engine.now, "id": message_id, "to": to, "reason": reason}
-            self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task or None, data))
-        self.engine.store.outbox.finish(order.id, "failed" if reason else "done")
+        return undelivered(order, message_id, to, reason) if reason else (Finished(order.id),)
 
-    def _record_sent(self, message_id: str, kind: str, to: str, name: str, raw: bytes, task: str) -> None:
-        message = row_of_sent(message_id, kind, self.engine.settings.agent, to, f"outbox/{name}", raw)
-        self.engine.record(Event(Kind.MESSAGE_SENT, task or None, {"at": self.engine.now, "message": message}))
+
+def undelivered(order: Order, message_id: str, to: str, reason: str) -> tuple[Happened, Finished]:
+    """The reports of a message that reaches nobody."""
+    data = {"id": message_id, "to": to, "reason": reason}
+    return Happened(Kind.MESSAGE_UNDELIVERED, order.task or None, data), Finished(order.id, "failed")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -245,11 +246,9 @@ _LATER = 1.0
 
 @dataclass(slots=True)
 class Dispatches:
-    """`reports` collects what the next transaction has to record."""
-
     engine: Engine
     ws: Workspace
-    reports: list[Callable[[], None]]
+    reports: Reports
     due: float | None = 0.0
     """When something has to be synced, on the monotonic clock; None = everything is."""
     _taken: dict[str, bytes] = field(default_factory=dict)
@@ -309,4 +308,4 @@ class Dispatches:
         self._written.clear()
         self.due, self._doubtful = None, False
         if unsynced:
-            self.reports.append(partial(self.engine.store.meta.set, SYNCED, str(last)))
+            self.reports.append(Noted(SYNCED, str(last)))

@@ -10,9 +10,8 @@ and the request waits all the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from mailboxd.actions import channel as messages
@@ -24,8 +23,9 @@ from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
-from mailboxd.effects.process_table import Call, Calls, NewCall
+from mailboxd.effects.process_table import Call, CallKind, Calls
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Finished, Reports
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.store import Order
 
@@ -51,6 +51,13 @@ class Ways:
         return (*((_COMMAND,) if self.command else ()), *((_CHANNEL,) if self.channel else ()))
 
 
+@dataclass(frozen=True, slots=True)
+class NoticeEnded:
+    """A report: every way to give this notice has ended."""
+
+    order: Order
+
+
 @dataclass(slots=True)
 class Notifying:
     """One workspace's notices."""
@@ -59,57 +66,52 @@ class Notifying:
     calls: Calls
     ws: Workspace
     ways: Ways
-    reports: list[Callable[[], None]]
-    _running: dict[str, tuple[Order, str]] = field(default_factory=dict)
+    reports: Reports
     _told: dict[str, dict[str, str]] = field(default_factory=dict)
     """By order, what came of each way that has ended: empty = told."""
 
-    def owns(self, call: Call) -> bool:
-        return call.id in self._running
+    def __post_init__(self) -> None:
+        self.reports.route(NoticeEnded, self._settle)
 
-    def is_busy(self, order_id: str) -> bool:
-        return any(order.id == order_id for order, _ in self._running.values())
-
-    def begin(self, order: Order, effect: Notify) -> bool:
-        """Tell people of a request, every way that has not told them yet. False while there is no memory for it."""
+    def begin(self, order: Order, effect: Notify) -> None:
+        """Tell people of a request, every way that has not told them yet; later while memory is short."""
         row = self.engine.store.approvals.get(effect.approval_id)
         if row is None or row.status is not ApprovalStatus.PENDING:
-            self.reports.append(partial(self.engine.store.outbox.finish, order.id))
-            return True
+            self.reports.append(Finished(order.id))
+            return
         now = self.engine.clock.monotonic()
         if self.calls.room(now).is_short:
-            return False
+            return
         told = self._told.setdefault(order.id, {})
         for way in self.ways.names:
             if told.get(way) != "":
                 told.pop(way, None)
                 self._start(order, row, way, now)
-        if not self.is_busy(order.id):
-            self.reports.append(partial(self._settle, order))
-        return True
+        self._report(order)
 
-    def ended(self, call: Call, exit_: Exit) -> None:
-        """Record what came of a notice; inside a batch."""
-        order, way = self._running.pop(call.id)
+    def ended(self, order: Order, call: Call, exit_: Exit) -> None:
+        """Take the result of one way."""
+        way = call.id.rpartition(".")[2]
         self._told[order.id][way] = _problem(way, Ran(exit_.rc, call.stopped, exit_.stdout, exit_.stderr))
         self.calls.discard_when_recorded(call.id)
-        if not self.is_busy(order.id):
-            self._settle(order)
+        self._report(order)
+
+    def _report(self, order: Order) -> None:
+        if order.id not in self.calls.orders():
+            self.reports.append(NoticeEnded(order))
 
     # -------------------------------------------------------------- inside
 
     def _start(self, order: Order, row: Approval, way: str, now: float) -> None:
-        call = NewCall(f"{order.id}.{way}", "", f"notice:{order.id}:{way}", SECONDS, aside=True)
+        name, key = f"{order.id}.{way}", f"notice:{order.id}:{way}"
+        call = Call(name, CallKind.NOTICE, "", key, SECONDS, order, aside=True)
         if self.calls.state(call.id) is State.RUNNING and self.calls.adopt(call, now):
-            self._running[call.id] = (order, way)
             return
         self.calls.discard(call.id)  # of a notice whose end nobody saw: people are told again
         try:
             self.calls.start(call, self._argv(call.id, row, way), now)
         except NotStarted as missing:
             self._told[order.id][way] = str(missing)
-        else:
-            self._running[call.id] = (order, way)
 
     def _argv(self, call_id: str, row: Approval, way: str) -> tuple[str, ...]:
         task = self.engine.store.tasks.local_id(row.task)
@@ -150,8 +152,9 @@ class Notifying:
             },
         }
 
-    def _settle(self, order: Order) -> None:
-        """All ways have ended: the notice is given, tried again, or given up; inside a batch."""
+    def _settle(self, report: NoticeEnded) -> None:
+        """Record that the notice was given, is tried again, or is given up; inside a batch."""
+        order = report.order
         told = self._told[order.id]
         failed = {way: problem for way, problem in told.items() if problem}
         store, now = self.engine.store, self.engine.now

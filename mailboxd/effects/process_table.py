@@ -10,6 +10,7 @@ import selectors
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from mailboxd.agents.call_dir import (
@@ -26,6 +27,7 @@ from mailboxd.agents.call_dir import (
 from mailboxd.agents.process import Child, State, adopt, has_ended, has_writer, kill_writers, spawn, state
 from mailboxd.core.schedule import Room
 from mailboxd.errors import WorldError
+from mailboxd.store.store import Order
 
 PATIENCE = 35.0
 """Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""
@@ -51,41 +53,51 @@ class Caps:
     call_bytes: int = 225_443_840
 
 
+class CallKind(StrEnum):
+    """What a call is for: it decides who takes its result."""
+
+    DISCOVERY = "discovery"
+    TURN = "turn"
+    HARNESS_TURN = "harness turn"
+    LOOKUP = "lookup"
+    HARNESS_LOOKUP = "harness lookup"
+    MESSAGE = "message"
+    CHECK = "check"
+    GATE = "gate"
+    GATE_CLOSING = "gate closing"
+    ACTION = "action"
+    VERIFY = "verify"
+    NOTICE = "notice"
+
+
 @dataclass(slots=True)
 class Call:
-    """One child process. `started`, `deadline` are on the monotonic clock; `stopped` says why we stopped it."""
+    """One child process, and before its start the request for it."""
 
     id: str
-    child: Child
+    kind: CallKind
     agent: str
-    session_key: str
-    started: float
-    deadline: float
-    task: str = ""
-    wipe: bool = False
-    aside: bool = False
-    harness: bool = False
-    stopped: str = ""
-    kill_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NewCall:
-    """A call that is about to be made: whom it occupies, for which task, and how many seconds it may take."""
-
-    id: str
-    agent: str
+    """The agent that it occupies; empty if none."""
     session_key: str
     timeout: float
+    """Seconds that it may take."""
+    order: Order | None = None
+    """The order that it performs."""
     task: str = ""
+    """The task with which it is stopped."""
     wipe: bool = False
     """What it leaves running in its process group is killed when it has ended."""
     aside: bool = False
-    """It is nobody's turn, and takes no turn's slot."""
-    harness: bool = False
-    """It is a turn of a harness, which may have something to say while it runs."""
+    """It takes no turn's slot."""
     marked: bool = False
     """That it begins is committed, with the boot of the machine: the mark in its directory needs no sync."""
+    child: Child = field(init=False)
+    started: float = field(init=False)
+    """On the monotonic clock, as are `deadline` and `kill_at`."""
+    deadline: float = field(init=False)
+    stopped: str = ""
+    """Why mailboxd stopped it."""
+    kill_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -132,7 +144,7 @@ class Calls:
 
     def start(
         self,
-        call: NewCall,
+        call: Call,
         argv: Sequence[str],
         now: float,
         *,
@@ -143,24 +155,23 @@ class Calls:
         environment = self.environment if environment is None else environment
         self._watch(call, spawn(self.directory(call.id), argv, environment, cwd, marked=call.marked), now)
 
-    def adopt(self, call: NewCall, now: float) -> bool:
+    def adopt(self, call: Call, now: float) -> bool:
         """Take over a call that an earlier daemon started; False when it has ended."""
         child = adopt(self.directory(call.id))
         if child is not None:
             self._watch(call, child, now)
         return child is not None
 
-    def _watch(self, call: NewCall, child: Child, now: float) -> None:
-        kept = (call.task, call.wipe, call.aside, call.harness)
-        running = Call(call.id, child, call.agent, call.session_key, now, now + call.timeout, *kept)
-        self.running[call.id] = running
-        self.selector.register(child.pidfd, selectors.EVENT_READ, running)
+    def _watch(self, call: Call, child: Child, now: float) -> None:
+        call.child, call.started, call.deadline = child, now, now + call.timeout
+        self.running[call.id] = call
+        self.selector.register(child.pidfd, selectors.EVENT_READ, call)
 
-    def ended(self, concerns: Callable[[Call], bool] = lambda _call: True) -> Iterator[tuple[Call, Exit]]:
-        """Every call that has ended since the last look, with what it left behind.
+    def ended(self, kind: CallKind | None = None) -> Iterator[tuple[Call, Exit]]:
+        """Every call (of this kind) that has ended since the last time, with its output.
 
-        One that does not concern the caller is left for a later look, and does not wake the loop again until then.
-        Raises WorldError, after all others, for those whose output cannot be read now: they are left as well.
+        A call of another kind is left for later, and does not wake the loop again until then. Raises WorldError, after
+        all others, for those whose output cannot be read now: they are left as well.
         """
         trouble: WorldError | None = None
         for call in list(self.running.values()):
@@ -168,7 +179,7 @@ class Calls:
                 continue
             with suppress(KeyError):
                 self.selector.unregister(call.child.pidfd)
-            if not concerns(call):
+            if kind is not None and call.kind is not kind:
                 continue
             if call.wipe:
                 call.child.kill()  # before the reaping: until then nobody else can have its number
@@ -185,6 +196,10 @@ class Calls:
                 yield call, exit_
         if trouble is not None:
             raise trouble
+
+    def orders(self) -> set[str]:
+        """The ids of the orders whose calls are running."""
+        return {call.order.id for call in self.running.values() if call.order is not None}
 
     def leave(self) -> None:
         """Let all of them run on without us; the next table adopts them."""

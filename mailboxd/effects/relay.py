@@ -1,16 +1,16 @@
-"""Performs committed effects, and turns what comes of them into inputs.
+"""Performs committed effects: one row for each kind of effect says how, and what a crash in the middle may lead to.
 
-`core.effects.PROMISES` says for each effect what a crash in the middle of it may lead to. What cannot be repeated is
-marked before it is done (the call's directory, see `agents.process`), and looked up after a crash; everything else is
-done first and marked afterwards, and may happen again.
+What cannot be repeated is marked before it is done (the call's directory, see `agents.process`), and looked up after a
+crash; everything else is done first and marked afterwards, and may happen again. What came of an effect is a report,
+which the next transaction records (`engine.reports`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.readiness import is_suspicious
@@ -18,6 +18,7 @@ from mailboxd.core.effects import (
     AnswerPermission,
     Bounce,
     Compose,
+    Effect,
     LookUp,
     Notify,
     Perform,
@@ -29,31 +30,55 @@ from mailboxd.core.effects import (
     StopTurns,
     Verify,
 )
-from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.model import Task
-from mailboxd.core.outcomes import Failed, Failure, Made, Outcome, Results, Silence, Succeeded, Unknown
+from mailboxd.core.outcomes import Failed, Failure, Made, Results, Silence, Succeeded, Unknown
 from mailboxd.core.vocabulary import Phase, Turn
 from mailboxd.effects import turns
 from mailboxd.effects.acp_turns import Harnesses
 from mailboxd.effects.action_performer import Performing
 from mailboxd.effects.check_runner import Checking
-from mailboxd.effects.delivery import Posting
+from mailboxd.effects.delivery import Posting, undelivered
 from mailboxd.effects.message_builder import Outgoing
 from mailboxd.effects.notifier import Notifying
-from mailboxd.effects.process_table import Call, Calls
-from mailboxd.effects.turns import Recovery, Starting
+from mailboxd.effects.process_table import Call, CallKind, Calls
+from mailboxd.effects.turns import LookupReport, Recovery, Starting, TurnReport
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Finished, Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.store.store import Order
 
 BATCH = 500
+"""Orders that are read at once."""
 _log = logging.getLogger("mailboxd")
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A report: the result of a coordinating task is to be made of its children's."""
+
+    order: Order
+    effect: Compose
+
+
+@dataclass(frozen=True, slots=True)
+class Performer:
+    """How one kind of effect is performed: a row of the table."""
+
+    effect: type[Effect]
+    promise: str
+    """What a crash in the middle of it may lead to."""
+    begin: Callable[[Order, Any], None]
+    """Performs it, or makes its call; outside of any transaction. Raises WorldError: then it is tried again."""
+    calls: tuple[CallKind, ...] = ()
+    """The kinds of its calls."""
+    ended: Callable[[Order, Call, Exit], None] | None = None
+    """Takes the result of such a call."""
 
 
 @dataclass(slots=True)
 class Relay:
-    """One workspace's performer. `report` collects what the next transaction has to record."""
+    """The performers of one workspace."""
 
     engine: Engine
     calls: Calls
@@ -70,12 +95,81 @@ class Relay:
 
     Returns why a plan it wrote there was not taken: its words "the plan stands in task.md" are then no result.
     """
-    reports: list[Callable[[], None]]
+    reports: Reports
     _orders: list[Order] | None = None
     """What the transaction of this round has left to perform; None = that is to be asked."""
+    _by_effect: dict[type[Effect], Performer] = field(init=False)
+    _by_call: dict[CallKind, Performer] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.starting.turn_ended = self._turn_ended
+        table = self.performers()
+        self._by_effect = {row.effect: row for row in table}
+        self._by_call = {kind: row for row in table for kind in row.calls}
+        self.reports.route(TurnReport, self._record_turn)
+        self.reports.route(LookupReport, self._record_lookup)
+        self.reports.route(Composed, self._compose)
+
+    def performers(self) -> tuple[Performer, ...]:
+        """The table: who performs which effect, and what that promises."""
+        once = "the file is written once; handed over again only to a receiver that knows messages by their id"
+        send, message = self.posting, (CallKind.MESSAGE,)
+        turn, lookup = (CallKind.TURN, CallKind.HARNESS_TURN), (CallKind.LOOKUP, CallKind.HARNESS_LOOKUP)
+        action, prepare = self.performing, self.performing.preparing
+        return (
+            Performer(
+                RunTurn,
+                "started at most once; a crash in the middle is looked up, never repeated blindly",
+                self.starting.begin,
+                turn,
+                self.starting.ended,
+            ),
+            Performer(LookUp, "may be repeated: it only asks", self._look_up, lookup, self._lookup_ended),
+            Performer(StopTurns, "may be repeated: a call that has ended is not signalled", self._stop_turns),
+            Performer(
+                Compose,
+                "may be repeated: the same children give the same text, and the attempt is a fence",
+                lambda order, effect: self.reports.append(Composed(order, effect)),
+            ),
+            Performer(Send, once, send.begin, message, send.ended),
+            Performer(Bounce, once, send.begin, message, send.ended),
+            Performer(
+                Resend,
+                "handed over again only to a receiver that knows messages by their id",
+                send.begin,
+                message,
+                send.ended,
+            ),
+            Performer(
+                RunCheck,
+                "may be repeated: a check changes nothing, and its verdict is recorded once",
+                self.checking.begin,
+                (CallKind.CHECK,),
+                self.checking.ended,
+            ),
+            Performer(
+                Prepare,
+                "may be repeated: it only looks, and a gate of Lobster's that is not recorded runs nothing",
+                prepare.begin,
+                (CallKind.GATE,),
+                prepare.ended,
+            ),
+            Performer(
+                Perform,
+                "begun at most once: its key is committed before; a crash after that is unknown, never repeated",
+                action.begin,
+                (CallKind.ACTION,),
+                action.ended,
+            ),
+            Performer(Verify, "may be repeated: it only asks", action.verify, (CallKind.VERIFY,), action.verify_ended),
+            Performer(
+                Notify,
+                "may be repeated: people are notified again",
+                self.notifying.begin,
+                (CallKind.NOTICE,),
+                self.notifying.ended,
+            ),
+            Performer(AnswerPermission, "may be repeated: the answer is the same", self._answer_permission),
+        )
 
     def mark(self, *, begins: bool) -> int:
         """Mark the turns that `perform` will begin, if any `begins` now; inside the batch that lets them.
@@ -88,19 +182,19 @@ class Relay:
             self._orders = None
         return over
 
-    def perform(self) -> int:
-        """Perform what is pending, as far as slots allow. Returns for how many the next round has to come at once."""
+    def perform(self) -> None:
+        """Perform what is pending, as far as slots allow. Raises WorldError, when everything was tried."""
         orders, self._orders = self._orders, None
-        begun = self.recovery.go_on()
+        self.recovery.go_on()
         self.harnesses.look()
         self.performing.put_away()
         trouble = self.starting.trouble
-        busy = self.calls.running.keys() | self.recovery.busy() | self.posting.busy()
+        busy = self.calls.orders() | self.recovery.busy()
         for order in self._pending(self.engine.clock.now()) if orders is None else orders:
             if order.id in busy:
                 continue
             try:
-                begun += self._perform(order)
+                self._by_effect[type(order.effect)].begin(order, order.effect)
             except StoreError:
                 raise
             except WorldError as error:
@@ -109,7 +203,7 @@ class Relay:
                 raise
             except Exception as bug:
                 _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
-                self.reports.append(partial(self._give_up, order, turns.of_bug(bug)))
+                self.reports.append(*_given_up(order, turns.of_bug(bug)))
         for keep in (self.starting.dispatches.write, self.starting.dispatches.sync):
             try:  # whatever was refused above: what was sent is not, and a sync that stays due keeps the loop awake
                 keep()
@@ -117,7 +211,6 @@ class Relay:
                 trouble = trouble or error
         if trouble is not None:
             raise trouble
-        return begun
 
     def _pending(self, now: str) -> Iterator[Order]:
         """What there is to perform, page by page: what waits holds up nothing that was ordered after it."""
@@ -128,68 +221,42 @@ class Relay:
             page = len(orders)
             passed += page
 
-    def _give_up(self, order: Order, failed: Failed) -> None:
-        """Record an effect that can never be performed, so that it is not met again after every restart."""
-        if isinstance(order.effect, RunTurn):
-            self._turn_ended(order, order.effect, failed)
-            return
-        if isinstance(order.effect, LookUp):  # else its attempt would wait for an answer that nobody fetches any more
-            self._looked_up((order, order.effect, Unknown(failed.error, looked_up=True)))
-            return
-        data = {"at": self.engine.now, "id": order.id, "to": order.agent, "reason": failed.error}
-        self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task or None, data))
-        self.engine.store.outbox.finish(order.id, "failed")
-
     def ended(self, call: Call, exit_: Exit) -> None:
-        """Record what a call brought; inside a batch."""
-        if self.recovery.owns(call):
-            self._looked_up(self.recovery.ended(call, exit_))
-        elif self.posting.owns(call):
-            self.posting.ended(call, exit_)
-        elif self.checking.owns(call):
-            self.checking.ended(call, exit_)
-        elif self.performing.owns(call):
-            self.performing.ended(call, exit_)
-        elif self.notifying.owns(call):
-            self.notifying.ended(call, exit_)
-        elif self.harnesses.owns(call):
-            self._looked_up(self.harnesses.told(call, exit_))
-        else:
-            order = self.starting.ordered(call.id)
-            if isinstance(order.effect, RunTurn):
-                self._turn_ended(order, order.effect, turns.outcome(call, exit_))
+        """Take the result of a call; inside a batch."""
+        if call.order is None:
+            self.performing.gate_is_closed(call)
+        elif (take := self._by_call[call.kind].ended) is not None:
+            take(call.order, call, exit_)
 
-    # -------------------------------------------------------------- effects
+    # -------------------------------------------------------------- performers without a module of their own
 
-    def _perform(self, order: Order) -> bool:
-        match order.effect:
-            case RunTurn() as effect:
-                return self.starting.begin(order, effect)
-            case LookUp() as effect:
-                return self._look_up(order, effect) if effect.harness else self.recovery.begin(order, effect)
-            case AnswerPermission() as effect:
-                self.harnesses.answer(effect)
-            case RunCheck() as effect:
-                return self.checking.begin(order, effect)
-            case Prepare() | Perform() | Verify() as effect:
-                return self.performing.begin(order, effect)
-            case Notify() as effect:
-                return not self.notifying.is_busy(order.id) and self.notifying.begin(order, effect)
-            case StopTurns():
-                self.calls.stop(order.task, "the task was cancelled", self.engine.clock.monotonic())
-            case Compose() as effect:
-                self.reports.append(lambda: self._compose(order, effect))
-                return True
-            case Send() | Bounce() | Resend():
-                return self.posting.begin(order)
-        self.reports.append(lambda: self.engine.store.outbox.finish(order.id))
-        return True
+    def _stop_turns(self, order: Order, _effect: StopTurns) -> None:
+        self.calls.stop(order.task, "the task was cancelled", self.engine.clock.monotonic())
+        self.reports.append(Finished(order.id))
 
-    # -------------------------------------------------------------- what came of them
+    def _answer_permission(self, order: Order, effect: AnswerPermission) -> None:
+        self.harnesses.answer(effect)
+        self.reports.append(Finished(order.id))
 
-    def _turn_ended(self, order: Order, effect: RunTurn, outcome: Outcome, *, called: bool = True) -> None:
+    def _look_up(self, order: Order, effect: LookUp) -> None:
+        """A turn of a harness is known to the harness alone, any other one to OpenClaw's ledger."""
+        if not effect.harness:
+            self.recovery.begin(order, effect)
+        elif (outcome := self.harnesses.look_up(order, effect)) is not None:
+            self.reports.append(LookupReport(order, effect, outcome))
+
+    def _lookup_ended(self, order: Order, call: Call, exit_: Exit) -> None:
+        if call.kind is CallKind.LOOKUP:
+            self.recovery.ended(order, call, exit_)
+        elif isinstance(order.effect, LookUp):
+            self.reports.append(LookupReport(order, order.effect, self.harnesses.looked_up(call, exit_)))
+
+    # -------------------------------------------------------------- recording, inside a batch
+
+    def _record_turn(self, report: TurnReport) -> None:
+        order, effect, outcome = report.order, report.effect, report.outcome
         made: tuple[Made, ...] = ()
-        if effect.harness and called:
+        if effect.harness and report.called:
             outcome, made = self.harnesses.over(effect, outcome)
         answer = turns.answer(effect.turn, outcome)
         task = self.engine.store.tasks.get(order.task)
@@ -203,7 +270,7 @@ class Relay:
                 answer = Failure(f"the plan in task.md was not taken: {refused}")
         if not effect.harness and is_suspicious(outcome):
             self.recovery.gateway.suspect(order.agent)
-        self._take(order, turns.ended(order, effect, outcome, answer, called=called, made=made))
+        self._take(order, turns.ended(order, effect, outcome, answer, called=report.called, made=made))
         succeeded = isinstance(outcome, Succeeded)
         self.engine.store.outbox.finish(order.id, "done" if succeeded else "failed")
         if succeeded:
@@ -225,24 +292,28 @@ class Relay:
             _log.exception("a bug of mailboxd: the end of %s could not be taken; please report this", order.id)
             self.engine.hear(order.task, replace(ended, outcome=turns.of_bug(bug), answer=None), actor=ended.agent)
 
-    def _look_up(self, order: Order, effect: LookUp) -> bool:
-        """Of a turn by a harness: nobody but the harness itself can be asked."""
-        outcome = self.harnesses.look_up(order, effect)
-        if outcome is not None:
-            self.reports.append(lambda: self._looked_up((order, effect, outcome)))
-        return outcome is not None
+    def _record_lookup(self, report: LookupReport) -> None:
+        order, effect, outcome = report.order, report.effect, report.outcome
+        self._take(order, turns.ended(order, effect, outcome, turns.answer(effect.turn, outcome)))
+        self.engine.store.outbox.finish(order.id)
 
-    def _looked_up(self, found: tuple[Order, LookUp, Outcome] | None) -> None:
-        if found is not None:
-            order, effect, outcome = found
-            self._take(order, turns.ended(order, effect, outcome, turns.answer(effect.turn, outcome)))
-            self.engine.store.outbox.finish(order.id)
-
-    def _compose(self, order: Order, effect: Compose) -> None:
+    def _compose(self, report: Composed) -> None:
+        order = report.order
         task = self.engine.store.tasks.get(order.task)
         if task is not None and task.phase is Phase.EXECUTING:
             text, answer = self.outgoing.composed(task)
             agent = self.engine.settings.agent
-            ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, agent, Succeeded(text), Results(text, answer))
+            ended = TurnEnded(Turn.SYNTHESIS, report.effect.attempt_id, agent, Succeeded(text), Results(text, answer))
             self._take(order, replace(ended, called=False))
         self.engine.store.outbox.finish(order.id)
+
+
+def _given_up(order: Order, failed: Failed) -> tuple[object, ...]:
+    """The reports of an effect that can never be performed: else it would be tried again after every restart."""
+    match order.effect:
+        case RunTurn() as effect:
+            return (TurnReport(order, effect, failed),)
+        case LookUp() as effect:  # else its attempt would wait for ever
+            return (LookupReport(order, effect, Unknown(failed.error, looked_up=True)),)
+        case _:
+            return undelivered(order, order.id, order.agent, failed.error)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.openclaw import OpenClaw, refuse_message
@@ -31,17 +30,18 @@ from mailboxd.agents.process import Dispatcher, NotStarted, State
 from mailboxd.agents.readiness import Gateway
 from mailboxd.core.attempts import is_wanted
 from mailboxd.core.effects import LookUp, RunTurn
-from mailboxd.core.events import Event, Kind
+from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, Turn
 from mailboxd.effects.acp_turns import Harnesses
-from mailboxd.effects.delivery import Dispatches, Kept
+from mailboxd.effects.delivery import Dispatches, Kept, undelivered
 from mailboxd.effects.message_builder import Outgoing
-from mailboxd.effects.process_table import PATIENCE, Call, Calls, NewCall
+from mailboxd.effects.process_table import PATIENCE, Call, CallKind, Calls
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Finished, Happened, Postponed, Reports
 from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
 from mailboxd.protocol.answer import read_answer, read_draft
 from mailboxd.protocol.prompts import Cut
@@ -96,16 +96,30 @@ def ended(
 _log = logging.getLogger("mailboxd")
 
 
-class OnTurnEnded(Protocol):
-    """Records what came of a turn, inside a batch."""
+@dataclass(frozen=True, slots=True)
+class TurnReport:
+    """A report: what came of a turn."""
 
-    def __call__(self, order: Order, effect: RunTurn, outcome: Outcome, *, called: bool = True) -> None: ...
+    order: Order
+    effect: RunTurn
+    outcome: Outcome
+    called: bool = True
+    """Its call was made, or may have been made."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupReport:
+    """A report: what became of a lost turn."""
+
+    order: Order
+    effect: LookUp
+    outcome: Outcome
 
 
 @dataclass(slots=True)
 class Starting:
     """Begins the turns of one workspace. `sign` signs a message of ours, where there is a key; `boot` is this boot
-    of the machine; `reports` collects what the next transaction has to record.
+    of the machine.
     """
 
     engine: Engine
@@ -116,8 +130,7 @@ class Starting:
     harnesses: Harnesses
     sign: Callable[[bytes], bytes]
     boot: str
-    reports: list[Callable[[], None]]
-    turn_ended: OnTurnEnded = field(init=False)
+    reports: Reports
     trouble: WorldError | None = None
     """What the disk refused while turns were marked; they wait, and the next round tries again."""
     _fresh: dict[str, tuple[Task, Attempt | None, Kept | None]] = field(default_factory=dict)
@@ -126,8 +139,6 @@ class Starting:
     It is not asked again after the commit: whoever cancels it in between is heard in the next round, as if he had come
     right after the call began.
     """
-    _running: dict[str, Order] = field(default_factory=dict)
-    """What ordered the calls that this daemon has begun, until they end: nothing of that changes meanwhile."""
 
     # -------------------------------------------------------------- inside the batch
 
@@ -153,7 +164,7 @@ class Starting:
                 continue
             except Exception as bug:
                 _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
-                self.turn_ended(order, order.effect, of_bug(bug))
+                self.reports.record(TurnReport(order, order.effect, of_bug(bug)))
                 marked = False
             if marked:
                 taken.add(order)
@@ -174,7 +185,7 @@ class Starting:
             if effect.turn is Turn.DISPATCH and attempt is not None:
                 made = self._made(effect, task, attempt)
                 if isinstance(made, Failed):
-                    self.turn_ended(order, effect, made, called=False)
+                    self.reports.record(TurnReport(order, effect, made, called=False))
                     return False
                 kept = self.dispatches.keep(effect, task, made)
             self._fresh[order.id] = task, attempt, kept
@@ -198,74 +209,62 @@ class Starting:
             raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.now)
         except MessageError as error:
             return _cannot(error)
-        self._record_cuts(task, cuts)
+        for report in _cut(task, cuts):
+            self.reports.record(report)
         raw = self.sign(raw)
         return refuse_message(raw) or raw
 
-    def _record_cuts(self, task: Task, cuts: tuple[Cut, ...]) -> None:
-        for cut in cuts:
-            data: dict[str, Any] = {name: getattr(cut, name) for name in ("key", "size", "kept", "sha256", "path")}
-            self.engine.record(Event(Kind.CONTEXT_CUT, task.id, {"at": self.engine.now, **data}))
-
     # -------------------------------------------------------------- after the commit
 
-    def begin(self, order: Order, effect: RunTurn) -> bool:
-        """Make the call of a turn, or go on with what an earlier round or daemon began. Raises WorldError.
-
-        Whether the next round has something to do at once: for a call that now runs it has not.
-        """
+    def begin(self, order: Order, effect: RunTurn) -> None:
+        """Make the call of a turn, or continue what an earlier round or daemon began. Raises WorldError."""
         if (fresh := self._fresh.pop(order.id, None)) is not None:
-            return _Taken(self).has_slot(order) and self._start(order, effect, *fresh)
+            if _Taken(self).has_slot(order):
+                self._start(order, effect, *fresh)
+            return
         found = self.calls.state(effect.turn_id)
         if found is State.ENDED:
-            exit_ = self.calls.left_behind(effect.turn_id)
-            self.reports.append(lambda: self.turn_ended(order, effect, classify(exit_)))
-            return True
+            self.reports.append(TurnReport(order, effect, classify(self.calls.left_behind(effect.turn_id))))
+            return
         if found is State.RUNNING:
             call = self._new_call(order, effect, self.engine.store.tasks.get(order.task))
-            return self.calls.adopt(call, self.engine.clock.monotonic())
+            self.calls.adopt(call, self.engine.clock.monotonic())
+            return
         if order.begun is None and not effect.harness:
-            return False  # nothing begins without its mark
+            return  # nothing begins without its mark
         if order.begun not in (None, self.boot):
             lost = Unknown("the machine was restarted, or the database is a copy: nothing here says whether it ran")
-            self.reports.append(lambda: self.turn_ended(order, effect, lost))
-            return True
+            self.reports.append(TurnReport(order, effect, lost))
+            return
         if not _Taken(self).has_room(order):
-            return False
+            return
         task, attempt = self._asked_for(order)
         if task is None or not is_wanted(task, attempt, effect):
             if effect.turn is Turn.DISPATCH and not effect.harness:
                 self.dispatches.take(effect, None)  # it is on record as sent, so it lies in outbox/
-            self.reports.append(lambda: self._leave(order, effect))
-            return True
-        return self._start(order, effect, task, attempt)
+            if effect.turn is Turn.DISPATCH:
+                self.reports.append(undelivered(order, effect.message_id, effect.agent, "no longer wanted")[0])
+            self.reports.append(Finished(order.id))
+            return
+        self._start(order, effect, task, attempt)
 
     def _start(
         self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, kept: Kept | None = None
-    ) -> bool:
+    ) -> None:
         prompt = self._prompt(task, effect, kept)
         if isinstance(prompt, Failed):
-            self.reports.append(lambda: self.turn_ended(order, effect, prompt, called=False))
-            return True
+            self.reports.append(TurnReport(order, effect, prompt, called=False))
+            return
         try:
             self._call(order, effect, task, attempt, prompt)
         except NotStarted as missing:
             # A missing program is the operator's to mend, not the task's fault: it waits and is tried again.
-            outcome = Failed(str(missing), started=False)
-            self.reports.append(lambda: self.turn_ended(order, effect, outcome))
-            return True
-        return False
+            self.reports.append(TurnReport(order, effect, Failed(str(missing), started=False)))
 
-    def ordered(self, call_id: str) -> Order:
-        """What ordered the call of a turn, which has ended."""
-        return self._running.pop(call_id, None) or self.engine.store.outbox.get(call_id)
-
-    def _leave(self, order: Order, effect: RunTurn) -> None:
-        """It was overtaken between the round that marked it and this one."""
-        if effect.turn is Turn.DISPATCH:
-            data = {"at": self.engine.now, "id": effect.message_id, "to": effect.agent, "reason": "no longer wanted"}
-            self.engine.record(Event(Kind.MESSAGE_UNDELIVERED, order.task, data))
-        self.engine.store.outbox.finish(order.id)
+    def ended(self, order: Order, call: Call, exit_: Exit) -> None:
+        """Take the result of a turn."""
+        if isinstance(order.effect, RunTurn):
+            self.reports.append(TurnReport(order, order.effect, outcome(call, exit_)))
 
     def _call(self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, prompt: bytes) -> None:
         call = self._new_call(order, effect, task)
@@ -276,7 +275,6 @@ class Starting:
         model = effect.model or None
         argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout, model)
         self.calls.start(call, argv, self.engine.clock.monotonic())
-        self._running[call.id] = order
 
     def _prompt(self, task: Task, effect: RunTurn, kept: Kept | None) -> bytes | Failed:
         """The bytes of the turn's message, or why there are none (it would be too large for its receiver)."""
@@ -286,8 +284,7 @@ class Starting:
             said = self.outgoing.prompting.prompt(effect, task)
         except MessageError as error:
             return _cannot(error)
-        if said.cuts:
-            self.reports.append(partial(self._record_cuts, task, said.cuts))
+        self.reports.append(*_cut(task, said.cuts))
         raw = said.text.encode()
         return refuse_message(raw) or raw
 
@@ -295,10 +292,11 @@ class Starting:
         task = self.engine.store.tasks.get(order.task)
         return task, self.engine.store.tasks.attempt(order.task, task.attempt) if task else None
 
-    def _new_call(self, order: Order, effect: RunTurn, task: Task | None) -> NewCall:
-        timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
-        kept, harness = (order.agent, effect.session_key, timeout + PATIENCE, order.task), bool(effect.harness)
-        return NewCall(effect.turn_id, *kept, marked=not harness, harness=harness)
+    def _new_call(self, order: Order, effect: RunTurn, task: Task | None) -> Call:
+        timeout = (task.policy.timeout if task else self.engine.settings.policy.timeout) + PATIENCE
+        kind = CallKind.HARNESS_TURN if effect.harness else CallKind.TURN
+        marked = kind is CallKind.TURN
+        return Call(effect.turn_id, kind, order.agent, effect.session_key, timeout, order, order.task, marked=marked)
 
 
 class _Taken:
@@ -334,6 +332,12 @@ def _session(order: Order) -> str:
     return str(getattr(order.effect, "session_key", ""))
 
 
+def _cut(task: Task, cuts: tuple[Cut, ...]) -> Iterator[Happened]:
+    for cut in cuts:
+        data: dict[str, Any] = {name: getattr(cut, name) for name in ("key", "size", "kept", "sha256", "path")}
+        yield Happened(Kind.CONTEXT_CUT, task.id, data)
+
+
 def _cannot(error: MessageError) -> Failed:
     return Failed(f"the message cannot be sent: {error}", Permanence.PERMANENT, started=False)
 
@@ -360,40 +364,37 @@ class Recovery:
     engine: Engine
     calls: Calls
     openclaw: OpenClaw
-    reports: list[Callable[[], None]]
+    reports: Reports
     gateway: Gateway = field(default_factory=Gateway)
     _asking: dict[str, _Asking] = field(default_factory=dict)
+    """By call."""
     _to_fetch: list[_Asking] = field(default_factory=list)
     _answered: dict[str, float] = field(default_factory=dict)
     """When the gateway was first seen to answer in a look-up, on the monotonic clock, by the order's id."""
-
-    def owns(self, call: Call) -> bool:
-        return call.id in self._asking
 
     def busy(self) -> set[str]:
         """The orders that are being looked up."""
         return {asking.order.id for asking in (*self._asking.values(), *self._to_fetch)}
 
-    def go_on(self) -> int:
+    def go_on(self) -> None:
         """Ask the second question where the first answer called for one; outside of any transaction."""
         asking, self._to_fetch = self._to_fetch, []
         for one in asking:
             if one.fetching is not None:
                 self._start(one, one.fetching.argv, "reply")
-        return len(asking)
 
-    def begin(self, order: Order, effect: LookUp) -> bool:
-        """Ask the ledger about the latest run of the session. False while there is no slot for the call.
+    def begin(self, order: Order, effect: LookUp) -> None:
+        """Ask the ledger about the latest run of the session, when there is a slot for the call.
 
         Nobody is asked while the gateway is away: it may run the turn again once it is back, and till then nothing is
         decided.
         """
         if self.gateway.is_down or not self.calls.has_room(self.engine.clock.monotonic()):
-            return False
-        return self._start(_Asking(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
+            return
+        self._start(_Asking(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
 
-    def ended(self, call: Call, exit_: Exit) -> tuple[Order, LookUp, Outcome] | None:
-        """What a question brought; the outcome once it is known. Inside a batch."""
+    def ended(self, order: Order, call: Call, exit_: Exit) -> None:
+        """Take the answer to a question; the outcome is reported once it is known."""
         asking = self._asking.pop(call.id)
         self.calls.discard(call.id)
         fetched: Fetched | None = None
@@ -402,24 +403,19 @@ class Recovery:
         else:
             fetched = read_reply(asking.fetching.source, exit_, asking.fetching.run_id)
             if fetched.answered:
-                self._answered.setdefault(asking.order.id, self.engine.clock.monotonic())
+                self._answered.setdefault(order.id, self.engine.clock.monotonic())
         if asking.ledger is None:
             raise AssertionError("a reply was fetched before the ledger was read")
-        return self._next(asking, resolve(self.openclaw, self._lost(asking), asking.ledger, fetched))
-
-    def _next(self, asking: _Asking, step: Outcome | AskAgain | FetchReply) -> tuple[Order, LookUp, Outcome] | None:
-        match step:
+        match resolve(self.openclaw, self._lost(asking), asking.ledger, fetched):
             case AskAgain(seconds):
                 self._tell(asking, seconds)
-                self.engine.store.outbox.postpone(asking.order.id, plus(self.engine.now, seconds))
-                return None
+                self.reports.append(Postponed(order.id, plus(self.engine.now, seconds)))
             case FetchReply() as fetch:
                 asking.fetching = fetch
                 self._to_fetch.append(asking)
-                return None
-            case outcome:
-                self._answered.pop(asking.order.id, None)
-                return asking.order, asking.effect, outcome
+            case found:
+                self._answered.pop(order.id, None)
+                self.reports.append(LookupReport(order, asking.effect, found))
 
     def _lost(self, asking: _Asking) -> Lost:
         task = self.engine.store.tasks.get(asking.order.task)
@@ -452,16 +448,15 @@ class Recovery:
             plus(asking.order.at, (task.policy.timeout if task else 0) + LOOKUP_SECONDS),
         )
 
-    def _start(self, asking: _Asking, argv: tuple[str, ...], stage: str) -> bool:
-        call_id = f"{asking.order.id}.{stage}"
+    def _start(self, asking: _Asking, argv: tuple[str, ...], stage: str) -> None:
+        order, call_id = asking.order, f"{asking.order.id}.{stage}"
         # Not the session's own key: asking about a session is no call in it.
-        call = NewCall(call_id, "", f"{stage}:{asking.effect.session_key}", _CALL_SECONDS, asking.order.task)
+        key = f"{stage}:{asking.effect.session_key}"
+        call = Call(call_id, CallKind.LOOKUP, "", key, _CALL_SECONDS, order, order.task)
         self.calls.discard(call_id)
         try:
             self.calls.start(call, argv, self.engine.clock.monotonic())
         except NotStarted:
-            later = plus(self.engine.clock.now(), _LATER)
-            self.reports.append(lambda: self.engine.store.outbox.postpone(asking.order.id, later))
-            return True
+            self.reports.append(Postponed(order.id, plus(self.engine.clock.now(), _LATER)))
+            return
         self._asking[call_id] = asking
-        return True

@@ -7,15 +7,15 @@ import hashlib
 import json
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from mailboxd.core.decision_builder import REST_SHOWN_SECONDS
-from mailboxd.core.events import Event, Kind
+from mailboxd.core.events import Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Happened, Noted, Reports
 from mailboxd.errors import MessageError, PlanError, Refused, WorldError
 from mailboxd.keys.trust import Proof
 from mailboxd.mailbox.files import ObstructedError, Stamp
@@ -139,7 +139,7 @@ class ArchiveWatch:
 
     engine: Engine
     ws: Workspace
-    reports: list[Callable[[], None]]
+    reports: Reports
     why: str = ""
     """What was not as it was filed at the last look, in a sentence for the operator."""
     _next: float = 0.0
@@ -223,7 +223,7 @@ class ArchiveWatch:
             self._sweeps |= dict.fromkeys(_TOPS, "")
         if tops := replaced & set(_TOPS):
             why = f"mailbox/{min(tops)} is another directory than before: something was mounted or unmounted, or moved"
-            self.reports.append(partial(self._alarm, why))
+            self._alarm(why)
             replaced = tops  # a sweep of it is one of all that lies below
         self._replaced |= replaced
         for place, found in now.items():
@@ -232,7 +232,7 @@ class ArchiveWatch:
                 self._sweeps.setdefault(place, "")
         self._directories = now
         if noted != places:
-            self.reports.append(partial(self.engine.store.meta.set, META_PLACES, places))
+            self.reports.append(Noted(META_PLACES, places))
 
     def _look_at_directories(self) -> dict[str, tuple[_Identity, int] | None]:
         found: dict[str, tuple[_Identity, int] | None] = {}
@@ -322,21 +322,21 @@ class ArchiveWatch:
         new = [name for name in lost if name not in before]
         if lost != before:
             self._lost = dict(list(lost.items())[:MOST_LOST])
-            self.reports.append(partial(self.engine.store.meta.set, META, json.dumps(self._lost)))
+            self.reports.append(Noted(META, json.dumps(self._lost)))
         if new:
             hint = "`mailboxd audit verify` says what else, its bytes are in the database"
-            self.reports.append(partial(self._alarm, f"{_among([lost[name] for name in new])}; {hint}", new))
+            self._alarm(f"{_among([lost[name] for name in new])}; {hint}", new)
 
     def _tell_restored(self) -> None:
         if self._restored:
             paths, self._restored = [f"mailbox/{path}" for path in self._restored], []
             were = "was" if len(paths) == 1 else "were"
-            self.reports.append(partial(self._alarm, f"{_among(paths)} {were} gone: put back from the database"))
+            self._alarm(f"{_among(paths)} {were} gone: put back from the database")
 
     def _alarm(self, why: str, messages: Iterable[str] = ()) -> None:
         tasks = {file.task for file in self.engine.store.messages.filed_among(messages)}
         task = tasks.pop() if len(tasks) == 1 else None
-        self.engine.record(Event(Kind.ALARM, task, {"at": self.engine.now, "what": "custody", "why": why}))
+        self.reports.append(Happened(Kind.ALARM, task, {"what": "custody", "why": why}))
 
 
 def note_late_rest(store: Store, name: str, head: str, at: str) -> None:
@@ -376,7 +376,7 @@ ARCHIVE_BATCH = 1000
 class Archiver:
     engine: Engine
     ws: Workspace
-    reports: list[Callable[[], None]]
+    reports: Reports
     archive_watch: ArchiveWatch
     obstructed: dict[str, str] = field(default_factory=dict)
     """Files that do not let themselves be moved, by the message's id, with the reason. Forgotten by `try_again`."""
@@ -410,25 +410,16 @@ class Archiver:
         return JudgedFile(file_system_name(item.name, item.stamp), _stamp(item), raw)
 
     def _note(self, items: Sequence[Unfiled], places: Sequence[str | ObstructedError]) -> None:
-        moved = []
         for item, place in zip(items, places, strict=True):
             if isinstance(place, ObstructedError):
                 self.obstructed[item.id] = str(place)
                 if item.id not in self._told:
                     self._told.add(item.id)
-                    self.reports.append(partial(self._alarm, item, str(place)))
+                    why = f"{item.name} cannot be moved out of the inbox: {place}"
+                    self.reports.append(Happened(Kind.ALARM, None, {"what": "filing-mail", "why": why}))
             else:
-                moved.append((item.id, place))
+                self.reports.append(Happened(Kind.MESSAGE_FILED, None, {"id": item.id, "path": place}))
                 self.archive_watch.watch(item.id, place, _stamp(item))
-        self.reports.append(lambda: self._record(moved))
-
-    def _record(self, moved: Sequence[tuple[str, str]]) -> None:
-        for message, path in moved:
-            self.engine.record(Event(Kind.MESSAGE_FILED, None, {"at": self.engine.now, "id": message, "path": path}))
-
-    def _alarm(self, item: Unfiled, why: str) -> None:
-        told = f"{item.name} cannot be moved out of the inbox: {why}"
-        self.engine.record(Event(Kind.ALARM, None, {"at": self.engine.now, "what": "filing-mail", "why": told}))
 
 
 def _stamp(item: Unfiled) -> Stamp:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mailboxd import log_checkpoints
 from mailboxd.config.settings import Settings
+from mailboxd.engine.reports import Reports
 from mailboxd.errors import WorldError
 from mailboxd.intake.interpret import Intake
 from mailboxd.keys.trust import Trust
@@ -234,7 +235,7 @@ def _replay(
     ws: Workspace, desk: Desk, found: Sources, steps: Iterable[Step], trust: Trust | None, made: Writing
 ) -> Replay:
     intake = Intake(desk.engine)
-    taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), [])
+    taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), Reports(desk.engine))
     replay = Replay(desk, Mail(desk, intake, lambda path: found.raw_of(ws, path), trust), taskmd)
     with desk.engine.batch():
         for step in steps:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from mailboxd.clock import Clock
-from mailboxd.core.events import Event, Kind
+from mailboxd.core.events import Kind
 from mailboxd.core.times import plus
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Happened, Reports
 from mailboxd.mailbox.task_files import TaskFiles
 
 SLICE = 0.05
@@ -96,7 +96,7 @@ class Retention:
     engine: Engine
     files: TaskFiles
     keep: float
-    reports: list[Callable[[], None]]
+    reports: Reports
     _next: float = 0.0
 
     def perform(self) -> int:
@@ -112,14 +112,10 @@ class Retention:
                 continue
             place = self.files.move_to_archive(local_id)
             if place is not None:
-                self.reports.append(partial(self._record, local_id, place))
+                # of no task: an event of a task has its task.md written again
+                self.reports.append(Happened(Kind.TASK_PUT_AWAY, None, {"local_id": local_id, "path": place}))
                 moved += 1
             if moved == _BATCH:
                 return moved
         self._next = mono + _EVERY
         return moved
-
-    def _record(self, local_id: str, place: str) -> None:
-        # of no task: an event of a task has its task.md written again
-        data = {"at": self.engine.now, "local_id": local_id, "path": place}
-        self.engine.record(Event(Kind.TASK_PUT_AWAY, None, data))

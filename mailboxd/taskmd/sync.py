@@ -7,9 +7,8 @@ illegal one is undone, kept beside the file and recorded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import (
@@ -30,6 +29,7 @@ from mailboxd.core.specs import apply
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import SELF, Mode, Phase, child_status, is_id, task_status
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Reports, TaskFileWritten
 from mailboxd.errors import MessageError, PlanError, Refused, StoreError, WorldError
 from mailboxd.explain.model import Cause
 from mailboxd.explain.why import explain
@@ -270,7 +270,7 @@ class TaskMarkdown:
     intake: Intake
     files: TaskFiles
     templates: Templates
-    reports: list[Callable[[], None]]
+    reports: Reports
     _shown: dict[str, TaskFile] = field(default_factory=dict)
     _refused_plans: dict[str, str] = field(default_factory=dict)
     more: bool = False  # the last writing has left files that are out of date
@@ -304,7 +304,7 @@ class TaskMarkdown:
                 self._shown.pop(task.id, None)
             else:
                 self._shown[task.id] = shown  # an edit is of what was shown before
-            self.reports.append(partial(self.engine.store.stale_files.clear, task.id, marks))
+            self.reports.append(TaskFileWritten(task.id, marks))
             written += 1
         if trouble is not None:
             raise trouble
@@ -320,7 +320,7 @@ class TaskMarkdown:
             self._behind = task_id
             task = self.engine.store.tasks.get(task_id)
             if task is None:
-                self.reports.append(partial(self.engine.store.stale_files.clear, task_id, marks))
+                self.reports.append(TaskFileWritten(task_id, marks))
             else:
                 begun.append((task, shown := to_record(self.engine, task), marks))
                 yield task.local_id, sealed(render_task_file(shown, self.templates))

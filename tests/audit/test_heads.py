@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from mailboxd.clock import ManualClock
 from mailboxd.config.settings import Settings
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Reports
 from mailboxd.errors import WorldError
 from mailboxd.keys.keyring import Keyring
 from mailboxd.mailbox.layout import Workspace
@@ -30,7 +30,7 @@ class Stage:
         self.ws = Workspace(root)
         self.clock = ManualClock("2026-03-01T23:50:00.000Z")
         self.engine = Engine(Store.open(None, self.clock.now()), Settings("alpha"), self.clock)
-        self.reports: list[Callable[[], None]] = []
+        self.reports = Reports(self.engine)
         self.start()
 
     def start(self) -> None:
@@ -43,8 +43,7 @@ class Stage:
     def look(self) -> int:
         written = self.heads.perform()
         with self.engine.batch():
-            while self.reports:
-                self.reports.pop(0)()
+            self.reports.record_all()
         return written
 
 

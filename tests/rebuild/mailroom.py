@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -23,6 +21,7 @@ from mailboxd.effects.delivery import Posting
 from mailboxd.effects.message_builder import Outgoing, Prompting
 from mailboxd.effects.process_table import Calls
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Finished, Reports
 from mailboxd.ids import Ids
 from mailboxd.intake.archive import Archiver, ArchiveWatch
 from mailboxd.intake.arrivals import Arrivals
@@ -39,6 +38,14 @@ SETTINGS = Settings(agent="alpha", policy=Policy(backoff_base=0.01, backoff_max=
 PEERS = ("beta", "gamma")
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A report: the end of a turn that an order called for."""
+
+    order: Order
+    ended: TurnEnded
+
+
 @dataclass(slots=True)
 class Mailroom:
     """`step` lets something happen; `settle` lets everything that is decided reach the files."""
@@ -47,12 +54,16 @@ class Mailroom:
     random: Random
     clock: ManualClock
     engine: Engine
-    reports: list[Callable[[], None]] = field(default_factory=list)
+    reports: Reports = field(init=False)
     dropped: list[bytes] = field(default_factory=list)
     given: dict[str, RunTurn] = field(default_factory=dict)
     """What peers have acknowledged and not replied to, by the task's id."""
     tasks: int = 0
     parts: Parts | None = None
+
+    def __post_init__(self) -> None:
+        self.reports = Reports(self.engine)
+        self.reports.route(Ended, lambda report: self._take(report.order, report.ended))
 
     @classmethod
     def begin(cls, root: Path, seed: int, agent: str = "alpha") -> Mailroom:
@@ -117,7 +128,7 @@ class Mailroom:
         """A round of the daemon: what was reported, what lies in the inbox, what is due, what may start."""
         parts = self._parts()
         with self.engine.batch():
-            self._report()
+            self.reports.record_all()
             parts.arrivals.take(to_epoch(self.engine.now), can_file=True)
             self.engine.tick()
             self.engine.schedule()
@@ -128,12 +139,7 @@ class Mailroom:
 
     def _round(self) -> None:
         with self.engine.batch():
-            self._report()
-
-    def _report(self) -> None:
-        reports, self.reports[:] = list(self.reports), []
-        for report in reports:
-            report()
+            self.reports.record_all()
 
     def work(self) -> None:
         """One of the effects that are ordered is performed."""
@@ -166,7 +172,7 @@ class Mailroom:
         for order in self.engine.store.outbox.pending(self.clock.now(), 500):
             if isinstance(turn := order.effect, RunTurn):
                 ended = TurnEnded(turn.turn, turn.attempt_id, turn.agent, Succeeded(result), Results(result))
-                self.reports.append(partial(self._take, order, ended))
+                self.reports.append(Ended(order, ended))
         self._round()
 
     # ------------------------------------------------------------ the relay's part
@@ -179,13 +185,13 @@ class Mailroom:
                 self.give_out(found, effect)
                 self._end(order, effect)
             case Send() | Bounce():
-                parts.posting.begin(order)
+                parts.posting.begin(order, order.effect)
             case Compose() as effect if found is not None:
                 text, said = parts.outgoing.composed(found)
                 ended = TurnEnded(Turn.SYNTHESIS, effect.attempt_id, "alpha", Succeeded(text), Results(text, said))
-                self.reports.append(lambda: self._take(order, replace(ended, called=False)))
+                self.reports.append(Ended(order, replace(ended, called=False)))
             case _:
-                self.reports.append(lambda: self.engine.store.outbox.finish(order.id))
+                self.reports.append(Finished(order.id))
 
     def give_out(self, task: Task, effect: RunTurn) -> None:
         """Write the message of a dispatch, if its attempt is still the present one."""
@@ -210,7 +216,7 @@ class Mailroom:
             answer = Failure("It could not be done.")
 
         ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, outcome, answer)
-        self.reports.append(lambda: self._take(order, ended))
+        self.reports.append(Ended(order, ended))
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
         self.engine.hear(order.task, ended, actor=ended.agent)

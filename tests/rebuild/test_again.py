@@ -16,7 +16,7 @@ from mailboxd.core.vocabulary import Verdict, WeakSpec
 from mailboxd.rebuild import make
 from tests.e2e.support import message, reply, task
 from tests.rebuild.compare import differences, read
-from tests.rebuild.mailroom import SETTINGS, Mailroom
+from tests.rebuild.mailroom import SETTINGS, Ended, Mailroom
 
 NOW = "2026-03-02T00:00:00.000Z"
 _CANCEL = message("cancel", "t", "No longer needed.", sender="boss").encode()
@@ -219,7 +219,7 @@ def _turn(room: Mailroom, outcome: Outcome, answer: Answer | None = None) -> Non
     turn = order.effect
     assert isinstance(turn, RunTurn)
     ended = TurnEnded(turn.turn, turn.attempt_id, turn.agent, outcome, answer, turn.gate)
-    room.reports.append(lambda: room._take(order, ended))
+    room.reports.append(Ended(order, ended))
     room.look()
     room.settle()
     room.clock.advance(1.0)
@@ -282,7 +282,7 @@ def _given(room: Mailroom) -> str:
     room.clock.advance(1.0)
     effect, taken = order.effect, Succeeded("Taken.")
     ended = TurnEnded(effect.turn, effect.attempt_id, effect.agent, taken, Acknowledged())
-    room.reports.append(lambda: room._take(order, ended))
+    room.reports.append(Ended(order, ended))
     room.look()
     return effect.attempt_id
 

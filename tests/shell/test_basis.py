@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from mailboxd.core.inputs import NewTask, SpecWritten, Steer
 from mailboxd.core.model import Policy, Spec
 from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Reports
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.task_files import TaskFiles
@@ -51,15 +51,13 @@ class Desk:
 
     def restart(self) -> None:
         """Another daemon: it remembers nothing of what was shown."""
-        files, self.reports = TaskFiles(self.ws, settle_seconds=0.0), list[Callable[[], None]]()
+        files, self.reports = TaskFiles(self.ws, settle_seconds=0.0), Reports(self.engine)
         self.taskmd = TaskMarkdown(self.engine, Intake(self.engine), files, Templates(None), self.reports)
 
     def render(self) -> str:
         self.taskmd.perform()
         with self.engine.batch():
-            for report in self.reports:
-                report()
-            self.reports.clear()
+            self.reports.record_all()
         return self.file.read_text()
 
     def steer(self) -> None:

@@ -15,7 +15,7 @@ import pytest
 from mailboxd.agents import process
 from mailboxd.agents.call_dir import Exit, cut_output, output_size, read_exit, remove
 from mailboxd.agents.process import State
-from mailboxd.effects.process_table import Call, Calls, Caps, NewCall
+from mailboxd.effects.process_table import Call, CallKind, Calls, Caps
 from mailboxd.errors import WorldError
 from tests.e2e.support import eventually
 
@@ -32,8 +32,15 @@ def calls(tmp_path: Path) -> Iterator[Calls]:
         eventually(lambda: list(made.ended()) is not None and not made.running)
 
 
-def start(calls: Calls, name: str, now: float = 0.0, agent: str = "alpha", seconds: str = "60") -> None:
-    calls.start(NewCall(name, agent, f"key-{name}", 60.0), ("sleep", seconds), now)
+def start(
+    calls: Calls,
+    name: str,
+    now: float = 0.0,
+    agent: str = "alpha",
+    seconds: str = "60",
+    kind: CallKind = CallKind.TURN,
+) -> None:
+    calls.start(Call(name, kind, agent, f"key-{name}", 60.0), ("sleep", seconds), now)
 
 
 def test_the_room_is_the_cap_and_at_most_half_of_the_gateways_lane(calls: Calls) -> None:
@@ -69,16 +76,13 @@ def test_the_first_call_may_always_start(calls: Calls) -> None:
     assert not calls.has_room(0.0, "beta")
 
 
-def test_an_end_that_does_not_concern_the_caller_waits_without_waking_anybody(calls: Calls) -> None:
-    start(calls, "mine", seconds="0")
+def test_the_end_of_another_kind_of_call_waits_without_waking_the_loop(calls: Calls) -> None:
+    start(calls, "mine", seconds="0", kind=CallKind.DISCOVERY)
     start(calls, "other", seconds="0")
 
-    def is_mine(call: Call) -> bool:
-        return call.id == "mine"
-
-    found = eventually(lambda: [call.id for call, _ in calls.ended(is_mine)])
+    found = eventually(lambda: [call.id for call, _ in calls.ended(CallKind.DISCOVERY)])
     eventually(lambda: select.select([calls.running["other"].child.pidfd], [], [], 0)[0])
-    assert not list(calls.ended(is_mine))
+    assert not list(calls.ended(CallKind.DISCOVERY))
     assert not calls.selector.select(0)
     assert (found, list(calls.running)) == (["mine"], ["other"])
     assert [call.id for call, _ in calls.ended()] == ["other"]
@@ -110,7 +114,7 @@ def test_an_end_that_cannot_be_read_holds_up_no_other_and_is_read_later(
 @pytest.mark.parametrize("name", ["first", "second"], ids=["restarted", "renamed by a rebuild"])
 def test_an_answer_is_still_there_after_the_machine_was_restarted(calls: Calls, name: str) -> None:
     words = ("sh", "-c", "echo The answer.", calls.prepare("first", b"Do it."))
-    calls.start(NewCall("first", "alpha", "key", 60.0), words, 0.0)
+    calls.start(Call("first", CallKind.TURN, "alpha", "key", 60.0), words, 0.0)
     eventually(lambda: list(calls.ended()))
     record = calls.turns / "first" / "call"
     argv, _ = record.read_text().splitlines()
@@ -168,7 +172,7 @@ ENDLESS = "trap '' TERM; head -c {size} /dev/zero; head -c {size} /dev/zero >&2;
 def test_what_writes_without_end_is_stopped_and_its_output_is_cut_until_it_has_ended(calls: Calls) -> None:
     calls.output_cap = 200_000
     calls.expire(10.0)
-    calls.start(NewCall("a", "alpha", "key-a", 60.0), ("sh", "-c", ENDLESS.format(size=5 * MIB)), 10.0)
+    calls.start(Call("a", CallKind.TURN, "alpha", "key-a", 60.0), ("sh", "-c", ENDLESS.format(size=5 * MIB)), 10.0)
     eventually(lambda: output_size(calls.directory("a")) == 10 * MIB)
     assert calls.next_measuring() == 10.25
     assert not calls.expire(10.2)
@@ -191,7 +195,7 @@ def test_what_writes_without_end_is_stopped_and_its_output_is_cut_until_it_has_e
 def test_what_ended_with_too_long_an_output_leaves_only_its_beginning(calls: Calls) -> None:
     """Before anybody measured it, or while no daemon ran."""
     calls.output_cap = 200_000
-    calls.start(NewCall("a", "alpha", "key-a", 60.0), ("sh", "-c", "head -c 5000000 /dev/zero >&2"), 0.0)
+    calls.start(Call("a", CallKind.TURN, "alpha", "key-a", 60.0), ("sh", "-c", "head -c 5000000 /dev/zero >&2"), 0.0)
     eventually(lambda: list(calls.ended()))
     assert used(calls, "a") < 150_000
     (calls.turns / "a" / "stdout").write_bytes(b"x" * 5 * MIB)
@@ -207,7 +211,7 @@ LEFT = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); {work}; tim
 def leaving(calls: Calls, name: str, work: str) -> int:
     """Run a call to its end; the pid of what it has left running, which holds its output."""
     line = f"setsid {sys.executable} -c '{LEFT.format(work=work)}' & echo $!"
-    calls.start(NewCall(name, "alpha", f"key-{name}", 60.0), ("sh", "-c", line), 0.0)
+    calls.start(Call(name, CallKind.TURN, "alpha", f"key-{name}", 60.0), ("sh", "-c", line), 0.0)
     [(_, exit_)] = eventually(lambda: list(calls.ended()))
     return int(exit_.stdout.split()[0])
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import selectors
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,10 @@ from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Check, Policy, Spec
 from mailboxd.core.vocabulary import CheckVerdict
 from mailboxd.effects.action_performer import Performing, Preparing
-from mailboxd.effects.check_runner import Checking
+from mailboxd.effects.check_runner import Checking, CheckRun
 from mailboxd.effects.process_table import Calls
 from mailboxd.engine import open
+from mailboxd.engine.reports import Reports
 from mailboxd.errors import WorldError
 from tests.cli.asking import ask, perform
 from tests.cli.stage import make
@@ -44,9 +44,12 @@ def descriptors(free: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def verdicts(reports: list[Callable[[], None]]) -> set[CheckVerdict]:
+def verdicts(reports: Reports) -> set[CheckVerdict]:
     """What would be recorded."""
-    return {report.args[2][0] for report in reports if isinstance(report, partial)}
+    found: set[CheckVerdict] = set()
+    reports.route(CheckRun, lambda run: found.add(run.said[0]))
+    reports.record_all()
+    return found
 
 
 @pytest.mark.parametrize("free", [1, 2, 3, 4, 6])
@@ -60,7 +63,7 @@ def verdicts(reports: list[Callable[[], None]]) -> set[CheckVerdict]:
     ids=["file", "directory", "text"],
 )
 def test_for_want_of_descriptors_no_check_says_that_the_work_is_bad(tmp_path: Path, check: Check, free: int) -> None:
-    stage, reports = make(tmp_path / "alpha"), list[Callable[[], None]]()
+    stage = make(tmp_path / "alpha")
     with stage.ws.config.open("a") as config:
         config.write('checks: {commands: [["/bin/true"]]}\n')
     (stage.ws.root / "out" / "deep").mkdir(parents=True)
@@ -76,6 +79,7 @@ def test_for_want_of_descriptors_no_check_says_that_the_work_is_bad(tmp_path: Pa
         )
         assert isinstance(order.effect, RunCheck)
         calls = Calls(stage.ws.turns, selector, {}, 1 << 20, 1.0)
+        reports = Reports(engine)
         checking = Checking(engine, calls, stage.ws, os.environ, reports)
         with descriptors(free), suppress(WorldError):
             checking.begin(order, order.effect)
@@ -86,7 +90,7 @@ def test_for_want_of_descriptors_no_check_says_that_the_work_is_bad(tmp_path: Pa
 
 @pytest.mark.parametrize("free", range(1, 10))
 def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(tmp_path: Path, free: int) -> None:
-    stage, reports = make(tmp_path / "alpha"), list[Callable[[], None]]()
+    stage = make(tmp_path / "alpha")
     (stage.ws.root / "site").mkdir()
     act = Action("act", ActionKind.COMMAND, action="Act", argv=("/bin/true",), cwd="site", verify=("/bin/true",))
     (name,) = ask(stage, "job", act)
@@ -105,9 +109,10 @@ def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(t
         )
         assert isinstance(order.effect, Verify)
         calls = Calls(stage.ws.turns, selector, {}, 1 << 20, 1.0)
+        reports = Reports(engine)
         preparing = Preparing(engine, calls, open.setting(stage.ws, settings, os.environ), (), reports)
         with descriptors(free), suppress(WorldError):
-            Performing(preparing).begin(order, order.effect)
-        assert reports == []
+            Performing(preparing).verify(order, order.effect)
+        assert not reports
         for call in calls.running.values():
             os.waitpid(call.child.pid, 0)

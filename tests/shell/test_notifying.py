@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,9 +16,10 @@ from mailboxd import config
 from mailboxd.core.effects import Notify
 from mailboxd.core.times import plus
 from mailboxd.effects.notifier import PAUSES, SECONDS, Notifying, Ways
-from mailboxd.effects.process_table import Calls, Caps
+from mailboxd.effects.process_table import CallKind, Calls, Caps
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Reports
 from mailboxd.store.store import Order
 from tests.cli.asking import PUBLISH, TELL, ask
 from tests.cli.stage import Stage, make
@@ -34,7 +35,6 @@ class Bell:
     stage: Stage
     calls: Calls
     ways: Ways
-    reports: list[Callable[[], None]] = field(default_factory=list)
     told: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @contextmanager
@@ -50,22 +50,27 @@ class Bell:
     def ring(self) -> int:
         """Begin every notice that is due and wait for their ends; how many were begun."""
         with self.opened() as engine:
-            notifying = Notifying(engine, self.calls, self.stage.ws, self.ways, self.reports, _told=self.told)
+            reports = Reports(engine)
+            notifying = Notifying(engine, self.calls, self.stage.ws, self.ways, reports, _told=self.told)
             orders = self.orders(engine)
             for order in orders:
                 assert isinstance(order.effect, Notify)
-                assert notifying.begin(order, order.effect)
+                notifying.begin(order, order.effect)
+                assert self.calls.running or reports
             while self.calls.running:
-                ended = eventually(lambda: list(self.calls.ended()))
-                with engine.batch():
-                    for call, exit_ in ended:
-                        assert notifying.owns(call)
-                        notifying.ended(call, exit_)
+                self.take_ended(notifying)
             with engine.batch():
-                while self.reports:
-                    self.reports.pop()()
+                reports.record_all()
             self.calls.sweep(lambda _task: False)
         return len(orders)
+
+    def take_ended(self, notifying: Notifying) -> bool:
+        """Whether nothing runs any more."""
+        for call, exit_ in self.calls.ended():
+            assert call.kind is CallKind.NOTICE
+            assert call.order is not None
+            notifying.ended(call.order, call, exit_)
+        return not self.calls.running
 
     def states(self) -> list[str]:
         with self.opened() as engine:
@@ -173,19 +178,19 @@ def test_what_hangs_is_stopped_and_takes_no_turns_slot_meanwhile(bell: Bell, tmp
     bell.ways = Ways((program(tmp_path, "bell", "exec sleep 600"),))
     ask(bell.stage, "job", TELL)
     with bell.opened() as engine:
-        notifying = Notifying(engine, bell.calls, bell.stage.ws, bell.ways, bell.reports)
+        reports = Reports(engine)
+        notifying = Notifying(engine, bell.calls, bell.stage.ws, bell.ways, reports)
         (order,) = bell.orders(engine)
         assert isinstance(order.effect, Notify)
-        assert notifying.begin(order, order.effect)
-        assert notifying.is_busy(order.id)
+        notifying.begin(order, order.effect)
+        assert bell.calls.orders() == {order.id}
         now = bell.stage.clock.monotonic()
         assert bell.calls.has_room(now)  # of one slot
         assert bell.calls.room(now).running == ()
         bell.calls.expire(now + SECONDS)
-        ended = eventually(lambda: list(bell.calls.ended()))
+        eventually(lambda: bell.take_ended(notifying))
         with engine.batch():
-            for call, exit_ in ended:
-                notifying.ended(call, exit_)
+            reports.record_all()
     assert bell.states() == ["pending"]
 
 

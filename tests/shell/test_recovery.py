@@ -15,7 +15,8 @@ from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.core.effects import LookUp
 from mailboxd.core.outcomes import Outcome, Unknown
 from mailboxd.effects.process_table import Calls
-from mailboxd.effects.turns import Recovery
+from mailboxd.effects.turns import LookupReport, Recovery
+from mailboxd.engine.reports import Reports
 from tests.agents.recorded import recorded
 from tests.core.desk import Desk
 from tests.e2e.support import eventually
@@ -38,9 +39,12 @@ class Asked:
         self.desk = Desk()
         self.desk.give()
         self.desk.ends("t", Unknown("gateway closed", "run_1"))
+        self.reports = Reports(self.desk.engine)
         self.calls = Calls(root / "turns", selector, dict(os.environ), 1 << 20, 1.0)
         command = (sys.executable, str(root / "program.py"), str(root))
-        self.recovery = Recovery(self.desk.engine, self.calls, OpenClaw(command), [])
+        self.recovery = Recovery(self.desk.engine, self.calls, OpenClaw(command), self.reports)
+        self.found: Outcome | None = None
+        self.reports.route(LookupReport, self._take)
 
     def says(self, *, show: str, history: str) -> None:
         for name, case in (("show", show), ("history", history)):
@@ -54,15 +58,19 @@ class Asked:
             o for o in self.desk.store.outbox.pending(self.desk.clock.now(), 10) if isinstance(o.effect, LookUp)
         )
         assert isinstance(order.effect, LookUp)
-        assert self.recovery.begin(order, order.effect)
+        self.found = None
+        self.recovery.begin(order, order.effect)
+        assert self.calls.running
         while order.id in self.recovery.busy():
             self.recovery.go_on()
             ((call, exit_),) = eventually(lambda: list(self.calls.ended()))
             with self.desk.engine.batch():
-                found = self.recovery.ended(call, exit_)
-            if found is not None:
-                return found[2]
-        return None
+                self.recovery.ended(order, call, exit_)
+                self.reports.record_all()
+        return self.found
+
+    def _take(self, report: LookupReport) -> None:
+        self.found = report.outcome
 
     def asked_again_after(self) -> float:
         """Seconds until it is asked again; they pass."""
@@ -110,7 +118,8 @@ def test_while_the_gateway_is_away_nobody_is_asked_and_no_time_passes(asked: Ask
     asked.desk.clock.advance(3600)
     (order,) = asked.desk.store.outbox.pending(asked.desk.clock.now(), 10)
     assert isinstance(order.effect, LookUp)
-    assert not asked.recovery.begin(order, order.effect)
+    asked.recovery.begin(order, order.effect)
+    assert not asked.calls.running
     gateway.why, gateway.answers_since = "", asked.desk.clock.monotonic()
     assert asked.look() is None
     assert asked.asked_again_after() == 45

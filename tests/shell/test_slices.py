@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from mailboxd.config.settings import Settings
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Policy, Spec
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.reports import Reports
 from mailboxd.errors import WorldError
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.layout import Workspace
@@ -48,7 +49,7 @@ class Desk:
         clock = ManualClock()
         self.engine = Engine(Store.open(None, clock.now()), Settings(agent="alpha", policy=Policy()), clock)
         self.files = Slow(Workspace(root), clock)
-        self.reports: list[Callable[[], None]] = []
+        self.reports = Reports(self.engine)
         self.taskmd = TaskMarkdown(self.engine, Intake(self.engine), self.files, Templates(None), self.reports)
         self.ids: dict[str, str] = {}
         with self.engine.batch():
@@ -61,9 +62,7 @@ class Desk:
         before = len(self.files.written)
         self.taskmd.perform(0.05)
         with self.engine.batch():
-            for report in self.reports:
-                report()
-            self.reports.clear()
+            self.reports.record_all()
             self.engine.store.stale_files.mark([self.ids[name] for name in happens])
         return self.files.written[before:]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mailboxd.agents.call_dir import CALL, OUTPUT_CAP, Exit, world
 from mailboxd.agents.process import Child, State
-from mailboxd.effects.process_table import Call, Calls, Caps, NewCall
+from mailboxd.effects.process_table import Call, Calls, Caps
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Table(Calls):
 
     def start(
         self,
-        call: NewCall,
+        call: Call,
         argv: Sequence[str],
         now: float,
         *,
@@ -153,19 +153,15 @@ class Table(Calls):
         self._before("spawned")
         self._follow(call, process, now, adopted=False)
 
-    def adopt(self, call: NewCall, now: float) -> bool:
+    def adopt(self, call: Call, now: float) -> bool:
         process = self._processes.find(self._house, call.id)
         if process is None or process.exit is not None:
             return False
         self._follow(call, process, now, adopted=True)
         return True
 
-    def _follow(self, call: NewCall, process: Process, now: float, *, adopted: bool) -> None:
-        child = FakeChild(self.turns / call.id, process, adopted=adopted)
-        kept = (call.task, call.wipe, call.aside, call.harness)
-        running = Call(call.id, child, call.agent, call.session_key, now, now + call.timeout, *kept)
-        self.running[call.id] = running
-        self.selector.register(child.pidfd, selectors.EVENT_READ, running)
+    def _follow(self, call: Call, process: Process, now: float, *, adopted: bool) -> None:
+        self._watch(call, FakeChild(self.turns / call.id, process, adopted=adopted), now)
 
     def left_behind(self, call_id: str) -> Exit:
         process = self._processes.find(self._house, call_id)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ from mailboxd.core.outcomes import (
 from mailboxd.effects import turns
 from mailboxd.store import event_log
 from tests.e2e.support import message, task
-from tests.rebuild.mailroom import SETTINGS, Mailroom
+from tests.rebuild.mailroom import SETTINGS, Ended, Mailroom
 
 TREE = {"x": {"agent": "beta", "description": "X"}, "y": {"agent": "self", "description": "Y"}}
 HOPELESS = Failed("It cannot be done.", Permanence.PERMANENT)
@@ -55,7 +54,7 @@ class Pair:
         outcome: Outcome
         outcome, answer = (said, None) if isinstance(said, Failed | Aborted) else (Succeeded("said"), said)
         ended = turns.ended(order, turn, outcome, answer)
-        room.reports.append(partial(room._take, order, ended))
+        room.reports.append(Ended(order, ended))
         self.look(room)
 
     def look(self, room: Mailroom) -> None:
