@@ -343,7 +343,7 @@ def _cannot(error: MessageError) -> Failed:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Turns whose outcome is unknown: OpenClaw's ledger is asked before anything is repeated.
+# Turns whose outcome is unknown: OpenClaw's ledger is queried before anything is repeated.
 
 _CALL_SECONDS = 60.0
 _LATER = 30.0

@@ -1,4 +1,4 @@
-"""One sentence for each event: what the log, `history`, the timeline and the notes of task.md all say."""
+"""One sentence for each event, as the log, `history`, the timeline and the notes of task.md show it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from mailboxd.core.sanitize import first_line, one_line
 
 
 def describe(event: Event, name: str = "") -> str:
-    """The event in one line. `name` is the local id of its task, where it has one.
-
-    Names of files and other foreign words stand in it: what cannot be shown is a space.
-    """
+    """The event in one line; `name` is the local id of its task, if any. Unprintable characters become spaces."""
     return one_line(_sentence(event, name))
 
 
 def describe_passage(moves: Sequence[Event], name: str) -> str:
-    """Transitions of one task, each from where the one before it led, in one line."""
+    """Consecutive transitions of one task in one line."""
     return one_line(_passage(moves, name))
 
 
@@ -39,21 +36,21 @@ def _sentence(event: Event, name: str) -> str:
             return f"{name}: {data['note'] or 'changed ' + ', '.join(data['changes'])}"
         case Kind.PLAN_ADOPTED:
             count = len(data["children"])
-            return f"{name}: a plan with {count} child{'ren' * (count != 1)}: {_some(data['children'])}"
+            return f"{name}: a plan with {count} subtask{'s' * (count != 1)}: {_some(data['children'])}"
         case Kind.NEEDS_CHANGED:
-            return f"{name}: what it depends on was edited"
+            return f"{name}: its dependencies were edited"
         case Kind.BREAKER_OPENED:
             return f"the breaker of {data['agent']} is open until {data['until']}: {first_line(data['reason'])}"
         case Kind.BREAKER_HALF_OPEN:
-            return f"the breaker of {data['agent']} is half open: one turn may try"
+            return f"the breaker of {data['agent']} is half open: one trial turn may run"
         case Kind.BREAKER_CLOSED:
             return f"the breaker of {data['agent']} is closed: {first_line(data['reason'])}"
         case Kind.CIRCUIT_OPENED:
             return f"{name}: circuit open until {data['held_until']}: {first_line(data['reason'])}"
         case Kind.TASK_PUT_AWAY:
-            return f"{data['local_id']}: ended long ago: its directory is now {data['path']}"
+            return f"{data['local_id']}: archived: its directory is now {data['path']}"
         case Kind.INBOX_REARMED:
-            return f"{data['path']} is another directory than before, and is listened to anew"
+            return f"{data['path']} was replaced and is watched again"
         case Kind.ALARM:
             return f"ALARM {data['what']}: {data['why']}"
     if "message" in data or event.kind in (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED):
@@ -73,7 +70,7 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             harness = f", with the harness {name}" if (name := attempt.get("worker_ref")) else ""
             return f"attempt {attempt['ordinal']} started by {attempt['executor']}{harness}"
         case Kind.ATTEMPT_CHECKPOINT:
-            return first_line(data["note"]) or "goes on"
+            return first_line(data["note"]) or "in progress"
         case Kind.ATTEMPT_FINISHED:
             error = data["changes"].get("error_summary", "")
             return f"attempt {data['ordinal']} {data['changes']['status']}" + (
@@ -83,11 +80,10 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             artifact = data["artifact"]
             return f"{artifact['kind']} by {artifact['produced_by']}: {artifact['summary']}"
         case Kind.EDIT_REFUSED:
-            return f"an edit of {data['file']} was undone and kept as {data['kept_as']}: {first_line(data['why'])}"
+            return f"an edit of {data['file']} was reverted and saved as {data['kept_as']}: {first_line(data['why'])}"
         case Kind.CONTEXT_CUT:
-            return (
-                f"the result of {data['key']} was cut to {data['kept']} of {data['size']} bytes; whole: {data['path']}"
-            )
+            size = f"{data['kept']} of {data['size']} bytes"
+            return f"the result of {data['key']} was cut to {size}; in full: {data['path']}"
         case Kind.QUESTION_ASKED:
             return f"asks {data['to']}: {first_line(data['text'])}"
         case Kind.STEERED:
@@ -96,11 +92,11 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             cost = _cost(data["usage"])
             return f"the {data['turn']} turn of {data['agent']} {data['outcome']}" + (f" ({cost})" if cost else "")
         case Kind.USAGE_REPORTED:
-            return f"{data['agent']} says that it cost {_cost(data['usage'])}"
+            return f"{data['agent']} reports a cost of {_cost(data['usage'])}"
         case Kind.PEER_SILENT:
-            return f"{data['agent']} has missed its heartbeat; it is waited for until {data['until']}"
+            return f"{data['agent']} has missed its heartbeat; waiting for it until {data['until']}"
         case Kind.REPLY_LATE:
-            return f"late, changes nothing: {data['said']} from {data['agent']}"
+            return f"late, ignored: {data['said']} from {data['agent']}"
         case _:
             return _judgement(event, data)
 
@@ -108,27 +104,27 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
 def _judgement(event: Event, data: Mapping[str, Any]) -> str:
     match event.kind:
         case Kind.REVIEW_REQUESTED:
-            return f"{data['gate']}: {data['reviewer']} is asked to review"
+            return f"{data['gate']}: {data['reviewer']} was asked to review"
         case Kind.REVIEW_APPENDED:
             review = data["review"]
             return f"{review['gate']}: {review['verdict']} by {review['reviewer']}: {first_line(review['summary'])}"
         case Kind.REVIEW_LOST:
-            return f"{data['gate']}: no verdict of {data['reviewer']} ({data['why']}): {first_line(data['said'])}"
+            return f"{data['gate']}: no verdict from {data['reviewer']} ({data['why']}): {first_line(data['said'])}"
         case Kind.APPROVAL_REQUESTED:
             asked = data["approval"]
-            return f"approval {asked['id'][-6:].lower()} is asked for: {first_line(asked['requested_action'])}"
+            return f"approval {asked['id'][-6:].lower()} requested: {first_line(asked['requested_action'])}"
         case Kind.APPROVAL_RESOLVED:
             changes = data["changes"]
             note = f": {first_line(changes['note'])}" if changes.get("note") else ""
             return f"approval {data['approval'][-6:].lower()} {changes['status']} by {changes['resolved_by']}{note}"
         case Kind.ACTION_STARTED:
-            return f"action {data['approval'][-6:].lower()} is begun: {first_line(data['action'])}"
+            return f"action {data['approval'][-6:].lower()} started: {first_line(data['action'])}"
         case Kind.ACTION_DELAYED | Kind.ACTION_ENDED:
             changes = data["changes"]
-            how = changes.get("state") or "not begun yet"
+            how = changes.get("state") or "not started yet"
             return f"action {data['approval'][-6:].lower()} {how}: {first_line(changes['summary'])}"
         case Kind.UNDO_REQUESTED:
-            return f"{data['approval'][-6:].lower()} shall be taken back"
+            return f"{data['approval'][-6:].lower()} is to be undone"
         case Kind.CHECK_ENDED:
             check = data["check"]
             return f"check {check['id']} {check['verdict']}: {first_line(check['summary'])}"
@@ -148,9 +144,9 @@ def _message(event: Event, name: str) -> str:
     if event.kind is Kind.MESSAGE_FILED:
         return f"filed as {data['path']}"
     if event.kind is Kind.MESSAGE_UNDELIVERED:
-        return f"{about}could not be told to {data['to']}: {first_line(data['reason'])}"
+        return f"{about}could not be delivered to {data['to']}: {first_line(data['reason'])}"
     message = data["message"]
-    kind, sender = message["type"] or "file", message["sender"] or "somebody"
+    kind, sender = message["type"] or "file", message["sender"] or "an unknown sender"
     if event.kind is Kind.MESSAGE_REJECTED:
         reason = message["reason"]
         return f"rejected {message['name']} from {sender}: {first_line(reason['problem'])} ({reason['rule']})"

@@ -1,7 +1,8 @@
-"""Why a task is not finished: what it waits for, down to the root causes, and what happens next by itself.
+"""Why a task is not finished: what it waits for, down to the root causes, and what happens next.
 
-Pure. `store.picture` loads a `Picture` of the task and of everything it waits for; `explain` tells what is in it. Each
-phase has one function that says what a task in it waits for; neighbours that are waited for are explained below it.
+Pure: `store.explain_query` loads a `Snapshot` of the task and of everything it waits for, `explain` puts it into words.
+Each phase has one function for its cause; a blocker (budget, breaker, gateway, rate limit) comes before it. The tasks
+that are waited for are explained below the task.
 """
 
 from __future__ import annotations
@@ -40,35 +41,37 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
     if task.held:
         go_on = f"mailboxd unblock {task.local_id} --retry"
         if limit := limit_of(task.held):
-            go_on += f"  # allows as much again; or raise {limit} in .mailboxd/config.yaml and restart the daemon"
+            go_on += (
+                f"  # allows the same amount again; or raise {limit} in .mailboxd/config.yaml and restart the daemon"
+            )
         else:
             go_on += "  # with --budget-usd N or --budget-tokens N"
         hint = f"{go_on}; or mailboxd cancel {task.local_id}"
-        return Cause(task.local_id, "budget", f"is held: {task.held}", hint=hint)
+        return Cause(task.local_id, "budget", f"is on hold: {task.held}", hint=hint)
     agent = _next_agent(task, snapshot)
     if not agent:
         return None
     if task.held_by:
-        text = f"gets no turn: {task.held_by}, which it is a part of, is held"
+        text = f"gets no turn: {task.held_by} above it is on hold"
         return Cause(task.local_id, "budget", text, hint=f"mailboxd why {task.held_by}")
     if (why := snapshot.gone.get(agent)) is not None:
-        hint = f"put {agent} back, name another one in task.md, or mailboxd cancel {task.local_id}"
+        hint = f"restore {agent}, name another agent in task.md, or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "gone", f"waits for an agent: {first_line(why)}", hint=hint)
     if snapshot.gateway:
-        then = "it goes on within seconds of the gateway's return"
+        then = "it continues within seconds once the gateway is back"
         return Cause(task.local_id, "gateway", f"waits for the gateway: {first_line(snapshot.gateway)}", then=then)
     shut = snapshot.breakers.get(agent.lower())
     if shut is not None and shut.until is not None:
         text = f"waits for the breaker of {agent}, which is open: {first_line(shut.reason)}"
         hint = f"mailboxd unblock --agent {agent}  # closes it now"
-        return Cause(task.local_id, "breaker", text, at=shut.until, then="one turn of it may try", hint=hint)
+        return Cause(task.local_id, "breaker", text, at=shut.until, then="one trial turn may run", hint=hint)
     if shut is not None and any(call.agent.lower() == agent.lower() for call in snapshot.calls):
-        text = f"waits for the one turn of {agent} that tries whether it works again"
+        text = f"waits for the trial turn of {agent}, whose breaker is half open"
         return Cause(task.local_id, "breaker", text, then="the breaker closes, or opens again")
     if task.phase is Phase.EXECUTION_READY and (at := snapshot.paced.get(agent)) is not None:
-        text = f"{agent} has had all its turns of this hour (`limits.turns_per_agent_hour`)"
+        text = f"{agent} has used all its turns for this hour (`limits.turns_per_agent_hour`)"
         hint = "or raise limits.turns_per_agent_hour in .mailboxd/config.yaml and restart the daemon"
-        return Cause(task.local_id, "pace", text, at=at, then="it may have another one", hint=hint)
+        return Cause(task.local_id, "pace", text, at=at, then="its next turn may start", hint=hint)
     return None
 
 
@@ -99,7 +102,7 @@ def explain(snapshot: Snapshot, task_id: str) -> Explanation:
     task = snapshot.tasks[task_id]
     causes = list(_tell(snapshot, task))
     if snapshot.daemon is None and not task.phase.is_terminal:
-        text = "no daemon runs in this workspace: nothing happens until one does"
+        text = "no daemon is running in this workspace: nothing happens until one is"
         causes.insert(0, Cause(task.local_id, "daemon", text, hint="mailboxd run"))
     return Explanation(tuple(causes), first_to_happen(causes, snapshot.now), snapshot.sign)
 
@@ -192,8 +195,8 @@ def _spec_draft(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     if draft is not None:
         again = draft.not_before is not None and draft.not_before > snapshot.now
         at = draft.not_before if again else plus(draft.at, task.timeout)
-        then = f"{draft.agent} drafts it again" if again else "the draft is over, at the latest"
-        return Cause(task.local_id, "draft", f"{text}; {draft.agent} drafts it", at=at, then=then)
+        then = f"{draft.agent} will draft it again" if again else "the draft ends, at the latest"
+        return Cause(task.local_id, "draft", f"{text}; {draft.agent} is drafting it", at=at, then=then)
     hint = f"mailboxd spec {task.local_id} --edit  # or write its sections in task.md"
     return Cause(task.local_id, "spec", text, hint=hint)
 
@@ -202,18 +205,18 @@ def _gate(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     gate = str(task.phase)
     running = sum(order.kind == "run_check" for order in task.pending)
     if running:
-        text = f"{running} of its checks {'is' if running == 1 else 'are'} to be run"
-        return Cause(task.local_id, "check", text, then="its checks have ended")
+        text = f"waits for {running} check{'s' * (running != 1)}"
+        return Cause(task.local_id, "check", text, then="its checks have run")
     asked = [order for order in task.pending if order.kind in ("run_turn", "look_up")]
     if task.silent:
         text = f"the {gate} waits for {_some(task.silent)}"
         if asked and asked[0].not_before is not None and asked[0].not_before > snapshot.now:
-            text, then = f"{text}, after a turn that failed", f"{asked[0].agent} is asked again"
+            text, then = f"{text}, whose last turn failed", f"{asked[0].agent} is asked again"
             return Cause(task.local_id, "review", text, at=asked[0].not_before, then=then)
         at = plus(asked[0].at, task.timeout) if asked else None
-        return Cause(task.local_id, "review", text, at=at, then="the review is over" if asked else "")
-    hint = "name another reviewer (`gates.reviewers` counts for new tasks): cancel it and send it again"
-    return Cause(task.local_id, "reviewers", task.reason or f"nobody can review it at the {gate}", hint=hint)
+        return Cause(task.local_id, "review", text, at=at, then="the review ends" if asked else "")
+    hint = "cancel it and send it again with other reviewers (`gates.reviewers` applies to new tasks)"
+    return Cause(task.local_id, "reviewers", task.reason or f"there is no reviewer for the {gate}", hint=hint)
 
 
 def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
@@ -229,12 +232,12 @@ def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         return Cause(task.local_id, "parent", text)
     if task.not_before is not None and task.not_before > snapshot.now:
         text = f"pauses after a failure: {first_line(task.error or task.reason)}"
-        hint = f"mailboxd retry {task.local_id}  # does not wait"
+        hint = f"mailboxd retry {task.local_id}  # skips the pause"
         return Cause(task.local_id, "backoff", text, at=task.not_before, then=start, hint=hint)
     if task.coordinates or not (snapshot.calls or (snapshot.room is not None and snapshot.room.is_short)):
         return Cause(task.local_id, "ready", "is about to start", then=start)
     kind, text = _no_room(snapshot, task.executor)
-    return Cause(task.local_id, kind, text, then=f"{start} when a call has ended")
+    return Cause(task.local_id, kind, text, then=f"{start} when a call ends")
 
 
 def _no_room(snapshot: Snapshot, agent: str) -> tuple[str, str]:
@@ -246,7 +249,7 @@ def _no_room(snapshot: Snapshot, agent: str) -> tuple[str, str]:
     busy = f"; busy: {calls}" if calls else ""
     if room is not None and room.is_short:
         free, call = ((number or 0) >> 20 for number in (room.free_bytes, room.call_bytes))
-        return "memory", f"waits for memory: {free} MiB are free, a call takes {call} MiB{busy}"
+        return "memory", f"waits for memory: {free} MiB are free, a call needs {call} MiB{busy}"
     taken = f" ({len(room.running)} of {room.most} are taken)" if room is not None and not own else ""
     return "slot", f"waits for a slot{taken}{busy}"
 
@@ -254,10 +257,10 @@ def _no_room(snapshot: Snapshot, agent: str) -> tuple[str, str]:
 def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     waiting = _waiting(task)
     if waiting is Waiting.CHILDREN:
-        text = f"waits for {task.open_children} {'child' if task.open_children == 1 else 'children'}"
+        text = f"waits for {task.open_children} {'subtask' if task.open_children == 1 else 'subtasks'}"
         return Cause(task.local_id, "children", text)
     if waiting is Waiting.NOTHING:
-        return Cause(task.local_id, "executing", task.reason or "executes")
+        return Cause(task.local_id, "executing", task.reason or "is executing")
     tried = task.attempts[-1]
     if task.asks:
         return _approval(task, snapshot)
@@ -271,7 +274,7 @@ def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
         case _:
             to, text = task.question or ("", task.reason)
             hint = f'mailboxd answer {task.local_id} "..."'
-            said = f"asks {to or 'somebody'}: {first_line(text)}"
+            said = f"asks {to or 'its sender'}: {first_line(text)}"
             then = "the operator is asked" if task.due else ""
             return Cause(task.local_id, "question", said, at=task.due, then=then, hint=hint)
 
@@ -279,10 +282,10 @@ def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
 def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
     which = f"(attempt {tried.ordinal}, {tried.started_at})"
     if tried.heard:
-        text = f"{tried.executor} has taken it {which} and has not replied"
+        text = f"{tried.executor} has accepted it {which} and has not replied yet"
     else:
-        text = f"it was put into the mailbox of {tried.executor} {which}, and no word has come that anybody has read it"
-    text += ", and is silent: it has missed its heartbeat" if tried.silent else ""
+        text = f"it was delivered to the mailbox of {tried.executor} {which}, which has not confirmed reading it"
+    text += ", and has missed its heartbeat" if tried.silent else ""
     away = snapshot.away.get(tried.executor.lower(), "")
     then = "without a reply its outcome counts as unknown"
     return Cause(
@@ -293,25 +296,25 @@ def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cau
 def _turn(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
     order = next((order for order in task.pending if order.kind in ("run_turn", "compose")), None)
     if order is None or order.kind == "compose":
-        return Cause(task.local_id, "turn", "its result is being put together", then="its result is put together")
+        return Cause(task.local_id, "turn", "its result is being composed", then="its result is complete")
     if snapshot.room is not None and order.id and order.id not in snapshot.room.running:
         kind, text = _no_room(snapshot, order.agent)
-        return Cause(task.local_id, kind, f"its turn {text}", then=f"{order.agent} is asked when a call has ended")
-    text = f"{order.agent} works on it (attempt {tried.ordinal}) since {order.at}"
+        return Cause(task.local_id, kind, f"its turn {text}", then=f"{order.agent} starts when a call ends")
+    text = f"{order.agent} has been working on it since {order.at} (attempt {tried.ordinal})"
     over = plus(order.at, task.timeout)
-    return Cause(task.local_id, "turn", text, at=over, then="the turn is over, at the latest")
+    return Cause(task.local_id, "turn", text, at=over, then="the turn ends, at the latest")
 
 
 def _lookup(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
     order = next((order for order in task.pending if order.kind == "look_up"), None)
     run = f" (run {tried.run_id})" if tried.run_id else ""
-    text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}; OpenClaw is being asked"
+    text = f"the outcome of attempt {tried.ordinal} by {tried.executor}{run} is unknown; OpenClaw is being queried"
     if snapshot.gateway:
-        text = f"nobody knows yet what became of attempt {tried.ordinal} by {tried.executor}{run}: {snapshot.gateway}"
-        then = "OpenClaw is asked when the gateway is back"
+        text = f"the outcome of attempt {tried.ordinal} by {tried.executor}{run} is unknown: {snapshot.gateway}"
+        then = "OpenClaw is queried when the gateway is back"
         return Cause(task.local_id, "lookup", text, then=then, hint=_check(tried))
     if order is None:
-        return Cause(task.local_id, "lookup", text, then="OpenClaw's ledger is asked", hint=_check(tried))
+        return Cause(task.local_id, "lookup", text, then="OpenClaw's ledger is queried", hint=_check(tried))
     over = plus(order.at, task.timeout + LOOKUP_SECONDS)
     again = f", next at {order.not_before}" if order.not_before else ""
     then = "without an answer its outcome counts as unknown"
@@ -320,14 +323,17 @@ def _lookup(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Ca
 
 def _approval(task: TaskSnapshot, _: Snapshot) -> Cause:
     if not task.asks:
-        return Cause(task.local_id, "approval", "its planned actions are prepared", then="a person is asked")
+        return Cause(
+            task.local_id, "approval", "its planned actions are being prepared", then="an approval is requested"
+        )
     name, what, until = task.asks[0]
-    text = f"a person has to approve {name}{f', and {len(task.asks) - 1} more' * (len(task.asks) > 1)}: {what}"
+    more = f" and {len(task.asks) - 1} more" if len(task.asks) > 1 else ""
+    text = f"waits for approval {name}{more}: {what}"
     return Cause(task.local_id, "approval", text, at=until, then="it expires", hint=f"mailboxd approvals {name}")
 
 
 def _resuming(task: TaskSnapshot, _: Snapshot) -> Cause:
-    return Cause(task.local_id, "action", "its approved action has to run", then="the approved action runs, once")
+    return Cause(task.local_id, "action", "its approved action is about to run", then="the approved action runs, once")
 
 
 def _circuit(task: TaskSnapshot, _: Snapshot) -> Cause:
@@ -337,7 +343,7 @@ def _circuit(task: TaskSnapshot, _: Snapshot) -> Cause:
         "circuit",
         f"its circuit is open: {first_line(task.reason or task.error)}",
         at=task.due,
-        then="it fails, unless somebody unblocks it" if task.due else "",
+        then="it fails unless an operator unblocks it" if task.due else "",
         hint=f"mailboxd unblock {task.local_id} --retry  # or {others}",
     )
 

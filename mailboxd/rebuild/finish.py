@@ -165,7 +165,7 @@ def _go_on(replay: Replay, task: Task, calls: Mapping[str, Found], ordinals: Seq
     was_called = attempt.session_key in calls
     turn = replay.waits_for(task, attempt)
     if turn is Turn.DISPATCH or was_called:
-        _ended(replay, task, attempt, Unknown(_LOST))  # OpenClaw's ledger is asked
+        _ended(replay, task, attempt, Unknown(_LOST))  # OpenClaw's ledger is queried
     elif turn is Turn.WORK and same_agent(attempt.executor, own):
         _ended(replay, task, attempt, Unknown(_LOST, looked_up=True))  # nobody knows which session to ask about
     return {}

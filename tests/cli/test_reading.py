@@ -328,7 +328,7 @@ def test_why_follows_the_chain_to_its_root(plan: Stage) -> None:
     assert because(plan, "other") == [(0, "other", "turn")]
     text = plan.run("why", "job.c").stdout
     assert "waits until job.b is completed" in text
-    assert "no daemon runs in this workspace" in text
+    assert "no daemon is running in this workspace" in text
     assert "last sign of life:" in text
 
 
@@ -392,7 +392,7 @@ def test_a_large_plan_is_explained_in_a_few_lines(stage: Stage) -> None:
     chain = because(stage, "job.n299")
     assert (len(chain), chain[-1]) == (300, (299, "job.n0", "turn"))
     text = stage.run("why", "job.n299").stdout
-    assert "job.n0: beta works on it" in text
+    assert "job.n0: beta has been working on it" in text
     assert len(text.splitlines()) < 20
 
 

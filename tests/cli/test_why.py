@@ -53,15 +53,15 @@ def test_a_weak_spec_says_what_it_lacks() -> None:
 def test_a_spec_that_is_drafted_says_by_whom_and_until_when() -> None:
     order = PendingEffect("run_turn", "main", NOW)
     cause = alone(standing("a", Phase.SPEC_DRAFT, reason="its spec is weak", pending=(order,), timeout=600))
-    assert (cause.kind, cause.text, cause.at) == ("draft", "its spec is weak; main drafts it", plus(NOW, 600))
+    assert (cause.kind, cause.text, cause.at) == ("draft", "its spec is weak; main is drafting it", plus(NOW, 600))
     paused = replace(order, not_before=plus(NOW, 60))
     cause = alone(standing("a", Phase.SPEC_DRAFT, reason="its spec is weak", pending=(paused,), timeout=600))
-    assert (cause.at, cause.then) == (plus(NOW, 60), "main drafts it again")
+    assert (cause.at, cause.then) == (plus(NOW, 60), "main will draft it again")
 
 
 def test_a_gate_says_that_checks_run_and_that_a_reviewer_is_asked_again() -> None:
     cause = alone(standing("a", Phase.SPEC_GATE, pending=(PendingEffect("run_check", "", NOW),)))
-    assert (cause.kind, cause.text) == ("check", "1 of its checks is to be run")
+    assert (cause.kind, cause.text) == ("check", "waits for 1 check")
     paused = PendingEffect("run_turn", "critic", NOW, plus(NOW, 60))
     cause = alone(standing("a", Phase.QUALITY_GATE, silent=("critic",), pending=(paused,), timeout=600))
     assert (cause.at, cause.then) == (plus(NOW, 60), "critic is asked again")
@@ -111,7 +111,7 @@ def test_a_parent_shows_the_children_that_hold_it_up_and_counts_those_that_wait_
     second = standing("b", parent="tsk_p", unmet=1, needs=("tsk_a",))
     explanation = explain(snapshot(parent, first, second), parent.id)
     assert [cause.task for cause in explanation.causes] == ["p", "a", "p"]
-    assert explanation.causes[0].text == "waits for 30 children"
+    assert explanation.causes[0].text == "waits for 30 subtasks"
     assert explanation.causes[2].text == "and 29 more, most of which wait for these"
 
 
@@ -152,7 +152,7 @@ def test_memory_is_named_with_numbers_when_it_is_what_a_task_waits_for() -> None
     room = Room(4, ("trn_1",), free_bytes=100 << 20, call_bytes=215 << 20)
     calls = (RunningCall("gamma", "other", EARLIER, "trn_1"),)
     cause = cause_of(standing("b"), replace(snapshot(calls=calls), room=room))
-    words = f"waits for memory: 100 MiB are free, a call takes 215 MiB; busy: gamma with other since {EARLIER}"
+    words = f"waits for memory: 100 MiB are free, a call needs 215 MiB; busy: gamma with other since {EARLIER}"
     assert (cause.kind, cause.text) == ("memory", words)
 
 
@@ -169,23 +169,23 @@ def test_a_child_of_a_parent_that_does_not_execute_waits_for_the_parent() -> Non
 def test_a_turn_says_who_works_since_when_and_when_it_is_over() -> None:
     pending = (PendingEffect("run_turn", "beta", NOW),)
     cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.TURN),), pending=pending, timeout=60))
-    assert (cause.kind, cause.text) == ("turn", f"beta works on it (attempt 1) since {NOW}")
-    assert (cause.at, cause.then) == ("2026-11-21T12:01:00.000Z", "the turn is over, at the latest")
+    assert (cause.kind, cause.text) == ("turn", f"beta has been working on it since {NOW} (attempt 1)")
+    assert (cause.at, cause.then) == ("2026-11-21T12:01:00.000Z", "the turn ends, at the latest")
 
 
 def test_a_peer_that_owes_a_reply_has_a_lease() -> None:
     cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.REPLY),), due=LATER))
     assert (cause.kind, cause.at) == ("reply", LATER)
-    assert cause.text == f"beta has taken it (attempt 1, {EARLIER}) and has not replied"
+    assert cause.text == f"beta has accepted it (attempt 1, {EARLIER}) and has not replied yet"
 
 
 def test_what_was_only_put_into_a_mailbox_has_not_been_taken_by_anybody() -> None:
     attempt = replace(tried(Waiting.REPLY), heard=False)
     task = standing("a", Phase.EXECUTING, attempts=(attempt,), due=LATER)
     cause = alone(task)
-    assert cause.text.startswith(f"it was put into the mailbox of beta (attempt 1, {EARLIER}), and no word has come")
+    assert cause.text.startswith(f"it was delivered to the mailbox of beta (attempt 1, {EARLIER}), which has not")
     shut = explain(Snapshot(NOW, 1, {task.id: task}, away={"beta": "no daemon runs beside beta: `x`"}), task.id)
-    assert shut.causes[0].text.endswith("that anybody has read it; no daemon runs beside beta: `x`")
+    assert shut.causes[0].text.endswith("has not confirmed reading it; no daemon runs beside beta: `x`")
 
 
 def test_a_gateway_that_is_away_is_what_a_turn_and_a_look_up_wait_for() -> None:
@@ -223,7 +223,7 @@ def test_an_open_circuit_lists_its_attempts_and_the_ways_out() -> None:
     )
     task = standing("a", Phase.CIRCUIT_OPEN, reason="outcome unknown", due=LATER, attempts=attempts)
     circuit, first, second = explain(snapshot(task), task.id).causes
-    assert (circuit.at, circuit.then) == (LATER, "it fails, unless somebody unblocks it")
+    assert (circuit.at, circuit.then) == (LATER, "it fails unless an operator unblocks it")
     assert circuit.hint == "mailboxd unblock a --retry  # or --fail"
     assert (first.text, first.hint) == ("attempt 1 by beta: failed: overloaded", "")
     assert second.hint == "openclaw tasks show agent:beta:mailboxd:x-1-0 --json"

@@ -280,7 +280,7 @@ def test_a_cancel_stops_a_running_check(found: Found) -> None:
     alpha.start()
     alpha.drop("go.md", checked("job", f"- id: slow\n  command: {python(code)!r}"))
     eventually((alpha.root / "pid").exists)
-    assert "1 of its checks is to be run" in alpha.call("why", "job").stdout
+    assert "waits for 1 check" in alpha.call("why", "job").stdout
     assert alpha.call("cancel", "job").returncode == 0
     pid = int((alpha.root / "pid").read_text())
     eventually(lambda: not alive(pid))

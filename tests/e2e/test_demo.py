@@ -54,8 +54,8 @@ def test_the_demo_answers_over_two_levels_and_four_daemons(tmp_path: Path) -> No
     process = demo(directory)
     printed, _ = process.communicate(timeout=600)
     assert process.returncode == 0, printed[-3000:]
-    assert "q3: a plan with 4 children: extract-emea, extract-apac, analysis, report" in printed
-    assert "q3.report: a plan with 3 children: draft, check, final" in printed
+    assert "q3: a plan with 4 subtasks: extract-emea, extract-apac, analysis, report" in printed
+    assert "q3.report: a plan with 3 subtasks: draft, check, final" in printed
     assert "Revenue in Q3 2026 was EUR 20.1 million" in printed
     assert "status: done" in (directory / "writer/tasks/q3.report/task.md").read_text(encoding="utf-8")
     assert all(list((directory / agent / "mailbox/archive").rglob("*.md")) for agent in AGENTS)
@@ -94,7 +94,7 @@ def test_ctrl_c_stops_every_daemon(tmp_path: Path) -> None:
     process = demo(directory)
     assert process.stdout is not None
     for line in process.stdout:
-        if "a plan with 4 children" in line:
+        if "a plan with 4 subtasks" in line:
             break
     os.killpg(process.pid, signal.SIGINT)
     printed, _ = process.communicate(timeout=600)

@@ -329,7 +329,7 @@ def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd undo ID`: a performed action shall be taken back.
+# `mailboxd undo ID`: a performed action is to be undone.
 
 
 @verb(

@@ -183,7 +183,7 @@ def _calls(calls: dict[str, Any]) -> str:
     text = f"{calls['running']} of {calls['most']} are running"
     if calls["memory"]:
         free, call = calls["memory"]["free"] >> 20, calls["memory"]["call"] >> 20
-        text += f"; no memory for another: {free} MiB are free, a call takes {call} MiB"
+        text += f"; no memory for another: {free} MiB are free, a call needs {call} MiB"
     return text
 
 
