@@ -1,4 +1,4 @@
-"""config.yaml: every key explained, every mistake answered with where it is and what to write instead."""
+"""config.yaml: every key is documented, and every error says where it is and what to write instead."""
 
 import contextlib
 import os
@@ -194,11 +194,14 @@ def test_values_are_taken_strictly(turns: object) -> None:
         ("agent: main\nzzz: 0.1\n", ":2: zzz: no such key; remove it"),
         ("agent: main\nacp: {harnesses: {x: {}}}\n", ":2: acp.harnesses.x.argv: is missing"),
         ("agent: main\nacp: {harnesses: {../x: {argv: [a]}}}\n", "name the harness with 1 to 128"),
-        ("agent: main\nacp: {harnesses: {x: {argv: [a], cwd: /etc}}}\n", "write a directory of the workspace"),
-        ("agent: main\nacp: {harnesses: {x: {argv: [a], cwd: a/../../b}}}\n", "write a directory of the workspace"),
+        ("agent: main\nacp: {harnesses: {x: {argv: [a], cwd: /etc}}}\n", "write a directory relative to the workspace"),
+        (
+            "agent: main\nacp: {harnesses: {x: {argv: [a], cwd: a/../../b}}}\n",
+            "write a directory relative to the workspace",
+        ),
         ("agent: main\nacp: {harnesses: {x: {argv: [a], capabilities: [fly]}}}\n", "write one of 'read', 'edit'"),
         ("agent: main\nescalation: {runtime: acp}\n", ":2: escalation: write both"),
-        ("agent: main\nescalation: {runtime: acp, harness: x}\n", "has to be one of acp.harnesses: none"),
+        ("agent: main\nescalation: {runtime: acp, harness: x}\n", "must be one of acp.harnesses: none"),
         (
             "agent: main\nacp: {harnesses: {x: {argv: [a]}}}\nescalation: {runtime: acp, harness: x, model: m}\n",
             ":3: escalation: name a harness, or",

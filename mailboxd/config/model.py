@@ -66,7 +66,7 @@ def _sender(value: str) -> str:
 def _agent(value: str) -> str:
     _sender(value)
     if value.lower() in OPERATORS:
-        raise ValueError("rename the agent: operator and human are people, and what they send counts as such")
+        raise ValueError("rename the agent: messages from operator and human count as from a person")
     return value
 
 
@@ -82,7 +82,7 @@ def _harness(value: str) -> str:
 
 def _model(value: str) -> str:
     if value and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}", value, re.ASCII) is None:
-        raise ValueError("write the name of a model as OpenClaw has it, like openai/gpt-5")
+        raise ValueError("write a model name as in OpenClaw, like openai/gpt-5")
     return value
 
 
@@ -101,19 +101,19 @@ def _variable(value: str) -> str:
 def _directory(value: str) -> str:
     parts = value.split("/")
     if value and (not value.isprintable() or value.startswith("/") or any(part in ("", ".", "..") for part in parts)):
-        raise ValueError("write a directory of the workspace, relative to it, like src or work/site")
+        raise ValueError("write a directory relative to the workspace, like src or work/site")
     return value
 
 
 def _person(value: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:@+$-]{0,127}", value, re.ASCII) is None:
-        raise ValueError("write the name of a user of this machine, or key: and a fingerprint, like key:0f3a...")
+        raise ValueError("write a user name of this machine, or key: and a fingerprint, like key:0f3a...")
     return value
 
 
 def _recipient(value: str) -> str:
     if len(value) > 200 or not value.isprintable() or value.startswith("-") or value != value.strip():
-        raise ValueError("write it as OpenClaw takes it: at most 200 characters, not beginning with a dash")
+        raise ValueError("write it as for OpenClaw: at most 200 characters, not beginning with a dash")
     return value
 
 
@@ -129,7 +129,7 @@ def _address(value: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine or not plain:
         raise ValueError("write an address like http://127.0.0.1:4318/v1/traces")
     if "@" in parts.netloc:
-        raise ValueError("no password belongs here; it goes into the environment, OTEL_EXPORTER_OTLP_HEADERS")
+        raise ValueError("remove the password; set it in the environment variable OTEL_EXPORTER_OTLP_HEADERS")
     return value
 
 
@@ -191,7 +191,7 @@ class HarnessSection(Section):
 
 
 class AcpSection(Section):
-    """Harnesses that do work for this agent (needs the extra `acp`; docs/integrations.md)."""
+    """Harnesses that work for this agent (needs the extra `acp`; docs/integrations.md)."""
 
     acpx: Arguments = value(("acpx",), "Program for `backend: acpx`.")
     harnesses: dict[HarnessName, HarnessSection] = value(
@@ -200,7 +200,7 @@ class AcpSection(Section):
 
 
 class ApprovalsSection(Section):
-    """What a person has to approve before it happens (docs/side-effects.md)."""
+    """Approvals of side effects by a person (docs/side-effects.md)."""
 
     expire_seconds: Whole = number(_DAY, "seconds", 1, _YEAR, "How long a request waits; then its task fails.")
     lobster: OptionalArguments = value(("lobster",), "Lobster's program; none or missing: the builtin gate.")
@@ -220,30 +220,24 @@ class ApprovalsSection(Section):
 
     @property
     def notifies(self) -> bool:
-        """Whether anybody is told."""
+        """Whether new requests are announced."""
         return bool(self.notify_command or self.notify_channel)
 
 
 class ActionsSection(Section):
-    """Side effects that a person has approved (docs/side-effects.md)."""
+    """Side effects after their approval (docs/side-effects.md)."""
 
     environment: Variables = value((), "Environment variables that actions may request.")
     timeout_seconds: Whole = number(300, "seconds", 1, _DAY, "Timeout of an action.")
 
 
 class RetrySection(Section):
-    """What happens when an attempt fails."""
+    """Retries of failed attempts."""
 
     max_attempts: Whole = number(3, "attempts", 1, 100, "Failures until a task's circuit opens.")
     backoff_seconds: Number = number(5.0, "seconds", 0.0, _DAY, "Pause after the first failure; it doubles.")
     backoff_max_seconds: Number = number(900.0, "seconds", 0.0, _WEEK, "Longest pause.")
-    jitter: Number = number(
-        0.2,
-        "share",
-        0.0,
-        1.0,
-        "Random share of the pause.",
-    )
+    jitter: Number = number(0.2, "share", 0.0, 1.0, "Random share of the pause.")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -253,13 +247,13 @@ class RetrySection(Section):
 
 
 class CircuitSection(Section):
-    """When to stop trying."""
+    """When retries end."""
 
     hold_seconds: Whole = number(_DAY, "seconds", 1, _YEAR, "How long an open circuit waits before the task fails.")
 
 
 class EscalationSection(Section):
-    """What a task is tried with after failures. Off while nothing stronger is named."""
+    """A stronger model, agent or harness after failures. Off by default."""
 
     from_attempt: Whole = number(3, "attempts", 2, 100, "First escalated attempt: 3 is after two failures.")
     model: Model = value("", "Model for OpenClaw's `--model`.")
@@ -272,12 +266,14 @@ class EscalationSection(Section):
         if (self.runtime == "acp") != bool(self.harness):
             raise ValueError("write both `runtime: acp` and `harness`, or neither")
         if self.harness and (self.model or self.agent):
-            raise ValueError("name a harness, or a model and an agent: a harness works for this agent, with its own")
+            raise ValueError(
+                "name either a harness, or a model and an agent: a harness works for this agent, with its own model"
+            )
         return self
 
 
 class BreakerSection(Section):
-    """The breaker of each agent: while it is open the agent gets no turns, and no task loses attempts."""
+    """The breaker of each agent: while it is open, the agent gets no turns and tasks lose no attempts."""
 
     failures: Whole = number(5, "faults", 0, 1_000, "Faults of an agent in a row that open it; 0: never.")
     open_seconds: Number = number(60.0, "seconds", 0.0, _DAY, "How long it stays open; it doubles.")
@@ -297,7 +293,7 @@ class OpenClawSection(Section):
 
 
 class LimitsSection(Section):
-    """How much at once, how deep, how large."""
+    """Concurrency, depth and sizes."""
 
     turns: Whole = number(4, "turns", 1, 256, "Concurrent turns, at most half of the gateway's.")
     turns_per_agent: Whole = number(1, "turns", 1, 256, "Concurrent turns of one agent.")
@@ -343,7 +339,7 @@ class LimitsSection(Section):
 
 
 class SpecSection(Section):
-    """What a task must say before it starts (docs/specs.md)."""
+    """Requirements for specifications (docs/specs.md)."""
 
     weak: Literal["derive", "draft", "ask"] = value(
         "derive", "Weak specifications: derive a criterion, draft one in a turn, or ask the sender."
@@ -351,14 +347,14 @@ class SpecSection(Section):
 
 
 class ChecksSection(Section):
-    """Evidence that a task declares (`## Checks`) and that is gathered here, without any agent."""
+    """Checks that tasks declare (`## Checks`) and that run without an agent."""
 
     commands: Commands = value((), "Allowed commands by their first words, like [[make, test]].")
     timeout_seconds: Whole = number(300, "seconds", 1, _DAY, "Timeout of a check.")
 
 
 class GatesSection(Section):
-    """Which reviews work must pass, where a task does not say so itself."""
+    """Reviews, unless a task sets its own."""
 
     spec_review: Flag = value(False, "Review the specification before execution.")
     spec_gate: Flag = value(False, "Review the result against the specification.")
@@ -382,7 +378,7 @@ class GatesSection(Section):
 
 
 class InboxSection(Section):
-    """How arrivals are taken."""
+    """Intake of new files."""
 
     settle_seconds: Number = number(
         1.0,
@@ -403,7 +399,7 @@ class SigningSection(Section):
 
 
 class TasksSection(Section):
-    """The readable files under tasks/."""
+    """The files under tasks/."""
 
     render_seconds: Number = number(
         0.2, "seconds", 0.0, 60.0, "Changes within this time are written to task.md together."
@@ -418,7 +414,7 @@ class McpSection(Section):
 
 
 class MetricsSection(Section):
-    """For instruments (docs/observability.md; needs the extra `metrics`)."""
+    """Metrics and traces (docs/observability.md; needs the extra `metrics`)."""
 
     port: Whole = number(
         0,
@@ -437,14 +433,14 @@ class WebSection(Section):
 
 
 class ShutdownSection(Section):
-    """What happens on SIGTERM."""
+    """Shutdown on SIGTERM."""
 
     drain_seconds: Whole = number(60, "seconds", 0, 3_600, "How long to wait for running turns at exit.")
     grace_seconds: Whole = number(5, "seconds", 0, 600, "Time between SIGTERM and SIGKILL.")
 
 
 class LogSection(Section):
-    """What the daemon writes to standard error."""
+    """The daemon's log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = value("info", "Lowest level written.")
     format: Literal["text", "json"] = value("text", "Readable lines or JSON objects.")
@@ -488,5 +484,5 @@ class Config(Section):
         acp = found.data.get("acp")
         if escalation.harness and acp is not None and escalation.harness not in acp.harnesses:
             names = ", ".join(acp.harnesses) or "none"
-            raise ValueError(f"escalation.harness has to be one of acp.harnesses: {names}")
+            raise ValueError(f"escalation.harness must be one of acp.harnesses: {names}")
         return escalation

@@ -1,5 +1,5 @@
-// The receiver's mailbox/inbox/, reached without following a link below the workspace, and written so that a file
-// appears there complete and durable, or not at all. Linux: Node has no openat, /proc/self/fd/N/name is the same.
+// Writes to the receiver's mailbox/inbox/ without following links below the workspace. A file appears there complete and
+// durable, or not at all. Linux only: Node has no openat, but /proc/self/fd/N/name is equivalent.
 
 import { randomUUID } from "node:crypto";
 import { constants as c } from "node:fs";
@@ -8,8 +8,8 @@ import { open, rename, unlink } from "node:fs/promises";
 const DIRECTORY = c.O_RDONLY | c.O_DIRECTORY;
 const NO_MAILBOX = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
 
-// Calls `use` with the directory's descriptor and closes it. Null without a call if there is no such directory, or if
-// part of it is a link. Other errors are thrown.
+// Calls `use` with a handle of the directory and closes it. Returns null without calling it if the directory does not
+// exist or a part of its path is a link. Throws other errors.
 export async function withInbox(workspace, use) {
   const opened = [];
   try {
@@ -28,9 +28,9 @@ export async function withInbox(workspace, use) {
   }
 }
 
-// Puts `raw` into the directory as `name`. A file that has the name is the same message (the name holds the hash of
-// its bytes): it is replaced by itself. Throws if it cannot; then nothing is left, unless the error has `appeared`: the
-// file is there, but might not survive a power failure.
+// Writes `raw` to the directory as `name`. An existing file of that name is the same message, because the name contains
+// the hash of its bytes. Throws on failure, leaving nothing behind, unless the error has `appeared`: then the file
+// exists, but might not survive a power failure.
 export async function deliver(directory, name, raw) {
   const hidden = inside(directory, `.mailboxd-${randomUUID()}.tmp`);
   try {

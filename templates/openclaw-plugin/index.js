@@ -1,34 +1,33 @@
-// mailboxd's plugin for the OpenClaw gateway. A message of the mailbox protocol that is sent to an agent with a
-// mailbox is put into its mailbox/inbox/ and acknowledged; the model is not called. Everything else passes: whatever is
-// said in a chat, and the turns that mailboxd itself orders, which begin with `[mailboxd]`.
+// mailboxd's plugin for the OpenClaw gateway. It puts a mailbox protocol message to an agent with a mailbox into the
+// agent's mailbox/inbox/ and acknowledges it without calling the model. All other messages pass: chats, and mailboxd's
+// own turns, which begin with `[mailboxd]`.
 //
-// It never throws, for OpenClaw would then go on and give the message to the model; and it never acknowledges what is
-// not durably in the inbox. What cannot be delivered is answered with an error, which the sender's mailboxd takes as a
-// failed turn. Contents of messages are not logged.
+// It never throws, because OpenClaw would then give the message to the model, and it acknowledges a message only once it
+// is durable. A failed delivery is answered with an error, which the sender's mailboxd treats as a failed turn. It never
+// logs the contents of messages.
 
 import { deliver, withInbox } from "./inbox.js";
 import { acknowledge, fileName, isFor, MOST_BYTES, readMessage, restore } from "./message.js";
 
-// The sender's mailboxd knows the first by its beginning: the message is nowhere, so it may send it again.
+// The sender's mailboxd recognizes the first by its prefix and sends the message again.
 const NOT_DELIVERED = "mailboxd: the message was not delivered";
 const UNCERTAIN = "mailboxd: the message may be lost";
 const REFUSED = "mailboxd: the message was refused";
 
 async function receive(message, agent, inbox) {
   const raw = restore(message);
-  if (raw === null) return refusal(REFUSED, "its body is not the one that `bytes` or `sha256` declare");
-  if (raw.length > MOST_BYTES) return refusal(REFUSED, `it has ${raw.length} bytes, ${MOST_BYTES} are allowed`);
+  if (raw === null) return refusal(REFUSED, "its body does not match its headers `bytes` or `sha256`");
+  if (raw.length > MOST_BYTES) return refusal(REFUSED, `it has ${raw.length} bytes; the limit is ${MOST_BYTES}`);
   await deliver(inbox, fileName(message, raw), raw);
   return { handled: true, reply: { text: acknowledge(message, agent) } };
 }
 
-// The channel that OpenClaw names when there is none. Up to some version after 2026.9.2 it names it for every turn.
+// OpenClaw's name for no channel. Versions up to 2026.9.2 or later use it for every turn.
 const INTERNAL = "webchat";
 
-// Whether `openclaw agent`, or the gateway's method of that name, ordered this turn. A chat is never that: who writes
-// there may be anybody who is let in, and could name any sender. Each of its turns has the id of its writer. The turns
-// of OpenClaw's HTTP interfaces have none, so a turn that carries the internal channel's name has to be one of a session
-// that mailboxd made, too.
+// Whether this turn was started by `openclaw agent` or the gateway method of that name. Chats are excluded, because any
+// participant could name any sender; their turns have a sender id. Turns of OpenClaw's HTTP interfaces have none, so a
+// turn with the internal channel's name must also belong to a session that mailboxd created.
 function isOrdered(ctx, agentId) {
   if (ctx.trigger !== "user" || ctx.senderId !== undefined || ctx.channelContext !== undefined) return false;
   const named = [ctx.channel, ctx.messageProvider].filter((name) => name !== undefined);

@@ -1,7 +1,6 @@
-// What of a message has to be understood to put it into a mailbox: who it is for, what to call its file, and what the
-// acknowledgement repeats. The judge is the receiver's mailboxd; this reader is minimal and knows no YAML: plain
-// `key: value` lines, of a key that stands twice the first. What it does not understand it leaves to the agent.
-// No dependency, no state, nothing here touches the disk.
+// The minimum needed to deliver a message: its receiver, the name of its file, and the fields of the acknowledgement.
+// The receiver's mailboxd validates messages; this parser reads plain `key: value` lines (the first one of duplicate
+// keys) and passes anything else on to the agent. Pure functions without dependencies.
 
 import { createHash } from "node:crypto";
 
@@ -15,7 +14,7 @@ const LINE = /^([A-Za-z_][A-Za-z0-9_]{0,63})[ \t]*:(?:[ \t]+(.*))?$/;
 const OPENING = /^---[ \t]*(\r?\n)/;
 const CLOSING = /(?<=\n)---[ \t]*\r?(?:\n|$)/g;
 
-// The message that `text` is, or null.
+// The message in `text`, or null.
 export function readMessage(text) {
   const opening = OPENING.exec(text);
   if (opening === null) return null;
@@ -28,22 +27,22 @@ export function readMessage(text) {
   return { text, headers, newline: opening[1], bodyStart: CLOSING.lastIndex };
 }
 
-// Whether the message is for this agent: it names it, or (as in clawflow) nobody, and was sent to it.
+// Whether the message is for this agent: it names the agent or, as in clawflow, no receiver.
 export function isFor(message, agent) {
   const to = message.headers.to;
   return to === undefined || to === "" || to.toLowerCase() === agent.toLowerCase();
 }
 
-// The bytes that were sent, or null if they cannot be restored. OpenClaw cuts all white space off the end, so one line
-// end is put back, of the kind that the first line has: this is how mailboxd ends each message. Where `bytes` or
-// `sha256` of the body are declared, they decide how many line ends there were.
+// The bytes that were sent, or null if they cannot be restored. OpenClaw trims the end of a message. One line end like
+// that of the first line is appended, as mailboxd ends every message. If `bytes` or `sha256` of the body are declared,
+// they determine the number of line ends.
 export function restore(message) {
   const { text, headers, newline, bodyStart } = message;
   const { bytes, sha256 } = headers;
-  if (text !== text.trimEnd()) return Buffer.from(text); // nothing was cut off
+  if (text !== text.trimEnd()) return Buffer.from(text); // nothing was trimmed
   if (bytes === undefined && sha256 === undefined) return Buffer.from(text + newline);
   const body = Buffer.from(text.slice(bodyStart));
-  const whole = bodyStart < text.length ? text : text + newline; // without a body the line of the fence was cut
+  const whole = bodyStart < text.length ? text : text + newline; // without a body, the line end of the fence was trimmed
   const missing = /^[0-9]{1,12}$/.test(bytes ?? "") ? Number(bytes) - body.length : null;
   for (const end of ends(newline, missing)) {
     const found = createHash("sha256").update(body).update(end).digest("hex");
@@ -58,7 +57,7 @@ function ends(newline, missing) {
   return ["\n", "\r\n"].filter((end) => missing % end.length === 0).map((end) => end.repeat(missing / end.length));
 }
 
-// The name of its file: readable, safe, and the same for the same bytes, so that a repetition meets itself.
+// The name of its file: readable, safe, and equal for equal bytes, so that a duplicate replaces itself.
 export function fileName(message, raw) {
   const { message_id, task_id, subtask_id, type } = message.headers;
   const ids = isId(message_id) ? [message_id] : [task_id, subtask_id].filter(isId);
@@ -66,8 +65,8 @@ export function fileName(message, raw) {
   return `${[...ids, type].join(".").slice(0, 200)}.${digest}.md`;
 }
 
-// The acknowledgement: it repeats only what has the form of an id. The reply token is not in it, for OpenClaw logs what
-// is answered, and the sender knows by its own call whose answer this is.
+// The acknowledgement, with fields only if they are valid ids. It has no reply token, because OpenClaw logs answers and
+// the sender knows which call this answers.
 export function acknowledge(message, agent) {
   const { task_id, subtask_id, from, message_id, attempt, attempt_id } = message.headers;
   const said = [
@@ -93,7 +92,7 @@ function readHeaders(block) {
   return headers;
 }
 
-// A plain or quoted YAML scalar on one line. Escapes of double quotes are not undone: no id has any.
+// A plain or quoted YAML scalar on one line. Escapes in double quotes are not decoded: ids have none.
 function scalar(text) {
   const value = text.trim();
   const quotes = /^(?:'((?:[^']|'')*)'|"([^"\\]*)")[ \t]*(?:#.*)?$/.exec(value);
