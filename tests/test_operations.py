@@ -22,12 +22,12 @@ NO_ALARM = frozenset(
 LOG = ALARMS.partition("### Lines of the log\n")[2]
 
 BY_HAND = frozenset({"bug", "unknown"})
-"""Sections that no slug of the code leads to: lines of the log, and `<name>-unknown` of a probe that failed."""
+"""Sections without a slug in the code: lines of the log, and `<name>-unknown` of a failed probe."""
 
 
 @cache
 def sections() -> dict[str, str]:
-    """Each name that can be linked to, with the text that stands there."""
+    """Each name that can be linked to, with its section."""
     found: dict[str, str] = {}
     for heading, anchors, text in SECTION.findall(ALARMS):
         for name in (heading, *ANCHOR.findall(anchors)):
@@ -48,8 +48,8 @@ def literal(node: ast.expr) -> str:
 
 
 def findings() -> set[str]:
-    """The ids of what `doctor` finds wrong, or worth knowing; `say` is a check's choice between two levels."""
-    judged = {"note", "warning", "error", "say"}
+    """The ids of doctor's results that are not ok; `result` is a check's choice between two levels."""
+    judged = {"note", "warning", "error", "result"}
     called = (call for call in calls("doctor/*.py") if _name(call) in judged and call.args)
     return {literal(call.args[0]) for call in called} - {""}
 
@@ -87,7 +87,7 @@ def _name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def test_the_code_is_read_as_it_is_meant() -> None:
+def test_known_names_are_found_in_the_code() -> None:
     assert {"clock", "custody", "notice", "impossible-action", "filing-mail", "older-database"} == alarms()
     assert {"gateway", "inodes", "node", "lane", "exec-approvals", "canary-filed"} <= findings()
     assert {"slot", "memory", "circuit", "pace", "budget"} <= causes()
@@ -105,7 +105,7 @@ def test_every_cause_of_why_has_its_section_or_is_no_alarm() -> None:
     assert set(sections()) & NO_ALARM == set()
 
 
-def test_no_section_is_about_what_nobody_says() -> None:
+def test_every_section_is_about_something_that_is_reported() -> None:
     assert set(sections()) - troubles() - findings() - causes() - alarms() - BY_HAND - {"inotify"} == set()
 
 
@@ -127,6 +127,6 @@ def test_every_warning_of_the_log_is_explained() -> None:
     ]
     texts = [[part.strip(" ,:;()") for part in re.split(r"%(?:\.?\d*)?[a-z]", text)] for text in said]
     wanted = [[part for part in parts if len(part) > 3] for parts in texts]
-    told = re.findall(r"`([^`]+)`", LOG)
-    missing = [parts for parts in wanted if parts and not any(one in part for part in parts for one in told)]
+    quoted = re.findall(r"`([^`]+)`", LOG)
+    missing = [parts for parts in wanted if parts and not any(one in part for part in parts for one in quoted)]
     assert missing == []
