@@ -74,7 +74,6 @@ def _base32(number: int) -> str:
     return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The ids of traces and spans, made from the ids of tasks and attempts: the same for whoever makes them, and whenever.
 #
 # One trace follows a piece of work from the file that brought it through every child and peer to the answer. Its id is

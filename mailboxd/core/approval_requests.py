@@ -82,7 +82,7 @@ def found(builder: DecisionBuilder, approval_id: str) -> Approval:
     return row
 
 
-# ---------------------------------------------------------------- requesting
+# Requesting
 
 
 _OPEN_TO_ACTIONS = frozenset(
@@ -247,7 +247,7 @@ def _undo(builder: DecisionBuilder, row: Approval) -> None:
     builder.order(Prepare(builder.ctx.new_id("apr"), action, undoes=row.id))
 
 
-# ---------------------------------------------------------------- deciding
+# Deciding
 
 
 _DECIDERS = frozenset({Role.OPERATOR, Role.LOBSTER})

@@ -15,7 +15,6 @@ from enum import StrEnum
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.sanitize import first_line
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Planned actions: side effects that work declares and that a person has to approve before they happen.
 #
 # Nothing here does anything. An action is only what stands there: `digest` is over all of it, so whoever approved a
@@ -134,7 +133,6 @@ def may_not_perform(rules: ActionRules, action: Action) -> str | None:
     return None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Approvals: the nouns. What waits for a person, what the person said, and what became of the action.
 
 
@@ -230,7 +228,7 @@ class Approval:
         )
 
 
-# ---------------------------------------------------------------- what is heard of them
+# What is heard of them
 
 
 @dataclass(frozen=True, slots=True)

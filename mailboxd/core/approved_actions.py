@@ -111,7 +111,7 @@ def not_begun(builder: DecisionBuilder, row: Approval, why: str, *, for_now: boo
     builder.order(Perform(row.id, plus(builder.ctx.now, _PAUSE * (row.tries + 1))))
 
 
-# ---------------------------------------------------------------- what follows by itself
+# What follows by itself
 
 
 def rest(builder: DecisionBuilder) -> None:
@@ -152,7 +152,7 @@ def _perform_next(builder: DecisionBuilder) -> None:
         return
 
 
-# ---------------------------------------------------------------- rows
+# Rows
 
 
 def void(builder: DecisionBuilder, why: str) -> None:

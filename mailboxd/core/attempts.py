@@ -98,7 +98,7 @@ def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
     return ordinal
 
 
-# ---------------------------------------------------------------- a turn of ours ended
+# A turn of ours ended
 
 
 def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
@@ -290,7 +290,6 @@ def _planned(builder: DecisionBuilder, plan: Plan, turn: Turn) -> None:
     builder.checkpoint("a plan: waiting for the children", waiting_for=Waiting.CHILDREN, steered="")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What a peer reports by message about an attempt it was given; anybody else is refused.
 
 
@@ -338,7 +337,6 @@ def _after_the_end(builder: DecisionBuilder, reply: Reply) -> None:
         builder.amend("a late result is there to accept", result=text, result_summary=first_line(text))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Work that was begun without mailboxd (by hand, or by another clawflow tool) and is taken over as it stands.
 
 
@@ -372,7 +370,6 @@ def _dispatched(builder: DecisionBuilder) -> None:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Whether a turn that was ordered is still what its task waits for.
 
 

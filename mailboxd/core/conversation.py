@@ -63,7 +63,7 @@ def tells_sender(builder: DecisionBuilder) -> bool:
     return task.parent is None and task.origin.attempt_id is not None and task.sender not in OPERATORS
 
 
-# ---------------------------------------------------------------- questions
+# Questions
 
 
 def asked(builder: DecisionBuilder, text: str) -> None:
@@ -146,7 +146,7 @@ def clarified(builder: DecisionBuilder, sender: str, text: str, ends: bool) -> N
     order_turn(builder, _NO_ANSWER if ends else blockquote(f"The answer of {sender} to your question", text))
 
 
-# ---------------------------------------------------------------- new instructions
+# New instructions
 
 
 def steered(builder: DecisionBuilder, sender: str, text: str) -> None:

@@ -59,7 +59,6 @@ from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Waiting
 from mailboxd.errors import Refused
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What the end of a turn puts on record whatever it was for: its cost, its outcome, and whose fault it was.
 
 
@@ -91,7 +90,6 @@ def entry(turn: str, agent: str, attempt: str, outcome: Outcome) -> dict[str, An
 _WORDS: dict[type, str] = {Succeeded: "succeeded", Failed: "failed", Aborted: "aborted", Unknown: "unknown"}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What happens by itself when a stored moment comes: a hold or a lease ends, a deadline passes, a heartbeat is due.
 #
 # Every one of them is a stored time, so a restart changes nothing, and what was noticed once is not noticed again.
@@ -139,7 +137,6 @@ def _heartbeat(builder: DecisionBuilder) -> None:
     builder.amend("nothing more is noticed until it is heard from", heartbeat=None)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # `decide`: what one input does to one task. Pure: the same view, input and context give the same decision.
 
 

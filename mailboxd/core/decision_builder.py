@@ -127,7 +127,6 @@ class DecisionBuilder:
         return artifact_id
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What comes too late: it is recorded, and changes nothing (design notes, "attempt is a fence").
 
 REST_SECONDS = 300.0

@@ -11,7 +11,7 @@ from mailboxd.core.vocabulary import Gate, Turn
 
 @dataclass(frozen=True, slots=True)
 class RunTurn:
-    """Call an agent once. `turn_id` names the call for ever: its directory, its row, its process."""
+    """Call an agent once. `turn_id` identifies the call: its directory, its row, its process."""
 
     turn_id: str
     turn: Turn
@@ -19,21 +19,21 @@ class RunTurn:
     attempt_id: str
     session_key: str
     message_id: str = ""
-    """For a dispatch: the message that is sent, and its file in outbox/."""
+    """For a dispatch: the message, and its file in outbox/."""
     gate: Gate | None = None
     note: str = ""
-    """Words for this turn only: the answer to a question, new instructions; the question that is to be answered."""
+    """Text for this turn only: the answer to a question, new instructions, or the question to answer."""
     model: str = ""
-    """Another model than the agent's own; empty = its own."""
+    """A model instead of the agent's own; empty = its own."""
     not_before: str | None = None
-    """A pause after a failure: it is not begun earlier."""
+    """Not started earlier: a pause after a failure."""
     harness: str = ""
-    """Who takes the turn for the agent; empty = the agent."""
+    """The harness that takes the turn for the agent; empty = the agent itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Ask OpenClaw's ledger what became of a turn whose outcome is unknown."""
+    """Query OpenClaw's ledger for the outcome of a turn."""
 
     turn_id: str
     turn: Turn
@@ -43,43 +43,43 @@ class LookUp:
     run_id: str | None
     gate: Gate | None = None
     heard: str | None = None
-    """A run of this session whose end was heard before the lost turn began: its row says nothing about that one."""
+    """An earlier run of this session that is known to have ended: its row says nothing about the lost turn."""
     harness: str = ""
-    """Who took the turn; `run_id` is then the call's."""
+    """The harness that took the turn; `run_id` is then the call's."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopTurns:
-    """Stop every running turn of this task (it was cancelled, or overtaken)."""
+    """Stop every running turn of this task: it was cancelled or superseded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compose:
-    """Make a coordinating task's result of its children's, without a model."""
+    """Compose a coordinating task's result from its children's, without a model."""
 
     attempt_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Write a message to outbox/ and, when the receiver is an agent, hand it over."""
+    """Write a message to outbox/ and, if the receiver is an agent, deliver it."""
 
     message_id: str
     type: str
     to: str
     note: str = ""
     attempt: int = 0
-    """What goes to the peer that has the work: the ordinal of the attempt that he was given."""
+    """For a message to the executing peer: the ordinal of its attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resend:
-    """Hand over again the reply that was stored for finished work (clawflow's rule for a repeated dispatch)."""
+    """Deliver the stored reply of finished work again (clawflow's rule for a repeated dispatch)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounce:
-    """Tell the sender of a task that was rejected why. There is no task to name: the message carries its own ids."""
+    """Tell the sender why its task was rejected. No task exists, so the effect carries the ids itself."""
 
     message_id: str
     to: str
@@ -95,7 +95,7 @@ class Bounce:
 
 @dataclass(frozen=True, slots=True)
 class RunCheck:
-    """Gather a piece of evidence that the spec declares, here, without any model. `check_run_id` names the run."""
+    """Run a check of the spec here, without a model. `check_run_id` identifies the run."""
 
     check_run_id: str
     attempt_id: str
@@ -104,18 +104,18 @@ class RunCheck:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Find out what an action would do, for a person to see, and put a gate before it. It performs nothing."""
+    """Find out what an action would do, so that an approval can show it. Performs nothing."""
 
     approval_id: str
-    """The id that the request will have."""
+    """The id of the approval to be requested."""
     action: Action
     undoes: str = ""
-    """The approval of the action that it takes back."""
+    """The approval of the action to be undone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """Let an approved action happen, once."""
+    """Perform an approved action, once."""
 
     approval_id: str
     not_before: str | None = None
@@ -123,25 +123,25 @@ class Perform:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Ask the action's own `verify` what became of it."""
+    """Ask the action's own `verify` for its outcome."""
 
     approval_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Tell people that something waits for them."""
+    """Notify people of a pending approval."""
 
     approval_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerPermission:
-    """Tell the harness that waits what was decided."""
+    """Tell the waiting harness the decision."""
 
     approval_id: str
 
 
 Acting = Prepare | Perform | Verify | Notify | AnswerPermission
-"""What follows from planned actions."""
+"""The effects of planned actions."""
 Effect = RunTurn | LookUp | StopTurns | Compose | Send | Resend | Bounce | RunCheck | Acting

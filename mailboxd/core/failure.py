@@ -16,7 +16,6 @@ from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Runtime, same_agent
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Escalation: after failures a task is tried with something stronger, and gets back what it was given to when it
 # starts afresh (protocol section 4, "Retry"). What was escalated and why is a stored value of the task and the attempt.
 
@@ -86,7 +85,6 @@ def _obstacle(builder: DecisionBuilder, agent: str) -> str:
     return ""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What a failure leads to: another attempt after a pause, an open circuit, or the end.
 
 

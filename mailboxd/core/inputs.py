@@ -1,6 +1,6 @@
-"""What we heard: it may be late, repeated, or a lie. `core.decide` turns it into events and effects.
+"""Inputs: everything that can happen to a task. They may be late, repeated or false; `core.decide` judges them.
 
-What an agent said in a turn, and how that turn ended, is in `core.outcomes`.
+The outcome of a turn, and the answer of its agent, are in `core.outcomes`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from mailboxd.core.model import NO_USAGE, Finding, Origin, Plan, PlannedChild, P
 from mailboxd.core.outcomes import Answer, Made, Outcome
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Turn, Verdict
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a caller of a typed tool says for itself: inputs as those of `core.inputs`, each with a row in `core.roles`.
+# Inputs of callers of MCP tools.
 
 
 class ReviewKind(StrEnum):
-    """Which of the two reviews a verdict is; `spec` is for both gates that compare with the specification."""
+    """The kind of a review; `spec` covers both gates that compare with the specification."""
 
     SPEC = "spec"
     QUALITY = "quality"
@@ -26,7 +25,7 @@ class ReviewKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The caller is at work: extends the lease of the attempt. `attempt_id`: the one that is meant, as a fence."""
+    """Progress of the caller; extends the lease of the attempt. `attempt_id` is a fence."""
 
     note: str
     attempt_id: str | None = None
@@ -34,7 +33,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class FileMade:
-    """A file below the workspace is evidence; the entrance has read it and computed `sha256` itself."""
+    """A file of the workspace as evidence; `sha256` was computed by mailboxd."""
 
     kind: str
     uri: str
@@ -45,7 +44,7 @@ class FileMade:
 
 @dataclass(frozen=True, slots=True)
 class ReviewGiven:
-    """A reviewer's verdict, given before (or instead of) the answer of its turn."""
+    """A reviewer's verdict, before or instead of the answer of its turn."""
 
     kind: ReviewKind
     verdict: Verdict
@@ -56,7 +55,7 @@ class ReviewGiven:
 
 @dataclass(frozen=True, slots=True)
 class OpenCircuit:
-    """Stop trying, and wait for the operator."""
+    """Stop trying and wait for the operator."""
 
     reason: str
 
@@ -64,15 +63,14 @@ class OpenCircuit:
 ByTool = Checkpoint | FileMade | ReviewGiven | OpenCircuit
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What we heard: it may be late, repeated, or a lie. `core.decide` turns it into events and effects.
+# All other inputs.
 
 NO_ORIGIN = Origin()
 
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """Work arrived: by message, as a task.md, or through the CLI. The caller has found the local id free."""
+    """New work: a message, a task.md, or a command. The caller has checked that the local id is free."""
 
     task_id: str
     subtask_id: str | None
@@ -85,14 +83,14 @@ class NewTask:
     depth: int = 0
     plan: Plan | None = None
     cancelled: str = ""
-    """Not empty: a cancel for this work arrived before the work did."""
+    """The reason, if the work was cancelled before it arrived."""
     extra: tuple[tuple[str, str], ...] = ()
     sections: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Redispatch:
-    """The sender gives ended work out again, with a newer attempt: a retry or rework."""
+    """The sender dispatches known work again as a newer attempt: a retry or rework."""
 
     spec: Spec
     origin: Origin
@@ -104,8 +102,7 @@ class Redispatch:
 class Start:
     """The scheduler has a slot for this task.
 
-    `begun`: it was begun before the database was lost, as its call or the message that gave it out shows, so what it
-    needs was there then.
+    `begun`: it was started before the database was lost, so its dependencies were completed then.
     """
 
     begun: bool = False
@@ -113,7 +110,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """A turn of ours is over. `answer` is what its text means (only for a `Succeeded` outcome)."""
+    """A turn ended. `answer` is the meaning of its text, for a `Succeeded` outcome only."""
 
     turn: Turn
     attempt_id: str
@@ -122,28 +119,28 @@ class TurnEnded:
     answer: Answer | None = None
     gate: Gate | None = None
     called: bool = True
-    """False: nobody was called for it. It was composed here, or its message could not be sent."""
+    """False: no agent was called. The result was composed here, or the message could not be sent."""
     made: tuple[Made, ...] = ()
     harness: str = ""
-    """Who took the turn for the agent: what it does says nothing of the agent's health."""
+    """The harness that took the turn: it says nothing about the agent's health."""
     question: str = ""
-    """What it was to answer, for a turn that answers."""
+    """The question, for a turn that answers one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A message about an attempt that was given to a peer: results, failure, plan, question, ack or progress."""
+    """A peer's message about its attempt: results, failure, plan, question, acknowledgement or progress."""
 
     sender: str
     answer: Answer | Progress
     attempt_id: str | None = None
     reply_token: str | None = None
     older_attempt: bool = False
-    """`attempt_id` names an earlier attempt of this very task."""
+    """`attempt_id` names an earlier attempt of this task."""
     ordinal: int | None = None
-    """The attempt's ordinal, where the sender gives that instead of its id."""
+    """The attempt's ordinal, if the sender gives it instead of the id."""
     usage: Usage = NO_USAGE
-    """What the sender says it cost; nobody can check that."""
+    """The cost that the sender reports; it cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +152,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Clarification:
-    """An `answer` to a question this task asked. `ends` = the body was exactly REPLY_SKIP.
+    """An answer to the task's question. `ends`: the body was exactly REPLY_SKIP.
 
-    `spec` is the task's spec as the sections in the text rewrite it, for a question about that.
+    `spec` is the spec as rewritten by the sections in the text, if the question was about it.
     """
 
     sender: str
@@ -168,14 +165,14 @@ class Clarification:
 
 @dataclass(frozen=True, slots=True)
 class SpecWritten:
-    """A person writes the spec anew, by command or in the task's task.md."""
+    """The operator rewrites the spec, by command or in task.md."""
 
     spec: Spec
 
 
 @dataclass(frozen=True, slots=True)
 class CheckEnded:
-    """A check of the spec was run. `report` is what is kept of its output."""
+    """A check of the spec ended. `report` is the part of its output that is kept."""
 
     check_id: str
     attempt_id: str
@@ -186,7 +183,7 @@ class CheckEnded:
 
 @dataclass(frozen=True, slots=True)
 class Steer:
-    """New instructions from whoever gave the work."""
+    """New instructions from the task's sender or the operator."""
 
     sender: str
     text: str
@@ -194,7 +191,7 @@ class Steer:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The operator, the sender or the parent no longer wants the work."""
+    """The operator, the sender or the parent cancels the task."""
 
     by: str
     reason: str = ""
@@ -202,13 +199,13 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The operator runs work again, keeping every good result that is not asked for."""
+    """The operator runs a task again; other good results are kept."""
 
     instructions: str = ""
     only_failed: bool = False
-    """Only what failed at or below the task; each of them gets the instructions."""
+    """Only failed tasks, this one or any below it; each gets the instructions."""
     with_dependants: bool = False
-    """Also what completed with the result of the task."""
+    """Also completed tasks that used the result of this one."""
 
 
 class Remedy(StrEnum):
@@ -219,7 +216,7 @@ class Remedy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unblock:
-    """The operator decides what an open circuit becomes, or lets work go on that is held for its budget."""
+    """The operator decides about an open circuit, or releases work that is on hold for its budget."""
 
     remedy: Remedy
     note: str = ""
@@ -229,15 +226,15 @@ class Unblock:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """The moment in `task.due` has come."""
+    """The time in `task.due` has passed."""
 
     read_until: str | None = None
-    """What came by mail before that moment has been heard; None: everything."""
+    """Mail has been read up to this time; None = all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A legal edit of the task's task.md by a person or by the agent in its turn."""
+    """A legal edit of task.md, by a person or by the agent in its turn."""
 
     added: tuple[PlannedChild, ...] = ()
     notes: str | None = None
@@ -248,7 +245,7 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class ChildEdited:
-    """A pending child was rewritten in its parent's task.md. `needs`: ids of what it needs now; None: as before."""
+    """A pending child was edited in its parent's task.md. `needs`: its dependencies' ids; None = unchanged."""
 
     planned: PlannedChild
     needs: tuple[str, ...] | None
@@ -256,7 +253,7 @@ class ChildEdited:
 
 @dataclass(frozen=True, slots=True)
 class ImportedDone:
-    """It was done already, with this result."""
+    """The imported task is done, with this result."""
 
     result: str
 
@@ -268,7 +265,7 @@ class ImportedFailed:
 
 @dataclass(frozen=True, slots=True)
 class ImportedDispatched:
-    """A peer has it, and will reply."""
+    """A peer has the imported task and will reply."""
 
 
 Imported = ImportedDone | ImportedFailed | ImportedDispatched
@@ -277,7 +274,7 @@ Imported = ImportedDone | ImportedFailed | ImportedDispatched
 OperatorInput = Clarification | Steer | Cancel | Retry | Unblock | SpecWritten
 """What the operator can order about a task: `core.operator_orders`. The task's sender may send some of them."""
 Order = OperatorInput | Edited | ChildEdited
-"""What whoever gave the work, or whose workspace it is, may want of it."""
+"""What the task's sender or the operator may order."""
 Input = (
     NewTask | Redispatch | Start | TurnEnded | Reply | TimePassed | CheckEnded | ByTool | OfApproval | Imported | Order
 )

@@ -1,4 +1,4 @@
-"""What a turn of an agent brought back: an `Outcome`, and in it, where it ended well, an `Answer`."""
+"""The outcome of an agent's turn and, if it succeeded, the agent's answer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mailboxd.core.approvals import Action
 from mailboxd.core.model import NO_USAGE, Finding, Plan, Spec, Usage
 from mailboxd.core.vocabulary import Verdict
 
-# ---------------------------------------------------------------- what an agent said
+# What an agent said
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The work is done. `answer` is the declared answer field, if the reply had one."""
+    """The work is done. `answer` is the declared answer, if the reply had one."""
 
     text: str
     answer: str = ""
@@ -23,24 +23,24 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The agent itself says that it failed."""
+    """The agent says that it failed."""
 
     error: str
     partial: str = ""
     permanent: bool = False
-    """It says that the failure is final: it has done what it could, and giving it the work again changes nothing."""
+    """The agent says that the failure is final: a retry would change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The agent answered with a DAG instead of a result."""
+    """The agent answered with a plan instead of a result."""
 
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """The agent said nothing, or one of the words by which OpenClaw's agents say that. No result by itself."""
+    """The agent said nothing, or one of the words by which OpenClaw's agents say so. Not a result."""
 
     said: str = ""
 
@@ -52,7 +52,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A peer's daemon has taken the dispatch and will reply by message."""
+    """A peer's daemon accepted the dispatch and will reply by message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Reviewed:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The answer claims a structure (front matter, a DAG) that cannot be read; `problem` says why."""
+    """The answer has a structure (front matter, a DAG) that cannot be parsed; `problem` says why."""
 
     problem: str
     text: str
@@ -72,7 +72,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A drafting turn's answer, as a spec of which only some fields are said."""
+    """A drafting turn's answer: a spec in which only some fields are set."""
 
     spec: Spec
 
@@ -80,28 +80,28 @@ class Drafted:
 Answer = Results | Failure | Planned | Silence | Question | Acknowledged | Reviewed | Unreadable | Drafted
 
 
-# ---------------------------------------------------------------- how a turn ended
+# How a turn ended
 
 
 class Permanence(StrEnum):
-    """Whether trying the same thing again can help: the split that retry needs."""
+    """Whether a retry can help."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
 
 
 class Outage(StrEnum):
-    """What keeps every turn from starting, whatever is asked in it. No task loses an attempt to it."""
+    """An outage that keeps every turn from starting. It costs no task an attempt."""
 
     UNREACHABLE = "unreachable"
-    """The gateway is down, or takes no turns just now: it starts, drains or restarts."""
+    """The gateway is down, or accepts no turns because it is starting, draining or restarting."""
     LOCKED_OUT = "locked_out"
-    """The gateway answers, and refuses every turn of this one agent until it is restarted."""
+    """The gateway answers but refuses every turn of this agent until it is restarted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """The turn ended well; `text` is what the agent said."""
+    """The turn succeeded; `text` is what the agent said."""
 
     text: str
     usage: Usage = NO_USAGE
@@ -113,40 +113,40 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The turn is proven to have ended without success."""
+    """The turn has provably ended without success."""
 
     error: str
     permanence: Permanence = Permanence.TRANSIENT
     started: bool = True
-    """False: proven never to have reached the agent; costs no attempt."""
+    """False: it provably never reached the agent, and costs no attempt."""
     retry_after: float = 0.0
-    """Seconds before which a repetition is pointless."""
+    """Seconds to wait at least before a retry."""
     usage: Usage = NO_USAGE
     run_id: str | None = None
     session_ref: str | None = None
     silent: bool = False
-    """The turn ran to its end and the agent heard what it was told; it only gave no answer."""
+    """The turn ran to its end and the agent read its prompt, but gave no answer."""
     outage: Outage | None = None
-    """Set where the host is to blame for a turn that never started."""
+    """Set if the host is to blame for a turn that never started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The turn was stopped by a signal of ours and is proven to have ended."""
+    """mailboxd stopped the turn, and it has provably ended."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody can say yet whether the turn ran or runs on. Looked up before anything is repeated."""
+    """It is unknown whether the turn ran or still runs. It is looked up before anything is repeated."""
 
     error: str
     run_id: str | None = None
     looked_up: bool = False
-    """True: the ledger was asked and could not tell either."""
+    """True: the ledger was queried and does not know either."""
     harmless: bool = False
-    """No tool was used: whatever became of it, to repeat it in the same session does nothing twice."""
+    """No tool was used: repeating it in the same session does nothing twice."""
 
 
 Outcome = Succeeded | Failed | Aborted | Unknown
@@ -154,7 +154,7 @@ Outcome = Succeeded | Failed | Aborted | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a turn has left beside its answer, as evidence."""
+    """Evidence that a turn left beside its answer."""
 
     kind: str
     body: str

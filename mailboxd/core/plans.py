@@ -23,7 +23,6 @@ from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, child_local_id, distinct, is_id
 from mailboxd.errors import PlanError
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Admission of plans: what may become children, and what never could finish.
 #
 # The check runs over the *waits-for* graph, not over `depends_on` alone: a parent waits for its children, and a child
@@ -220,7 +219,6 @@ def _check_acyclic(graph: Mapping[_Path, set[_Path]]) -> None:
         ) from None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # How tasks come into being: a root task of a message, children of a plan, copies of a broadcast.
 
 

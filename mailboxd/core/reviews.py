@@ -32,7 +32,7 @@ from mailboxd.errors import Refused
 _UNREADABLE_AT_MOST = 2
 
 
-# ---------------------------------------------------------------- asking
+# Asking
 
 
 def ask_reviewers(builder: DecisionBuilder, gate: Gate) -> None:
@@ -100,7 +100,7 @@ def said_by(reviews: Iterable[Review]) -> str:
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------- what came of it
+# What came of it
 
 
 def review_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:

@@ -69,7 +69,7 @@ def _wait(builder: DecisionBuilder, note: str, waiting_for: Waiting, *, reason: 
     builder.amend(note, mending=mending, **({"reason": reason} if reason else {}))
 
 
-# ---------------------------------------------------------------- drafting
+# Drafting
 
 
 def _order_draft(builder: DecisionBuilder, not_before: str | None = None) -> None:
@@ -136,7 +136,7 @@ def _take(builder: DecisionBuilder, note: str, spec: Spec) -> None:
     builder.amend(note, spec=spec, planned_actions=spec.planned_actions, findings="")
 
 
-# ---------------------------------------------------------------- asking
+# Asking
 
 
 def ask_again(builder: DecisionBuilder) -> None:
@@ -178,7 +178,7 @@ def clarified(builder: DecisionBuilder, said: Clarification) -> None:
         _take(builder, "the spec is mended by its sender", said.spec or specs.answered(task.spec, said.text))
 
 
-# ---------------------------------------------------------------- writing
+# Writing
 
 
 def written(builder: DecisionBuilder, spec: Spec) -> None:

@@ -11,7 +11,6 @@ from mailboxd.core.model import Overrides, PlannedChild, Policy, Spec
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import SELF, Runtime, WeakSpec
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What makes a spec weak: a rule that anybody can check, not a matter of taste (protocol section 4).
 #
 # A spec is weak when it says no goal, or when nothing in it says how to tell that the work is done: no acceptance
@@ -106,7 +105,6 @@ def _without_phrases(words: list[str]) -> tuple[list[str], bool]:
     return left, len(left) < len(words)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What a new task must achieve and under which rules: taken from what was said, the rest derived or inherited.
 
 _ITEM = re.compile(r"([ \t]*)(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(\S.*)")

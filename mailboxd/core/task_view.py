@@ -1,4 +1,4 @@
-"""What a decision may read: a task, how its neighbours stand, what the world passes in. Values, loaded by `store`."""
+"""What a decision may read: a task, the state of its neighbours, and the context. Values, loaded by `store`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mailboxd.core.vocabulary import CheckVerdict, Gate, Phase, Verdict
 
 @dataclass(frozen=True, slots=True)
 class ChildCounts:
-    """A coordinating task's children by how they ended. `open` ones may still run."""
+    """How many children of a task there are, by outcome; `open` ones have not ended."""
 
     total: int = 0
     completed: int = 0
@@ -26,7 +26,7 @@ class ChildCounts:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One verdict over the current attempt at one gate."""
+    """A verdict on the current attempt at one gate."""
 
     gate: Gate
     reviewer: str
@@ -37,7 +37,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class AskedReviewer:
-    """A reviewer who was asked at the present gate: how often, and what became of it other than a verdict."""
+    """A reviewer asked at the present gate: how often, and the turns that brought no verdict."""
 
     reviewer: str
     times: int = 1
@@ -48,7 +48,7 @@ class AskedReviewer:
 
 @dataclass(frozen=True, slots=True)
 class CheckRun:
-    """What a check of the spec said of the current attempt."""
+    """The result of a check of the current attempt."""
 
     id: str
     verdict: CheckVerdict
@@ -57,9 +57,9 @@ class CheckRun:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The children that stand at one level of a tree: key -> the keys it needs, as named in its scope.
+    """The children at one level of a tree: key -> the keys of its dependencies.
 
-    `node` is the key of the child below which the next deeper level hangs; `ids` are the tasks' ids by key.
+    `node` is the key of the child above the next deeper level; `ids` are the tasks' ids by key.
     """
 
     nodes: Mapping[str, Sequence[str]]
@@ -69,19 +69,19 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What admitting more children needs to know: the level they join and the levels around it, innermost first."""
+    """What is needed to admit more children: the level they join, and the levels above it, innermost first."""
 
     existing: Level
     outer: tuple[Level, ...] = ()
     tree: int = 0
-    """Tasks in the whole tree, below its root."""
+    """Tasks below the root of the tree."""
     above: tuple[Task, ...] = ()
-    """The tasks that the children come below, from the root down to the one that plans them."""
+    """The ancestors of the new children, from the root down to the task that plans them."""
 
 
 @dataclass(frozen=True)
 class TaskView:
-    """A task and what its neighbours look like: all that a decision may read. Costs O(1) to load."""
+    """A task and the state of its neighbours: all that a decision may read. Costs O(1) to load."""
 
     task: Task
     attempt: Attempt | None = None
@@ -96,33 +96,33 @@ class TaskView:
     answers: tuple[tuple[str, int], ...] = ()
     """For a majority broadcast: each declared answer with its count, most frequent first."""
     reviews: tuple[Review, ...] = ()
-    """Verdicts over the current attempt at the task's present gate."""
+    """Verdicts on the current attempt at the present gate."""
     asked_reviewers: tuple[AskedReviewer, ...] = ()
     """Reviewers asked at the present gate."""
     check_runs: tuple[CheckRun, ...] = ()
     """Checks of the current attempt that have ended, at the spec gate."""
     ordered_checks: tuple[str, ...] = ()
-    """Checks that are ordered or running, by their ids."""
+    """Ids of checks that are ordered or running."""
     checks: tuple[Check, ...] = ()
-    """The checks that the current attempt has to pass here; filled in by `core.fixpoint`, which knows who we are."""
+    """The checks that the current attempt has to pass here; set by `core.fixpoint`."""
     turns: int = 0
     """Turns and checks of this task that are ordered or running."""
     refused_checks: tuple[str, ...] = ()
-    """Why checks of the spec may not run here; filled in by `core.fixpoint`, which knows the configuration."""
+    """Why checks of the spec may not run here; set by `core.fixpoint`."""
     spent: Spent = Spent()
     approvals: tuple[Approval, ...] = ()
-    """What was asked about the task, oldest first: where it executes, awaits an approval or acts on one, and for an
+    """The task's approvals, oldest first; loaded where it executes, awaits approval or performs actions, and for an
     input about approvals."""
     ordered_acts: frozenset[str] = frozenset()
-    """What is ordered about its actions: `prepare:<action>`, `perform:<approval>`."""
+    """Pending effects of its actions: `prepare:<action>`, `perform:<approval>`."""
     same_key: tuple[Approval, ...] = ()
-    """Actions of any task that were performed under the idempotency key that an input is about."""
+    """Actions of any task that were performed under the idempotency key of the input."""
     family: Family | None = None
-    """Loaded only for an input that can bring a plan."""
+    """Loaded only for an input that can contain a plan."""
 
     @property
     def live_approvals(self) -> tuple[Approval, ...]:
-        """The requests that count for the planned actions of the present attempt, in the order of these."""
+        """The valid approvals of the present attempt's planned actions, in the order of these."""
         attempt = self.attempt.id if self.attempt else ""
         rows = {
             row.action.id: row
@@ -136,7 +136,7 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The operator's bounds on what plans and senders may ask for."""
+    """The operator's limits on plans and senders; 0 = no limit."""
 
     depth: int = 8
     children: int = 10_000
@@ -145,34 +145,34 @@ class Limits:
     tree: int = 100_000
     """Tasks below one root."""
     turns: int = 0
-    """Turns a task is granted at a time; 0 = no limit. So the two below."""
+    """Turns granted to a task at a time."""
     tree_turns: int = 0
-    """Turns of a tree."""
+    """Turns granted to a tree at a time."""
     planned: int = 0
     """Tasks that agents may plan in one tree."""
     planned_hour: int = 0
-    """Tasks that agents may plan in any hour, over all trees; 0 = no limit."""
+    """Tasks that agents may plan within an hour, over all trees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a decision needs from the world, passed in so that the decision stays a pure function.
+    """What a decision needs from outside, passed in so that it stays a pure function.
 
-    `new_id` gives a fresh id for a prefix; `jitter` is a number in [0, 1) drawn for this decision.
+    `new_id` returns a fresh id for a prefix; `jitter` in [0, 1) is drawn for this decision.
     """
 
     agent: str
-    """The agent this daemon runs beside: what `self` means."""
+    """This daemon's agent: what `self` means."""
     now: str
     new_id: Callable[[str], str]
     new_token: Callable[[], str]
-    """A fresh value nobody can guess, for `reply_token`."""
+    """A fresh unguessable value for `reply_token`."""
     jitter: float = 0.0
     jitter_share: float = 0.2
     limits: Limits = Limits()
     escalation: Escalation = Escalation()
     heartbeat: float = 0.0
-    """Seconds between two signs of life to a mailboxd peer; 0 = none are sent or missed."""
+    """Seconds between progress messages to a mailboxd peer; 0 = none are sent or expected."""
     is_free: Callable[[str], bool] = lambda _local_id: True
     """Whether no task has this local id yet."""
     may_reach: Callable[[str], str | None] = lambda _agent: None
@@ -182,12 +182,12 @@ class Context:
     may_check: Callable[[Check], str | None] = lambda _check: None
     """Why a check may not be run here; None = it may."""
     may_perform: Callable[[Action], str | None] = lambda _action: None
-    """Why an action cannot be performed here, as far as the configuration says; None = it can."""
+    """Why the configuration does not allow an action here; None = it does."""
     approval_seconds: float = 86_400.0
-    """How long a person has to decide."""
+    """Seconds until an undecided approval expires."""
     notifies: bool = False
-    """People are told that something waits for them."""
+    """People are notified of pending approvals."""
     approvers: tuple[str, ...] = ()
-    """The only ones who may decide; none = every person."""
+    """The people who may decide; empty = everyone."""
     planned_lately: Callable[[], int] = lambda: 0
-    """How many tasks agents have planned within the last hour, over all trees."""
+    """How many tasks agents planned within the last hour, over all trees."""

@@ -1,4 +1,4 @@
-"""The words: phases, modes, what things are called (protocol section 1), and what may be a name."""
+"""Enums of the protocol (section 1), names of tasks, and clawflow's status words."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from enum import StrEnum
 
 SELF = "self"
 OPERATORS = frozenset({"operator", "human"})
-"""Senders that are people, not agents: a reply to them is a file in outbox/, not a turn."""
+"""Senders that are people: a reply to them is a file in outbox/, not a turn."""
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 TURN_SECONDS = 600
-"""How long a turn of a task may take that says nothing of it."""
+"""Default maximum length of a turn."""
 LOOKUP_SECONDS = 120
-"""How long a lost turn is asked about, past the timeout of a turn: then its outcome counts as unknown."""
+"""How long after its timeout a lost turn is looked up before its outcome counts as unknown."""
 
 
 def is_id(text: str) -> bool:
-    """Whether `text` may name a task, child, agent or message (protocol section 2, "Ids")."""
+    """Whether `text` is a valid name of a task, child, agent or message (protocol section 2, "Ids")."""
     return _ID.fullmatch(text) is not None and ".." not in text
 
 
 def same_agent(one: str, other: str) -> bool:
-    """Whether two names mean one agent: OpenClaw's ids match case-insensitively."""
+    """Compare agent ids; OpenClaw's are case-insensitive."""
     return one.lower() == other.lower()
 
 
 class Phase(StrEnum):
-    """Where a task stands. The transitions are in `core.lifecycle`."""
+    """The phase of a task. `core.lifecycle` has the transitions."""
 
     SPEC_DRAFT = "spec_draft"
     SPEC_REVIEW = "spec_review"
@@ -63,7 +63,7 @@ class Runtime(StrEnum):
 
 
 class Join(StrEnum):
-    """When a broadcast is completed: every copy, the first one, or more than half with the same answer."""
+    """What completes a broadcast: every copy, the first one, or more than half with the same answer."""
 
     ALL = "all"
     FIRST = "first"
@@ -71,7 +71,7 @@ class Join(StrEnum):
 
 
 class Synthesis(StrEnum):
-    """How a coordinating task makes its result of its children's: one turn, their texts in order, nothing."""
+    """How a coordinating task makes its result: a turn, its children's results in order, nothing."""
 
     AGENT = "agent"
     CONCAT = "concat"
@@ -79,7 +79,7 @@ class Synthesis(StrEnum):
 
 
 class Waiting(StrEnum):
-    """What the end of a running attempt depends on."""
+    """What a running attempt waits for."""
 
     TURN = "turn"
     LOOKUP = "lookup"
@@ -90,7 +90,7 @@ class Waiting(StrEnum):
 
 
 class Turn(StrEnum):
-    """What an agent is called for. DISPATCH hands work to a peer; the others are turns over work of our own."""
+    """The purpose of a turn. DISPATCH gives work to a peer; the others are about this agent's work."""
 
     WORK = "work"
     DISPATCH = "dispatch"
@@ -109,7 +109,7 @@ class AttemptStatus(StrEnum):
 
 
 class Gate(StrEnum):
-    """The three review gates of the protocol (section 4); each may be on or off per task."""
+    """The three review gates (section 4), each on or off per task."""
 
     SPEC_REVIEW = "spec_review"
     SPEC_GATE = "spec_gate"
@@ -123,7 +123,7 @@ class Verdict(StrEnum):
 
 
 class Quorum(StrEnum):
-    """How many of the reviewers must approve: each of them, more than half, or one."""
+    """How many reviewers must approve: all, more than half, or one."""
 
     ALL = "all"
     MAJORITY = "majority"
@@ -131,7 +131,7 @@ class Quorum(StrEnum):
 
 
 class WeakSpec(StrEnum):
-    """What is done about a weak spec: a criterion is derived, the own agent drafts it, or its sender is asked."""
+    """How a weak spec is completed: derive a criterion, let this agent draft it, or ask the sender."""
 
     DERIVE = "derive"
     DRAFT = "draft"
@@ -139,7 +139,7 @@ class WeakSpec(StrEnum):
 
 
 class ReviewLoss(StrEnum):
-    """Why a turn of a reviewer brought no verdict: what it said, that it failed, or that it never reached him."""
+    """Why a review turn brought no verdict: unreadable, failed, or never reached the reviewer."""
 
     UNREADABLE = "unreadable"
     FAILED = "failed"
@@ -147,21 +147,20 @@ class ReviewLoss(StrEnum):
 
 
 class CheckVerdict(StrEnum):
-    """What a check of a spec said. IMPOSSIBLE: it could not be run at all, so nobody knows."""
+    """The verdict of a check. IMPOSSIBLE: it could not be run."""
 
     PASSED = "passed"
     FAILED = "failed"
     IMPOSSIBLE = "impossible"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Names of tasks in this agent's own store: what people type, and what stands in tasks/ (protocol section 2).
+# Local ids: the names of tasks in commands and in tasks/ (protocol section 2)
 
 _LONGEST = 128
 
 
 def root_local_id(task_id: str, subtask_id: str | None) -> str:
-    """`task_id` for a root task, `task_id.subtask_id` for work that a coordinator sent."""
+    """`task_id` for a root task, `task_id.subtask_id` for work from a coordinator."""
     return _fit(task_id if subtask_id is None else f"{task_id}.{subtask_id}")
 
 
@@ -170,19 +169,18 @@ def child_local_id(parent_local_id: str, key: str) -> str:
 
 
 def distinct(local_id: str, ordinal: int) -> str:
-    """The `ordinal`-th name to try when another sender already uses `local_id`; 1 is the name itself."""
+    """The `ordinal`-th candidate when another sender already uses `local_id`; 1 is the name itself."""
     return local_id if ordinal == 1 else _fit(f"{local_id}-{ordinal}")
 
 
 def _fit(name: str) -> str:
-    """Names past the limit keep their beginning and end in a hash of the whole, so that they stay distinct."""
+    """A name that is too long keeps its beginning and gets a hash of the whole, so that it stays distinct."""
     if len(name) <= _LONGEST:
         return name
     return f"{name[: _LONGEST - 13].rstrip('.')}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# clawflow's words for where a task stands: projections of its phase (protocol section 3).
+# clawflow's status, derived from the phase (protocol section 3)
 
 RESTING = {
     Phase.COMPLETED: "done",
@@ -194,7 +192,7 @@ RESTING = {
 
 
 def task_status(phase: Phase, mode: Mode, *, attempted: bool, has_result: bool) -> str:
-    """The `status` that the task's own task.md shows."""
+    """The `status` in the task's own task.md."""
     if phase in RESTING:
         return RESTING[phase]
     if mode is Mode.DIRECT:
@@ -205,5 +203,5 @@ def task_status(phase: Phase, mode: Mode, *, attempted: bool, has_result: bool) 
 
 
 def child_status(phase: Phase, *, attempted: bool) -> str:
-    """The `status` that the task has as a child in its parent's DAG."""
+    """The `status` of the task in its parent's DAG."""
     return RESTING.get(phase) or ("dispatched" if attempted else "pending")

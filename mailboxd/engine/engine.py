@@ -42,7 +42,6 @@ from mailboxd.errors import Refused
 from mailboxd.ids import Ids
 from mailboxd.store.store import Store
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The wall clock jumped: what was to wait for a while waits for as long as was left of it, no longer and no shorter.
 #
 # Pauses, leases and holds are stored as moments, and a moment is further away, or over, when the clock was set or the
@@ -69,7 +68,6 @@ def kept(store: Store, now: str, jump: float) -> Iterator[Event]:
             yield event
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # How many turns an agent may have at this moment: its slots, its breaker, its turns of the last hour.
 
 _HOUR = 3600.0
@@ -111,7 +109,6 @@ class Pacing:
         return plus(first, _HOUR) if first is not None and first > plus(now, -_HOUR) else None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Which tasks an operator's retry concerns: what runs again, and what has to be opened again so that it can.
 #
 # Nothing that completed is run again unless it is named, or needs what is (`Retry.with_dependants`). Whatever ended
@@ -203,7 +200,6 @@ def _load(store: Store, task_id: str) -> Task:
     return task
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # load -> decide -> record, in one transaction. The only caller of `decide`, and the same for every entrance.
 
 _SPENDS = frozenset({Kind.TURN_ENDED, Kind.USAGE_REPORTED, Kind.PLAN_ADOPTED})

@@ -16,7 +16,6 @@ from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
 from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, Snapshot, TaskSnapshot
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What keeps a turn from starting although everything else is ready: a budget, a breaker, the turns of an hour.
 
 
@@ -83,7 +82,6 @@ def _next_agent(task: TaskSnapshot, snapshot: Snapshot) -> str:
     return next((order.agent for order in task.pending if order.kind == "run_turn" and order.id not in running), "")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Why a task is not finished: what it waits for, down to the root causes, and what happens next by itself.
 
 _NAMED = 5
@@ -186,7 +184,7 @@ def _check(tried: AttemptSummary) -> str:
     return f"openclaw tasks show {tried.session_key} --json"
 
 
-# ---------------------------------------------------------------- one function per phase
+# One function per phase
 
 
 def _spec_draft(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
