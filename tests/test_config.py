@@ -194,7 +194,7 @@ def test_values_are_taken_strictly(turns: object) -> None:
         ("agent: main\nzzz: 0.1\n", ":2: zzz: no such key; remove it"),
         ("agent: main\nacp: {harnesses: {x: {}}}\n", ":2: acp.harnesses.x.argv: is missing"),
         ("agent: main\nacp: {harnesses: {../x: {argv: [a]}}}\n", "name the harness with 1 to 128"),
-        ("agent: main\nacp: {harnesses: {x: {argv: [a], cwd: /etc}}}\n", "write a directory relative to the workspace"),
+        ("agent: main\nacp: {harnesses: {x: {argv: [a], cwd: /etc}}}\n", "relative to the workspace"),
         (
             "agent: main\nacp: {harnesses: {x: {argv: [a], cwd: a/../../b}}}\n",
             "write a directory relative to the workspace",

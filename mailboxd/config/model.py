@@ -266,9 +266,7 @@ class EscalationSection(Section):
         if (self.runtime == "acp") != bool(self.harness):
             raise ValueError("write both `runtime: acp` and `harness`, or neither")
         if self.harness and (self.model or self.agent):
-            raise ValueError(
-                "name either a harness, or a model and an agent: a harness works for this agent, with its own model"
-            )
+            raise ValueError("name a harness, or a model and an agent, not both: a harness has its own model")
         return self
 
 
