@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd.agents.gateway.client import Waiting, enrol
+from mailboxd.agents.gateway.client import ApprovalPending, pair
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.process import Dispatcher
@@ -90,7 +90,9 @@ def main() -> None:
 def compare(gateway: Gateway, root: Path, turns: int, at_once: int) -> None:
     cli = OpenClaw(("openclaw",))
     device = root / "gateway.json"
-    if isinstance(enrol(device, f"ws://127.0.0.1:{gateway.port}", "alpha", gateway.token, SystemClock()), Waiting):
+    if isinstance(
+        pair(device, f"ws://127.0.0.1:{gateway.port}", "alpha", gateway.token, SystemClock()), ApprovalPending
+    ):
         sys.exit("the gateway wants a person to approve the device")
     transports: dict[str, Dispatcher] = {"cli": cli, "gateway": GatewayTransport(cli, device)}
     for number, by in enumerate(transports.values()):  # the first turn of a gateway is slow for whoever asks

@@ -305,7 +305,7 @@ def probe_transport(openclaw: OpenClaw, pairing_file: Path, clock: Clock) -> Tra
 
         paired = pairing.read(pairing_file)
         if paired is not None:
-            client.standing(paired, clock)
+            client.device_status(paired, clock)
     except MailboxdError as error:
         return Transport(brief(str(error)))
     return Transport("")

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway import client, pairing, program, transport
-from mailboxd.agents.gateway.client import Waiting, enrol
+from mailboxd.agents.gateway.client import ApprovalPending, pair
 from mailboxd.agents.gateway.pairing import Device, Pairing
-from mailboxd.agents.gateway.program import Ended, Order, Signals, perform
+from mailboxd.agents.gateway.program import Signals, TurnOptions, TurnResult, run_turn
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.outcome import classify
@@ -48,7 +48,7 @@ class Conversation:
         message = tmp_path / "prompt.md"
         message.write_text(asked.get("message", "[mailboxd] work"), encoding="utf-8", newline="")
         key = asked.get("idempotencyKey", "trn_1")
-        self.order = Order(asked["agentId"], asked["sessionKey"], message, asked["timeout"], self.path, key)
+        self.order = TurnOptions(asked["agentId"], asked["sessionKey"], message, asked["timeout"], self.path, key)
 
     def pair(self, url: str) -> None:
         pairing.write(self.path, Pairing(url, NAME, DEVICE, self.token))
@@ -60,9 +60,9 @@ class Conversation:
         )
         return self.frames[: place + 1 + answers]
 
-    def perform(self, replay: Replay) -> Ended:
+    def run_turn(self, replay: Replay) -> TurnResult:
         self.pair(replay.url)
-        ended = perform(self.order, {}, Signals(), SystemClock())
+        ended = run_turn(self.order, {}, Signals(), SystemClock())
         assert self.token not in json.dumps(ended.value) + ended.said
         return ended
 
@@ -85,7 +85,7 @@ def of_anybody(frames: list[Frame]) -> list[Frame]:
     return [{"sent": None} if "sent" in frame else frame for frame in frames]
 
 
-def judged(ended: Ended) -> Outcome:
+def judged(ended: TurnResult) -> Outcome:
     return classify(Exit(ended.status, json.dumps(ended.value).encode() if ended.value is not None else b""))
 
 
@@ -117,7 +117,7 @@ def failed(outcome: Outcome) -> tuple[bool, Permanence]:
 def test_a_turn_that_succeeds(tmp_path: Path) -> None:
     talk = Conversation("ok", tmp_path)
     with Replay(talk.frames) as replay:
-        ended = talk.perform(replay)
+        ended = talk.run_turn(replay)
     outcome = judged(ended)
     assert isinstance(outcome, Succeeded)
     assert (ended.status, outcome.text, outcome.run_id) == (0, "Forty-two.", talk.order.idempotency_key)
@@ -141,7 +141,7 @@ def test_a_turn_that_fails(tmp_path: Path, case: str, started: bool, permanence:
     if case == "pairing-required":  # recorded with a device of its own
         talk.frames = of_anybody(talk.frames)
     with Replay(talk.frames) as replay:
-        outcome = judged(talk.perform(replay))
+        outcome = judged(talk.run_turn(replay))
     assert failed(outcome) == (started, permanence)
     assert isinstance(outcome, Failed)
     assert outcome.error.startswith(error)
@@ -152,7 +152,7 @@ def test_the_echo_of_the_prompt_is_not_printed(tmp_path: Path) -> None:
     talk = Conversation("ok", tmp_path)
     talk.frames[-1]["received"]["payload"]["result"]["meta"]["finalPromptText"] = "the whole prompt"
     with Replay(talk.frames) as replay:
-        assert "the whole prompt" not in json.dumps(talk.perform(replay).value)
+        assert "the whole prompt" not in json.dumps(talk.run_turn(replay).value)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_refusal_before_the_acceptance(tmp_path: Path, error: Any, permanence:
     talk = Conversation("ok", tmp_path)
     refusal = {"received": {"type": "res", "id": "1", "ok": False, "error": error}}
     with Replay([*talk.up_to("agent"), refusal]) as replay:
-        outcome = judged(talk.perform(replay))
+        outcome = judged(talk.run_turn(replay))
     if permanence is None:
         assert isinstance(outcome, Unknown)
     else:
@@ -186,7 +186,7 @@ def test_frames_that_are_no_answer_to_us_are_passed_over(tmp_path: Path) -> None
         {"type": "res", "id": "1", "ok": "yes"},
     ]
     with Replay([*talk.up_to("agent"), *({"received": frame} for frame in noise), *talk.frames[-2:]]) as replay:
-        assert isinstance(judged(talk.perform(replay)), Succeeded)
+        assert isinstance(judged(talk.run_turn(replay)), Succeeded)
 
 
 # ---------------------------------------------------------------- connections that break
@@ -196,7 +196,7 @@ def test_frames_that_are_no_answer_to_us_are_passed_over(tmp_path: Path) -> None
 def test_a_connection_that_breaks_after_the_request_is_unknown(tmp_path: Path, answers: int, run_id: bool) -> None:
     talk = Conversation("ok", tmp_path)
     with Replay(talk.up_to("agent", answers=answers), drops=True) as replay:
-        ended = talk.perform(replay)
+        ended = talk.run_turn(replay)
     outcome = judged(ended)
     assert isinstance(outcome, Unknown)
     assert outcome.run_id == (talk.order.idempotency_key if run_id else None)
@@ -207,18 +207,18 @@ def test_a_connection_that_breaks_before_the_request_has_started_nothing(tmp_pat
     talk = Conversation("ok", tmp_path)
     for frames in ([], talk.frames[:1], talk.up_to("connect")):
         with Replay(frames, drops=True) as replay:
-            assert failed(judged(talk.perform(replay))) == (False, Permanence.TRANSIENT)
+            assert failed(judged(talk.run_turn(replay))) == (False, Permanence.TRANSIENT)
 
 
 def test_a_gateway_that_is_not_there_or_drains_has_started_nothing(tmp_path: Path) -> None:
     talk = Conversation("ok", tmp_path)
     talk.pair("ws://127.0.0.1:1")
-    down = judged(perform(talk.order, {}, Signals(), SystemClock()))
+    down = judged(run_turn(talk.order, {}, Signals(), SystemClock()))
     assert failed(down) == (False, Permanence.TRANSIENT)
     body = b"Gateway websocket admission closed"
     refusal = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with Replay([], refusal=refusal) as replay:
-        drains = judged(talk.perform(replay))
+        drains = judged(talk.run_turn(replay))
     assert failed(drains) == (False, Permanence.TRANSIENT)
     assert isinstance(drains, Failed)
     assert "HTTP 503: Gateway websocket admission closed" in drains.error
@@ -226,12 +226,12 @@ def test_a_gateway_that_is_not_there_or_drains_has_started_nothing(tmp_path: Pat
 
 def test_a_gateway_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "HANDSHAKE_SECONDS", 0.2)
-    monkeypatch.setattr(program, "BEYOND", -59.8)
+    monkeypatch.setattr(program, "EXTRA_SECONDS", -59.8)
     talk = Conversation("ok", tmp_path)
     with Replay([]) as replay:
-        assert failed(judged(talk.perform(replay))) == (False, Permanence.TRANSIENT)
+        assert failed(judged(talk.run_turn(replay))) == (False, Permanence.TRANSIENT)
     with Replay(talk.up_to("agent", answers=1)) as replay:
-        outcome = judged(talk.perform(replay))
+        outcome = judged(talk.run_turn(replay))
     assert isinstance(outcome, Unknown)
     assert outcome.run_id == talk.order.idempotency_key
     assert outcome.error.startswith("gateway timeout after 200ms")
@@ -241,7 +241,7 @@ def test_a_gateway_that_hangs_up_while_we_speak_makes_us_tell_no_token(tmp_path:
     talk = Conversation("ok", tmp_path)
     for end in ({"closed": [1008, "go away"]}, {"closed": [1012, ""]}):
         with Replay([talk.frames[0], end]) as replay:
-            assert failed(judged(talk.perform(replay))) == (False, Permanence.TRANSIENT)
+            assert failed(judged(talk.run_turn(replay))) == (False, Permanence.TRANSIENT)
 
 
 def test_another_machine_is_spoken_to_over_tls_and_only_if_its_certificate_is_trusted(
@@ -250,20 +250,20 @@ def test_another_machine_is_spoken_to_over_tls_and_only_if_its_certificate_is_tr
     tls = certified(tmp_path)
     talk = Conversation("ok", tmp_path)
     with Replay(talk.frames, tls=tls) as replay:
-        stranger = judged(talk.perform(replay))
+        stranger = judged(talk.run_turn(replay))
     assert failed(stranger) == (False, Permanence.TRANSIENT)
     assert isinstance(stranger, Failed)
     assert "certificate verify failed" in stranger.error
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
     with Replay(talk.frames, tls=tls) as replay:
-        assert isinstance(judged(talk.perform(replay)), Succeeded)
+        assert isinstance(judged(talk.run_turn(replay)), Succeeded)
 
 
 def test_a_message_that_no_frame_holds_is_not_sent(tmp_path: Path) -> None:
     talk = Conversation("ok", tmp_path)
     talk.frames[2]["received"]["payload"]["policy"]["maxPayload"] = 100
     with Replay(talk.up_to("connect", answers=1)) as replay:
-        outcome = judged(talk.perform(replay))
+        outcome = judged(talk.run_turn(replay))
     assert failed(outcome) == (False, Permanence.PERMANENT)
     assert replay.complaints == []
 
@@ -322,7 +322,7 @@ def test_sigterm_whose_abort_is_not_confirmed_says_so(tmp_path: Path) -> None:
 def test_a_message_that_cannot_be_read_has_started_nothing(tmp_path: Path, raw: bytes | None, error: str) -> None:
     talk = Conversation("ok", tmp_path)
     talk.order.message_file.unlink() if raw is None else talk.order.message_file.write_bytes(raw)
-    outcome = judged(perform(talk.order, {}, Signals(), SystemClock()))
+    outcome = judged(run_turn(talk.order, {}, Signals(), SystemClock()))
     assert failed(outcome) == (False, Permanence.PERMANENT)
     assert isinstance(outcome, Failed)
     assert outcome.error.startswith(error)
@@ -331,7 +331,7 @@ def test_a_message_that_cannot_be_read_has_started_nothing(tmp_path: Path, raw: 
 @pytest.mark.parametrize("environ", [{}, {"OPENCLAW_SHELL": "exec"}])
 def test_nothing_is_started_without_a_device_or_from_within_an_agent(tmp_path: Path, environ: dict[str, str]) -> None:
     talk = Conversation("ok", tmp_path)
-    assert failed(judged(perform(talk.order, environ, Signals(), SystemClock()))) == (False, Permanence.PERMANENT)
+    assert failed(judged(run_turn(talk.order, environ, Signals(), SystemClock()))) == (False, Permanence.PERMANENT)
 
 
 def test_a_wrong_command_line_is_an_error_that_is_understood() -> None:
@@ -384,8 +384,8 @@ def test_a_request_that_waits_keeps_the_pairing_that_works(tmp_path: Path) -> No
     known = Pairing("ws://127.0.0.1:1", NAME, DEVICE, "works")
     pairing.write(talk.path, known)
     with Replay(of_anybody(talk.frames)) as replay:
-        found = enrol(talk.path, replay.url, "alpha", "secret", SystemClock())
-    assert isinstance(found, Waiting)
+        found = pair(talk.path, replay.url, "alpha", "secret", SystemClock())
+    assert isinstance(found, ApprovalPending)
     assert found.request == talk.frames[2]["received"]["error"]["details"]["requestId"]
     assert found.pairing.device == DEVICE
     assert pairing.read(talk.path) == known
@@ -396,5 +396,5 @@ def test_a_first_request_that_waits_keeps_its_key_for_the_next(tmp_path: Path) -
     devices = set()
     for _ in range(2):
         with Replay(of_anybody(conversation("pairing-required"))) as replay:
-            devices.add(enrol(path, replay.url, "alpha", "secret", SystemClock()).pairing.device)
+            devices.add(pair(path, replay.url, "alpha", "secret", SystemClock()).pairing.device)
     assert len(devices) == 1

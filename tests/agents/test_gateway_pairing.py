@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from mailboxd.agents.gateway import client, pairing
 from mailboxd.agents.gateway.address import from_config, parse_address
-from mailboxd.agents.gateway.client import Challenge, Introduction
+from mailboxd.agents.gateway.client import Challenge, ClientIdentity
 from mailboxd.agents.gateway.pairing import Device, Pairing
 from mailboxd.agents.gateway.transport import pairing_file
 from mailboxd.errors import ConfigError, WorldError
@@ -25,19 +25,19 @@ PAIRED = Pairing("ws://127.0.0.1:18789", "mailboxd alpha", DEVICE, "a-token")
 
 
 def test_what_is_signed_is_the_payload_of_the_protocol() -> None:
-    who = Introduction("d" * 64, "key", "mailboxd alpha", "Linux", "token")
-    signed = client.signed_text(who, Challenge("nonce", 17))
+    who = ClientIdentity("d" * 64, "key", "mailboxd alpha", "Linux", "token")
+    signed = client.text_to_sign(who, Challenge("nonce", 17))
     assert signed == f"v3|{'d' * 64}|cli|cli|operator|operator.write|17|token|nonce|linux|"
 
 
 @pytest.mark.parametrize("case", ["ok", "pair", "wrong-token"])
 def test_a_connection_is_asked_for_as_the_real_gateway_took_it(case: str) -> None:
     recorded = conversation(case)
-    challenge = client.challenge_in(json.dumps(recorded[0]["received"]))
+    challenge = client.parse_challenge(json.dumps(recorded[0]["received"]))
     sent = recorded[1]["sent"]
     assert challenge is not None
     token = sent["params"]["auth"]["token"]
-    who = Introduction(DEVICE.id, DEVICE.public_key, "mailboxd alpha fixture", "linux", token)
+    who = ClientIdentity(DEVICE.id, DEVICE.public_key, "mailboxd alpha fixture", "linux", token)
     assert json.loads(client.connect(who, challenge, DEVICE.sign)) == sent
 
 
@@ -47,7 +47,7 @@ def test_the_signature_is_the_devices() -> None:
 
 
 def test_without_a_token_none_is_sent() -> None:
-    who = Introduction(DEVICE.id, DEVICE.public_key, "n", "linux", "")
+    who = ClientIdentity(DEVICE.id, DEVICE.public_key, "n", "linux", "")
     assert "auth" not in json.loads(client.connect(who, Challenge("n", 1), DEVICE.sign))["params"]
 
 
@@ -62,7 +62,9 @@ def test_without_a_token_none_is_sent() -> None:
     ],
 )
 def test_a_challenge_that_is_none(payload: object) -> None:
-    assert client.challenge_in(json.dumps({"type": "event", "event": "connect.challenge", "payload": payload})) is None
+    assert (
+        client.parse_challenge(json.dumps({"type": "event", "event": "connect.challenge", "payload": payload})) is None
+    )
 
 
 def test_no_two_new_devices_are_the_same() -> None:

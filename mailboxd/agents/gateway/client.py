@@ -1,4 +1,4 @@
-"""A connection that has introduced itself to the gateway, and asks it things."""
+"""A client of OpenClaw's gateway: the WebSocket, the protocol's frames, authentication and pairing."""
 
 from __future__ import annotations
 
@@ -39,29 +39,26 @@ if TYPE_CHECKING:
     import ssl
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One WebSocket in one thread: frames of text go out and come in until a deadline, a signal or the end.
-#
-# Blocking, with a socket timeout below everything, so that no peer can hold us for ever. A descriptor that becomes
-# readable (`signal.set_wakeup_fd`) ends a wait early.
+# One WebSocket, blocking and single-threaded. Every wait has a timeout, and ends early when the descriptor `wakeup`
+# becomes readable (`signal.set_wakeup_fd`).
 
-_STALLED = 30.0
-"""Seconds after which a transfer that does not move is given up."""
+_SOCKET_TIMEOUT = 30.0
+"""Socket timeout in seconds."""
 _CHUNK = 262_144
-_LARGEST = 128 * 1024 * 1024
-"""Bytes of one frame that are taken: a result echoes its prompt, of which the gateway takes 25 MiB."""
-_LARGEST_REASON = 2_048
+_MAX_FRAME = 128 * 1024 * 1024
+"""Maximum bytes of a frame: a result echoes its prompt, which may have 25 MiB."""
+_MAX_REASON = 2_048
 _ABNORMAL = 1006
 _NOT_WEBSOCKET = "it does not speak WebSocket"
 _TOO_LARGE = 1009
 
 
 class NotConnected(Exception):
-    """No WebSocket came about: nothing was asked of the gateway."""
+    """No WebSocket was established; nothing was requested."""
 
 
 class Closed(Exception):
-    """The connection has ended; `code` and `reason` as WebSocket has them, 1006 where nothing was said."""
+    """The connection has ended, with WebSocket's `code` and `reason` (1006: none was sent)."""
 
     def __init__(self, code: int, reason: str = "") -> None:
         self.code = code
@@ -106,8 +103,8 @@ class Connection:
         self._transmit(TextMessage(text))
 
     def receive(self, until: float) -> str | None:
-        """The next frame; None once it is `until` on the monotonic clock, or when the wake-up came. Raises Closed."""
-        while not self._frames:  # what came before the end is still handed out: an error precedes its close
+        """The next frame; None at `until` (monotonic clock) or on a wake-up. Raises Closed."""
+        while not self._frames:  # frames before the end are still delivered: an error precedes its close
             if self._end is not None:
                 raise self._end
             if not self._wait(until):
@@ -118,7 +115,7 @@ class Connection:
         return self
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        """Say goodbye without waiting for an answer."""
+        """Send a close frame without waiting for the answer."""
         try:
             self._socket.sendall(self._ws.send(CloseConnection(code=1000)))
         except (OSError, ProtocolError):
@@ -127,8 +124,8 @@ class Connection:
             self._socket.close()
 
     def _wait(self, until: float) -> bool:
-        """Take what has come; False if nothing did before `until` or the wake-up."""
-        pending = getattr(self._socket, "pending", None)  # TLS keeps what select cannot see
+        """Process incoming data; False if none arrived before `until` or the wake-up."""
+        pending = getattr(self._socket, "pending", None)  # buffered by TLS, invisible to select
         if pending is None or not pending():
             watched: list[socket.socket | int] = [self._socket]
             if self._wakeup is not None:
@@ -165,17 +162,17 @@ class Connection:
                     self._refuse()
             case RejectData(data=data, body_finished=finished):
                 self._refusal += bytes(data)
-                if finished or len(self._refusal) > _LARGEST_REASON:
+                if finished or len(self._refusal) > _MAX_REASON:
                     self._refuse()
             case CloseConnection(code=code, reason=reason):
                 self._end = Closed(int(code), reason or "")
             case _:
-                pass  # what we have no use for
+                pass
 
     def _collect(self, event: TextMessage) -> None:
         self._parts.append(event.data)
         self._size += len(event.data)
-        if self._size > _LARGEST:
+        if self._size > _MAX_FRAME:
             raise Closed(_TOO_LARGE, "a frame is too large")
         if event.message_finished:
             self._frames.append("".join(self._parts))
@@ -183,7 +180,7 @@ class Connection:
             self._size = 0
 
     def _refuse(self) -> None:
-        said = " ".join(self._refusal[:_LARGEST_REASON].decode("utf-8", "replace").split())
+        said = " ".join(self._refusal[:_MAX_REASON].decode("utf-8", "replace").split())
         raise NotConnected(f"HTTP {self._status}" + (f": {said}" if said else ""))
 
     def _transmit(self, event: Event) -> None:
@@ -192,18 +189,18 @@ class Connection:
         except OSError as error:
             raise Closed(_ABNORMAL, _reason(error)) from error
         except ProtocolError:
-            # wsproto's text holds the frame, and that may hold a token: neither it nor its traceback goes further.
+            # the message contains the frame, which may contain a token: do not pass it on
             raise (self._end or Closed(_ABNORMAL)) from None
 
 
 def _socket(address: Address, patience: float) -> socket.socket | ssl.SSLSocket:
     connection = socket.create_connection((address.host, address.port), timeout=patience)
     try:
-        connection.settimeout(_STALLED)
+        connection.settimeout(_SOCKET_TIMEOUT)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not address.secure:
             return connection
-        import ssl  # 2 MB that a gateway on this machine does not need
+        import ssl  # 2 MB, not needed for a local gateway
 
         return ssl.create_default_context().wrap_socket(connection, server_hostname=address.host)
     except BaseException:
@@ -220,35 +217,33 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The frames of OpenClaw's gateway protocol, version 4, as far as a turn needs them. Pure.
-#
-# OpenClaw's docs/gateway/protocol/ says it all: a request `{type: req, id, method, params}` is answered by
-# `{type: res, id, ok, payload | error}`; `agent` is answered twice, first "accepted" and then with the run's end.
+# Frames of OpenClaw's gateway protocol, version 4 (OpenClaw's docs/gateway/protocol/). Pure. A request `{type: req, id,
+# method, params}` is answered by `{type: res, id, ok, payload | error}`; `agent` is answered twice: first "accepted",
+# then with the result.
 
 PROTOCOL = 4
 SCOPES = ("operator.write",)
-"""The least that runs and aborts a turn; it includes reading. `operator.admin` could configure OpenClaw as well."""
+"""The least scope that can run and abort turns (`operator.admin` could also configure OpenClaw)."""
 
 _CLIENT = "cli"
 _VERSION = "1"
-"""Of this client: to ask for mailboxd's own costs as much as the rest of the start."""
+"""A constant, because looking up mailboxd's version takes as long as the rest of the start."""
 _ROLE = "operator"
 _CAPABILITIES = ("session-scoped-events",)
-"""Asks the gateway to spare us the events of sessions that we have not subscribed to, which is all of them."""
+"""Suppresses events of sessions that this client has not subscribed to, which is all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What the gateway wants to see signed."""
+    """What the gateway requires to be signed."""
 
     nonce: str
     at: int
 
 
 @dataclass(frozen=True, slots=True)
-class Introduction:
-    """Who connects. `token`: the device's own, the gateway's shared one when pairing, or empty."""
+class ClientIdentity:
+    """The connecting device. `token`: the device's, or the gateway's shared one when pairing, or empty."""
 
     device_id: str
     public_key: str
@@ -266,21 +261,20 @@ class Problem:
     detail: str
     """`details.code`, like PAIRING_REQUIRED; empty if there is none."""
     request_id: str
-    """Of the pairing that waits for approval; empty if there is none."""
+    """The pairing that waits for approval; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer to a request of ours."""
+    """The answer to a request; `problem` is None if it succeeded."""
 
     id: str
     payload: dict[str, Any]
     problem: Problem | None
-    """None: it was done."""
 
 
-def challenge_in(text: str) -> Challenge | None:
-    """The challenge that a gateway begins with, if this frame is it."""
+def parse_challenge(text: str) -> Challenge | None:
+    """The challenge in the gateway's first frame, None for other frames."""
     frame = _object(text)
     payload = frame.get("payload")
     if frame.get("event") != "connect.challenge" or not isinstance(payload, dict):
@@ -289,26 +283,26 @@ def challenge_in(text: str) -> Challenge | None:
     return Challenge(nonce, at) if isinstance(nonce, str) and nonce and type(at) is int and at >= 0 else None
 
 
-def signed_text(who: Introduction, challenge: Challenge) -> str:
-    """What the device signs: version 3 of the payload, with the platform and an empty device family at its end."""
+def text_to_sign(identity: ClientIdentity, challenge: Challenge) -> str:
+    """The payload to sign, version 3: ends with the platform and an empty device family."""
     scopes = ",".join(SCOPES)
-    who_and_what = (who.device_id, _CLIENT, _CLIENT, _ROLE, scopes, str(challenge.at), who.token, challenge.nonce)
-    return "|".join(("v3", *who_and_what, who.platform.lower(), ""))
+    fields = (identity.device_id, _CLIENT, _CLIENT, _ROLE, scopes, str(challenge.at), identity.token, challenge.nonce)
+    return "|".join(("v3", *fields, identity.platform.lower(), ""))
 
 
-def connect(who: Introduction, challenge: Challenge, sign: Callable[[str], str]) -> str:
+def connect(identity: ClientIdentity, challenge: Challenge, sign: Callable[[str], str]) -> str:
     """The first request."""
     client = {
         "id": _CLIENT,
         "mode": _CLIENT,
-        "displayName": who.name,
+        "displayName": identity.name,
         "version": _VERSION,
-        "platform": who.platform,
+        "platform": identity.platform,
     }
     device = {
-        "id": who.device_id,
-        "publicKey": who.public_key,
-        "signature": sign(signed_text(who, challenge)),
+        "id": identity.device_id,
+        "publicKey": identity.public_key,
+        "signature": sign(text_to_sign(identity, challenge)),
         "signedAt": challenge.at,
         "nonce": challenge.nonce,
     }
@@ -321,18 +315,18 @@ def connect(who: Introduction, challenge: Challenge, sign: Callable[[str], str])
         "caps": list(_CAPABILITIES),
         "device": device,
     }
-    if who.token:
-        params["auth"] = {"token": who.token}
+    if identity.token:
+        params["auth"] = {"token": identity.token}
     return request("connect", "connect", params)
 
 
 def request(request_id: str, method: str, params: Mapping[str, object]) -> str:
-    """Not escaped beyond what JSON wants, so that a message is not sent at several times its size."""
+    """A request frame; non-ASCII text is not escaped, to keep it small."""
     return json.dumps({"type": "req", "id": request_id, "method": method, "params": params}, ensure_ascii=False)
 
 
-def response_in(text: str) -> Response | None:
-    """The response in a frame; None for events and for what we do not understand."""
+def parse_response(text: str) -> Response | None:
+    """The response in a frame; None for events and unknown frames."""
     frame = _object(text)
     request_id, ok = frame.get("id"), frame.get("ok")
     if frame.get("type") != "res" or not isinstance(request_id, str) or not isinstance(ok, bool):
@@ -367,17 +361,16 @@ def _object(text: str) -> dict[str, Any]:
     return frame if isinstance(frame, dict) else {}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A connection that has introduced itself to the gateway, and asks it things.
+# A connection that is authenticated
 
 HANDSHAKE_SECONDS = 15.0
-"""How long a gateway may take to answer a connection: a busy one has been seen to need a few."""
+"""Timeout of the handshake; a busy gateway may need a few seconds."""
 _FRAME_BYTES = 26_214_400
-"""What a gateway takes that does not say so: its default."""
+"""The gateway's default limit for a frame."""
 
 
-class NotAdmitted(Exception):
-    """The gateway answered, and does not want us."""
+class Rejected(Exception):
+    """The gateway answered and rejected this client."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -385,13 +378,13 @@ class NotAdmitted(Exception):
 
 
 class Client:
-    """An admitted connection. Raises NotConnected, NotAdmitted; later Closed."""
+    """An authenticated connection. Raises NotConnected, Rejected; later Closed."""
 
     def __init__(self, address: Address, pairing: Pairing, token: str, clock: Clock, wakeup: int | None = None) -> None:
         self._connection = Connection(address, clock, HANDSHAKE_SECONDS, wakeup)
-        self._asked = 0
+        self._requests = 0
         try:
-            self.hello = self._introduce(pairing, token, clock.monotonic() + HANDSHAKE_SECONDS)
+            self.hello = self._authenticate(pairing, token, clock.monotonic() + HANDSHAKE_SECONDS)
         except Closed as end:
             self.close()
             raise NotConnected(f"it closed the connection: {end.code} {end.reason}".rstrip()) from end
@@ -401,25 +394,25 @@ class Client:
 
     @property
     def largest_frame(self) -> int:
-        """Bytes of a request that this gateway takes."""
+        """Maximum bytes of a request."""
         policy = self.hello.get("policy")
         size = policy.get("maxPayload") if isinstance(policy, dict) else None
         return size if type(size) is int and size > 0 else _FRAME_BYTES
 
     def request(self, method: str, params: Mapping[str, object]) -> tuple[str, str]:
-        """A request that has not been sent yet: its id and its frame."""
-        self._asked += 1
-        request_id = str(self._asked)
+        """A new request, not yet sent: its id and its frame."""
+        self._requests += 1
+        request_id = str(self._requests)
         return request_id, request(request_id, method, params)
 
     def send(self, frame: str) -> None:
-        """Raises Closed: the gateway may or may not have it."""
+        """Raises Closed; the gateway may have received the frame nevertheless."""
         self._connection.send(frame)
 
     def receive(self, until: float) -> Response | None:
-        """The next response; None once it is `until` on the monotonic clock, or when woken. Raises Closed."""
+        """The next response; None at `until` (monotonic clock) or on a wake-up. Raises Closed."""
         while (text := self._connection.receive(until)) is not None:
-            response = response_in(text)
+            response = parse_response(text)
             if response is not None:
                 return response
         return None
@@ -433,37 +426,36 @@ class Client:
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         self.close()
 
-    def _introduce(self, pairing: Pairing, token: str, until: float) -> dict[str, Any]:
+    def _authenticate(self, pairing: Pairing, token: str, until: float) -> dict[str, Any]:
         challenge = None
         while challenge is None:
-            challenge = challenge_in(self._in_time(until))
+            challenge = parse_challenge(self._receive(until))
         device = pairing.device
-        who = Introduction(device.id, device.public_key, pairing.name, sys.platform, token)
-        self._connection.send(connect(who, challenge, device.sign))
+        identity = ClientIdentity(device.id, device.public_key, pairing.name, sys.platform, token)
+        self._connection.send(connect(identity, challenge, device.sign))
         response = None
         while response is None:
-            response = response_in(self._in_time(until))
+            response = parse_response(self._receive(until))
         if response.problem is not None:
-            raise NotAdmitted(response.problem)
+            raise Rejected(response.problem)
         return response.payload
 
-    def _in_time(self, until: float) -> str:
+    def _receive(self, until: float) -> str:
         text = self._connection.receive(until)
         if text is None:
             raise NotConnected(f"no answer to the handshake within {HANDSHAKE_SECONDS:g} s")
         return text
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Becoming, and being, a device of the gateway: what `mailboxd gateway` does.
+# Pairing: `mailboxd gateway`
 
 _PAIRING_REQUIRED = "PAIRING_REQUIRED"
 _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What the gateway lets this device do."""
+class DeviceStatus:
+    """What the gateway permits this device."""
 
     pairing: Pairing
     version: str
@@ -471,53 +463,53 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A person has to approve the device: `openclaw devices approve <request>`, on the gateway's host."""
+class ApprovalPending:
+    """The device needs approval: `openclaw devices approve <request>` on the gateway's host."""
 
     pairing: Pairing
     request: str
 
 
-def enrol(path: Path, url: str, agent: str, secret: str, clock: Clock) -> Standing | Waiting:
-    """Make this workspace a device of the gateway at `url`, or ask for it; `secret` is the gateway's own token.
+def pair(path: Path, url: str, agent: str, secret: str, clock: Clock) -> DeviceStatus | ApprovalPending:
+    """Pair this workspace with the gateway at `url`; `secret` is the gateway's shared token.
 
-    A gateway approves devices on its own machine by itself, unless it is configured not to. The key stays the same
-    when this is repeated, so that a request which waits for approval remains the same one. Raises ConfigError when the
-    gateway refuses, UnavailableError when it is not there, WorldError.
+    By default a gateway approves devices on its own machine automatically. A repetition uses the same key, so that a
+    pending request stays the same. Raises ConfigError if the gateway refuses, UnavailableError if it cannot be reached,
+    WorldError.
     """
     address = parse_address(url)
     before = pairing.read(path)
     device = before.device if before is not None else Device.new()
     kept = before.token if before is not None and before.url == url else None
-    asking = Pairing(url, f"mailboxd {agent} {device.id[:8]}", device, kept)
-    if before is None:  # a pairing that works stays until there is another one
-        pairing.write(path, asking)
+    requested = Pairing(url, f"mailboxd {agent} {device.id[:8]}", device, kept)
+    if before is None:  # a working pairing is kept until it can be replaced
+        pairing.write(path, requested)
     try:
-        with Client(address, asking, secret or kept or "", clock) as client:
+        with Client(address, requested, secret or kept or "", clock) as client:
             token = text_at(client.hello, "auth", "deviceToken")
-    except NotAdmitted as error:
+    except Rejected as error:
         if error.problem.detail == _PAIRING_REQUIRED and _REQUEST.fullmatch(error.problem.request_id):
-            return Waiting(asking, error.problem.request_id)
+            return ApprovalPending(requested, error.problem.request_id)
         hint = "give the gateway's token with --token-file FILE or in OPENCLAW_GATEWAY_TOKEN"
         raise ConfigError(f"{url}: {error.problem.message}; {hint}") from error
     except NotConnected as error:
-        raise UnavailableError(f"there is no gateway at {url}: {error}") from error
+        raise UnavailableError(f"cannot reach the gateway at {url}: {error}") from error
     if not token:
-        raise ConfigError(f"{url}: the gateway took the device but gave it no token: pairing does not work there")
-    paired = replace(asking, token=token)
+        raise ConfigError(f"{url}: the gateway accepted the device without giving it a token, so pairing is impossible")
+    paired = replace(requested, token=token)
     pairing.write(path, paired)
-    return standing(paired, clock)
+    return device_status(paired, clock)
 
 
-def standing(paired: Pairing, clock: Clock) -> Standing:
-    """Connect as a turn does. Raises ConfigError when the gateway refuses, UnavailableError when it is not there."""
+def device_status(paired: Pairing, clock: Clock) -> DeviceStatus:
+    """Connect as a turn does. Raises ConfigError if the gateway refuses, UnavailableError if it cannot be reached."""
     try:
         with Client(parse_address(paired.url), paired, paired.token or "", clock) as client:
-            return Standing(paired, text_at(client.hello, "server", "version"), _scopes(client.hello))
-    except NotAdmitted as error:
+            return DeviceStatus(paired, text_at(client.hello, "server", "version"), _scopes(client.hello))
+    except Rejected as error:
         raise ConfigError(f"{paired.url}: {error.problem.message}; pair again with `mailboxd gateway pair`") from error
     except NotConnected as error:
-        raise UnavailableError(f"there is no gateway at {paired.url}: {error}") from error
+        raise UnavailableError(f"cannot reach the gateway at {paired.url}: {error}") from error
 
 
 def _scopes(hello: dict[str, Any]) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
-"""What the gateway knows a workspace by: a file that only its owner can read (`transport.pairing_file` says where).
+"""The pairing of a workspace with a gateway: a file that only its owner can read (see `transport.pairing_file`).
 
-    url      the gateway that it is paired with
-    name     how `openclaw devices list` shows it; no two workspaces have the same
-    key      the private Ed25519 key (32 bytes, base64url); the device's id is the SHA-256 of the public one
+    url      the gateway
+    name     the name in `openclaw devices list`, unique per workspace
+    key      the private Ed25519 key (32 bytes, base64url); the device's id is the SHA-256 of the public key
     token    the device's token, null until the pairing is approved
 
-Each workspace is a device of its own, so that one can be revoked without the others (docs/decisions/0005).
+Each workspace is its own device, so that each can be revoked separately (docs/decisions/0005).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SEED_BYTES = 32
 
 @dataclass(frozen=True)
 class Device:
-    """A key pair. Nothing of the private half is ever shown."""
+    """A key pair; the private key is never displayed."""
 
     seed: bytes = field(repr=False)
 
@@ -41,7 +41,7 @@ class Device:
 
     @cached_property
     def id(self) -> str:
-        """What the gateway calls this device: 64 hexadecimal digits."""
+        """The device's id: 64 hexadecimal digits."""
         return hashlib.sha256(self._public).hexdigest()
 
     @property
@@ -62,7 +62,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """One workspace's standing with one gateway."""
+    """A workspace's pairing with one gateway."""
 
     url: str
     name: str
@@ -71,7 +71,7 @@ class Pairing:
 
 
 def read(path: Path) -> Pairing | None:
-    """The pairing that is stored; None if there is none. Raises ConfigError if it cannot be trusted, WorldError."""
+    """The stored pairing or None. Raises ConfigError if the file is damaged or readable by others, WorldError."""
     with world(path.parent):
         try:
             descriptor = open_regular(path, os.O_RDONLY)
@@ -109,14 +109,14 @@ def write(path: Path, pairing: Pairing) -> None:
 
 
 def remove(path: Path) -> None:
-    """Forget the device. Raises WorldError."""
+    """Delete the pairing. Raises WorldError."""
     with world(path.parent):
         path.unlink(missing_ok=True)
         sync(path.parent)
 
 
 def to_base64url(raw: bytes) -> str:
-    """Base64url without padding, as the protocol has it."""
+    """Base64url without padding, as in the protocol."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
 
 

@@ -20,7 +20,7 @@ EXTRA = ("cryptography", "wsproto")
 
 @dataclass(frozen=True, slots=True)
 class GatewayTransport:
-    """Turns over a WebSocket of our own; a `dispatcher.Dispatcher`. `pairing` is the file of the device."""
+    """Runs turns over a WebSocket; `pairing` is the file of the paired device."""
 
     cli: OpenClaw
     pairing: Path
@@ -28,23 +28,23 @@ class GatewayTransport:
     def turn_argv(
         self, agent: str, session_key: str, message_file: Path | str, timeout: int, model: str | None = None
     ) -> tuple[str, ...]:
-        """The program of one turn. Raises ValueError for what is no turn.
+        """The program of one turn. Raises ValueError for invalid arguments.
 
-        A turn with a model of its own goes through the CLI: the gateway lets only administrators choose one, and the
-        device is none. The idempotency key is the call's id, which is the name of its directory.
+        A turn with its own model uses the CLI: the gateway lets only administrators choose one, which the device is
+        not. The idempotency key is the call's id, the name of its directory.
         """
         if model is not None:
             return self.cli.turn_argv(agent, session_key, message_file, timeout, model)
-        # -P: the directory that we run in is the agent's, and must not be a place to import from.
+        # -P: the working directory is the agent's, and nothing must be imported from it
         program = OpenClaw((sys.executable, "-P", "-m", "mailboxd.agents.gateway", "--pairing", str(self.pairing)))
         turn = program.turn_argv(agent, session_key, message_file, timeout)
         return (*turn, "--idempotency-key", Path(message_file).parent.name)
 
 
 def pairing_file(workspace: Path, environ: Mapping[str, str]) -> Path:
-    """Where the device of this workspace (its real path) is kept: in the user's state directory.
+    """The pairing file of a workspace (its real path), in the user's state directory.
 
-    Not in the workspace: an agent that OpenClaw confines to it could read the key there, and run turns of others.
+    Not in the workspace, where an agent that is confined to it could read the key and run turns of other agents.
     """
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):
@@ -54,7 +54,7 @@ def pairing_file(workspace: Path, environ: Mapping[str, str]) -> Path:
 
 
 def require_extra() -> None:
-    """Raises ConfigError if what the transport needs is not installed."""
+    """Raises ConfigError if the extra `gateway` is not installed."""
     missing = [name for name in EXTRA if find_spec(name) is None]
     if missing:
         raise ConfigError(
@@ -64,14 +64,14 @@ def require_extra() -> None:
 
 
 def ready(cli: OpenClaw, path: Path) -> GatewayTransport:
-    """The transport of a workspace that is paired. Raises ConfigError if it is not, or cannot be."""
+    """The transport of a paired workspace. Raises ConfigError if it is not paired."""
     require_extra()
     from mailboxd.agents.gateway import pairing
 
     paired = pairing.read(path)
     if paired is None or paired.token is None:
         raise ConfigError(
-            f"openclaw.transport is gateway, but this workspace is not paired with one (there is no token in {path}): "
+            f"openclaw.transport is gateway, but this workspace is not paired (no token in {path}): "
             "run `mailboxd gateway pair`, or set `openclaw.transport: cli`"
         )
     return GatewayTransport(cli, path)

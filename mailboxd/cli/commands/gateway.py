@@ -15,7 +15,7 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE, MailboxdError, UnavailableError
 
 if TYPE_CHECKING:
-    from mailboxd.agents.gateway.client import Standing
+    from mailboxd.agents.gateway.client import DeviceStatus
     from mailboxd.config import Config
 
 _LARGEST_SECRET = 4_096
@@ -57,12 +57,12 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
 
     require_person("operator")
     require_extra()
-    from mailboxd.agents.gateway.client import Waiting, enrol
+    from mailboxd.agents.gateway.client import ApprovalPending, pair
 
     path, config = _pairing_file(session), _config(session)
-    found = enrol(path, url or _configured_url(config), config.agent, _secret(token_file), session.clock)
+    found = pair(path, url or _configured_url(config), config.agent, _secret(token_file), session.clock)
     name, device = found.pairing.name, found.pairing.device.id
-    if isinstance(found, Waiting):
+    if isinstance(found, ApprovalPending):
         facts = {"paired": False, "request": found.request, "device": device, "name": name, "url": found.pairing.url}
         remedy = [
             f"{for_terminal(found.pairing.url)} wants a person to approve {for_terminal(name)}.",
@@ -89,7 +89,7 @@ def _status(session: Session) -> int | None:
 
     require_extra()
     from mailboxd.agents.gateway import pairing
-    from mailboxd.agents.gateway.client import standing
+    from mailboxd.agents.gateway.client import device_status
 
     path, config = _pairing_file(session), _config(session)
     paired = pairing.read(path)
@@ -98,7 +98,7 @@ def _status(session: Session) -> int | None:
         _tell(session, {"paired": False, "works": False, "problem": problem}, problem)
         return EXIT_NO
     try:
-        found = standing(paired, session.clock)
+        found = device_status(paired, session.clock)
     except MailboxdError as error:
         _tell(session, {"paired": True, "works": False, "problem": str(error)}, str(error))
         return EXIT_NO
@@ -190,7 +190,7 @@ def _secret(token_file: str | None) -> str:
     return str(click.prompt("The gateway's token or password", hide_input=True, default="", show_default=False))
 
 
-def _facts(found: Standing, config: Config) -> dict[str, Any]:
+def _facts(found: DeviceStatus, config: Config) -> dict[str, Any]:
     return {
         "paired": True,
         "works": True,
