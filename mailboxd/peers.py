@@ -262,8 +262,8 @@ class Peers:
         """One question at a time where memory is short; none about the rules before it is known which file to watch."""
         if name in _CHANGEABLE and _FILE in self._waiting and not self._config_file:
             return True
-        room = self.calls.room(now)
-        return bool(self._waiting) and room.free_bytes is not None and room.free_bytes < room.call_bytes
+        free = self.calls.free_bytes(now)
+        return bool(self._waiting) and free is not None and free < self.calls.caps.call_bytes
 
     def _argv(self, name: str) -> tuple[str, ...]:
         asks: Mapping[str, Callable[[], tuple[str, ...]]] = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 EVERYBODY: Mapping[str, int] = {}
 
@@ -23,9 +23,12 @@ class Ready:
     """The latest turn of its executor went to such work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """How many calls may run at once, and what keeps another one from starting."""
+@dataclass(slots=True)
+class Capacity:
+    """How many calls may run at once, and what occupies their slots.
+
+    The daemon computes it once in each round of its loop; whatever picks, marks or begins calls takes slots from it.
+    """
 
     most: int
     """Calls at once, by count."""
@@ -35,6 +38,12 @@ class Room:
     """Memory that is left for further calls; None = it is not known, and limits nothing."""
     call_bytes: int = 1
     """What one call takes."""
+    per_agent: int = 1
+    """Calls at once of one agent."""
+    agents: Counter[str] = field(default_factory=Counter)
+    """How many of them each agent has."""
+    sessions: set[str] = field(default_factory=set)
+    """The sessions in which one runs: there is never a second one."""
 
     @property
     def left(self) -> int:
@@ -53,6 +62,22 @@ class Room:
     def is_short(self) -> bool:
         """Whether it is memory, not their number, that keeps the next call from starting."""
         return self.left == 0 and len(self.running) < self.most
+
+    def has_slot(self, agent: str = "", session: str = "") -> bool:
+        """Whether another call may start: of `agent`, or, without one, a question or a message."""
+        if (session and session in self.sessions) or (agent and self.agents[agent] >= self.per_agent):
+            return False
+        return self.left > 0
+
+    def take(self, call: str, agent: str = "", session: str = "") -> None:
+        """Give a slot to a call that is about to start; a second time it changes nothing."""
+        if call in self.running:
+            return
+        self.running = (*self.running, call)
+        self.agents[agent] += 1
+        self.sessions.add(session)
+        if self.free_bytes is not None:
+            self.free_bytes = max(self.free_bytes - self.call_bytes, 0)
 
 
 def pick(

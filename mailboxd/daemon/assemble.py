@@ -132,7 +132,6 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
     """A daemon over an engine and a table of calls: what a simulation puts there it then runs with."""
     reports = Reports(core)
     openclaw = OpenClaw(config.openclaw.command)
-    core.room = lambda: calls.room(core.clock.monotonic())
     peers = Peers(core, calls, openclaw, config.agent, enabled=config.openclaw.discovery)
     core.may_reach, core.is_gone = peers.may_reach, peers.is_gone
     templates = Templates(ws.templates)

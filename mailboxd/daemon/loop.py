@@ -338,10 +338,11 @@ class Daemon:
 
     def _begin(self) -> bool:
         """Give what is ready its turn, inside a batch; whether any call may begin now."""
+        capacity = self.calls.measure_capacity(self.engine.clock.monotonic())
         if self._stopping or self.arrivals.is_catching_up:
             return False
-        self.engine.schedule()
-        return self.relay.mark(begins=not (self.reserve.why or self.peers.gateway.is_down)) > 0
+        self.engine.schedule(capacity)
+        return self.relay.mark(capacity, begins=not (self.reserve.why or self.peers.gateway.is_down)) > 0
 
     def _collect(self) -> None:
         """Record what calls have brought, and what was done since the last transaction."""
@@ -442,7 +443,7 @@ class Daemon:
         moments = [moment - mono for moment in clocked if moment is not None]
         if due is not None:
             moments.append(to_epoch(due) - to_epoch(self.engine.clock.now()))
-        if self.calls.room(mono).is_short:
+        if self.calls.capacity.is_short:
             moments.append(_ANXIOUS)
         if log.catch_up():
             moments.append(_READ_AGAIN)

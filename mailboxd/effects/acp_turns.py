@@ -220,7 +220,7 @@ class Harnesses:
         session = transport.resumable_session(self._folder(effect.run_id)) if effect.run_id else None
         if task is None or session is None:
             return Unknown("nobody saw its end, and its harness cannot be asked", looked_up=True)
-        if not self.calls.has_room(self.engine.clock.monotonic()):
+        if not self.calls.capacity.has_slot():
             return None
         key, timeout = f"ask:{effect.session_key}", _ASKING_SECONDS + PATIENCE
         call = Call(call_id, CallKind.HARNESS_LOOKUP, "", key, timeout, order, order.task)

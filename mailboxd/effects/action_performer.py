@@ -110,7 +110,7 @@ class Preparing:
         call = Call(order.id, CallKind.GATE, "", f"gate:{order.id}", _SECONDS, order)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
             return
-        if not self.calls.has_room(now):
+        if not self.calls.capacity.has_slot():
             return
         self.calls.discard(order.id)
         place = Place(self.setting.root, effect.approval_id)
@@ -273,7 +273,7 @@ class Performing:
         if found is not State.NEVER_STARTED or row.state is Performed.STARTED:
             self.reports.append(RunnerEnded(order, effect, "mailboxd was not there when it ended"))
             return
-        if not self.calls.has_room(now):
+        if not self.calls.capacity.has_slot():
             return
         environment = lobster.plain(self.setting.environ) | handed_over(self.setting)
         words = effect_words(place)
@@ -360,7 +360,7 @@ class Performing:
         call = Call(order.id, CallKind.VERIFY, "", f"verify:{row.id}", seconds, order, wipe=True)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
             return
-        if not self.calls.has_room(now):
+        if not self.calls.capacity.has_slot():
             return
         self.calls.discard(order.id)  # of a run whose end nobody saw: it only asks, and is asked again
         try:

@@ -90,7 +90,7 @@ class Checking:
         files = self._named(effect.check)
         if self.calls.state(order.id) is State.RUNNING and self.calls.adopt(call, now):
             return
-        if not effect.check.file and not self.calls.has_room(now):
+        if not effect.check.file and not self.calls.capacity.has_slot():
             return
         self.calls.discard(order.id)  # of a run whose end nobody saw: it is simply run again
         try:

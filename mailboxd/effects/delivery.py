@@ -179,7 +179,7 @@ class Posting:
     def _may_begin(self, to: str) -> bool:
         if self.gateway.is_down or self.engine.pacing.is_shut(to):
             return False
-        return self.calls.has_room(self.engine.clock.monotonic())
+        return self.calls.capacity.has_slot()
 
     def _settle(self, handed: HandedOver) -> None:
         """Record that a message was handed over, is to be handed over again, or is given up; inside a batch."""

@@ -80,7 +80,7 @@ class Notifying:
             self.reports.append(Finished(order.id))
             return
         now = self.engine.clock.monotonic()
-        if self.calls.room(now).is_short:
+        if self.calls.capacity.is_short:
             return
         told = self._told.setdefault(order.id, {})
         for way in self.ways.names:

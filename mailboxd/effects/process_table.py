@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import selectors
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from mailboxd.agents.call_dir import (
     write_prompt,
 )
 from mailboxd.agents.process import Child, State, adopt, has_ended, has_writer, kill_writers, spawn, state
-from mailboxd.core.schedule import Room
+from mailboxd.core.schedule import Capacity
 from mailboxd.errors import WorldError
 from mailboxd.store.store import Order
 
@@ -115,12 +116,17 @@ class Calls:
     lane: int | None = None
     """How many turns the gateway runs at once, for everybody: we take at most half of it."""
     running: dict[str, Call] = field(default_factory=dict)
+    capacity: Capacity = field(init=False)
+    """What may run in this round of the loop; each call that starts takes its slot."""
     _recorded: dict[str, list[str]] = field(default_factory=dict)
     """Ended calls whose results are recorded, by the task whose task.md has to show them (`` = none has to)."""
     _written_on: dict[str, bool] = field(default_factory=dict)
     """Ended calls to whose output something that they left running may still write; True: nobody needs it any more."""
     _glance: tuple[float, int | None] | None = None
     _measured: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self.capacity = Capacity(self.caps.calls, per_agent=self.caps.per_agent)
 
     def directory(self, call_id: str) -> str:
         return f"{self.turns}/{call_id}"
@@ -165,6 +171,8 @@ class Calls:
     def _watch(self, call: Call, child: Child, now: float) -> None:
         call.child, call.started, call.deadline = child, now, now + call.timeout
         self.running[call.id] = call
+        if not call.aside:
+            self.capacity.take(call.id, call.agent, call.session_key)
         self.selector.register(child.pidfd, selectors.EVENT_READ, call)
 
     def ended(self, kind: CallKind | None = None) -> Iterator[tuple[Call, Exit]]:
@@ -268,32 +276,30 @@ class Calls:
         if stays:
             raise WorldError(f"{stays}, which an ended call has left, cannot be removed: look at its rights, remove it")
 
-    def is_busy(self, session_key: str) -> bool:
-        """Whether a call of this session is in flight: there is never a second one."""
-        return session_key in [call.session_key for call in self.running.values()]
-
-    def has_room(self, now: float, agent: str = "", coming: int = 0, coming_of_agent: int = 0) -> bool:
-        """Whether another call may start: of `agent`, or, without one, a question to OpenClaw or a message.
-
-        `coming` are calls that are about to be made, and `coming_of_agent` those of them that are of that agent.
-        """
-        of_agent = self.of_agent(agent) + coming_of_agent if agent else 0
-        return of_agent < self.caps.per_agent and self.room(now).left > coming
-
-    def of_agent(self, agent: str) -> int:
-        return [call.agent for call in self.running.values() if not call.aside].count(agent)
-
-    def room(self, now: float, coming: tuple[str, ...] = ()) -> Room:
-        """How many calls may run, by their number and by memory. `coming` are turns that count as if they ran."""
+    def measure_capacity(self, now: float) -> Capacity:
+        """Compute `capacity` for a round of the loop, by the number of calls and by memory."""
         most = self.caps.calls if self.lane is None else min(self.caps.calls, max(self.lane // 2, 1))
+        turns = [call for call in self.running.values() if not call.aside]
+        self.capacity = Capacity(
+            most,
+            tuple(call.id for call in turns),
+            self.free_bytes(now),
+            self.caps.call_bytes,
+            self.caps.per_agent,
+            Counter(call.agent for call in turns),
+            {call.session_key for call in self.running.values()},
+        )
+        return self.capacity
+
+    def free_bytes(self, now: float) -> int | None:
+        """Memory for further calls; None = not known. Calls that have just started are counted as still to take it."""
         if self._glance is None or not 0 <= now - self._glance[0] < _GLANCE:
             self._glance = (now, self.available())
         free = self._glance[1]
-        if free is not None:
-            growing = sum([now - call.started < _GROWING for call in self.running.values()]) + len(coming)
-            free = max(free - growing * self.caps.call_bytes, 0)
-        turns = [call.id for call in self.running.values() if not call.aside]
-        return Room(most, (*turns, *coming), free, self.caps.call_bytes)
+        if free is None:
+            return None
+        growing = sum([now - call.started < _GROWING for call in self.running.values()])
+        return max(free - growing * self.caps.call_bytes, 0)
 
     def stop(self, task: str, why: str, now: float) -> None:
         """Ask every call of a task to end; what does not within the grace is killed."""

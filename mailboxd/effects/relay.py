@@ -33,6 +33,7 @@ from mailboxd.core.effects import (
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.model import Task
 from mailboxd.core.outcomes import Failed, Failure, Made, Results, Silence, Succeeded, Unknown
+from mailboxd.core.schedule import Capacity
 from mailboxd.core.vocabulary import Phase, Turn
 from mailboxd.effects import turns
 from mailboxd.effects.acp_turns import Harnesses
@@ -171,13 +172,13 @@ class Relay:
             Performer(AnswerPermission, "may be repeated: the answer is the same", self._answer_permission),
         )
 
-    def mark(self, *, begins: bool) -> int:
+    def mark(self, capacity: Capacity, *, begins: bool) -> int:
         """Mark the turns that `perform` will begin, if any `begins` now; inside the batch that lets them.
 
         Returns how many came to nothing instead.
         """
         self._orders = list(self._pending(self.engine.now)) if begins else None
-        over = self.starting.mark(self._orders or [])
+        over = self.starting.mark(self._orders or [], capacity)
         if over:  # and what followed from that was ordered only then
             self._orders = None
         return over

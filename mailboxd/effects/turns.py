@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +33,7 @@ from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Permanence, Succeeded, Unknown
+from mailboxd.core.schedule import Capacity
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, Turn
 from mailboxd.effects.acp_turns import Harnesses
@@ -142,18 +142,18 @@ class Starting:
 
     # -------------------------------------------------------------- inside the batch
 
-    def mark(self, orders: Iterable[Order]) -> int:
-        """Mark the turns of these orders that there is room for, and make their messages.
+    def mark(self, orders: Iterable[Order], capacity: Capacity) -> int:
+        """Mark the turns of these orders that there is capacity for, and make their messages.
 
         Returns how many came to nothing instead. What keeps further ones waiting is noted for `why` and `status`.
         """
         self.trouble = None
         self._fresh.clear()
-        over, taken = 0, _Taken(self)
+        over = 0
         for order in orders:
             if order.begun is not None or not isinstance(order.effect, RunTurn):
                 continue
-            if order.effect.harness or not taken.has_room(order):
+            if order.effect.harness or not self._has_slot(order, order.effect, capacity):
                 continue
             try:
                 marked = self._mark(order, order.effect)
@@ -167,12 +167,13 @@ class Starting:
                 self.reports.record(TurnReport(order, order.effect, of_bug(bug)))
                 marked = False
             if marked:
-                taken.add(order)
+                capacity.take(order.id, order.agent, order.effect.session_key)
             over += not marked
         if over:  # and its end may be the end of others
             self._fresh.clear()
+            capacity = self.calls.measure_capacity(self.engine.clock.monotonic())
         # what is marked is noted as running: so its start leaves nothing to record, and needs no round of its own
-        self.engine.store.meta.set_room(self.calls.room(self.engine.clock.monotonic(), tuple(self._fresh)))
+        self.engine.store.meta.set_room(capacity)
         return over
 
     def _mark(self, order: Order, effect: RunTurn) -> bool:
@@ -219,8 +220,7 @@ class Starting:
     def begin(self, order: Order, effect: RunTurn) -> None:
         """Make the call of a turn, or continue what an earlier round or daemon began. Raises WorldError."""
         if (fresh := self._fresh.pop(order.id, None)) is not None:
-            if _Taken(self).has_slot(order):
-                self._start(order, effect, *fresh)
+            self._start(order, effect, *fresh)  # it has its slot
             return
         found = self.calls.state(effect.turn_id)
         if found is State.ENDED:
@@ -236,7 +236,7 @@ class Starting:
             lost = Unknown("the machine was restarted, or the database is a copy: nothing here says whether it ran")
             self.reports.append(TurnReport(order, effect, lost))
             return
-        if not _Taken(self).has_room(order):
+        if not self._has_slot(order, effect, self.calls.capacity):
             return
         task, attempt = self._asked_for(order)
         if task is None or not is_wanted(task, attempt, effect):
@@ -288,6 +288,14 @@ class Starting:
         raw = said.text.encode()
         return refuse_message(raw) or raw
 
+    def _has_slot(self, order: Order, effect: RunTurn, capacity: Capacity) -> bool:
+        """Whether this turn may begin now: there is a slot, its agent's breaker lets it through, it is not held."""
+        return (
+            capacity.has_slot(order.agent, effect.session_key)
+            and capacity.agents[order.agent] < self.engine.pacing.starts(order.agent)
+            and not self.engine.store.tasks.is_held(order.task)
+        )
+
     def _asked_for(self, order: Order) -> tuple[Task | None, Attempt | None]:
         task = self.engine.store.tasks.get(order.task)
         return task, self.engine.store.tasks.attempt(order.task, task.attempt) if task else None
@@ -297,39 +305,6 @@ class Starting:
         kind = CallKind.HARNESS_TURN if effect.harness else CallKind.TURN
         marked = kind is CallKind.TURN
         return Call(effect.turn_id, kind, order.agent, effect.session_key, timeout, order, order.task, marked=marked)
-
-
-class _Taken:
-    """What turns occupy: those that run, and those that are marked in this batch."""
-
-    def __init__(self, starting: Starting) -> None:
-        self._engine, self._calls = starting.engine, starting.calls
-        self._now = self._engine.clock.monotonic()
-        self._agents: Counter[str] = Counter()
-        self._sessions: set[str] = set()
-
-    def add(self, order: Order) -> None:
-        self._agents[order.agent] += 1
-        self._sessions.add(_session(order))
-
-    def has_slot(self, order: Order) -> bool:
-        """Whether there is a slot for this turn, and no other one in its session."""
-        session = _session(order)
-        if session in self._sessions or self._calls.is_busy(session):
-            return False
-        return self._calls.has_room(self._now, order.agent, len(self._sessions), self._agents[order.agent])
-
-    def has_room(self, order: Order) -> bool:
-        """Whether this turn may be begun beside the others."""
-        if not self.has_slot(order):
-            return False
-        if self._calls.of_agent(order.agent) + self._agents[order.agent] >= self._engine.pacing.starts(order.agent):
-            return False  # its breaker is open, or has let its one turn through
-        return not self._engine.store.tasks.is_held(order.task)
-
-
-def _session(order: Order) -> str:
-    return str(getattr(order.effect, "session_key", ""))
 
 
 def _cut(task: Task, cuts: tuple[Cut, ...]) -> Iterator[Happened]:
@@ -389,7 +364,7 @@ class Recovery:
         Nobody is asked while the gateway is away: it may run the turn again once it is back, and till then nothing is
         decided.
         """
-        if self.gateway.is_down or not self.calls.has_room(self.engine.clock.monotonic()):
+        if self.gateway.is_down or not self.calls.capacity.has_slot():
             return
         self._start(_Asking(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
 

@@ -220,8 +220,6 @@ class Engine:
     new_token: Callable[[], str] = lambda: secrets.token_urlsafe(24)
     may_reach: Callable[[str], str | None] = lambda _agent: None
     is_gone: Callable[[str], str | None] = lambda _agent: None
-    room: Callable[[], schedule.Room] | None = None
-    """What calls may run now, where there are calls; else the settings say it."""
     now: str = ""
     broken: Sequence[breaker.Breaker] = ()
     """The breakers that are not closed, as the latest `tick` found them."""
@@ -353,9 +351,12 @@ class Engine:
             if waited and (event := breaker.gateway_is_back(broken, self.now)) is not None:
                 self.record(event)
 
-    def schedule(self) -> int:
-        """Start what is ready and has a slot; inside a batch. Returns how many were started."""
-        started, slots = 0, self._slots()
+    def schedule(self, capacity: schedule.Capacity | None = None) -> int:
+        """Start what is ready and has a slot; inside a batch. Returns how many were started.
+
+        Without a capacity, where there are no calls, the settings give the number of slots.
+        """
+        started, slots = 0, self.settings.slots if capacity is None else capacity.in_all
         while True:
             ready = list(self.store.schedule.ready(self.now, self.settings.slots))
             busy = self.store.schedule.busy(self.now)
@@ -367,10 +368,6 @@ class Engine:
             started += now_started
             if not any(item.by_children for item in ready) and schedule.is_full(busy, slots - now_started, allowed):
                 return started  # what only now became ready needs a slot as well
-
-    def _slots(self) -> int:
-        """How many turns may be under way."""
-        return self.settings.slots if self.room is None else self.room().in_all
 
     def _start(self, task_id: str) -> bool:
         """False when it is no longer ready: the start of one before it may have ended their parent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mailboxd.core.schedule import Room
+from mailboxd.core.schedule import Capacity
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
 
 
@@ -127,7 +127,7 @@ class Snapshot:
     tasks: Mapping[str, TaskSnapshot]
     calls: tuple[RunningCall, ...] = ()
     sign: LastEvent | None = None
-    room: Room | None = None
+    room: Capacity | None = None
     """What calls run, and what keeps further ones from starting; None while no daemon has said so."""
     breakers: Mapping[str, OpenBreaker] = field(default_factory=dict)
     """Agents (lower case) whose breaker is not closed."""

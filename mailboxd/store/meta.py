@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 
-from mailboxd.core.schedule import Room
+from mailboxd.core.schedule import Capacity
 
 _PLANNED = "planned"
 """What agents planned within the last hour, as [time, number of tasks]."""
@@ -46,20 +46,20 @@ class Meta:
 
     # what the daemon reports
 
-    def set_room(self, room: Room) -> None:
+    def set_room(self, room: Capacity) -> None:
         """How many calls run, and how many more may."""
         free = (room.free_bytes or 0) >> 24 << 24  # in steps of 16 MiB, or it would be written in every round
         memory = [free, room.call_bytes] if room.is_short else None
         self._report("room", json.dumps({"most": room.most, "running": room.running, "memory": memory}))
 
-    def room(self) -> Room | None:
+    def room(self) -> Capacity | None:
         """None before the first daemon."""
         text = self.get("room")
         if text is None:
             return None
         found = json.loads(text)
         free, call = found["memory"] or (None, 1)
-        return Room(found["most"], tuple(found["running"]), free, call)
+        return Capacity(found["most"], tuple(found["running"]), free, call)
 
     def set_paced(self, paced: Mapping[str, str]) -> None:
         """Which agents have used up their turns of an hour, and until when."""

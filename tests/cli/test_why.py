@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.schedule import Room
+from mailboxd.core.schedule import Capacity
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
 from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, PendingEffect, RunningCall, Snapshot, TaskSnapshot
@@ -136,7 +136,7 @@ def test_a_slot_names_the_calls_that_occupy_the_agent() -> None:
 
 def test_a_slot_says_how_many_are_taken_and_a_turn_that_was_ordered_but_not_started_waits_for_one_too() -> None:
     calls = (RunningCall("gamma", "other", EARLIER, "trn_1"), RunningCall("alpha", "mine", NOW, "trn_2"))
-    room = Room(1, ("trn_1",))
+    room = Capacity(1, ("trn_1",))
     ready = cause_of(standing("b"), replace(snapshot(calls=calls), room=room))
     words = f"waits for a slot (1 of 1 are taken); busy: gamma with other since {EARLIER}"
     assert (ready.kind, ready.text) == ("slot", words)
@@ -144,12 +144,12 @@ def test_a_slot_says_how_many_are_taken_and_a_turn_that_was_ordered_but_not_star
     mine = standing("mine", Phase.EXECUTING, attempts=(tried(Waiting.TURN),), pending=pending, timeout=60)
     ordered = cause_of(mine, replace(snapshot(mine, calls=calls), room=room))
     assert (ordered.kind, ordered.text) == ("slot", f"its turn {words}")
-    started = cause_of(mine, replace(snapshot(mine, calls=calls), room=Room(2, ("trn_1", "trn_2"))))
+    started = cause_of(mine, replace(snapshot(mine, calls=calls), room=Capacity(2, ("trn_1", "trn_2"))))
     assert started.kind == "turn"
 
 
 def test_memory_is_named_with_numbers_when_it_is_what_a_task_waits_for() -> None:
-    room = Room(4, ("trn_1",), free_bytes=100 << 20, call_bytes=215 << 20)
+    room = Capacity(4, ("trn_1",), free_bytes=100 << 20, call_bytes=215 << 20)
     calls = (RunningCall("gamma", "other", EARLIER, "trn_1"),)
     cause = cause_of(standing("b"), replace(snapshot(calls=calls), room=room))
     words = f"waits for memory: 100 MiB are free, a call needs 215 MiB; busy: gamma with other since {EARLIER}"

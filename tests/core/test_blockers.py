@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.core.schedule import Room
+from mailboxd.core.schedule import Capacity
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
 from mailboxd.explain.model import AttemptSummary, OpenBreaker, PendingEffect, RunningCall, Snapshot, TaskSnapshot
 from mailboxd.explain.why import cause_of
@@ -24,7 +24,7 @@ REVIEWED = replace(
 
 
 def seen(task: TaskSnapshot, **snapshot: Any) -> tuple[str, str | None]:
-    cause = cause_of(task, Snapshot(NOW, 1, {task.id: task}, **{"room": Room(4), **snapshot}))
+    cause = cause_of(task, Snapshot(NOW, 1, {task.id: task}, **{"room": Capacity(4), **snapshot}))
     return cause.kind, cause.at
 
 
@@ -55,7 +55,7 @@ def seen(task: TaskSnapshot, **snapshot: Any) -> tuple[str, str | None]:
         ),
         (replace(READY, coordinates=True), {"breakers": {"bob": OpenBreaker(LATER)}}, "ready", None),
         (ORDERED, {"breakers": {"bob": OpenBreaker(LATER)}}, "breaker", LATER),
-        (ORDERED, {"breakers": {"bob": OpenBreaker(LATER)}, "room": Room(4, ("trn",))}, "turn", NOW),
+        (ORDERED, {"breakers": {"bob": OpenBreaker(LATER)}, "room": Capacity(4, ("trn",))}, "turn", NOW),
         (replace(ORDERED, held_by="job"), {}, "budget", None),
         (REVIEWED, {"breakers": {"rex": OpenBreaker(LATER)}}, "breaker", LATER),
         (replace(READY, phase=Phase.CIRCUIT_OPEN, held="over budget"), {}, "circuit", None),

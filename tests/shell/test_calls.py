@@ -44,36 +44,36 @@ def start(
 
 
 def test_the_room_is_the_cap_and_at_most_half_of_the_gateways_lane(calls: Calls) -> None:
-    assert calls.room(0.0).most == 4
+    assert calls.measure_capacity(0.0).most == 4
     for lane, most in ((8, 4), (5, 2), (1, 1), (512, 4)):
         calls.lane = lane
-        assert calls.room(0.0).most == most
+        assert calls.measure_capacity(0.0).most == most
 
 
 def test_an_agent_has_its_own_cap_and_a_question_none(calls: Calls) -> None:
     start(calls, "a")
     start(calls, "b")
-    assert not calls.has_room(0.0, "alpha")
-    assert calls.has_room(0.0, "beta")
-    assert calls.has_room(0.0)
+    assert not calls.measure_capacity(0.0).has_slot("alpha")
+    assert calls.measure_capacity(0.0).has_slot("beta")
+    assert calls.measure_capacity(0.0).has_slot()
 
 
 def test_a_call_that_has_just_begun_is_counted_with_the_memory_it_is_going_to_take(calls: Calls) -> None:
     calls.available = lambda: 500 * MIB
-    assert calls.room(0.0).left == 2
+    assert calls.measure_capacity(0.0).left == 2
     start(calls, "a", now=0.0)
-    assert calls.room(1.0).left == 1
+    assert calls.measure_capacity(1.0).left == 1
     start(calls, "b", now=1.0)
-    assert (calls.room(2.0).left, calls.room(2.0).is_short) == (0, True)
-    assert calls.room(5.5).left == 1  # the first has taken what it takes: the kernel says so by now
-    assert calls.room(100.0).left == 2
+    assert (calls.measure_capacity(2.0).left, calls.measure_capacity(2.0).is_short) == (0, True)
+    assert calls.measure_capacity(5.5).left == 1  # the first has taken what it takes: the kernel says so by now
+    assert calls.measure_capacity(100.0).left == 2
 
 
 def test_the_first_call_may_always_start(calls: Calls) -> None:
     calls.available = lambda: 0
-    assert calls.has_room(0.0, "alpha")
+    assert calls.measure_capacity(0.0).has_slot("alpha")
     start(calls, "a")
-    assert not calls.has_room(0.0, "beta")
+    assert not calls.measure_capacity(0.0).has_slot("beta")
 
 
 def test_the_end_of_another_kind_of_call_waits_without_waking_the_loop(calls: Calls) -> None:

@@ -185,8 +185,8 @@ def test_what_hangs_is_stopped_and_takes_no_turns_slot_meanwhile(bell: Bell, tmp
         notifying.begin(order, order.effect)
         assert bell.calls.orders() == {order.id}
         now = bell.stage.clock.monotonic()
-        assert bell.calls.has_room(now)  # of one slot
-        assert bell.calls.room(now).running == ()
+        assert bell.calls.measure_capacity(now).has_slot()  # of one slot
+        assert bell.calls.capacity.running == ()
         bell.calls.expire(now + SECONDS)
         eventually(lambda: bell.take_ended(notifying))
         with engine.batch():

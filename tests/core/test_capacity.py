@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.schedule import Room
+from mailboxd.core.schedule import Capacity
 
 ids = st.lists(st.text("abc", min_size=1), max_size=8, unique=True).map(tuple)
 
@@ -14,16 +14,16 @@ ids = st.lists(st.text("abc", min_size=1), max_size=8, unique=True).map(tuple)
 @pytest.mark.parametrize(
     ("room", "left", "short"),
     [
-        (Room(4), 4, False),
-        (Room(4, ("a",)), 3, False),
-        (Room(4, ("a", "b", "c", "d")), 0, False),
-        (Room(4, ("a",), free_bytes=430, call_bytes=215), 2, False),
-        (Room(4, ("a",), free_bytes=214, call_bytes=215), 0, True),
-        (Room(4, (), free_bytes=0, call_bytes=215), 1, False),
-        (Room(1, ("a",), free_bytes=0, call_bytes=215), 0, False),
+        (Capacity(4), 4, False),
+        (Capacity(4, ("a",)), 3, False),
+        (Capacity(4, ("a", "b", "c", "d")), 0, False),
+        (Capacity(4, ("a",), free_bytes=430, call_bytes=215), 2, False),
+        (Capacity(4, ("a",), free_bytes=214, call_bytes=215), 0, True),
+        (Capacity(4, (), free_bytes=0, call_bytes=215), 1, False),
+        (Capacity(1, ("a",), free_bytes=0, call_bytes=215), 0, False),
     ],
 )
-def test_the_narrower_of_number_and_memory_counts(room: Room, left: int, short: bool) -> None:
+def test_the_narrower_of_number_and_memory_counts(room: Capacity, left: int, short: bool) -> None:
     assert (room.left, room.is_short) == (left, short)
 
 
@@ -31,7 +31,7 @@ def test_the_narrower_of_number_and_memory_counts(room: Room, left: int, short: 
 def test_the_first_call_may_always_start_and_no_limit_is_ever_exceeded(
     most: int, running: tuple[str, ...], free: int | None, call: int
 ) -> None:
-    room = Room(most, running, free, call)
+    room = Capacity(most, running, free, call)
     assert room.left >= (0 if running else 1)
     assert room.left <= max(most - len(running), 0 if running else 1)
     if running and free is not None:
