@@ -1,9 +1,9 @@
-"""The command line: one verb, one file under `commands/`. A person's entrance to the same engine.
+"""The command line; `commands/` defines the commands.
 
-Reading commands open the database read-only, beside a daemon that goes on writing; they need neither the configuration
-nor the daemon. Orders (`cancel`, `retry`, `unblock`, `answer`) go through the engine in this process and wake the
-daemon, which alone performs effects; so everything but `run` works while it is down. Nothing is imported before a
-command needs it: a cold `mailboxd status` costs less than 150 ms more than Python itself.
+Reading commands open the database read-only and need neither the configuration nor the daemon. Orders (`cancel`,
+`retry`, ...) go through the engine in this process and then wake the daemon, which alone performs effects, so every
+command except `run` works while the daemon is down. Imports are deferred until needed: a cold `mailboxd status` takes
+less than 150 ms longer than Python itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def main() -> None:
         from mailboxd.cli.program import program
 
         program.main(prog_name="mailboxd")
-    except (MemoryError, ImportError) as error:  # before there is a boundary, or when there was no room for that either
+    except (MemoryError, ImportError) as error:  # outside the error boundary, or not enough memory for it
         import os
 
         from mailboxd.errors import EXIT_TRY_AGAIN, shortage

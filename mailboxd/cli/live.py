@@ -1,4 +1,4 @@
-"""A picture on the terminal that is drawn again while things happen, until `q`, Ctrl-C, or its own end."""
+"""Live output: a view redrawn until q or Ctrl-C, progress bars, and following the event log."""
 
 from __future__ import annotations
 
@@ -20,44 +20,41 @@ if TYPE_CHECKING:
     from mailboxd.store.reports import Report
 
 
-DRAW_INTERVAL = 0.5
-"""Seconds between two pictures, at most: what runs shows its age."""
+REDRAW_INTERVAL = 0.5
+"""Seconds between two redraws, which also update durations."""
 _QUIT = {b"q", b"Q", b"\x03", b"\x04"}
 
-Picture = Callable[[int, int], Sequence[str]]
-"""The lines of a picture, for so many columns and rows; each is styled for a terminal, and fits. The last says how to
-end it."""
+View = Callable[[int, int], Sequence[str]]
+"""Returns the styled lines of the view for so many columns and rows. The last line says how to quit."""
 
 
-def is_watched() -> bool:
-    """Whether a person looks on, who can also press a key."""
+def is_interactive() -> bool:
+    """Whether standard input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def show(picture: Picture, is_over: Callable[[], bool], interval: float = DRAW_INTERVAL) -> None:
-    """Draw the picture again and again on a screen of its own; the last one stays on the terminal."""
+def show(view: View, is_over: Callable[[], bool], interval: float = REDRAW_INTERVAL) -> None:
+    """Redraw the view on the alternate screen until it ends; the last view stays on the terminal."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     def drawn() -> Text:
-        return Text("\n", no_wrap=True, overflow="crop").join(
-            Text.from_ansi(line) for line in picture(columns(), rows())
-        )
+        return Text("\n", no_wrap=True, overflow="crop").join(Text.from_ansi(line) for line in view(columns(), rows()))
 
     with suppress(KeyboardInterrupt), _keys() as pressed:
         console = Console(highlight=False)
         with Live(drawn(), console=console, screen=True, auto_refresh=False) as live:
             while not is_over() and not pressed(interval):
                 live.update(drawn(), refresh=True)
-    for line in picture(columns(), rows())[:-1]:
+    for line in view(columns(), rows())[:-1]:
         if line:
             say(line)
 
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], bool]]:
-    """Keys as they are pressed, not shown. The function waits so many seconds; True if one of them means the end."""
+    """Read keys unbuffered and without echo. The function waits so many seconds; True if a quit key was pressed."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
 
@@ -65,8 +62,8 @@ def _keys() -> Iterator[Callable[[float], bool]]:
         readable, _, _ = select.select([fd], (), (), seconds)
         if not readable:
             return False
-        said = os.read(fd, 64)
-        return not said or any(key in said for key in _QUIT)
+        pressed_keys = os.read(fd, 64)
+        return not pressed_keys or any(key in pressed_keys for key in _QUIT)
 
     try:
         tty.setcbreak(fd)
@@ -75,8 +72,7 @@ def _keys() -> Iterator[Callable[[float], bool]]:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Progress bars on standard error, where a person looks at it; nothing anywhere else.
+# Progress bars on standard error, if it is a terminal
 
 _STEPS = 200
 _UNKNOWN_STEP = 50
@@ -84,7 +80,7 @@ _UNKNOWN_STEP = 50
 
 @contextmanager
 def bars() -> Iterator[Progress]:
-    """What long work is to call (`mailboxd.progress`). The bar is taken away at the end. NO_COLOR is honoured."""
+    """A callback for long work (`mailboxd.progress`). The bar disappears at the end."""
     if not sys.stderr.isatty():
         yield silent
         return
@@ -101,7 +97,7 @@ def bars() -> Iterator[Progress]:
             if before is not None and before[1] == total and done % _step(total) and done != total:
                 return
             if before is None:
-                for task in shown.task_ids:  # one after the other: what came before is over
+                for task in shown.task_ids:  # one bar at a time: the previous step is complete
                     shown.update(task, visible=False)
                 known[what] = (shown.add_task(f"{what:<10}", total=total or None, completed=done), total)
                 return
@@ -112,19 +108,18 @@ def bars() -> Iterator[Progress]:
 
 
 def _step(total: int) -> int:
-    """So many calls are shown once: a bar has no more than 200 states that differ."""
+    """Update the bar only every so many calls, about 200 times in all."""
     return max(total // _STEPS, 1) if total else _UNKNOWN_STEP
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Looking at the event log again and again, for `watch`, `history --follow`, `logs --follow` and `send --wait`.
+# Following the event log
 
 POLL_INTERVAL = 0.25
-"""Seconds between two looks: an indexed query for one number, 20 µs."""
+"""Seconds between two polls, each an indexed query of 20 µs."""
 
 
 def print_event(event: dict[str, Any]) -> None:
-    """An event as one line of a history."""
+    """Print an event on one line."""
     by = "" if event["actor"] == "mailboxd" else f"  [{event['actor']}]"
     say(f"{event['seq']:>6}  {event['at']}  {for_terminal(event['text'] + by)}")
 
@@ -143,10 +138,7 @@ def follow(
     tree: bool = False,
     is_over: Callable[[], bool] = never,
 ) -> None:
-    """Tell every event after number `after` and then each that happens, until Ctrl-C, which is a good end.
-
-    Or until `is_over`: what had happened by then is told.
-    """
+    """Pass every event after number `after`, then each new one, to `tell`, until Ctrl-C or `is_over`."""
     try:
         while True:
             over = is_over()

@@ -1,7 +1,6 @@
-"""Orders of the operator: through the engine, in this process, in one transaction; then the daemon is woken.
+"""Operator orders: applied through the engine in this process, in one transaction; then the daemon is woken.
 
-An agent that finds itself a shell in its turn is no operator: OpenClaw marks such shells, and orders from there are
-refused, as `run` is.
+Orders from a shell inside an agent's turn are refused; OpenClaw marks such shells.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ OPERATOR = "operator"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order that is being carried out: the engine, inside its batch, and the task that it is about."""
+    """An order being carried out: the engine, inside a batch, and the task."""
 
     engine: Engine
     task: Task
@@ -37,30 +36,30 @@ class Order:
 
 
 def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event]]) -> None:
-    """Let `act` give an order about the task `name`, say what it led to, and wake the daemon.
+    """Let `act` give an order about the task `name`, print the resulting events, and wake the daemon.
 
-    Raises UnavailableError, ConfigError, WorldError; Refused by the state, and inside an agent's turn.
+    Raises UnavailableError, ConfigError, WorldError; Refused by the task's state or inside an agent's turn.
     """
     from mailboxd import config
     from mailboxd.engine import open
     from mailboxd.store.reports import Report
 
-    require_person(OPERATOR)
+    require_operator(OPERATOR)
     ws = session.workspace()
     with open.engine(ws, config.load(ws.config), _waits) as engine, engine.batch():
         task = engine.store.tasks.get(Report(engine.store.db).find(name))
         if task is None:
-            raise AssertionError(f"{name} was found and is not there")
+            raise AssertionError(f"{name} was found but does not exist")
         account = _account(engine, task, act(Order(engine, task, process.name())))
     _tell(session, account, _wake(ws))
 
 
-def order_by_hand(session: Session, act: Callable[[Engine, str], Sequence[Event]], **facts: Any) -> None:
-    """As `carry_out`, for an order that is not about one task; `facts` are told in JSON, as `act` leaves them."""
+def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]], **facts: Any) -> None:
+    """As `carry_out`, for an order that is not about one task. `act` may add to `facts`, which --json prints."""
     from mailboxd import config
     from mailboxd.engine import open
 
-    require_person(OPERATOR)
+    require_operator(OPERATOR)
     ws = session.workspace()
     with open.engine(ws, config.load(ws.config), _waits) as engine, engine.batch():
         happened = _happened(engine, act(engine, process.name()))
@@ -72,7 +71,7 @@ def _waits(why: str) -> None:
 
 
 def _wake(ws: Workspace) -> bool:
-    """Whether a daemon carries it out. One that starts, or stands still, does not listen, and looks all the same."""
+    """Wake the daemon; returns whether one runs. One that is starting or paused does not listen but polls."""
     from mailboxd.host import wakeup
     from mailboxd.mailbox import lock
 
@@ -86,11 +85,11 @@ def _tell(session: Session, account: dict[str, Any], heard: bool) -> None:
     for happened in account["events"]:
         say(for_terminal(happened["text"]))
     if not heard:
-        say("no daemon runs here: it is recorded, and `mailboxd run` carries it out", err=True)
+        say("no daemon is running: recorded, and `mailboxd run` will carry it out", err=True)
 
 
 def _account(engine: Engine, task: Task, events: Sequence[Event]) -> dict[str, Any]:
-    """What an order led to, in the words of the history."""
+    """The resulting phase and events, as in the history."""
     after = engine.store.tasks.get(task.id) or task
     return {"task": task.local_id, "phase": after.phase, "events": _happened(engine, events)}
 
@@ -103,20 +102,20 @@ def _happened(engine: Engine, events: Sequence[Event]) -> list[dict[str, Any]]:
     return [{"kind": event.kind, "text": text} for event, text in zip(events, texts, strict=True)]
 
 
-def require_person(sender: str) -> None:
-    """Raise Refused when an agent's shell would act in a person's name."""
+def require_operator(sender: str) -> None:
+    """Raise Refused if an agent's shell would act as the operator."""
     from mailboxd.agents.nesting_guard import inside_agent
 
     if sender in OPERATORS and inside_agent(os.environ):
         raise Refused(
             "permission-denied",
-            "this is a shell inside an agent's turn, and an agent may not act as the operator",
-            "Run it from the operator's own shell.",
+            "an agent may not act as the operator: this shell runs inside an agent's turn",
+            "Use the operator's own shell.",
         )
 
 
 def read_text(path: str, most: int) -> str:
-    """A text of the operator, from a file or (`-`) from standard input. Raises UsageError."""
+    """Read a text from a file or (`-`) standard input. Raises UsageError."""
     import click
 
     try:
@@ -125,7 +124,7 @@ def read_text(path: str, most: int) -> str:
     except OSError as error:
         raise click.UsageError(f"{path}: cannot be read: {error.strerror}") from error
     if len(raw) > most:
-        raise click.UsageError(f"{path}: is larger than {most} bytes; name it as a file instead")
+        raise click.UsageError(f"{path}: is larger than {most} bytes; refer to the file instead")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,17 +1,37 @@
-"""The command tree. Commands are imported when they are called (or all of them, for help and completion)."""
+"""The program: its commands, and the error boundary, which prints users' errors in one line and reports bugs in full.
+
+A command's module is imported when it is called; help and completion import all. With `--json`, errors are JSON on
+standard error: `{"error": {"kind", "exit", "message", ...}}`.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
 import click
 
-from mailboxd.cli.boundary import guarded, hear_interrupts, keep_exit_statuses, stand
 from mailboxd.cli.session import Session, shared_options
-from mailboxd.cli.text import forgive
+from mailboxd.cli.text import Unwritable, escape_unencodable, flush, say, to_json
+from mailboxd.core.sanitize import for_terminal
+from mailboxd.errors import (
+    EXIT_BUG,
+    EXIT_NO,
+    EXIT_OK,
+    EXIT_TRY_AGAIN,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    MailboxdError,
+    UnavailableError,
+    WorldError,
+    shortage,
+)
 
 COMMANDS = {
     "setup": "setup", "init": "workspace", "import": "workspace", "run": "run", "send": "send", "status": "status",
@@ -24,13 +44,13 @@ COMMANDS = {
     "web": "web", "plugin": "plugin", "skill": "skill", "service": "service", "metrics": "export",
     "traces": "export", "completion": "completion",
 }  # fmt: skip
-"""Every command, in the order of the help, with the module of `commands/` that defines it as `<name>_command`."""
+"""Commands in the order of the help, with the module in `commands/` that defines `<name>_command`."""
 _HIDDEN = {"effect": "approvals"}
-"""Called by the daemon; listed in no help."""
+"""Called by the daemon; not listed in the help."""
 
 
 class Program(click.Group):
-    """The group of all verbs, with the one error boundary around them."""
+    """The group of all commands, inside the error boundary."""
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -61,15 +81,15 @@ class Program(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command and exit with its status. `obj` may be a `Session` with another clock or pause."""
+        """Run a command and exit with its status. Tests pass a `Session` as `obj`, with another clock or pause."""
         arguments = list(sys.argv[1:] if args is None else args)
         extra.setdefault("obj", Session())
-        stand()
-        keep_exit_statuses()
-        forgive(sys.stdout, sys.stderr)
+        open_standard_streams()
+        reset_sigchld()
+        escape_unencodable(sys.stdout, sys.stderr)
 
         def action() -> Any:
-            hear_interrupts()
+            raise_on_sigint()
             return super(Program, self).main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
 
         status = guarded(action, arguments)
@@ -104,3 +124,137 @@ Exit status:
   69  not found: workspace,  130  interrupted
       task, program
 """
+
+
+# The error boundary
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
+_GONE = "the current directory no longer exists. If it was recreated, `cd` to it again"
+
+_DASH = "- "
+_TEXT = 'an argument that begins with - is taken for an option; put -- before it: `{} ... -- "- ..."`'
+
+
+def guarded(action: Callable[[], Any], arguments: Sequence[str]) -> int:
+    """Run `action` and return its exit status; report errors on standard error. `arguments` are the command line."""
+    as_json = "--json" in list(arguments)[: arguments.index("--")] if "--" in arguments else "--json" in arguments
+    try:
+        result = action()
+        flush()
+        return result if isinstance(result, int) else EXIT_OK
+    except MailboxdError as error:
+        _report(_facts(error), as_json)
+        return error.exit_code
+    except click.ClickException as error:
+        wrong = _plainer(error)
+        if as_json:
+            _report({"kind": "UsageError", "exit": EXIT_USAGE, "message": wrong.format_message()}, as_json)
+        else:
+            wrong.show()
+        return EXIT_USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence()
+        return EXIT_NO
+    except Unwritable as error:
+        _report(_unwritable(error), as_json)
+        _silence()
+        return EXIT_NO
+    except Exception as error:
+        if isinstance(error, FileNotFoundError) and not _has_working_directory():
+            _report(_facts(UnavailableError(_GONE)), as_json)
+            return EXIT_UNAVAILABLE
+        if why := shortage(error):
+            _report(_facts(WorldError(why)), as_json)
+            return EXIT_TRY_AGAIN
+        _report(_bug_report(error, arguments), as_json)
+        return EXIT_BUG
+
+
+def _plainer(error: click.ClickException) -> click.ClickException:
+    """The error of click, or a clearer one if it took a list item for an option."""
+    if not isinstance(error, click.NoSuchOption) or error.option_name != _DASH:
+        return error
+    return click.UsageError(_TEXT.format(error.ctx.command_path if error.ctx else "mailboxd"), error.ctx)
+
+
+def open_standard_streams() -> None:
+    """Replace each closed standard stream by /dev/null.
+
+    Otherwise the next file opened would get its number, and output would be written into that file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def reset_sigchld() -> None:
+    """An ignored SIGCHLD is inherited from the parent, and hides the exit statuses of our children."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def raise_on_sigint() -> None:
+    """Make Ctrl-C a KeyboardInterrupt; until now it ended the process (`bin/mailboxd`)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _has_working_directory() -> bool:
+    """Whether the working directory exists."""
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
+
+
+def _unwritable(error: Unwritable) -> dict[str, Any]:
+    """Not EXIT_TRY_AGAIN: a script that tried again would give its order twice."""
+    text = f"cannot write the output: {error.strerror}. Any order was carried out: see `mailboxd history`"
+    return {"kind": type(error).__name__, "exit": EXIT_NO, "message": text}
+
+
+def _facts(error: MailboxdError) -> dict[str, Any]:
+    facts = {name: value for name, value in vars(error).items() if isinstance(value, str | int)}
+    return {"kind": type(error).__name__, "exit": error.exit_code, "message": str(error), **facts}
+
+
+def _report(facts: dict[str, Any], as_json: bool) -> None:
+    text = to_json({"error": facts}) if as_json else f"mailboxd: {for_terminal(facts['message'])}"
+    log = sys.modules.get("mailboxd.log")
+    if log is not None and log.last_words(text):
+        return  # a daemon must be able to exit even if nothing reads its standard error
+    with suppress(OSError):
+        say(text, err=True)
+
+
+def _silence() -> None:
+    """Discard buffered output: writing it at exit to a closed pipe would raise."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+def _bug_report(error: Exception, arguments: Sequence[str]) -> dict[str, Any]:
+    import platform
+    import shlex
+    import traceback
+    from importlib.metadata import version
+
+    system = f"Python {platform.python_version()}, {platform.platform()}"
+    report = f"""\
+this is a bug in mailboxd. Nothing was left half done: every change is one transaction.
+Please report it in mailboxd's issue tracker, with everything below:
+
+mailboxd {version("mailboxd")}, {system}
+$ {shlex.join(["mailboxd", *arguments])}
+{"".join(traceback.format_exception(error))}"""
+    return {"kind": type(error).__name__, "exit": EXIT_BUG, "message": report.rstrip()}

@@ -1,7 +1,4 @@
-"""What every verb shares: which workspace, in which form it answers, and the decorator that makes a verb of a function.
-
-`-w` and `--json` may stand before the verb or after it.
-"""
+"""What all commands share: the options -w and --json, the decorator of commands, and parameter types."""
 
 from __future__ import annotations
 
@@ -33,13 +30,13 @@ _AGENT = re.compile(rb"""^agent:[ ]+(["']?)([A-Za-z0-9_][A-Za-z0-9._-]{0,127})\1
 
 
 def pause(seconds: float) -> None:
-    """Nothing for a while: between two looks at a database that cannot say when it changes."""
+    """Sleep between two polls of the database."""
     select.select((), (), (), seconds)
 
 
 @dataclass(slots=True)
 class Session:
-    """One run of the program. `clock` and `pause` are here so that tests need not wait."""
+    """One run of the program. Tests replace `clock` and `pause`."""
 
     path: Path | None = None
     as_json: bool = False
@@ -47,12 +44,12 @@ class Session:
     pause: Callable[[float], None] = pause
 
     def workspace(self) -> Workspace:
-        """The workspace that is meant. Raises UnavailableError."""
+        """The workspace of -w, or the nearest one. Raises UnavailableError."""
         return Workspace.find(self.path or Path.cwd(), self.path)
 
     @contextmanager
     def report(self) -> Iterator[Report]:
-        """Read-only answers about the workspace. Raises UnavailableError, WorldError."""
+        """Open the workspace's database for read-only queries. Raises UnavailableError, WorldError."""
         from mailboxd.store.reports import opened
 
         with opened(self.workspace().database) as report:
@@ -60,9 +57,9 @@ class Session:
 
 
 def agent_of(ws: Workspace) -> str | None:
-    """The agent that the configuration names; None without a configuration. Raises ConfigError, WorldError.
+    """The agent in the configuration; None without a configuration. Raises ConfigError, WorldError.
 
-    A plain line is read as it stands, for checking a configuration costs 100 ms; any other spelling is left to it.
+    Parsing the configuration takes 100 ms, so a plain `agent:` line is read directly.
     """
     from mailboxd.mailbox.files import directory, open_regular, read_up_to, world_errors
 
@@ -82,7 +79,7 @@ def agent_of(ws: Workspace) -> str | None:
 
 
 def shared_options() -> list[click.Parameter]:
-    """-w and --json, which set the session."""
+    """-w and --json, valid before and after the command."""
 
     def workspace(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
         if path is not None:
@@ -128,12 +125,12 @@ def _epilog(examples: tuple[str, ...], exits: Mapping[int, str]) -> str:
 
 
 def task_argument(*, required: bool = True) -> Callable[[Any], Any]:
-    """The argument TASK: a local id, an id, or a unique beginning of one."""
+    """The argument TASK: a local id, an id, or a unique prefix of either."""
     return click.argument("task", required=required, shell_complete=_complete)
 
 
 def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Local ids that begin so; none when there is no workspace to look into."""
+    """Local ids with this prefix; none without a workspace."""
     from click.shell_completion import CompletionItem
 
     with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
@@ -142,8 +139,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     return []
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What the values of arguments and options may be. A shell hands over any bytes: what is no text is a surrogate.
+# Parameter types. Bytes from the shell that are not valid UTF-8 arrive as surrogates.
 
 
 class Id(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
@@ -158,8 +154,8 @@ class Id(click.ParamType):  # type: ignore[type-arg]  # generic only in newer ve
         return str(value)
 
 
-class Words(click.ParamType):  # type: ignore[type-arg]
-    """Text of the operator, in a form that a file and the database can hold."""
+class Text(click.ParamType):  # type: ignore[type-arg]
+    """The operator's text, made storable."""
 
     name = "TEXT"
 
@@ -170,7 +166,7 @@ class Words(click.ParamType):  # type: ignore[type-arg]
 
 
 class Header(click.ParamType):  # type: ignore[type-arg]
-    """The value of the header `header`, written as it would stand in the front matter of a message."""
+    """A value of the message header `header`, in the syntax of the front matter."""
 
     def __init__(self, header: str, shown: str) -> None:
         self.name = shown

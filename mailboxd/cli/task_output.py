@@ -1,7 +1,4 @@
-"""A tree of tasks as lines for people, for `tree` and `watch`: pure, from what `Report.tree` says.
-
-Each line fits into `room` columns, whatever agents called their work.
-"""
+"""Task trees, the screen of `watch`, and timelines as lines of text of at most `room` columns. Pure functions."""
 
 from __future__ import annotations
 
@@ -26,13 +23,13 @@ _LEAST = ("cancelled", "completed")
 
 
 def tree_lines(root: Node, now: str, room: int) -> Iterator[str]:
-    """Every task of the tree, each on its line. `now` is ISO-8601 UTC; `room` is in columns."""
+    """Every task of a tree (`Report.tree`) on one line. `now` is ISO-8601 UTC; `room` is in columns."""
     for branch, node in _walk(root, "", "", {}):
         yield _line(branch, node, now, room)
 
 
-def some_lines(root: Node, now: str, room: int, most: int) -> list[str]:
-    """At most `most` lines (1 or more): what somebody has to see first. What is left out is counted in its place."""
+def first_lines(root: Node, now: str, room: int, most: int) -> list[str]:
+    """At most `most` lines (1 or more), the most urgent tasks; the others are counted where they would be."""
     kept = _kept(root, most)
     shown = []
     for branch, node in _walk(root, "", "", kept):
@@ -44,11 +41,8 @@ def some_lines(root: Node, now: str, room: int, most: int) -> list[str]:
     return shown[:most]
 
 
-# ---------------------------------------------------------------- which, and in which order
-
-
 def _walk(node: Node, branch: str, below: str, kept: dict[str, int]) -> Iterator[tuple[str, Node]]:
-    """Tasks with what is drawn before them; with `kept` only those, and a line for the others below the same one."""
+    """Tasks with their branch prefix; with `kept` only those, and one entry for the omitted siblings."""
     yield branch, node
     children = node["children"]
     if kept:
@@ -67,9 +61,9 @@ def _counted(others: list[Node]) -> str:
 
 
 def _kept(root: Node, most: int) -> dict[str, int]:
-    """The ids of the tasks to show, each with how many of its children are shown; empty = all.
+    """The ids of the tasks to show, each with how many of its subtasks are shown; empty means all.
 
-    A task is shown with all that are above it. It costs O(tasks × depth).
+    A task is shown with its ancestors. O(tasks × depth).
     """
     above: dict[str, Node | None] = {}
     nodes = []
@@ -82,7 +76,7 @@ def _kept(root: Node, most: int) -> dict[str, int]:
     if len(nodes) <= most:
         return {}
     kept = {root["id"]: 0}
-    used = 2  # the root, and the line for what is left out below it
+    used = 2  # the root, and the line that counts what is omitted
     for node in sorted(nodes, key=_rank):
         path = []
         at: Node | None = node
@@ -97,7 +91,7 @@ def _kept(root: Node, most: int) -> dict[str, int]:
                 parent = above[new["id"]]
                 if parent is not None:
                     kept[parent["id"]] += 1
-                    # the last of its children: there is nothing left out, and no line for it
+                    # all its subtasks are shown: no line for omitted ones
                     used -= kept[parent["id"]] == len(parent["children"])
     return kept
 
@@ -107,9 +101,6 @@ def _rank(node: Node) -> int:
     if word in _LEAST:
         return len(_ORDER) + _LEAST.index(word)
     return _ORDER.index(word) if word in _ORDER else _ORDER.index("")
-
-
-# ---------------------------------------------------------------- one line
 
 
 def _line(branch: str, node: Node, now: str, room: int) -> str:
@@ -143,14 +134,13 @@ def _needs(keys: list[str]) -> str:
 
 
 def _says(node: Node, name: str) -> str:
-    """What came of it, else what went wrong, else what it is."""
+    """The error, the result or the title."""
     if node["phase"] in ("failed", "circuit_open"):
         return str(node["error"] or node["reason"])
     return str(node["result_summary"] or (node["title"] if node["title"] != name else ""))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What `watch` shows at one moment: pure, from what the report says.
+# The screen of `watch`
 
 _EVENTS = 8
 """Lines for events on a screen of 24 rows; a third of a larger one."""
@@ -159,8 +149,8 @@ _GRADES = {"green": "green", "amber": "yellow", "red": "red"}
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """How a workspace stands. `trees` as `Report.tree` has them; `events` as `Report.events`, oldest first."""
+class ScreenState:
+    """The state of a workspace. `trees` are from `Report.tree`, `events` from `Report.events`, oldest first."""
 
     now: str
     title: str
@@ -171,35 +161,35 @@ class Moment:
     events: Sequence[dict[str, Any]]
 
 
-def screen_lines(moment: Moment, room: int, height: int) -> list[str]:
+def screen_lines(state: ScreenState, room: int, height: int) -> list[str]:
     """The screen: `height` lines (8 or more) of at most `room` columns."""
-    events = [_event(event, room) for event in moment.events][-max(_EVENTS, height // 3) :]
+    events = [_event(event, room) for event in state.events][-max(_EVENTS, height // 3) :]
     events = events[-max(min(len(events), height - _FIXED - 2), 0) :]
     left = height - _FIXED - len(events)
-    trees = _trees(moment, room, left) or [fit("nothing is open; `mailboxd send` gives a task", room)]
+    trees = _trees(state, room, left) or [fit("no open tasks; `mailboxd send` creates one", room)]
     blank = [""] * (left - len(trees))
-    return [*_head(moment, room), *trees, *blank, _divider("events", room), *events, _foot(room)]
+    return [*_head(state, room), *trees, *blank, _divider("events", room), *events, _foot(room)]
 
 
-def _head(moment: Moment, room: int) -> list[str]:
-    grade = click.style(moment.grade, fg=_GRADES.get(moment.grade))
-    runs = "" if moment.running else ", no daemon"
-    clock = f"{moment.now[11:19]}Z"
-    title = fit(moment.title, room - width(f"  {moment.grade}{runs}  {clock}"))
+def _head(state: ScreenState, room: int) -> list[str]:
+    grade = click.style(state.grade, fg=_GRADES.get(state.grade))
+    runs = "" if state.running else ", no daemon"
+    clock = f"{state.now[11:19]}Z"
+    title = fit(state.title, room - width(f"  {state.grade}{runs}  {clock}"))
     first = f"{title}  {grade}{runs}"
-    counted = ", ".join(f"{count} {word}" for word, count in moment.phases.items()) or "no tasks yet"
+    counted = ", ".join(f"{count} {word}" for word, count in state.phases.items()) or "no tasks yet"
     return [first + " " * max(room - width(first) - len(clock), 2) + clock, fit(counted, room)]
 
 
-def _trees(moment: Moment, room: int, most: int) -> list[str]:
-    """Each tree gets an equal part of the screen, and what those before it left over."""
+def _trees(state: ScreenState, room: int, most: int) -> list[str]:
+    """Share the screen equally among the trees; unused lines pass to the next one."""
     shown: list[str] = []
-    for number, tree in enumerate(moment.trees):
+    for number, tree in enumerate(state.trees):
         left = most - len(shown)
-        others = len(moment.trees) - number
+        others = len(state.trees) - number
         if left < 2 and others > 1:
             return [*shown, f"… {others} more tasks"][:most]
-        shown += some_lines(tree, moment.now, room, max(left // others, 1))
+        shown += first_lines(tree, state.now, room, max(left // others, 1))
     return shown
 
 
@@ -212,26 +202,23 @@ def _divider(word: str, room: int) -> str:
 
 
 def _foot(room: int) -> str:
-    return fit("q ends", room)
+    return fit("press q to quit", room)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Attempts on a line of time, as text: pure, from what `task_timeline` returns.
-#
-# One row per task. Each kind of end has a character of its own, so that nothing depends on colours.
+# Timelines: one row per task; each attempt status has its own character, so nothing depends on color
 
 MARKS = {"succeeded": "█", "running": "▒", "failed": "x", "unknown": "?", "aborted": "-"}
-"""How an attempt of each status is drawn; of several that fall on one column the latest in this order is seen."""
+"""The character of each attempt status; where attempts overlap in a column, the later one in this order wins."""
 _COLOURS = {"█": "green", "▒": "blue", "x": "red", "?": "yellow"}
 _WAITS = "·"
 _LEGEND = "█ succeeded  ▒ running  x failed  ? unknown  - aborted  · open, no attempt"
 _MOST_NAME = 30
 _LAST = 11
-"""Columns behind the bars: how long, how many attempts."""
+"""Columns after the bars, for duration and number of attempts."""
 
 
 def gantt_lines(found: dict[str, Any], now: str, room: int) -> Iterator[str]:
-    """The chart, at most `room` columns wide (40 or more). `now` (ISO-8601 UTC) is where open bars end."""
+    """The chart of `task_timeline`, `room` (40 or more) columns wide. Open bars end at `now` (ISO-8601 UTC)."""
     began, ended = to_epoch(found["began"]), to_epoch(found["ended"] or now)
     names = [f"{'  ' * min(row['depth'], 8)}{row['key'] if row['depth'] else row['task']}" for row in found["rows"]]
     names = [fit_left(name, _MOST_NAME) for name in names]
@@ -249,7 +236,7 @@ def gantt_lines(found: dict[str, Any], now: str, room: int) -> Iterator[str]:
 
 
 def fit_left(name: str, room: int) -> str:
-    """`name` in at most `room` columns, with the indentation that it begins with."""
+    """Cut a name to `room` columns but keep its indentation."""
     text = name.lstrip(" ")
     indent = min(len(name) - len(text), max(room - min(width(text), 4), 0))
     return " " * indent + fit(text, room - indent)
@@ -278,7 +265,7 @@ def _end(at: str | None, ended: float) -> float:
 
 
 def _coloured(cells: str) -> str:
-    """Neighbours of one kind in their colour."""
+    """Color runs of equal characters."""
     shown, start = [], 0
     for end in range(1, len(cells) + 1):
         if end == len(cells) or cells[end] != cells[start]:
@@ -290,7 +277,7 @@ def _coloured(cells: str) -> str:
 
 
 def _tail(row: dict[str, Any], now: str) -> str:
-    """How long its attempts took in all, and how many there were if it is not one."""
+    """The total duration of the attempts, and their number if not one."""
     attempts = row["attempts"]
     if not attempts:
         return ""

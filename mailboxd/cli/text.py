@@ -1,6 +1,6 @@
-"""What is written for people: foreign text made harmless, phases as word and symbol, columns that fit the screen.
+"""Terminal output: sanitized text, phases, tables, widths, durations.
 
-Colour is only ever added to what the words say already, and left out where NO_COLOR is set or nobody looks.
+Color never carries information by itself; NO_COLOR and redirected output disable it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ PHASES = {
     "circuit_open": ("!", "red"),
     "cancelled": ("–", None),
 }
-"""A symbol and a colour for each phase; the word stands beside them always."""
+"""The symbol and color of each phase, always shown with its word."""
 
 
-def forgive(*streams: TextIO) -> None:
-    """What a terminal's encoding does not have is written as an escape: output must not fail for a character."""
+def escape_unencodable(*streams: TextIO) -> None:
+    """Escape characters that the encoding of a stream lacks, instead of failing."""
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 class Unwritable(OSError):
-    """A standard stream takes nothing: the disk behind it is full, say. A reader that went away is no such case."""
+    """A standard stream cannot be written, for example because the disk is full. Not raised for a closed pipe."""
 
 
 @contextmanager
@@ -58,40 +58,40 @@ def _writing() -> Iterator[None]:
 
 
 def say(text: str = "", *, err: bool = False, newline: bool = True) -> None:
-    """One piece of output. Raises Unwritable."""
+    """Print a text. Raises Unwritable."""
     with _writing():
         click.echo(text, err=err, nl=newline, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def flush() -> None:
-    """Have everything written that was said. Raises Unwritable."""
+    """Flush standard output. Raises Unwritable."""
     with _writing():
         sys.stdout.flush()
 
 
 def to_json(value: Any, *, indent: int | None = 2) -> str:
-    """JSON in ASCII: no control or direction character in it can reach a terminal."""
+    """JSON in ASCII, so that no control or bidi character reaches a terminal."""
     return json.dumps(value, indent=indent, ensure_ascii=True)
 
 
 def phase(word: str) -> str:
-    """`✓ completed`, in its colour."""
+    """`✓ completed`, in color."""
     symbol, colour = PHASES[word]
     return click.style(f"{symbol} {word}", fg=colour) if colour else f"{symbol} {word}"
 
 
 def columns() -> int:
-    """How wide a line may be: the terminal's width, 80 where there is none."""
+    """The width of the terminal; 80 without one, at least 40."""
     return max(shutil.get_terminal_size((80, 24)).columns, 40)
 
 
 def rows() -> int:
-    """How many lines the screen has; 24 where there is none."""
+    """The height of the terminal; 24 without one, at least 8."""
     return max(shutil.get_terminal_size((80, 24)).lines, 8)
 
 
 def width(text: str) -> int:
-    """Columns that `text` takes: wide characters two, combining ones none, colours none."""
+    """The columns of a text: wide characters count 2, combining ones and colors 0."""
     return sum(_width(char) for char in click.unstyle(text))
 
 
@@ -102,7 +102,7 @@ def _width(char: str) -> int:
 
 
 def fit(text: str, room: int) -> str:
-    """Plain text on one line in at most `room` columns; a cut shows as an ellipsis."""
+    """Sanitize and cut a text to one line of at most `room` columns, with an ellipsis."""
     text = " ".join(for_terminal(text).split())
     if width(text) <= room:
         return text
@@ -120,7 +120,7 @@ def pad(text: str, room: int) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], indent: int = 0) -> Iterable[str]:
-    """Lines of aligned columns, indented; the last column is cut to what is left of the screen."""
+    """Lines of aligned columns; the last column is cut to the width of the screen."""
     body = [list(row) for row in rows]
     widths = [max(map(width, column)) for column in zip(head, *body, strict=True)]
     room = columns() - indent - sum(widths[:-1]) - 2 * (len(widths) - 1)
@@ -130,13 +130,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], indent: int = 0) -
 
 
 def meter(done: int, total: int, room: int = 10) -> str:
-    """How much is done, as a bar of `room` columns: `████░░░░░░`. Full only when all of it is."""
+    """A progress bar of `room` columns, `████░░░░░░`; full only when everything is done."""
     filled = room if done >= total else min(done * room // max(total, 1), room - 1)
     return "█" * filled + "░" * (room - filled)
 
 
 def lasted(seconds: float) -> str:
-    """A length of time in at most seven columns: `0.4 s`, `35 s`, `3m20s`, `2h05m`, `4d01h`."""
+    """A duration in at most seven columns: `0.4 s`, `35 s`, `3m20s`, `2h05m`, `4d01h`."""
     if seconds < 10:
         return f"{max(seconds, 0):.1f} s"
     whole = round(seconds)
@@ -145,9 +145,9 @@ def lasted(seconds: float) -> str:
     for size, unit, below, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
         if whole >= size:
             return f"{whole // size}{unit}{whole % size // below:02}{smaller}"
-    raise AssertionError(f"{whole} s is no minute")
+    raise AssertionError(f"{whole} s is shorter than a minute")
 
 
 def folded(text: str, indent: str) -> str:
-    """A text of several lines, indented."""
+    """Sanitize and indent a text of several lines."""
     return "\n".join(f"{indent}{line}".rstrip() for line in for_terminal(text).split("\n"))

@@ -1,6 +1,4 @@
-"""Drawings of task trees and of time, as text: SVG, Mermaid, Graphviz. Data in, text out; nothing is read or asked.
+"""Drawings of task trees and timelines as text: SVG, Mermaid, Graphviz. Pure functions.
 
-`graph` says what is drawn, `looks` how a phase is shown (by word, shape and tone: never by colour alone), `layered`
-where everything stands, `svg` and `gantt` draw, `text` writes it for other programs, `folding` keeps it small.
-Every text of a drawing is foreign and is escaped here; links are only ever those that the caller made.
+All texts in a drawing are untrusted and escaped here; links are only those that the caller passes.
 """

@@ -1,4 +1,4 @@
-"""What is drawn: tasks, stacks of tasks that are alike, and what leads from one to another."""
+"""The graph to draw: tasks, stacks of similar tasks, and edges."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mailboxd.drawing.phase_style import Tone, look_of
+from mailboxd.drawing.phase_style import Tone, style_of
 
 
-class Lead(StrEnum):
-    """Why there is an arrow: `end` is a part of `start`, or needs its result."""
+class EdgeKind(StrEnum):
+    """CHILD: `end` is a subtask of `start`. NEED: `end` depends on `start`."""
 
     CHILD = "child"
     NEED = "need"
@@ -19,10 +19,10 @@ class Lead(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A task; or, with `counts` (how many stand in which phase), a stack of several that are drawn as one.
+    """A task or, with `counts` (tasks per phase), a stack of several tasks drawn as one.
 
-    `id` is unique in the graph and shown nowhere. `below` counts children that are not drawn. `href` is a link that
-    the caller made, never one out of a message.
+    `id` is unique in the graph and not shown. `below` counts subtasks that are not drawn. `href` comes from the caller,
+    never from a message.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Node:
 
     @property
     def size(self) -> int:
-        """How many tasks it stands for."""
+        """The number of tasks it represents."""
         return sum(self.counts.values()) or 1
 
 
@@ -44,39 +44,36 @@ class Node:
 class Edge:
     start: str
     end: str
-    lead: Lead = Lead.NEED
+    lead: EdgeKind = EdgeKind.NEED
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Edges between nodes that are not there are left out by whoever draws."""
+    """Edges to unknown nodes are not drawn."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...] = ()
 
     def known_edges(self) -> list[Edge]:
-        """Those whose ends are both drawn, each once, no loops."""
+        """The edges between drawn nodes, without duplicates and loops."""
         ids = {node.id for node in self.nodes}
         kept = (edge for edge in self.edges if edge.start in ids and edge.end in ids and edge.start != edge.end)
         return list(dict.fromkeys(kept))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Children of one task, few enough to be drawn: those that are alike become a stack.
-#
-# Alike are two that need the same and that the same ones need, and below which nothing is to be seen. What wants a look
-# (failed, waiting, at work) stays on its own as long as there is room.
+# Collapsing the subtasks of one task: similar ones become a stack. They are similar if they have the same dependencies
+# and dependants and no subtasks to show. Urgent ones (failed, waiting, executing) stay separate while there is room.
 
-ALIKE = 8
-"""So many that are alike are drawn one by one."""
-LOUD = 4
-"""Of more than that so many that want a look."""
-_LOUD = (Tone.BAD, Tone.ASK, Tone.BUSY, Tone.CHECK)
+MAX_ALIKE = 8
+"""Up to so many similar subtasks are drawn individually."""
+MAX_URGENT = 4
+"""Of more, so many urgent ones are."""
+_URGENT = (Tone.BAD, Tone.ASK, Tone.BUSY, Tone.CHECK)
 
 
 @dataclass(frozen=True, slots=True)
-class Kid:
-    """A child as a drawing needs it. `needs` are ids; `kids`: how many children it has itself."""
+class Child:
+    """A subtask. `needs` are the ids of its dependencies; `kids` is its number of subtasks."""
 
     id: str
     name: str
@@ -88,64 +85,64 @@ class Kid:
     needs: frozenset[str] = frozenset()
 
     @property
-    def loud(self) -> int:
-        """How much it wants a look; less is more."""
-        tone = look_of(self.phase).tone
-        return _LOUD.index(tone) if tone in _LOUD else len(_LOUD)
+    def urgency(self) -> int:
+        """0 is the most urgent."""
+        tone = style_of(self.phase).tone
+        return _URGENT.index(tone) if tone in _URGENT else len(_URGENT)
 
 
 Link = Callable[[str, bool], str]
-"""The address of a task by its name (local id); of the list of its children, for a stack. Empty = no link."""
+"""The address of a task by its local id or, for a stack, of the list of its subtasks; empty means no link."""
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """`alone` are the kids that are drawn as themselves."""
+class Collapsed:
+    """`alone` are the subtasks drawn individually."""
 
-    alone: tuple[Kid, ...]
+    alone: tuple[Child, ...]
     stacks: tuple[Node, ...]
     edges: tuple[Edge, ...]
 
 
-def fold(parent: str, name: str, kids: Sequence[Kid], room: int, link: Link) -> Folded:
-    """At most `room` (2 or more) nodes for the children of `parent` (its id; `name` is its local id)."""
-    stacks = [group for group in _alike(kids) if len(group) > ALIKE]
-    stood_for: dict[str, int] = {}
+def collapse(parent: str, name: str, kids: Sequence[Child], room: int, link: Link) -> Collapsed:
+    """Collapse the subtasks of the task with id `parent` and local id `name` to at most `room` (2 or more) nodes."""
+    stacks = [group for group in _alike(kids) if len(group) > MAX_ALIKE]
+    stack_of: dict[str, int] = {}
     for number, group in enumerate(stacks):
-        quiet = sorted(group, key=lambda kid: kid.loud)[LOUD:] if group[0].kids == 0 else group
-        stood_for |= dict.fromkeys((kid.id for kid in quiet), number)
-    alone = [kid for kid in kids if kid.id not in stood_for]
+        quiet = sorted(group, key=lambda kid: kid.urgency)[MAX_URGENT:] if group[0].kids == 0 else group
+        stack_of |= dict.fromkeys((kid.id for kid in quiet), number)
+    alone = [kid for kid in kids if kid.id not in stack_of]
     over = len(alone) + len(stacks) - room
     if over > 0:
-        rest = sorted(alone, key=lambda kid: kid.loud)[max(len(alone) - over - 1, 0) :]
-        stood_for |= dict.fromkeys((kid.id for kid in rest), len(stacks))
-        alone = [kid for kid in alone if kid.id not in stood_for]
-    inside: dict[int, list[Kid]] = {}
+        rest = sorted(alone, key=lambda kid: kid.urgency)[max(len(alone) - over - 1, 0) :]
+        stack_of |= dict.fromkeys((kid.id for kid in rest), len(stacks))
+        alone = [kid for kid in alone if kid.id not in stack_of]
+    inside: dict[int, list[Child]] = {}
     for kid in kids:
-        if kid.id in stood_for:
-            inside.setdefault(stood_for[kid.id], []).append(kid)
-    if len(alone) + len(inside) > room:  # more stacks than room: one for all
-        inside, stood_for = {0: [kid for group in inside.values() for kid in group]}, dict.fromkeys(stood_for, 0)
-    drawn = {kid.id: kid.id for kid in alone} | {kid: f"{parent}/{number}" for kid, number in stood_for.items()}
+        if kid.id in stack_of:
+            inside.setdefault(stack_of[kid.id], []).append(kid)
+    if len(alone) + len(inside) > room:  # more stacks than room: use one stack
+        inside, stack_of = {0: [kid for group in inside.values() for kid in group]}, dict.fromkeys(stack_of, 0)
+    drawn = {kid.id: kid.id for kid in alone} | {kid: f"{parent}/{number}" for kid, number in stack_of.items()}
     made = tuple(_stack(f"{parent}/{number}", name, group, link) for number, group in inside.items())
-    return Folded(tuple(alone), made, tuple(_edges(parent, kids, drawn)))
+    return Collapsed(tuple(alone), made, tuple(_edges(parent, kids, drawn)))
 
 
-def _alike(kids: Sequence[Kid]) -> list[list[Kid]]:
+def _alike(kids: Sequence[Child]) -> list[list[Child]]:
     ids = {kid.id for kid in kids}
     needed: dict[str, list[str]] = {}
     for kid in kids:
         for need in kid.needs & ids:
             needed.setdefault(need, []).append(kid.id)
-    groups: dict[object, list[Kid]] = {}
+    groups: dict[object, list[Child]] = {}
     for kid in kids:
-        seen_below = kid.kids > 0 and kid.phase not in ("completed", "cancelled")
-        key = kid.id if seen_below else (kid.needs, frozenset(needed.get(kid.id, ())), kid.kids > 0)
+        has_visible_subtasks = kid.kids > 0 and kid.phase not in ("completed", "cancelled")
+        key = kid.id if has_visible_subtasks else (kid.needs, frozenset(needed.get(kid.id, ())), kid.kids > 0)
         groups.setdefault(key, []).append(kid)
     return list(groups.values())
 
 
-def _edges(parent: str, kids: Iterable[Kid], drawn: dict[str, str]) -> Iterable[Edge]:
+def _edges(parent: str, kids: Iterable[Child], drawn: dict[str, str]) -> Iterable[Edge]:
     edges: dict[Edge, None] = {}
     needing: set[str] = set()
     for kid in kids:
@@ -155,10 +152,10 @@ def _edges(parent: str, kids: Iterable[Kid], drawn: dict[str, str]) -> Iterable[
                 needing.add(drawn[kid.id])
     for node in dict.fromkeys(drawn[kid.id] for kid in kids):
         if node not in needing:
-            edges[Edge(parent, node, Lead.CHILD)] = None
+            edges[Edge(parent, node, EdgeKind.CHILD)] = None
     return sorted(edges, key=lambda edge: (edge.start, edge.end))
 
 
-def _stack(node: str, name: str, group: Sequence[Kid], link: Link) -> Node:
+def _stack(node: str, name: str, group: Sequence[Child], link: Link) -> Node:
     counts = Counter(kid.phase for kid in group)
-    return Node(node, f"{len(group):,} tasks", counts=dict(counts), href=link(name, True), title=f"children of {name}")
+    return Node(node, f"{len(group):,} tasks", counts=dict(counts), href=link(name, True), title=f"subtasks of {name}")

@@ -1,10 +1,10 @@
-"""A graph for other programs: Mermaid (for Markdown) and Graphviz. What is foreign is quoted."""
+"""A graph in the languages of Mermaid and Graphviz. All texts are quoted."""
 
 from __future__ import annotations
 
 from mailboxd.core.sanitize import one_line
-from mailboxd.drawing.graph import Graph, Lead, Node
-from mailboxd.drawing.phase_style import Shape, Tone, counted, look_of, loudest
+from mailboxd.drawing.graph import EdgeKind, Graph, Node
+from mailboxd.drawing.phase_style import Shape, Tone, counts_text, most_urgent_tone, style_of
 from mailboxd.drawing.svg import fit
 
 _LABEL = 60
@@ -24,7 +24,7 @@ _COLOURS = {
 
 
 def mermaid(graph: Graph) -> str:
-    """A flowchart, from left to right. Dotted arrows lead to the parts of a task, full ones to what needs a result."""
+    """A flowchart from left to right. Dotted arrows lead to subtasks, solid ones to dependent tasks."""
     names = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
     lines = ["flowchart LR"]
     for node in graph.nodes:
@@ -32,7 +32,7 @@ def mermaid(graph: Graph) -> str:
         first, second = (_entities(line) for line in _lines(node))
         lines.append(f'  {names[node.id]}{start}"{first}<br>{second}"{end}:::{_tone(node)}')
     for edge in graph.known_edges():
-        arrow = "-.->" if edge.lead is Lead.CHILD else "-->"
+        arrow = "-.->" if edge.lead is EdgeKind.CHILD else "-->"
         lines.append(f"  {names[edge.start]} {arrow} {names[edge.end]}")
     used = sorted({_tone(node) for node in graph.nodes})
     lines += [f"  classDef {tone} fill:{_COLOURS[tone][0]},stroke:{_COLOURS[tone][1]},color:#1f2328" for tone in used]
@@ -47,33 +47,33 @@ def dot(graph: Graph) -> str:
         shape, (fill, line) = _shape(node), _COLOURS[_tone(node)]
         label = "\\n".join(_quoted(text) for text in _lines(node))
         style = ', style="filled,rounded"' if shape is Shape.ROUND else ""
-        looks = f'shape={_DOT[shape]}{style}, fillcolor="{fill}", color="{line}"'
-        lines.append(f'  {names[node.id]} [label="{label}", {looks}];')
+        attributes = f'shape={_DOT[shape]}{style}, fillcolor="{fill}", color="{line}"'
+        lines.append(f'  {names[node.id]} [label="{label}", {attributes}];')
     for edge in graph.known_edges():
-        style = " [style=dotted]" if edge.lead is Lead.CHILD else ""
+        style = " [style=dotted]" if edge.lead is EdgeKind.CHILD else ""
         lines.append(f"  {names[edge.start]} -> {names[edge.end]}{style};")
     return "\n".join([*lines, "}"]) + "\n"
 
 
 def _lines(node: Node) -> tuple[str, str]:
-    look = look_of(node.phase)
+    style = style_of(node.phase)
     if node.counts:
-        return fit(node.label, _LABEL), counted(node.counts)
+        return fit(node.label, _LABEL), counts_text(node.counts)
     below = f"{node.below:,} below" if node.below else ""
-    says = " · ".join(filter(None, [look.word, fit(node.note, _LABEL), below]))
-    return f"{look.symbol} {fit(node.label, _LABEL)}", says
+    says = " · ".join(filter(None, [style.word, fit(node.note, _LABEL), below]))
+    return f"{style.symbol} {fit(node.label, _LABEL)}", says
 
 
 def _shape(node: Node) -> Shape:
-    return Shape.STACK if node.counts else look_of(node.phase).shape
+    return Shape.STACK if node.counts else style_of(node.phase).shape
 
 
 def _tone(node: Node) -> Tone:
-    return loudest(node.counts) if node.counts else look_of(node.phase).tone
+    return most_urgent_tone(node.counts) if node.counts else style_of(node.phase).tone
 
 
 def _entities(text: str) -> str:
-    """Mermaid's own way to write a character: nothing that could end a label, or be HTML, is left as it is."""
+    """Mermaid's character entities, for everything that could end a label or be HTML."""
     return "".join(char if char.isalnum() or char in " .,_-:·" else f"#{ord(char)};" for char in text)
 
 

@@ -1,4 +1,4 @@
-"""How a phase looks: a word, a symbol, a shape and a tone. Any one of the four tells it."""
+"""The style of each phase and attempt status: a word, a symbol, a shape and a tone, each sufficient by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mailboxd.core.vocabulary import AttemptStatus, Phase
 
 
 class Tone(StrEnum):
-    """A colour by what it means; which colour it is says the style sheet, for light and for dark."""
+    """The meaning of a color; the style sheet defines the colors."""
 
     IDLE = "idle"
     BUSY = "busy"
@@ -32,50 +32,52 @@ class Shape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Style:
     word: str
     symbol: str
     shape: Shape
     tone: Tone
 
 
-LOOKS: Mapping[str, Look] = {
-    Phase.SPEC_DRAFT: Look("spec draft", "…", Shape.CUT, Tone.CHECK),
-    Phase.SPEC_REVIEW: Look("spec review", "?", Shape.CUT, Tone.CHECK),
-    Phase.EXECUTION_READY: Look("ready", "○", Shape.BOX, Tone.IDLE),
-    Phase.EXECUTING: Look("executing", "▶", Shape.PILL, Tone.BUSY),
-    Phase.SPEC_GATE: Look("spec gate", "?", Shape.CUT, Tone.CHECK),
-    Phase.QUALITY_GATE: Look("quality gate", "?", Shape.CUT, Tone.CHECK),
-    Phase.AWAITING_APPROVAL: Look("awaiting approval", "‖", Shape.HEXAGON, Tone.ASK),
-    Phase.READY_TO_RESUME: Look("ready to resume", "▷", Shape.PILL, Tone.BUSY),
-    Phase.COMPLETED: Look("completed", "✓", Shape.ROUND, Tone.GOOD),
-    Phase.FAILED: Look("failed", "✗", Shape.NOTCH, Tone.BAD),
-    Phase.CIRCUIT_OPEN: Look("circuit open", "!", Shape.NOTCH, Tone.BAD),
-    Phase.CANCELLED: Look("cancelled", "–", Shape.BOX, Tone.OFF),
+PHASE_STYLES: Mapping[str, Style] = {
+    Phase.SPEC_DRAFT: Style("spec draft", "…", Shape.CUT, Tone.CHECK),
+    Phase.SPEC_REVIEW: Style("spec review", "?", Shape.CUT, Tone.CHECK),
+    Phase.EXECUTION_READY: Style("ready", "○", Shape.BOX, Tone.IDLE),
+    Phase.EXECUTING: Style("executing", "▶", Shape.PILL, Tone.BUSY),
+    Phase.SPEC_GATE: Style("spec gate", "?", Shape.CUT, Tone.CHECK),
+    Phase.QUALITY_GATE: Style("quality gate", "?", Shape.CUT, Tone.CHECK),
+    Phase.AWAITING_APPROVAL: Style("awaiting approval", "‖", Shape.HEXAGON, Tone.ASK),
+    Phase.READY_TO_RESUME: Style("ready to resume", "▷", Shape.PILL, Tone.BUSY),
+    Phase.COMPLETED: Style("completed", "✓", Shape.ROUND, Tone.GOOD),
+    Phase.FAILED: Style("failed", "✗", Shape.NOTCH, Tone.BAD),
+    Phase.CIRCUIT_OPEN: Style("circuit open", "!", Shape.NOTCH, Tone.BAD),
+    Phase.CANCELLED: Style("cancelled", "–", Shape.BOX, Tone.OFF),
 }
-ATTEMPTS: Mapping[str, Look] = {
-    AttemptStatus.RUNNING: Look("running", "▶", Shape.PILL, Tone.BUSY),
-    AttemptStatus.SUCCEEDED: Look("succeeded", "✓", Shape.ROUND, Tone.GOOD),
-    AttemptStatus.FAILED: Look("failed", "✗", Shape.NOTCH, Tone.BAD),
-    AttemptStatus.ABORTED: Look("aborted", "–", Shape.BOX, Tone.OFF),
-    AttemptStatus.UNKNOWN: Look("unknown", "!", Shape.HEXAGON, Tone.ASK),
+ATTEMPT_STYLES: Mapping[str, Style] = {
+    AttemptStatus.RUNNING: Style("running", "▶", Shape.PILL, Tone.BUSY),
+    AttemptStatus.SUCCEEDED: Style("succeeded", "✓", Shape.ROUND, Tone.GOOD),
+    AttemptStatus.FAILED: Style("failed", "✗", Shape.NOTCH, Tone.BAD),
+    AttemptStatus.ABORTED: Style("aborted", "–", Shape.BOX, Tone.OFF),
+    AttemptStatus.UNKNOWN: Style("unknown", "!", Shape.HEXAGON, Tone.ASK),
 }
-_STRANGE = Look("unknown", "?", Shape.BOX, Tone.IDLE)
-_LOUDEST = (Tone.BAD, Tone.ASK, Tone.BUSY, Tone.CHECK, Tone.IDLE, Tone.GOOD, Tone.OFF)
+_UNKNOWN = Style("unknown", "?", Shape.BOX, Tone.IDLE)
+_URGENCY = (Tone.BAD, Tone.ASK, Tone.BUSY, Tone.CHECK, Tone.IDLE, Tone.GOOD, Tone.OFF)
 
 
-def look_of(phase: str) -> Look:
-    """How a phase is shown; one that this program does not know is shown as just that."""
-    return LOOKS.get(phase, _STRANGE)
+def style_of(phase: str) -> Style:
+    """The style of a phase, or that of an unknown one."""
+    return PHASE_STYLES.get(phase, _UNKNOWN)
 
 
-def loudest(counts: Mapping[str, int]) -> Tone:
-    """The tone of a stack: that of the tasks in it which need a look most."""
-    tones = {look_of(phase).tone for phase, count in counts.items() if count}
-    return next((tone for tone in _LOUDEST if tone in tones), Tone.IDLE)
+def most_urgent_tone(counts: Mapping[str, int]) -> Tone:
+    """The tone of a stack: that of its most urgent tasks."""
+    tones = {style_of(phase).tone for phase, count in counts.items() if count}
+    return next((tone for tone in _URGENCY if tone in tones), Tone.IDLE)
 
 
-def counted(counts: Mapping[str, int]) -> str:
-    """`2 ✗ failed, 40 ✓ completed`: what needs a look first."""
-    parts = sorted((item for item in counts.items() if item[1]), key=lambda item: _LOUDEST.index(look_of(item[0]).tone))
-    return ", ".join(f"{count:,} {look_of(phase).symbol} {look_of(phase).word}" for phase, count in parts)
+def counts_text(counts: Mapping[str, int]) -> str:
+    """`2 ✗ failed, 40 ✓ completed`, most urgent first."""
+    parts = sorted(
+        (item for item in counts.items() if item[1]), key=lambda item: _URGENCY.index(style_of(item[0]).tone)
+    )
+    return ", ".join(f"{count:,} {style_of(phase).symbol} {style_of(phase).word}" for phase, count in parts)

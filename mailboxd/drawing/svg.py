@@ -1,4 +1,4 @@
-"""A graph as SVG: columns from left to right, one shape per task, its phase in words below its name."""
+"""A graph as SVG, from left to right: one shape per task, with its name and phase."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from itertools import pairwise
 from unicodedata import east_asian_width
 
 from mailboxd.core.sanitize import for_drawing
-from mailboxd.drawing.graph import Edge, Graph, Lead, Node
-from mailboxd.drawing.phase_style import Look, Shape, counted, look_of, loudest
+from mailboxd.drawing.graph import Edge, EdgeKind, Graph, Node
+from mailboxd.drawing.phase_style import Shape, Style, counts_text, most_urgent_tone, style_of
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Pieces of SVG: escaped text, tags, the outline of each shape, and the style sheet of a drawing that stands alone.
+# SVG elements
 
 STYLE = """\
 .drawing{--ink:#1f2328;--soft:#59636e;--line:#8c959f;--paper:#fff;--idle:#f6f8fa;--busy:#ddeafe;--busy-line:#1f6feb;
@@ -43,27 +42,27 @@ STYLE = """\
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
-    """An element; `content` is markup already, the values of attributes are escaped. `cls` is `class`, `_` is `-`."""
-    said = "".join(
+    """An element. `content` is markup; attribute values are escaped. `cls` means `class`, `_` means `-`."""
+    shown = "".join(
         f' {"class" if key == "cls" else key.replace("_", "-")}="{for_drawing(number(value))}"'
         for key, value in attributes.items()
         if value is not None and value != ""
     )
-    return f"<{name}{said}>{content}</{name}>" if content else f"<{name}{said}/>"
+    return f"<{name}{shown}>{content}</{name}>" if content else f"<{name}{shown}/>"
 
 
 def number(value: object) -> str:
-    """A coordinate as short as it is exact enough to be drawn."""
+    """A coordinate rounded to one digit."""
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def columns(text: str) -> int:
-    """How wide a text is, in narrow characters."""
+    """The width of a text in narrow characters."""
     return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def fit(text: str, room: int) -> str:
-    """The text on one line, in at most so many narrow characters; a cut shows as an ellipsis."""
+    """Cut a text to one line of at most `room` narrow characters, with an ellipsis."""
     text = " ".join(text.split())
     if columns(text) <= room:
         return text
@@ -76,7 +75,7 @@ def fit(text: str, room: int) -> str:
 
 
 def outline(shape: Shape, x: float, y: float, width: float, height: float) -> str:
-    """The outline of a shape, whose upper left corner is at (x, y)."""
+    """The outline of a shape whose upper left corner is at (x, y)."""
     right, low, mid = x + width, y + height, y + height / 2
     if shape in (Shape.BOX, Shape.ROUND, Shape.PILL):
         radius = {Shape.BOX: 1.0, Shape.ROUND: 7.0, Shape.PILL: height / 2}[shape]
@@ -92,10 +91,10 @@ def outline(shape: Shape, x: float, y: float, width: float, height: float) -> st
     return tag("polygon", cls="shape", points=" ".join(f"{number(float(a))},{number(float(b))}" for a, b in points))
 
 
-def drawing(width: float, height: float, label: str, content: str, *, alone: bool) -> str:
-    """The whole SVG. `alone`: a file of its own, with its style; else the page that holds it has the style."""
-    style = f"<style>{STYLE}</style>" if alone else ""
-    paper = tag("rect", cls="paper", width=width, height=height) if alone else ""
+def drawing(width: float, height: float, label: str, content: str, *, standalone: bool) -> str:
+    """The complete SVG. A `standalone` one includes its style sheet; otherwise the surrounding page has it."""
+    style = f"<style>{STYLE}</style>" if standalone else ""
+    paper = tag("rect", cls="paper", width=width, height=height) if standalone else ""
     return tag(
         "svg", style + paper + content, xmlns="http://www.w3.org/2000/svg", cls="drawing", role="group",
         viewBox=f"0 0 {number(width)} {number(height)}", width=width, height=height, aria_label=label,
@@ -103,7 +102,7 @@ def drawing(width: float, height: float, label: str, content: str, *, alone: boo
 
 
 def document(title: str, *parts: str) -> str:
-    """A page of HTML that needs nothing else: drawings that were made with `alone=True`, under a title."""
+    """A self-contained HTML page with standalone drawings under a title."""
     title = for_drawing(title)
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
     look = "<style>:root{color-scheme:light dark}body{font:15px system-ui,sans-serif;margin:2rem}</style>"
@@ -111,22 +110,19 @@ def document(title: str, *parts: str) -> str:
     return f'<!doctype html><html lang="en"><head>{head}{look}</head><body><h1>{title}</h1>{body}</body></html>\n'
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Where the nodes of a directed graph stand: in columns, so that every arrow leads from left to right.
-#
-# The usual four steps (Sugiyama, Tagawa, Toda 1981): ranks by the longest way, a place-holder wherever an arrow passes
-# a rank, an order within each rank that crosses few arrows (barycentres), and heights that make arrows straight. The
-# last is solved exactly per rank: least squares under a fixed order, by pooling adjacent violators. All of it takes
-# O(sweeps * (nodes + arrows)), and the same graph gives the same drawing.
+# Layered layout (Sugiyama, Tagawa, Toda 1981); edges lead from left to right. Ranks by longest path, dummy nodes
+# where an edge passes a rank, an order within each rank that crosses few edges (barycenters), and heights that make
+# edges straight, solved exactly per rank: least squares under a fixed order, by pooling adjacent violators.
+# O(sweeps * (nodes + edges)), deterministic.
 
 SWEEPS = 6
-_MOST_HOLDERS = 4_000
-"""Place-holders; arrows beyond that are drawn straight."""
+_MAX_DUMMIES = 4_000
+"""Maximum number of dummy nodes; further edges are drawn straight."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Centres in units of rows, columns in ranks: `at[id] = (rank, y)`; `via` are the points an arrow passes."""
+class Layout:
+    """`at[id] = (rank, y)` with y in rows; `via` are the points that an edge passes."""
 
     at: Mapping[str, tuple[int, float]]
     via: Mapping[tuple[str, str], tuple[tuple[int, float], ...]]
@@ -140,22 +136,22 @@ class _Work:
     left: dict[str, list[str]] = field(default_factory=dict)
     right: dict[str, list[str]] = field(default_factory=dict)
     space: dict[str, float] = field(default_factory=dict)
-    """Rows that each takes: 1, and less for a place-holder."""
+    """The height of each in rows: 1, less for a dummy."""
 
     def join(self, start: str, end: str) -> None:
         self.right.setdefault(start, []).append(end)
         self.left.setdefault(end, []).append(start)
 
 
-def place(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> Placed:
-    """Places for all nodes. Arrows that would close a circle are not followed; unknown ends must not occur."""
+def compute_layout(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> Layout:
+    """Lay out all nodes. Edges that would close a cycle are ignored; both ends of each edge must exist."""
     pairs = list(dict.fromkeys(edges))
     rank = _ranks(nodes, pairs)
     work = _Work([[] for _ in range(max(rank.values(), default=-1) + 1)])
     for node in nodes:
         work.ranks[rank[node]].append(node)
         work.space[node] = 1.0
-    chains = _hold_places(work, rank, pairs)
+    chains = _add_dummies(work, rank, pairs)
     for sweep in range(SWEEPS):
         _order(work, forward=sweep % 2 == 0)
     heights = _heights(work)
@@ -165,11 +161,11 @@ def place(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> Placed:
         pair: tuple((rank[pair[0]] + 1 + step, heights[name] - least) for step, name in enumerate(chain))
         for pair, chain in chains.items()
     }
-    return Placed(at, via, len(work.ranks), max(heights.values(), default=0.0) - least + 1.0)
+    return Layout(at, via, len(work.ranks), max(heights.values(), default=0.0) - least + 1.0)
 
 
 def _ranks(nodes: Sequence[str], pairs: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """The longest way to each node, in arrows."""
+    """The length of the longest path to each node."""
     after: dict[str, list[str]] = {node: [] for node in nodes}
     waits = dict.fromkeys(nodes, 0)
     for start, end in pairs:
@@ -180,7 +176,7 @@ def _ranks(nodes: Sequence[str], pairs: Sequence[tuple[str, str]]) -> dict[str, 
     free = deque(node for node in nodes if not waits[node])
     rest = iter(nodes)
     while len(seen) < len(nodes):
-        if not free:  # a circle, which a DAG has not: begin it anywhere
+        if not free:  # a cycle: start it anywhere
             free.append(next(node for node in rest if node not in seen))
         node = free.popleft()
         seen.add(node)
@@ -194,11 +190,11 @@ def _ranks(nodes: Sequence[str], pairs: Sequence[tuple[str, str]]) -> dict[str, 
     return rank
 
 
-def _hold_places(
+def _add_dummies(
     work: _Work, rank: Mapping[str, int], pairs: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], list[str]]:
     chains: dict[tuple[str, str], list[str]] = {}
-    room = _MOST_HOLDERS
+    room = _MAX_DUMMIES
     for number, (start, end) in enumerate(pairs):
         between = range(rank[start] + 1, rank[end])
         if rank[end] <= rank[start]:
@@ -218,7 +214,7 @@ def _hold_places(
 
 
 def _order(work: _Work, *, forward: bool) -> None:
-    """Each rank in the order of the mean places of its neighbours on one side; ties stay as they were."""
+    """Sort each rank by the mean position of its neighbors on one side; ties keep their order."""
     ranks = work.ranks[1:] if forward else work.ranks[-2::-1]
     before = work.ranks[0] if forward else work.ranks[-1] if work.ranks else []
     sides = work.left if forward else work.right
@@ -276,54 +272,53 @@ def _straighten(
         at += count
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A graph as SVG: columns from left to right, one shape per task, its phase in words below its name.
+# Drawing the graph
 
 WIDTH, HEIGHT = 184.0, 40.0
-"""Of a node, in pixels."""
+"""The size of a node in pixels."""
 _COLUMN, _ROW, _MARGIN = WIDTH + 56.0, HEIGHT + 16.0, 12.0
 _LABEL, _NOTE = 23, 29
-"""Characters that fit into a node: of its name, and of the smaller line below it."""
+"""Characters that fit into a node: of its name, and of the smaller line below."""
 
 
-def graph_svg(graph: Graph, label: str = "Tasks", *, alone: bool = True) -> str:
-    """The drawing. `alone=False` leaves the style to the page (`marks.STYLE`, of which it has to be a part)."""
+def graph_svg(graph: Graph, label: str = "Tasks", *, standalone: bool = True) -> str:
+    """The drawing. `standalone=False` leaves the style to the page (`marks.STYLE`, of which it has to be a part)."""
     edges = graph.known_edges()
-    placed = place([node.id for node in graph.nodes], [(edge.start, edge.end) for edge in edges])
-    width = 2 * _MARGIN + max(placed.ranks, 1) * _COLUMN - (_COLUMN - WIDTH)
-    height = 2 * _MARGIN + placed.height * _ROW
-    content = "".join(_arrow(edge, placed) for edge in edges) + "".join(_node(node, placed) for node in graph.nodes)
-    return drawing(width, height, label, content, alone=alone)
+    layout = compute_layout([node.id for node in graph.nodes], [(edge.start, edge.end) for edge in edges])
+    width = 2 * _MARGIN + max(layout.ranks, 1) * _COLUMN - (_COLUMN - WIDTH)
+    height = 2 * _MARGIN + layout.height * _ROW
+    content = "".join(_arrow(edge, layout) for edge in edges) + "".join(_node(node, layout) for node in graph.nodes)
+    return drawing(width, height, label, content, standalone=standalone)
 
 
-def _corner(placed: Placed, name: str) -> tuple[float, float]:
-    rank, at = placed.at[name]
+def _corner(layout: Layout, name: str) -> tuple[float, float]:
+    rank, at = layout.at[name]
     return _MARGIN + rank * _COLUMN, _MARGIN + at * _ROW + (_ROW - HEIGHT) / 2
 
 
-def _arrow(edge: Edge, placed: Placed) -> str:
-    x, y = _corner(placed, edge.start)
+def _arrow(edge: Edge, layout: Layout) -> str:
+    x, y = _corner(layout, edge.start)
     points = [(x + WIDTH, y + HEIGHT / 2)]
-    for rank, at in placed.via.get((edge.start, edge.end), ()):
+    for rank, at in layout.via.get((edge.start, edge.end), ()):
         middle = _MARGIN + at * _ROW + _ROW / 2
         points += [(_MARGIN + rank * _COLUMN, middle), (_MARGIN + rank * _COLUMN + WIDTH, middle)]
-    x, y = _corner(placed, edge.end)
+    x, y = _corner(layout, edge.end)
     points.append((x - 6, y + HEIGHT / 2))
     path = f"M{number(points[0][0])} {number(points[0][1])}"
     for (x1, y1), (x2, y2) in pairwise(points):
         bend = (x1 + x2) / 2
         path += f"C{number(bend)} {number(y1)} {number(bend)} {number(y2)} {number(x2)} {number(y2)}"
-    cls = "edge child" if edge.lead is Lead.CHILD else "edge"
+    cls = "edge child" if edge.lead is EdgeKind.CHILD else "edge"
     end, mid = number(x - 6), y + HEIGHT / 2
     head = f"M{end} {number(mid - 3.5)}L{number(x)} {number(mid)}L{end} {number(mid + 3.5)}Z"
     return tag("path", cls=cls, d=path) + tag("path", cls="head", d=head)
 
 
-def _node(node: Node, placed: Placed) -> str:
-    x, y = _corner(placed, node.id)
-    look = look_of(node.phase)
+def _node(node: Node, layout: Layout) -> str:
+    x, y = _corner(layout, node.id)
+    look = style_of(node.phase)
     if node.counts:
-        look = Look(counted(node.counts), "≡", Shape.STACK, loudest(node.counts))
+        look = Style(counts_text(node.counts), "≡", Shape.STACK, most_urgent_tone(node.counts))
     below = f" · {node.below:,} below" if node.below else ""
     says = " · ".join(filter(None, [look.word, node.note])) + below
     content = tag("title", for_drawing(f"{node.title or node.label}: {says}"))

@@ -9,8 +9,8 @@ from typing import Any
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import Bar
-from mailboxd.drawing.graph import Edge, Graph, Kid, Lead, Link, Node, fold
-from mailboxd.drawing.phase_style import Tone, look_of
+from mailboxd.drawing.graph import Child, Edge, EdgeKind, Graph, Link, Node, collapse
+from mailboxd.drawing.phase_style import Tone, style_of
 from mailboxd.store.reports import Report, Row
 
 MOST_NODES = 200
@@ -20,7 +20,7 @@ _NODES_WITH_ENDED = 60
 _SINGLED_OUT = 12
 _NODE = "t.id, t.local_id, CASE WHEN t.key = '' THEN t.local_id ELSE t.key END, t.phase, t.executor, t.title, t.kids"
 _WAITS = "EXISTS (SELECT 1 FROM dependencies d WHERE d.task = t.id)"
-_LOUD = tuple(phase.value for phase in Phase if look_of(phase).tone not in (Tone.GOOD, Tone.OFF, Tone.IDLE))
+_URGENT = tuple(phase.value for phase in Phase if style_of(phase).tone not in (Tone.GOOD, Tone.OFF, Tone.IDLE))
 
 
 def no_link(_name: str, _stacked: bool) -> str:
@@ -115,13 +115,13 @@ class _TaskGraph:
         self._most = most
         self._nodes: dict[str, Node] = {}
         self._edges: list[Edge] = []
-        self._open: list[tuple[bool, int, int, Kid]] = []
+        self._open: list[tuple[bool, int, int, Child]] = []
 
     def draw(self, task_id: str) -> Graph:
         row = self._report.db.execute(f"SELECT {_NODE} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
         if row is None:
             raise KeyError(task_id)
-        self._add(Kid(*row), depth=0)
+        self._add(Child(*row), depth=0)
         while self._open:
             ended, depth, _, kid = heapq.heappop(self._open)
             room = self._most - len(self._nodes)
@@ -129,7 +129,7 @@ class _TaskGraph:
                 self._unfold(kid, depth, room)
         return Graph(tuple(self._nodes.values()), tuple(self._edges))
 
-    def _add(self, kid: Kid, depth: int) -> None:
+    def _add(self, kid: Child, depth: int) -> None:
         href = self._link(kid.name, False)
         title = f"{kid.name}: {kid.title}"
         self._nodes[kid.id] = Node(kid.id, kid.label, kid.phase, kid.agent, href, title, kid.kids)
@@ -137,35 +137,35 @@ class _TaskGraph:
             ended = kid.phase in ("completed", "cancelled")
             heapq.heappush(self._open, (ended, depth, len(self._nodes), kid))
 
-    def _unfold(self, parent: Kid, depth: int, room: int) -> None:
+    def _unfold(self, parent: Child, depth: int, room: int) -> None:
         node = self._nodes[parent.id]
         self._nodes[parent.id] = Node(node.id, node.label, node.phase, node.note, node.href, node.title)
         if parent.kids > MOST_CHILDREN:
             self._unfold_many(parent, depth, room)
             return
-        folded = fold(parent.id, parent.name, list(self._kids(parent.id)), room, self._link)
+        folded = collapse(parent.id, parent.name, list(self._kids(parent.id)), room, self._link)
         for kid in folded.alone:
             self._add(kid, depth + 1)
         self._nodes |= {stack.id: stack for stack in folded.stacks}
         self._edges += folded.edges
 
-    def _kids(self, parent: str) -> Iterator[Kid]:
+    def _kids(self, parent: str) -> Iterator[Child]:
         db = self._report.db
         needs: dict[str, set[str]] = {}
         sql = "SELECT d.task, d.needs FROM tasks t JOIN dependencies d ON d.task = t.id WHERE t.parent = ?"
         for task, need in db.execute(sql, (parent,)):
             needs.setdefault(task, set()).add(need)
         for row in db.execute(f"SELECT {_NODE} FROM tasks t WHERE t.parent = ? ORDER BY t.seq", (parent,)):
-            yield Kid(*[*row, frozenset(needs.get(row[0], ()))])
+            yield Child(*[*row, frozenset(needs.get(row[0], ()))])
 
-    def _unfold_many(self, parent: Kid, depth: int, room: int) -> None:
+    def _unfold_many(self, parent: Child, depth: int, room: int) -> None:
         """Add two stacks, of tasks without and with dependencies, and a few tasks that need attention."""
         counts = self._counts(parent.id)
         first, second = f"{parent.id}/0", f"{parent.id}/1"
         for kid, waits in self._singled_out(parent.id, min(_SINGLED_OUT, room - 2)):
             counts[waits][kid.phase] -= 1
             self._add(kid, depth + 1)
-            self._edges.append(Edge(first, kid.id) if waits else Edge(parent.id, kid.id, Lead.CHILD))
+            self._edges.append(Edge(first, kid.id) if waits else Edge(parent.id, kid.id, EdgeKind.CHILD))
         for stack, waits in ((first, 0), (second, 1)):
             left = {phase: count for phase, count in counts.get(waits, {}).items() if count}
             if left:
@@ -173,7 +173,7 @@ class _TaskGraph:
                 href = self._link(parent.name, True)
                 self._nodes[stack] = Node(stack, label, href=href, title=title, counts=left)
                 needs_first = waits and first in self._nodes
-                edge = Edge(first, stack) if needs_first else Edge(parent.id, stack, Lead.CHILD)
+                edge = Edge(first, stack) if needs_first else Edge(parent.id, stack, EdgeKind.CHILD)
                 self._edges.append(edge)
 
     def _counts(self, parent: str) -> dict[int, dict[str, int]]:
@@ -183,11 +183,11 @@ class _TaskGraph:
             counts.setdefault(waits, {})[phase] = count
         return counts
 
-    def _singled_out(self, parent: str, most: int) -> list[tuple[Kid, int]]:
-        marks = ", ".join("?" * len(_LOUD))
+    def _singled_out(self, parent: str, most: int) -> list[tuple[Child, int]]:
+        marks = ", ".join("?" * len(_URGENT))
         rows = self._report.db.execute(
             f"SELECT {_NODE}, {_WAITS} FROM tasks t WHERE t.parent = ? AND t.phase IN ({marks})"
             " ORDER BY t.phase NOT IN ('failed', 'circuit_open', 'awaiting_approval'), t.seq LIMIT ?",
-            (parent, *_LOUD, most),
+            (parent, *_URGENT, most),
         )
-        return [(Kid(*row[:-1]), row[-1]) for row in rows]
+        return [(Child(*row[:-1]), row[-1]) for row in rows]

@@ -27,7 +27,7 @@ from mailboxd.core.sanitize import for_page
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, is_id
 from mailboxd.drawing.gantt import duration
-from mailboxd.drawing.phase_style import ATTEMPTS, LOOKS, Look, look_of
+from mailboxd.drawing.phase_style import ATTEMPT_STYLES, PHASE_STYLES, Style, style_of
 from mailboxd.drawing.svg import STYLE
 from mailboxd.errors import MailboxdError, PlanError, Refused, UnavailableError
 from mailboxd.host.loopback import Ending
@@ -64,9 +64,14 @@ class Templates:
             "json": partial(json.dumps, ensure_ascii=False),
             "money": money,
             "moment": relative_time,
-            "attempt": attempt_look,
+            "attempt": attempt_style,
         }
-        self._environment.globals |= {"look_of": look_of, "LOOKS": LOOKS, "DONE": _DONE, "duration": duration}
+        self._environment.globals |= {
+            "style_of": style_of,
+            "PHASE_STYLES": PHASE_STYLES,
+            "DONE": _DONE,
+            "duration": duration,
+        }
 
     def render(self, name: str, values: Mapping[str, Any]) -> str:
         return self._environment.get_template(name).render(values)
@@ -96,8 +101,8 @@ def relative_time(at: str | None, now: str) -> str:
     return "just now" if seconds >= 0 else "shortly"
 
 
-def attempt_look(status: str) -> Look:
-    return ATTEMPTS.get(status) or look_of(status)
+def attempt_style(status: str) -> Style:
+    return ATTEMPT_STYLES.get(status) or style_of(status)
 
 
 def static() -> dict[str, tuple[bytes, str]]:

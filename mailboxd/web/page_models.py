@@ -188,14 +188,14 @@ class PageModels:
         sizes: Counter[str] = Counter()
         for node in graph.nodes:
             sizes.update(node.counts or {node.phase: 1})
-        svg = graph_svg(graph, "The task and its subtasks", alone=False)
+        svg = graph_svg(graph, "The task and its subtasks", standalone=False)
         hidden = sum(node.below for node in graph.nodes)
         return {"svg": svg, "nodes": len(graph.nodes), "tasks": sum(sizes.values()), "hidden": hidden}
 
     def _timeline(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
         timeline = diagrams.task_timeline(report, task_id, most_tasks=_BAR_TASKS, most_attempts=_MAX_BARS)
         found = diagrams.timeline_bars(timeline["rows"], linked(workspace))
-        svg = gantt_svg(found, to_epoch(self.clock.now()), "When attempts ran", alone=False)
+        svg = gantt_svg(found, to_epoch(self.clock.now()), "When attempts ran", standalone=False)
         return {"svg": svg, "bars": len(found), "full": len(found) == _MAX_BARS}
 
     def approval(self, workspace: WebWorkspace, name: str) -> Row:

@@ -28,11 +28,11 @@ def short(approval_id: str) -> str:
 
 
 def test_what_waits_is_listed_with_what_exactly_for_whom_and_how_long(stage: Stage) -> None:
-    assert stage.run("approvals").output == "nothing waits for you\n"
+    assert stage.run("approvals").output == "nothing awaits your decision\n"
     one, two = ask(stage, "job", replace(PUBLISH, risk="the site is public"), TELL)
     said = stage.run("approvals").output
     assert f"{short(one)}  command     run make publish\n" in said
-    assert "task job, asked by operator, expires in 24 h 0 min" in said
+    assert "task job, requested by operator, expires in 24 h 0 min" in said
     assert "risk: the site is public" in said
     assert f"{short(two)}  manual      Tell the team" in said
     rows = stage.json("approvals")
@@ -52,7 +52,7 @@ def test_one_is_shown_with_everything_that_a_person_needs(stage: Stage) -> None:
             f"digest       {digest(action)}",
             f"key          job/publish/{digest(action)[:12]}", "  --- a\n  +++ b", "argv: [make, publish]",
             "verify: [make, is-published]", "undo: [make, unpublish]", "cwd: site",
-            f"approval {short(one)} is asked for",
+            f"approval {short(one)} requested",
             f"mailboxd approve {short(one)} --digest {digest(action)[:12]}\n",
         ):  # fmt: skip
             assert part in said, part
@@ -270,16 +270,16 @@ def test_what_was_done_can_be_taken_back_with_another_approval(stage: Stage) -> 
     assert stage.phase("job") == "completed"
     assert f"mailboxd undo {short(one)}" in stage.run("approvals", short(one)).output
     told = stage.run("undo", short(one))
-    assert (told.exit_code, "a request of its own" in told.stdout) == (0, True)
+    assert (told.exit_code, "the undo needs approval" in told.stdout) == (0, True)
     (back,) = prepare(stage, "make unpublish")
-    assert f"{short(back)}  undo        take back {short(one)}: run make unpublish" in stage.run("approvals").output
+    assert f"{short(back)}  undo        undo {short(one)}: run make unpublish" in stage.run("approvals").output
     assert stage.json("approvals", short(one))["taken_back"][0]["id"] == back
     assert stage.run("undo", short(one)).exit_code == 1
     assert stage.run("approve", short(back)).exit_code == 0
     perform(stage, back)
     assert stage.json("approvals", short(back))["state"] == "done"
     told = stage.run("undo", short(one))
-    assert (told.exit_code, "nothing is left to undo" in told.stdout) == (0, True)
+    assert (told.exit_code, "already been undone" in told.stdout) == (0, True)
     assert stage.run("approvals").output.count("undo") == 0
     assert stage.phase("job") == "completed"
 
@@ -313,7 +313,7 @@ def test_status_and_why_say_what_waits_and_how_to_decide(stage: Stage) -> None:
     assert stage.json("status")["approvals"] == 0
     one, _ = ask(stage, "job", PUBLISH, TELL)
     assert stage.json("status")["approvals"] == 2
-    assert "approvals  2 wait for you: `mailboxd approvals`" in stage.run("status").output
+    assert "approvals  2 await your decision: `mailboxd approvals`" in stage.run("status").output
     (cause,) = [cause for cause in stage.json("why", "job")["because"] if cause["kind"] == "approval"]
     assert all(part in cause["text"] for part in (short(one), "run make publish", "1 more")), cause
     assert cause["hint"] == f"mailboxd approvals {short(one)}"

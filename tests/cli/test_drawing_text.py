@@ -86,7 +86,7 @@ def test_of_a_large_tree_the_urgent_is_shown_and_the_rest_is_counted() -> None:
     kids = [node(f"k{n}", "completed") for n in range(990)]
     kids[700] = node("stuck", "circuit_open", error="no answer")
     kids[300] = node("busy", "executing", *(node(f"d{n}", "execution_ready") for n in range(50)))
-    lines = plain(task_output.some_lines(node("job", "executing", *kids), NOW, 80, 6))
+    lines = plain(task_output.first_lines(node("job", "executing", *kids), NOW, 80, 6))
     assert len(lines) <= 6
     assert "! circuit_open  stuck (beta)  no answer" in "\n".join(lines)
     assert "│  └─ … 49 more: 49 execution_ready" in lines
@@ -95,9 +95,9 @@ def test_of_a_large_tree_the_urgent_is_shown_and_the_rest_is_counted() -> None:
 
 def test_a_tree_that_fits_is_shown_whole() -> None:
     root = node("job", "executing", node("a", "completed", node("x", "completed")), node("b"))
-    assert task_output.some_lines(root, NOW, 80, 4) == list(task_output.tree_lines(root, NOW, 80))
+    assert task_output.first_lines(root, NOW, 80, 4) == list(task_output.tree_lines(root, NOW, 80))
     for most in range(1, 5):
-        assert len(task_output.some_lines(root, NOW, 80, most)) <= most
+        assert len(task_output.first_lines(root, NOW, 80, most)) <= most
 
 
 # ---------------------------------------------------------------- time
@@ -154,9 +154,9 @@ def test_every_end_of_an_attempt_has_a_mark_of_its_own() -> None:
 # ---------------------------------------------------------------- the screen
 
 
-def moment(*trees: dict[str, Any], events: int = 30) -> task_output.Moment:
+def moment(*trees: dict[str, Any], events: int = 30) -> task_output.ScreenState:
     said = [{"at": at(n), "text": f"event {n} {HOSTILE}"} for n in range(events)]
-    return task_output.Moment(NOW, f"alpha {HOSTILE}", "green", True, {"executing": 2}, trees, said)
+    return task_output.ScreenState(NOW, f"alpha {HOSTILE}", "green", True, {"executing": 2}, trees, said)
 
 
 @pytest.mark.parametrize("room", [40, 80, 133])
@@ -169,7 +169,7 @@ def test_a_screen_is_filled_and_never_overflows(room: int, height: int, trees: i
     )
     assert len(lines) == height
     assert all(width(line) <= room for line in lines), lines
-    assert lines[-1] == "q ends"
+    assert lines[-1] == "press q to quit"
 
 
 def test_a_screen_has_the_tree_and_the_newest_events() -> None:
@@ -225,5 +225,5 @@ def test_the_table_of_a_fleet_fits_and_says_what_is_open_in_words() -> None:
         lines = plain(fleet.lines(rows, room))
         assert all(width(line) <= room for line in lines), lines
     assert "2 running, 4 ready" in lines[3]
-    assert fleet.summary(rows) == "3 workspaces, 2 need somebody"
+    assert fleet.summary(rows) == "3 workspaces, 2 need attention"
     assert "\x1b" not in "".join(lines)

@@ -54,10 +54,10 @@ def test_those_that_init_made_are_known_and_one_that_went_is_shown(fleet: dict[s
     known = Stage(stage.ws, stage.clock, stage.pause)
     rows = {Path(row["workspace"]).name: row for row in json.loads(run(known, "fleet", "status", "--json"))}
     assert rows["alpha"]["state"] == "gone"
-    assert rows["alpha"]["attention"] == ["it is gone"]
+    assert rows["alpha"]["attention"] == ["missing"]
     text = run(known, "fleet", "status")
     assert "gone" in text
-    assert "3 workspaces, 3 need somebody" in text
+    assert "3 workspaces, 3 need attention" in text
 
 
 def run(stage: Stage, *arguments: str) -> str:

@@ -71,7 +71,7 @@ def test_a_gateway_that_wants_a_person(stage: Stage) -> None:
         result = stage.run("gateway", "pair", "--url", replay.url, env=SECRET)
     assert result.exit_code == EXIT_TRY_AGAIN
     assert "openclaw devices approve " in result.stdout
-    assert "run `mailboxd gateway pair` once more" in result.stdout
+    assert "run `mailboxd gateway pair` again" in result.stdout
 
 
 def test_a_gateway_that_refuses_the_token_says_how_to_give_another(stage: Stage) -> None:

@@ -54,7 +54,7 @@ def test_an_order_tells_what_it_led_to_and_that_no_daemon_runs(stage: Stage) -> 
     failed(stage)
     result = stage.run("retry", "job")
     assert "job: failed -> execution_ready (retried by the operator)" in result.stdout
-    assert "no daemon runs here" in result.stderr
+    assert "no daemon is running" in result.stderr
 
 
 def test_a_daemon_that_starts_or_stands_still_is_one(stage: Stage) -> None:
@@ -112,11 +112,11 @@ def test_unblock_wants_to_know_how(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("order", "says"),
     [
-        (["--retry"], "name a task"),
-        (["job", "--agent", "beta"], "about no task"),
-        (["--agent", "beta", "--budget-usd", "3"], "about no task"),
+        (["--retry"], "give a task"),
+        (["job", "--agent", "beta"], "cannot be combined"),
+        (["--agent", "beta", "--budget-usd", "3"], "cannot be combined"),
         (["--agent", "no such", "--retry"], "is not an id"),
-        (["job", "--accept", "--budget-usd", "3"], "together with --retry"),
+        (["job", "--accept", "--budget-usd", "3"], "require --retry"),
         (["job", "--retry", "--budget-usd", "much"], "not an amount"),
         (["job", "--retry", "--budget-tokens", "-5"], "out of range"),
     ],
@@ -166,7 +166,7 @@ def test_who_types_a_list_is_told_how(stage: Stage) -> None:
     stage.end_turn("job", QUESTION)
     refused = stage.run("answer", "job", "- two pages")
     assert refused.exit_code == 2
-    assert 'put -- before a text that begins so: `mailboxd answer ... -- "- ..."`' in refused.stderr
+    assert 'put -- before it: `mailboxd answer ... -- "- ..."`' in refused.stderr
     assert stage.run("answer", "job", "--", "- two pages").exit_code == 0
 
 

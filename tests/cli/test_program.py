@@ -1,4 +1,4 @@
-"""The boundary, the help, init and config: nobody sees a traceback for a mistake of theirs."""
+"""The error boundary, the help, init and config."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from mailboxd import log
-from mailboxd.cli import boundary
-from mailboxd.cli.program import COMMANDS, program
+from mailboxd.cli.program import COMMANDS, guarded, program
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import PHASES, fit, width
 from mailboxd.core.sanitize import for_terminal
@@ -201,9 +200,9 @@ def test_what_we_raise_is_a_sentence_and_a_status(
     def fail() -> None:
         raise error
 
-    assert boundary.guarded(fail, ["show"]) == status
+    assert guarded(fail, ["show"]) == status
     assert capsys.readouterr().err == f"mailboxd: {error}\n"
-    assert boundary.guarded(fail, ["show", "--json"]) == status
+    assert guarded(fail, ["show", "--json"]) == status
     told = json.loads(capsys.readouterr().err)["error"]
     assert (told["kind"], told["exit"], told["message"]) == (type(error).__name__, status, str(error))
 
@@ -212,7 +211,7 @@ def test_what_we_did_not_expect_is_a_report_to_paste(capsys: pytest.CaptureFixtu
     def fail() -> None:
         raise ZeroDivisionError("\x1b[31m")
 
-    assert boundary.guarded(fail, ["show", "a b"]) == EXIT_BUG
+    assert guarded(fail, ["show", "a b"]) == EXIT_BUG
     said = capsys.readouterr().err
     assert "Please report it" in said
     assert "$ mailboxd show 'a b'" in said
@@ -234,7 +233,7 @@ def test_a_machine_without_memory_is_no_bug_of_ours(error: Exception, capsys: py
     def fail() -> None:
         raise error
 
-    assert boundary.guarded(fail, []) == EXIT_TRY_AGAIN
+    assert guarded(fail, []) == EXIT_TRY_AGAIN
     (line,) = capsys.readouterr().err.splitlines()
     assert "no more memory, threads or file descriptors" in line
 
@@ -244,7 +243,7 @@ def test_ctrl_c_is_quiet(stop: BaseException, capsys: pytest.CaptureFixture[str]
     def interrupted() -> None:
         raise stop
 
-    assert boundary.guarded(interrupted, []) == 130
+    assert guarded(interrupted, []) == 130
     assert capsys.readouterr() == ("", "")
 
 
@@ -252,7 +251,7 @@ def test_json_after_a_double_dash_is_no_option(capsys: pytest.CaptureFixture[str
     def fail() -> None:
         raise WorldError("no")
 
-    boundary.guarded(fail, ["send", "--", "--json"])
+    guarded(fail, ["send", "--", "--json"])
     assert capsys.readouterr().err == "mailboxd: no\n"
 
 

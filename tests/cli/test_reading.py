@@ -73,8 +73,8 @@ def test_every_file_that_came_in_is_accounted_for(stage: Stage) -> None:
         (stage.ws.inbox / name).write_text("do it")
     found = stage.json("status")
     assert found["messages"] == {"received": 2, "archived": 0, "rejected": 0, "pending": 2, "sent": 0}
-    assert found["next"] == {"at": None, "task": None, "what": "2 in the inbox are judged"}
-    assert "once a daemon runs: 2 in the inbox are judged" in stage.run("status").stdout
+    assert found["next"] == {"at": None, "task": None, "what": "2 in the inbox are read"}
+    assert "once a daemon runs: 2 in the inbox are read" in stage.run("status").stdout
 
 
 def test_status_says_what_is_blocked_and_how_to_go_on(stage: Stage) -> None:
@@ -268,7 +268,7 @@ def test_a_history_that_holds_is_verified(plan: Stage) -> None:
     found = plan.json("history", "--verify")
     assert found["holds"]
     assert found["events"] == len(plan.json("history"))
-    assert "the chain holds" in plan.run("history", "--verify").stdout
+    assert "the hash chain is intact" in plan.run("history", "--verify").stdout
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_why_follows_the_chain_to_its_root(plan: Stage) -> None:
     text = plan.run("why", "job.c").stdout
     assert "waits until job.b is completed" in text
     assert "no daemon is running in this workspace" in text
-    assert "last sign of life:" in text
+    assert "last activity:" in text
 
 
 def test_why_a_task_pauses_and_until_when(stage: Stage) -> None:

@@ -181,7 +181,7 @@ def test_wait_prints_the_result_when_the_task_is_done(stage: Stage) -> None:
     waiting(stage, lambda: receive(stage), stage.start, lambda: stage.end_turn("job", "Twelve figures"))
     result = stage.run("send", "--wait", "--task-id", "job", "Do it")
     assert (result.exit_code, result.stdout) == (0, "Twelve figures\n")
-    assert "no daemon runs there" in result.stderr
+    assert "no daemon is running there" in result.stderr
     assert "job: execution_ready -> executing" in result.stderr
 
 
@@ -204,18 +204,18 @@ def test_a_wait_that_is_over_names_the_task_as_it_is_called_here(stage: Stage, t
     stage.create("job", sender="analyst")
     waiting(stage, lambda: receive(stage))
     result = stage.run("send", "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
-    assert "job-2 has not ended; it goes on, and `mailboxd why job-2` says how" in result.stderr
+    assert "job-2 has not ended and continues; see `mailboxd why job-2`" in result.stderr
     other = make(tmp_path / "other")
     waiting(stage, lambda: receive(other))
     result = stage.run("send", "--to", str(other.ws.root), "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
-    assert f"`mailboxd -w {other.ws.root} why job` says how" in result.stderr
+    assert f"`mailboxd -w {other.ws.root} why job`" in result.stderr
 
 
 def test_a_wait_that_is_over_before_anybody_took_the_message_says_so(stage: Stage) -> None:
     waiting(stage)
     result = stage.run("send", "--wait", "--wait-timeout", "3", "--task-id", "job", "Do it")
     assert result.exit_code == 75
-    assert f"nobody has taken {stage.ws.inbox / 'task-job.md'} yet; it stays there" in result.stderr
+    assert f"{stage.ws.inbox / 'task-job.md'} has not been accepted yet; it remains in the inbox" in result.stderr
     assert "mailboxd why" not in result.stderr
 
 

@@ -31,7 +31,7 @@ def test_a_spec_is_written_from_standard_input(stage: Stage) -> None:
 def test_an_editor_that_changes_nothing_changes_nothing(stage: Stage) -> None:
     stage.create("job")
     before = stage.json("history", "job")
-    assert "left as it was" in stage.run("spec", "job", "--edit", env={"VISUAL": "true", "EDITOR": "true"}).output
+    assert "unchanged" in stage.run("spec", "job", "--edit", env={"VISUAL": "true", "EDITOR": "true"}).output
     assert stage.json("history", "job") == before
 
 
@@ -48,7 +48,7 @@ def test_what_an_editor_leaves_behind_is_the_spec(stage: Stage, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "status", "says"),
     [
-        ("just words", EXIT_BAD_MESSAGE, "there is no section of a spec"),
+        ("just words", EXIT_BAD_MESSAGE, "it has no section of a spec"),
         ("## Checks\n\n- {id: a, file: ../x}\n", EXIT_BAD_MESSAGE, "`..`"),
         ("## Checks\n\n- {id: a, command: [make]}\n", EXIT_NO, "checks.commands"),
     ],

@@ -1,4 +1,4 @@
-"""Drawings of graphs: everything has its place, arrows lead to the right, and no text gets out of its label."""
+"""Drawings of graphs: everything has a place, arrows lead to the right, and no text gets out of its label."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.vocabulary import Phase
-from mailboxd.drawing.graph import ALIKE, Edge, Folded, Graph, Kid, Lead, Node, fold
+from mailboxd.drawing.graph import MAX_ALIKE, Child, Collapsed, Edge, EdgeKind, Graph, Node, collapse
 from mailboxd.drawing.mermaid_dot import dot, mermaid
-from mailboxd.drawing.phase_style import LOOKS, counted
-from mailboxd.drawing.svg import document, graph_svg, place
+from mailboxd.drawing.phase_style import PHASE_STYLES, counts_text
+from mailboxd.drawing.svg import compute_layout, document, graph_svg
 
 EVIL = "\"]; <script>alert(1)</script> & 'x' --> \x1b[31m \u202e \ud800 \\\" %%{init}%%"
 
@@ -31,7 +31,7 @@ def dags(draw: st.DrawFn) -> tuple[list[str], list[tuple[str, str]]]:
 @given(dags())
 def test_every_arrow_leads_to_the_right_and_nothing_overlaps(dag: tuple[list[str], list[tuple[str, str]]]) -> None:
     nodes, edges = dag
-    placed = place(nodes, edges)
+    placed = compute_layout(nodes, edges)
     assert set(placed.at) == set(nodes)
     for start, end in edges:
         assert placed.at[start][0] < placed.at[end][0]
@@ -44,35 +44,35 @@ def test_every_arrow_leads_to_the_right_and_nothing_overlaps(dag: tuple[list[str
 
 
 def test_a_circle_is_drawn_all_the_same() -> None:
-    placed = place(["a", "b", "c"], [("a", "b"), ("b", "c"), ("c", "a")])
+    placed = compute_layout(["a", "b", "c"], [("a", "b"), ("b", "c"), ("c", "a")])
     assert set(placed.at) == {"a", "b", "c"}
 
 
 def test_a_chain_stands_on_one_line() -> None:
     nodes = [f"n{number}" for number in range(10)]
-    placed = place(nodes, list(pairwise(nodes)))
+    placed = compute_layout(nodes, list(pairwise(nodes)))
     assert [placed.at[node] for node in nodes] == [(rank, placed.at["n0"][1]) for rank in range(10)]
 
 
 def test_two_parents_in_the_wrong_order_do_not_cross() -> None:
-    placed = place(["r", "a", "b", "x", "y"], [("r", "a"), ("r", "b"), ("a", "y"), ("b", "x")])
+    placed = compute_layout(["r", "a", "b", "x", "y"], [("r", "a"), ("r", "b"), ("a", "y"), ("b", "x")])
     assert (placed.at["a"][1] < placed.at["b"][1]) == (placed.at["y"][1] < placed.at["x"][1])
 
 
 def test_two_hundred_nodes_are_drawn_each_with_its_name_and_phase() -> None:
     nodes = tuple(Node(f"t{n}", f"task-{n}", list(Phase)[n % 12], "worker") for n in range(200))
-    edges = tuple(Edge(f"t{n // 3}", f"t{n}", Lead.CHILD) for n in range(1, 200))
+    edges = tuple(Edge(f"t{n // 3}", f"t{n}", EdgeKind.CHILD) for n in range(1, 200))
     root = ElementTree.fromstring(graph_svg(Graph(nodes, edges)))
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert sum(text.split()[-1].startswith("task-") for text in texts) == 200
-    assert {look.word for look in LOOKS.values()} <= {text.split(" · ")[0] for text in texts}
+    assert {look.word for look in PHASE_STYLES.values()} <= {text.split(" · ")[0] for text in texts}
     assert len(graph_svg(Graph(nodes, edges))) < 250_000
 
 
 def test_the_tone_is_never_the_only_difference() -> None:
-    told = [(look.word, look.symbol, look.shape) for look in LOOKS.values()]
+    told = [(look.word, look.symbol, look.shape) for look in PHASE_STYLES.values()]
     assert len({word for word, _, _ in told}) == len(Phase)
-    assert set(LOOKS) == set(Phase)
+    assert set(PHASE_STYLES) == set(Phase)
 
 
 @pytest.mark.parametrize("phase", [*Phase, "", "phase of a newer version"])
@@ -108,24 +108,24 @@ class _Tags(HTMLParser):
 # ---------------------------------------------------------------- folding
 
 
-def _kids(count: int, phase: str = "completed", **more: object) -> list[Kid]:
-    return [Kid(f"k{n}", f"t.k{n}", f"k{n}", phase, "worker", **more) for n in range(count)]  # type: ignore[arg-type]
+def _kids(count: int, phase: str = "completed", **more: object) -> list[Child]:
+    return [Child(f"k{n}", f"t.k{n}", f"k{n}", phase, "worker", **more) for n in range(count)]  # type: ignore[arg-type]
 
 
-def _fold(kids: list[Kid], room: int = 100) -> Folded:
-    return fold("p", "t", kids, room, lambda name, stacked: f"/{name}/{'children' if stacked else ''}")
+def _fold(kids: list[Child], room: int = 100) -> Collapsed:
+    return collapse("p", "t", kids, room, lambda name, stacked: f"/{name}/{'children' if stacked else ''}")
 
 
 def test_few_are_drawn_one_by_one() -> None:
-    folded = _fold(_kids(ALIKE))
-    assert len(folded.alone) == ALIKE
+    folded = _fold(_kids(MAX_ALIKE))
+    assert len(folded.alone) == MAX_ALIKE
     assert folded.stacks == ()
-    assert {edge.lead for edge in folded.edges} == {Lead.CHILD}
+    assert {edge.lead for edge in folded.edges} == {EdgeKind.CHILD}
 
 
 def test_many_that_are_alike_become_a_stack_with_a_link_and_what_wants_a_look_stays_apart() -> None:
-    kids = [*_kids(50), Kid("bad", "t.bad", "bad", "failed", "worker")]
-    merge = Kid("merge", "t.merge", "merge", "execution_ready", "worker", needs=frozenset(kid.id for kid in kids))
+    kids = [*_kids(50), Child("bad", "t.bad", "bad", "failed", "worker")]
+    merge = Child("merge", "t.merge", "merge", "execution_ready", "worker", needs=frozenset(kid.id for kid in kids))
     folded = _fold([*kids, merge])
     assert {"bad", "merge"} <= {kid.id for kid in folded.alone}
     (stack,) = folded.stacks
@@ -139,7 +139,7 @@ def test_many_that_are_alike_become_a_stack_with_a_link_and_what_wants_a_look_st
 def test_there_are_never_more_than_there_is_room_for_and_nobody_is_lost(room: int, count: int, groups: int) -> None:
     phases = list(Phase)
     kids = [
-        Kid(
+        Child(
             f"k{n}", f"t.k{n}", f"k{n}", phases[n % 12], "w", needs=frozenset({f"k{n % groups}"} if n >= groups else ())
         )
         for n in range(count)
@@ -152,4 +152,4 @@ def test_there_are_never_more_than_there_is_room_for_and_nobody_is_lost(room: in
 
 
 def test_counts_tell_first_what_wants_a_look() -> None:
-    assert counted({"completed": 1200, "failed": 2, "executing": 0}) == "2 ✗ failed, 1,200 ✓ completed"
+    assert counts_text({"completed": 1200, "failed": 2, "executing": 0}) == "2 ✗ failed, 1,200 ✓ completed"

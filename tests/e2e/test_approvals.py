@@ -66,7 +66,7 @@ def test_a_person_is_asked_and_told_and_approves(found: Found, tmp_path: Path) -
     assert (told["id"], told["task"], told["risk"]) == (row["id"], "job", "they may laugh")
     assert alpha.phase("job") == "awaiting_approval"
     assert row["short_id"] in alpha.call("why", "job").stdout
-    assert "1 waits for you" in alpha.call("status").stdout
+    assert "1 awaits your decision" in alpha.call("status").stdout
     decide(alpha, "approve", row, "--note", "told them at lunch", "--digest", row["digest"][:12])
     alpha.until("job")
     assert re.search(f"approval {row['short_id']} approved by {ME}: told them at lunch", alpha.call("history").stdout)
@@ -234,7 +234,7 @@ def test_a_decision_while_no_daemon_runs_is_carried_out_by_the_next(found: Found
     (row,) = waiting(alpha)
     alpha.kill()
     said = alpha.call("approve", row["short_id"])
-    assert (said.returncode, "no daemon runs here" in said.stderr) == (0, True)
+    assert (said.returncode, "no daemon is running" in said.stderr) == (0, True)
     alpha.run()
     assert alpha.phase("job") == "completed"
     company.at_rest()

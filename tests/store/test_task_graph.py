@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.vocabulary import Phase
-from mailboxd.drawing.graph import Edge, Graph, Lead, Node
+from mailboxd.drawing.graph import Edge, EdgeKind, Graph, Node
 from mailboxd.drawing.svg import graph_svg
 from mailboxd.store.diagrams import MOST_CHILDREN, MOST_NODES, task_graph
 from mailboxd.store.reports import opened
@@ -43,8 +43,11 @@ def test_a_small_tree_is_drawn_whole_with_what_needs_what(stage: Stage) -> None:
     by_id = {node.id: node for node in graph.nodes}
     named = {(by_id[edge.start].label, by_id[edge.end].label, edge.lead) for edge in graph.edges}
     assert named == {
-        ("big", "a", Lead.CHILD), ("a", "b", Lead.NEED), ("big", "c", Lead.CHILD), ("c", "d", Lead.CHILD),
-    }  # fmt: skip
+        ("big", "a", EdgeKind.CHILD),
+        ("a", "b", EdgeKind.NEED),
+        ("big", "c", EdgeKind.CHILD),
+        ("c", "d", EdgeKind.CHILD),
+    }
     assert [node.href for node in graph.nodes][:2] == ["/t/big", "/t/big.a"]
     with pytest.raises(KeyError), opened(stage.ws.database) as report:
         task_graph(report, "tsk_none")

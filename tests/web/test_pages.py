@@ -44,7 +44,7 @@ def test_what_is_approved_here_happens_once_in_the_name_of_the_user(
     page = opened(company)
     key = page.key()
     overview = page.get("/").words
-    assert "1 request waits for you" in overview
+    assert "1 request awaiting your decision" in overview
     assert "green" in overview
     path = f"/w/{key}/a/{row['short_id']}"
     shown = page.get(path)
@@ -173,7 +173,7 @@ def test_a_task_shows_all_that_is_on_record(found: Found, opened: Opened) -> Non
     assert "Result" in hits
     assert page.get("/search?q=%22%22").status == 409  # no word in it
     assert page.get(f"/w/{key}?q=two").text.count("<tr>") == 2
-    assert page.get(f"/w/{key}?phase=failed").words.count("No task is like that") == 1
+    assert page.get(f"/w/{key}?phase=failed").words.count("No matching tasks") == 1
 
 
 def test_no_reply_token_is_ever_shown(found: Found, opened: Opened) -> None:

@@ -52,7 +52,7 @@ def test_the_drawing_says_how_many_it_stands_for_and_leads_to_them(crowd: Browse
     key = crowd.key()
     answer = crowd.get(f"/w/{key}/t/big")
     assert 10 < answer.text.count('class="node ') < 25
-    assert "20,003 tasks as" in answer.words
+    assert "20,003 tasks in" in answer.words
     assert f'href="/w/{key}/t/big/children"' in answer.text
     first = crowd.get(f"/w/{key}/t/big/children?phase=failed")
     assert first.text.count("<tr>") == 4

@@ -1,7 +1,4 @@
-"""What waits for a person: shown so that nothing of it can pretend to be ours, and decided in the person's name.
-
-A word about several requests is one transaction: either all of it counts or nothing.
-"""
+"""`mailboxd approvals|approve|reject|request-changes|undo`: approvals are shown, and decided as the operator."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.cli.operator_actions import OPERATOR, order_by_hand, require_person
-from mailboxd.cli.session import Session, Words, verb
+from mailboxd.cli.operator_actions import OPERATOR, carry_out_any, require_operator
+from mailboxd.cli.session import Session, Text, verb
 from mailboxd.cli.text import fit, folded, pad, say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_NO, MailboxdError
@@ -37,14 +34,14 @@ _HOUR, _DAY = 3_600, 86_400
 
 
 def approval_argument(*, required: bool = True, many: bool = False) -> Callable[[Any], Any]:
-    """The argument ID: the short id of an approval, or more of the end of its id."""
+    """The argument ID: the last six or more characters of an approval's id."""
     name, shown, count = ("ids", "ID...", -1) if many else ("id", "ID", 1)
     shown = shown if required else f"[{shown}]"
     return click.argument(name, metavar=shown, required=required, nargs=count, shell_complete=_complete)
 
 
 def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Short ids of what waits."""
+    """Short ids of pending approvals."""
     from click.shell_completion import CompletionItem
 
     from mailboxd.store import task_report
@@ -55,13 +52,10 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     return []
 
 
-# ---------------------------------------------------------------- deciding
-
-
 def decide(session: Session, names: Sequence[str], decision: str, note: str = "", digest: str = "") -> None:
-    """Decide about the approvals with these names, and say what was decided about what.
+    """Decide these approvals in one transaction, and print the outcome.
 
-    Raises Refused, and then nothing is recorded; UnavailableError, ConfigError, WorldError.
+    Raises Refused (then nothing is recorded), UnavailableError, ConfigError, WorldError.
     """
     from mailboxd.core.approvals import ApprovalDecision
     from mailboxd.engine import operator_commands
@@ -69,7 +63,7 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
     if decision != "approved" and not note.strip():
         import click
 
-        raise click.UsageError("--note is empty: say why")
+        raise click.UsageError("--note is empty; give a reason")
     if not session.as_json and is_terminal():
         _show_first(session, names)
     decided: list[dict[str, Any]] = []
@@ -79,12 +73,12 @@ def decide(session: Session, names: Sequence[str], decision: str, note: str = ""
         for done in operator_commands.decide(engine, names, ApprovalDecision(decision), note, user, digest=digest):
             row = done.row
             if not done.events:
-                say(f"{row.short_id} is {row.status} already, by {row.resolved_by} at {row.resolved_at}", err=True)
+                say(f"{row.short_id} was already {row.status} by {row.resolved_by} at {row.resolved_at}", err=True)
             events += done.events
             decided.append(_short(row, done.task) | {"decision": decision, "by": user})
         return events
 
-    order_by_hand(session, act, approvals=decided)
+    carry_out_any(session, act, approvals=decided)
 
 
 def _short(row: Approval, task: str) -> dict[str, Any]:
@@ -97,8 +91,8 @@ def _short(row: Approval, task: str) -> dict[str, Any]:
     }
 
 
-def take_back(session: Session, name: str) -> None:
-    """Ask for a performed action to be taken back. Raises as `decide`."""
+def request_undo(session: Session, name: str) -> None:
+    """Request the undo of a performed action. Raises as `decide`."""
     from mailboxd.core.approvals import RequestUndo
     from mailboxd.core.events import Role
     from mailboxd.engine import operator_commands
@@ -110,14 +104,14 @@ def take_back(session: Session, name: str) -> None:
         return events
 
     asked: list[Event] = []
-    order_by_hand(session, act)
+    carry_out_any(session, act)
     if not session.as_json:
-        told = "what takes it back is a request of its own: see `mailboxd approvals`"
-        say(told if asked else "it was taken back already: nothing is left to undo")
+        told = "the undo needs approval: see `mailboxd approvals`"
+        say(told if asked else "it has already been undone")
 
 
 def is_terminal() -> bool:
-    """Whether a person reads what is said."""
+    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -131,15 +125,12 @@ def _show_first(session: Session, names: Sequence[str]) -> None:
         say()
 
 
-# ---------------------------------------------------------------- for people
-
-
 def print_list(rows: Sequence[dict[str, Any]], now: str) -> None:
-    """What waits, each with what exactly, the risk, by whom and how long."""
+    """Print each approval with its action, risk, requester and expiry."""
     for row in rows:
         kind = row["side_effect_kind"] if row["purpose"] == "action" else row["purpose"]
         say(f"{row['short_id']}  {pad(kind, 10)}  {fit(_what(row), _LINE)}")
-        _below(f"task {row['task']}, asked by {row['requested_by']}, {standing(row, now)}")
+        _below(f"task {row['task']}, requested by {row['requested_by']}, {status_text(row, now)}")
         if row["risk"]:
             _below(f"risk: {row['risk']}")
         if row["status"] != "pending" and (row["summary"] or row["note"]):
@@ -147,7 +138,7 @@ def print_list(rows: Sequence[dict[str, Any]], now: str) -> None:
 
 
 def _what(row: dict[str, Any]) -> str:
-    back = f"take back {row['origin'][-6:].lower()}: " if row["purpose"] == "undo" else ""
+    back = f"undo {row['origin'][-6:].lower()}: " if row["purpose"] == "undo" else ""
     return back + str(row["requested_action"])
 
 
@@ -155,8 +146,8 @@ def _below(text: str) -> None:
     say(f"{'':20}{fit(text, _LINE)}")
 
 
-def standing(row: dict[str, Any], now: str) -> str:
-    """How it stands, in words."""
+def status_text(row: dict[str, Any], now: str) -> str:
+    """The status in words."""
     if row["status"] == "pending":
         return _expiry(row["expires_at"], now)
     by = f" by {row['resolved_by']}" if row["resolved_by"] else ""
@@ -177,25 +168,25 @@ def _expiry(at: str, now: str) -> str:
 
 
 def print_one(row: dict[str, Any], now: str) -> None:
-    """Everything that a person needs who decides about it."""
+    """Print everything needed to decide."""
     say(f"{row['short_id']}: {fit(_what(row), _LINE)}")
     attempt = f", attempt {row['attempt']}" if row["attempt"] else ""
     for name, text in (
         ("id", row["id"]),
         ("task", row["task"] + attempt),
         ("kind", f"{row['side_effect_kind']} ({row['purpose']})"),
-        ("status", f"{standing(row, now)}" + (f" ({row['expires_at']})" if row["status"] == "pending" else "")),
-        ("risk", row["risk"] or "none is named"),
-        ("asked by", f"{row['requested_by']}, {row['at']}"),
+        ("status", f"{status_text(row, now)}" + (f" ({row['expires_at']})" if row["status"] == "pending" else "")),
+        ("risk", row["risk"] or "none declared"),
+        ("requested", f"{row['requested_by']}, {row['at']}"),
         ("gate", row["gate"]),
         ("key", row["idempotency_key"]),
         ("digest", row["digest"]),
         ("decided", f"{row['resolved_by']}, {row['resolved_at']}" if row["resolved_by"] else ""),
         ("note", row["note"]),
-        ("begun", row["started_at"]),
+        ("started", row["started_at"]),
         ("ended", f"{row['finished_at']}: {row['state']}: {row['summary']}" if row["finished_at"] else ""),
         ("evidence", row["artifact"]),
-        ("taken back", ", ".join(f"{undo['short_id']} ({undo['status']})" for undo in row["taken_back"])),
+        ("undone by", ", ".join(f"{undo['short_id']} ({undo['status']})" for undo in row["taken_back"])),
     ):
         if text:
             say(f"  {pad(name, 12)} {fit(text, _LINE)}")
@@ -204,8 +195,8 @@ def print_one(row: dict[str, Any], now: str) -> None:
 
 def _texts(row: dict[str, Any]) -> None:
     for label, text in (
-        ("What would happen" if row["status"] == "pending" else "What was asked", row["preview"]),
-        ("As it was declared", _declared(row["action"])),
+        ("What would happen" if row["status"] == "pending" else "What was requested", row["preview"]),
+        ("As declared", _declared(row["action"])),
         ("History", "\n".join(f"{event['at']}  {event['text']}" for event in row["history"])),
     ):
         if text.strip():
@@ -227,10 +218,6 @@ def _declared(action: dict[str, Any]) -> str:
     return action_lines((from_json(Action, action),))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd approvals [ID]`: what waits for a person.
-
-
 @verb(
     "approvals",
     "approvals",
@@ -248,7 +235,7 @@ def approvals_command(session: Session, id: str | None, everything: bool, task: 
     from mailboxd.store import task_report
 
     if id is not None and (everything or task is not None):
-        raise click.UsageError("an ID is one request: give it without --all and --task")
+        raise click.UsageError("ID cannot be combined with --all or --task")
     with session.report() as report:
         if id is not None:
             row = task_report.one(report, task_report.find(report, id))
@@ -260,21 +247,17 @@ def approvals_command(session: Session, id: str | None, everything: bool, task: 
     if session.as_json:
         say(to_json(rows))
     elif not rows:
-        say("nothing was ever asked" if everything else "nothing waits for you")
+        say("no approvals yet" if everything else "nothing awaits your decision")
     else:
         print_list(rows, session.clock.now())
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd approve ID...`: a person lets it happen.
-
-
 def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
-    """An empty one is refused as well: in a script it is a variable that is not set."""
+    """Also refuses an empty value: in a script that is an unset variable."""
     if value is None:
         return ""
     if re.fullmatch(r"[0-9a-fA-F]{8,64}", value, re.ASCII) is None:
-        raise click.BadParameter("write 8 to 64 hexadecimal digits, as `mailboxd approvals ID` shows them")
+        raise click.BadParameter("give 8 to 64 hexadecimal digits, as shown by `mailboxd approvals ID`")
     return str(value)
 
 
@@ -286,7 +269,7 @@ def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
     exits=EXITS,
 )
 @approval_argument(many=True)
-@click.option("--note", type=Words(), default="", help="Record this with the decision.")
+@click.option("--note", type=Text(), default="", help="Record this with the decision.")
 @click.option(
     "--digest",
     metavar="PREFIX",
@@ -300,36 +283,24 @@ def approve_command(session: Session, ids: tuple[str, ...], note: str, digest: s
     Several requests are approved together or not at all. Your system user name is recorded.
     """
     if digest and len(ids) > 1:
-        raise click.UsageError("--digest is of one request: approve them one by one")
+        raise click.UsageError("--digest applies to one request: approve them one by one")
     decide(session, ids, "approved", note, digest)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd reject ID`: a person does not let it happen.
 
 
 @verb("reject", 'reject 3f9k2q --note "not before the audit"', exits=EXITS)
 @approval_argument(many=True)
-@click.option("--note", type=Words(), required=True, help="The reason, with which the task fails.")
+@click.option("--note", type=Text(), required=True, help="The reason, with which the task fails.")
 def reject_command(session: Session, ids: tuple[str, ...], note: str) -> None:
     """Reject requests: the actions are never performed and their tasks fail. An ACP agent continues without it."""
     decide(session, ids, "rejected", note)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd request-changes ID`: a person wants something else.
-
-
 @verb("request-changes", 'request-changes 3f9k2q --note "to the staging site first"', exits=EXITS)
 @approval_argument(many=True)
-@click.option("--note", type=Words(), required=True, help="What to change; given to the next attempt.")
+@click.option("--note", type=Text(), required=True, help="What to change; given to the next attempt.")
 def request_changes_command(session: Session, ids: tuple[str, ...], note: str) -> None:
     """Send work back for another attempt, which gets your note and asks again."""
     decide(session, ids, "request_changes", note)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd undo ID`: a performed action is to be undone.
 
 
 @verb(
@@ -345,11 +316,7 @@ def undo_command(session: Session, id: str) -> None:
 
     The daemon prepares the undo, which then needs approval like any other action.
     """
-    take_back(session, id)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd effect run APPROVAL`: what the daemon, or Lobster, starts to perform an approved action. Not for people.
+    request_undo(session, id)
 
 
 @click.group("effect", hidden=True)
@@ -357,17 +324,17 @@ def effect_command() -> None:
     """Side effects."""
 
 
-@verb("run", "effect run apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF", exits={EXIT_NO: "it may not run, or was begun before"})
+@verb("run", "effect run apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF", exits={EXIT_NO: "it may not run, or has already started"})
 @click.argument("approval")
 def run(session: Session, approval: str) -> None:
-    """Perform an approved action, once. The daemon calls this; calling it by hand is as safe, and of no use."""
+    """Perform an approved action, once. Used by the daemon; calling it yourself is safe but pointless."""
     from mailboxd import config
     from mailboxd.actions.command import taken_over
     from mailboxd.effects import action_runner
     from mailboxd.engine import open
     from mailboxd.host import wakeup
 
-    require_person(OPERATOR)
+    require_operator(OPERATOR)
     ws = session.workspace()
     settings = config.load(ws.config)
     with open.engine(ws, settings) as engine:

@@ -1,4 +1,4 @@
-"""`mailboxd audit verify|search|export|head`: proof that nothing was lost or changed, and evidence to hand over."""
+"""`mailboxd audit verify|search|export|head`: verify, search and export the record."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _of_workspace(session: Session, head: str | None) -> Verification:
     if head is not None:
         found = _HEAD.fullmatch(head)
         if found is None:
-            raise click.UsageError("--head: write the number of the event, a colon and its hash, as `audit head` does")
+            raise click.UsageError("--head: give SEQ:HASH, as printed by `audit head`")
         noted = (int(found[1]), found[2])
     ws = session.workspace()
     with session.report() as report, bars() as progress:
@@ -86,7 +86,7 @@ def _tell(account: Verification) -> None:
     for note in account.notes:
         say(for_terminal(f"note: {note}"), err=True)
     if account.finding is None:
-        say(f"{counts}: everything is as it was recorded")
+        say(f"{counts}: everything matches the record")
     else:
         say(for_terminal(f"checked: {counts}"), err=True)
         say(for_terminal(str(account.finding)), err=True)
@@ -166,7 +166,7 @@ def export(session: Session, task: str | None, form: str, output: Path | None) -
     from mailboxd.audit import export as exporting
 
     if form == "archive" and (task is None or output is None):
-        raise click.UsageError("an archive is of one TASK, and is written to a file: -o FILE")
+        raise click.UsageError("an archive needs a TASK and an output file: -o FILE")
     with session.report() as report:
         wanted = None if task is None else report.find(task)
         if form == "archive" and wanted is not None and output is not None:
@@ -186,7 +186,6 @@ for _verb in (verify, search, export, head):
     audit_command.add_command(_verb)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # `mailboxd audit search`: what is asked for, in the index that the search itself brings up to date.
 
 FILE = "search.db"
@@ -206,7 +205,7 @@ def search_index(
     kind: str | None = None,
     limit: int = 20,
 ) -> list[dict[str, Any]]:
-    """What matches, the best first. Raises Refused for a query or a time that is none, UnavailableError, WorldError."""
+    """The hits, best first. Raises Refused for an invalid query or time, UnavailableError, WorldError."""
     matching(query)
     tasks: tuple[str, ...] = ()
     if task is not None:
@@ -228,7 +227,7 @@ def search_index(
 
 
 def moment(text: str, *, past: bool = False) -> str:
-    """A time as events have it. A day alone is its beginning, or with `past` its end. Raises Refused."""
+    """A time in the format of events. A day means its start, or its end with `past`. Raises Refused."""
     try:
         if _DAY.fullmatch(text):
             return plus(f"{text}T00:00:00.000Z", 86_400.0 if past else 0.0)
@@ -238,4 +237,4 @@ def moment(text: str, *, past: bool = False) -> str:
     except ValueError:
         pass
     hint = "Write 2026-11-21 or 2026-11-21T08:00:00Z; times are UTC."
-    raise Refused("bad-time", f"{ascii(text)[:60]} is no time", hint)
+    raise Refused("bad-time", f"{ascii(text)[:60]} is not a time", hint)

@@ -17,7 +17,6 @@ from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import WorldError
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Where each shell looks for completions, and putting ours there: nothing but a file of our own, where that is enough.
 #
 # zsh reads no directory of a user's by itself, and bash only with the package bash-completion: there a marked block in
@@ -141,9 +140,6 @@ def _write(path: Path, text: str) -> None:
         hidden.unlink(missing_ok=True)
         raise WorldError(f"{path}: cannot be written: {error.strerror}") from error
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd completion bash|zsh|fish|install|uninstall`: a shell completes verbs, options and tasks.
 
 _shell = click.option("--shell", type=click.Choice(SHELLS), help="Default: taken from $SHELL.")
 

@@ -1,4 +1,4 @@
-"""`mailboxd backup`: a copy of the database, beside a daemon that goes on."""
+"""`mailboxd backup`, `rebuild` and `accept-older`: the database as a whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mailboxd.cli.live import bars
-from mailboxd.cli.operator_actions import OPERATOR, require_person
+from mailboxd.cli.operator_actions import OPERATOR, require_operator
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -31,10 +31,6 @@ def backup_command(session: Session, file: Path) -> None:
     say(to_json({"file": str(file), "events": events}) if session.as_json else f"{file}: {events} events, checked")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd rebuild`: the database again, from the files alone.
-
-
 @verb(
     "rebuild",
     "rebuild --into /tmp/again.db",
@@ -54,14 +50,14 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
     running. docs/audit.md lists what the files do not contain.
     """
     if (into is None) is not replace:
-        raise click.UsageError("say where to: --into FILE, or --replace for the workspace's own database")
+        raise click.UsageError("give --into FILE, or --replace to replace the workspace's database")
     from mailboxd import config
     from mailboxd.config.settings import settings
     from mailboxd.keys.keyring import Keyring
     from mailboxd.keys.trust import Trust
     from mailboxd.rebuild import make
 
-    require_person(OPERATOR)
+    require_operator(OPERATOR)
     ws = session.workspace()
     with bars() as progress:
         loaded = config.load(ws.config)
@@ -83,12 +79,8 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
         for difference in account.differences:
             say(for_terminal(difference), err=True)
         if account.kept:
-            say(f"the one before is kept as {account.kept}")
+            say(f"the old database is kept as {account.kept}")
     return EXIT_NO if account.problems or account.differences else 0
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd accept-older`: go on from a database that is older than the mailbox.
 
 
 @verb(
@@ -116,7 +108,7 @@ def accept_older_command(session: Session) -> None:
     from mailboxd.keys.trust import Trust
     from mailboxd.mailbox import lock
 
-    require_person(OPERATOR)
+    require_operator(OPERATOR)
     ws = session.workspace()
     loaded = config.load(ws.config)
     with lock.acquire(ws, session.clock.now()), open.engine(ws, loaded, accept_older=True) as core:
@@ -127,11 +119,11 @@ def accept_older_command(session: Session) -> None:
         say(to_json({"why": account.why, "messages": account.messages, "waiting": account.waiting}))
         return
     say(for_terminal(f"accepted: {account.why}"))
-    say(f"{account.messages} messages that came later are on record; {len(account.waiting)} tasks wait for you")
+    say(f"recorded {account.messages} newer messages; {len(account.waiting)} tasks await your decision")
     for local_id in account.waiting:
         say(
             for_terminal(
                 f"  {local_id}: `mailboxd why {local_id}`, then `mailboxd unblock {local_id} --retry` or `cancel`"
             )
         )
-    say("next: `mailboxd run`, or start its service again")
+    say("next: `mailboxd run`, or start the service again")

@@ -86,8 +86,6 @@ def _progress(name: str) -> None:
         say(_CLEAR_LINE + (fit(f"checking {name} ...", columns() - 1) if name else ""), err=True, newline=False)
 
 
-# `mailboxd check`: the checks of `doctor` that do not need OpenClaw
-
 _STATE = ".mailboxd"
 
 

@@ -1,4 +1,4 @@
-"""`mailboxd metrics`: how the workspace stands, for Prometheus."""
+"""`mailboxd metrics` and `mailboxd traces`: Prometheus metrics and OpenTelemetry traces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def metrics_command(session: Session, output: Path | None, serve: bool, until_eo
     protected by the bearer token in .mailboxd/metrics.token. Needs the extra: pip install 'mailboxd[metrics]'.
     """
     if (serve and output is not None) or (until_eof and not serve):
-        raise click.UsageError("--serve and --output exclude each other, and --until-eof belongs to --serve")
+        raise click.UsageError("--serve and --output are mutually exclusive, and --until-eof requires --serve")
     if find_spec("prometheus_client") is None:
         from mailboxd.host.pip_extras import to_add
 
@@ -74,16 +74,12 @@ def _serve(session: Session, *, until_eof: bool) -> None:
 
 
 def _write(path: Path, text: bytes) -> None:
-    """Whoever reads the file sees all of it or the one before. Raises WorldError."""
+    """Write the file atomically. Raises WorldError."""
     from mailboxd.mailbox.files import directory, replace, world_errors
 
     with world_errors(f"write {path}"), directory(path.resolve().parent) as folder:
         replace(folder, path.name, text, lambda: True)
-        (path.resolve().parent / path.name).chmod(0o644)  # node_exporter is another user; no name of a task is in it
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd traces`: what happened, as OpenTelemetry's spans.
+        (path.resolve().parent / path.name).chmod(0o644)  # for node_exporter, another user; no task names in it
 
 
 @click.group("traces")
@@ -112,7 +108,7 @@ def _export(session: Session, task: str | None, otlp: str | None, path: Path | N
     daemon exports spans as they end. Set the receiver's credentials in OTEL_EXPORTER_OTLP_HEADERS.
     """
     if (otlp is None) == (path is None):
-        raise click.UsageError("say where they go: --otlp URL or --file FILE")
+        raise click.UsageError("give --otlp URL or --file FILE")
     if find_spec("opentelemetry") is None:
         from mailboxd.host.pip_extras import to_add
 

@@ -1,4 +1,4 @@
-"""`mailboxd fleet status|watch|send`: every workspace of yours on this machine."""
+"""`mailboxd fleet status|watch|send`: all workspaces of this user."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 INTERVAL = 1.0
-"""Seconds between two looks of `watch`: each reads every workspace, 40 of them in about 0.1 s."""
+"""Seconds between two polls of `watch`; reading 40 workspaces takes about 0.1 s."""
 _CONFIG = {EXIT_CONFIG: "the list of workspaces is writable by other users"}
 
 _workspaces = click.argument("workspaces", nargs=-1, type=click.Path(file_okay=False, path_type=Path))
@@ -66,7 +66,7 @@ def status(session: Session, workspaces: Sequence[Path]) -> int | None:
             say(line)
         say(summary(found))
     else:
-        say("no workspaces are known; `mailboxd init` or `mailboxd run` in one makes it known", err=True)
+        say("no known workspaces; `mailboxd init` and `mailboxd run` register theirs", err=True)
     return EXIT_NO if needs_somebody(found) else None
 
 
@@ -84,9 +84,9 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
         table = list(lines(found, room))
         left_out = len(table) - (height - 2)
         shown = table if left_out <= 0 else [*table[: height - 3], f"… {left_out + 1} more"]
-        return [*shown, summary(found), "q ends"]
+        return [*shown, summary(found), "press q to quit"]
 
-    if live.is_watched() and not session.as_json:
+    if live.is_interactive() and not session.as_json:
         live.show(picture, lambda: False, INTERVAL)
         return
     told: dict[str, Row] = {}
@@ -100,7 +100,7 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
 
 
 def _tell(session: Session, row: Row, told: dict[str, Row]) -> None:
-    """A row that is not as it was told last. What only grows older is no change."""
+    """A row without what changes merely with time."""
 
     lasting = {name: value for name, value in row.items() if name not in ("latest", "attention", "troubles")}
     if told.get(row["workspace"]) == lasting:
@@ -119,9 +119,6 @@ def _roots(session: Session, named: Sequence[Path]) -> list[Path]:
     if not named and session.path is not None:
         named = [session.path]
     return [path.resolve() for path in named] or user_state.noted(os.environ)
-
-
-# ---------------------------------------------------------------- send
 
 
 def _complete(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -151,21 +148,21 @@ send.params[1:1] = [param for param in sending.send_command.params if param.name
 
 
 def _workspace_of(agent: str) -> Path:
-    """The workspace of the agent. Raises UnavailableError if there is none, or more than one."""
+    """The workspace of the agent. Raises UnavailableError unless there is exactly one."""
     known = _agents()
     found = [root for name, root in known if name.lower() == agent.lower()]
     if len(found) == 1:
         return found[0]
     if found:
         places = ", ".join(for_terminal(str(root)) for root in found)
-        raise UnavailableError(f"{agent} has several workspaces: {places}; name one: `mailboxd send --to DIRECTORY`")
+        raise UnavailableError(f"{agent} has several workspaces: {places}; choose with `mailboxd send --to DIRECTORY`")
     near = get_close_matches(agent, [name for name, _ in known], 1)
-    hint = f"did you mean {near[0]}?" if near else "`mailboxd fleet status` lists those that are known"
-    raise UnavailableError(f"no workspace of an agent {agent} is known on this machine; {hint}")
+    hint = f"did you mean {near[0]}?" if near else "`mailboxd fleet status` lists the known ones"
+    raise UnavailableError(f"no known workspace has the agent {agent}; {hint}")
 
 
 def _agents() -> list[tuple[str, Path]]:
-    """Every agent whose workspace is there, with the workspace."""
+    """The agents with an existing workspace, each with its workspace."""
     from mailboxd import user_state
 
     found = []
@@ -183,10 +180,7 @@ for _verb in (status, watch, send):
     fleet_command.add_command(_verb)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# All workspaces of a user at one glance: how each stands, and which of them somebody has to look at.
-#
-# Each is only read, beside its daemon, in a few milliseconds; one that cannot be read is a row that says so.
+# The state of each workspace, read in a few milliseconds; one that cannot be read is a row that says so
 
 Row = dict[str, Any]
 
@@ -199,33 +193,30 @@ _SHORT = (
     ("draft", ("spec_draft",)),
     ("ready", ("execution_ready",)),
 )
-"""Phases as they are counted on a line, those first that say most."""
+"""Phases in the order in which a line counts them."""
 _NARROWEST = 60
 
 
-# ---------------------------------------------------------------- reading
-
-
 def rows(workspaces: Iterable[Path], clock: Clock) -> list[Row]:
-    """How each workspace stands, those first that need somebody. Raises nothing about a single one."""
+    """The state of each workspace; those that need attention come first. Never raises for a single one."""
     return sorted((row_of(root, clock) for root in workspaces), key=_urgency)
 
 
 def row_of(root: Path, clock: Clock) -> Row:
-    """One workspace: `agent`, `workspace`, `state` (ok, gone, unreadable), how it stands, and `attention`.
+    """One workspace: `agent`, `workspace`, `state` (ok, gone, unreadable), its counts, and `attention`.
 
-    `attention` says in a few words each what somebody has to do something about; empty = nothing.
+    `attention` lists in a few words what needs attention.
     """
     ws = Workspace(root)
     row: Row = {"agent": None, "workspace": str(root), "state": "ok", "why": ""}
     try:
         if not ws.state.is_dir():
-            return row | {"state": "gone", "why": "there is no workspace any more", "attention": ["it is gone"]}
+            return row | {"state": "gone", "why": "the workspace no longer exists", "attention": ["missing"]}
         row["agent"] = agent_of(ws)
         row |= _standing(ws, clock)
     except (MailboxdError, OSError) as error:
         why = str(error).partition("\n")[0]
-        return row | {"state": "unreadable", "why": why, "attention": ["it cannot be read"]}
+        return row | {"state": "unreadable", "why": why, "attention": ["unreadable"]}
     return row | {"attention": attention(row, clock.now())}
 
 
@@ -248,14 +239,11 @@ def _standing(ws: Workspace, clock: Clock) -> Row:
     }
 
 
-# ---------------------------------------------------------------- judging
-
-
 def attention(row: Row, now: str) -> list[str]:
-    """What of a workspace that could be read somebody has to do something about."""
+    """What needs attention in a readable workspace."""
     said = []
     if row["health"] == Grade.RED:
-        said.append(row["troubles"][0] if row["troubles"] else "its health is red")
+        said.append(row["troubles"][0] if row["troubles"] else "health is red")
     if row["approvals"]:
         said.append(_many(row["approvals"], "approval"))
     if row["blocked"]:
@@ -275,7 +263,7 @@ def needs_somebody(found: Iterable[Row]) -> bool:
 
 
 def _urgency(row: Row) -> tuple[int, str, str, str]:
-    """Red, gone or unreadable first; then what waits for somebody, the longest first; then amber; then by name."""
+    """Sort key: red, missing or unreadable; then waiting for the operator, longest first; then amber; then by name."""
     if row["state"] != "ok" or row["health"] == Grade.RED:
         grade = 0
     elif row["attention"]:
@@ -290,13 +278,10 @@ def _many(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-# ---------------------------------------------------------------- for people
-
-
 def lines(found: Sequence[Row], room: int) -> Iterator[str]:
-    """A table: one line for each workspace, at most `room` columns (60 or more) wide."""
+    """A table with one line per workspace, at most `room` (60 or more) columns wide."""
     room = max(room, _NARROWEST)
-    cells = [("AGENT", "HEALTH", "DAEMON", "OPEN", "NEEDS SOMEBODY"), *(_cells(row, room) for row in found)]
+    cells = [("AGENT", "HEALTH", "DAEMON", "OPEN", "NEEDS ATTENTION"), *(_cells(row, room) for row in found)]
     widths = [max(width(row[column]) for row in cells) for column in range(4)]
     left = room - sum(widths) - 2 * len(widths)
     for number, row in enumerate(cells):
@@ -317,7 +302,7 @@ def _cells(row: Row, room: int) -> tuple[str, str, str, str, str]:
 
 
 def _open(counts: dict[str, int]) -> str:
-    """`2 running, 1 ready`; empty when nothing is open."""
+    """`2 running, 1 ready`; empty if nothing is open."""
     short = ((word, sum(counts.get(phase, 0) for phase in phases)) for word, phases in _SHORT)
     return ", ".join(f"{count} {word}" for word, count in short if count)
 
@@ -325,4 +310,4 @@ def _open(counts: dict[str, int]) -> str:
 def summary(found: Sequence[Row]) -> str:
     """The line below the table."""
     urgent = sum(1 for row in found if row["attention"])
-    return f"{_many(len(found), 'workspace')}, {urgent} need{'s' * (urgent == 1)} somebody"
+    return f"{_many(len(found), 'workspace')}, {urgent} need{'s' * (urgent == 1)} attention"

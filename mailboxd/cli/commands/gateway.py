@@ -53,9 +53,9 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
     local gateway approves the device automatically unless configured otherwise.
     """
     from mailboxd.agents.gateway.transport import require_extra
-    from mailboxd.cli.operator_actions import require_person
+    from mailboxd.cli.operator_actions import require_operator
 
-    require_person("operator")
+    require_operator("operator")
     require_extra()
     from mailboxd.agents.gateway.client import ApprovalPending, pair
 
@@ -65,10 +65,10 @@ def _pair(session: Session, url: str | None, token_file: str | None) -> int | No
     if isinstance(found, ApprovalPending):
         facts = {"paired": False, "request": found.request, "device": device, "name": name, "url": found.pairing.url}
         remedy = [
-            f"{for_terminal(found.pairing.url)} wants a person to approve {for_terminal(name)}.",
+            f"{for_terminal(found.pairing.url)} requires an operator to approve {for_terminal(name)}.",
             "On the gateway's host, within 5 minutes:",
             f"  openclaw devices approve {found.request}",
-            "then run `mailboxd gateway pair` once more",
+            "then run `mailboxd gateway pair` again",
         ]
         say(to_json(facts) if session.as_json else "\n".join(remedy))
         return EXIT_TRY_AGAIN
@@ -117,9 +117,9 @@ def _status(session: Session) -> int | None:
 def _unpair(session: Session) -> None:
     """Remove the device from OpenClaw (`openclaw devices remove`), then delete its key and token here."""
     from mailboxd.agents.gateway.transport import require_extra
-    from mailboxd.cli.operator_actions import require_person
+    from mailboxd.cli.operator_actions import require_operator
 
-    require_person("operator")
+    require_operator("operator")
     require_extra()
     from mailboxd.agents.gateway import pairing
 
@@ -131,7 +131,7 @@ def _unpair(session: Session) -> None:
     if problem and problem != _NO_DEVICE:
         raise UnavailableError(
             f"OpenClaw did not remove device {paired.device.id}: {problem}. "
-            f"Remove it there yourself, then delete {path}"
+            f"Remove it there manually, then delete {path}"
         )
     pairing.remove(path)
     facts = {"paired": False, "device": paired.device.id, "url": paired.url}
@@ -159,12 +159,12 @@ def _configured_url(config: Config) -> str:
 
     section, problem = _ask(config, "config", "get", "gateway")
     if problem and not problem.startswith(_UNSET):
-        raise UnavailableError(f"OpenClaw does not say where its gateway is: {problem}. Give --url")
+        raise UnavailableError(f"OpenClaw does not report its gateway: {problem}. Give --url")
     return from_config(section, os.environ)
 
 
 def _ask(config: Config, *words: str) -> tuple[Any, str]:
-    """What OpenClaw answers, and its error; empty if there was none."""
+    """OpenClaw's output, and its error if any."""
     from mailboxd.agents.json_output import brief, cli_error, parse
     from mailboxd.agents.openclaw import child_environment
     from mailboxd.agents.run_query import ask
@@ -177,7 +177,7 @@ def _ask(config: Config, *words: str) -> tuple[Any, str]:
 
 
 def _secret(token_file: str | None) -> str:
-    """The gateway's token or password; empty for a gateway that wants none. It is never an argument."""
+    """The gateway's token or password, which is never an argument; empty if it needs none."""
     if token_file is not None:
         from mailboxd.cli.operator_actions import read_text
 

@@ -1,4 +1,4 @@
-"""`mailboxd keys`: the Ed25519 keys that messages are signed with, and those that this workspace trusts."""
+"""`mailboxd keys`: Ed25519 keys for signing messages, and the public keys trusted in this workspace."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _list(session: Session) -> None:
     for row in rows:
         say(for_terminal(f"{row['kind']:8}{row['name']:20}{row['fingerprint']}  {row['key']}"))
     if not rows:
-        say("no keys: `mailboxd keys create` makes one", err=True)
+        say("no keys; `mailboxd keys create` creates one", err=True)
 
 
 @verb(
@@ -139,7 +139,7 @@ def _verify(session: Session, file: Path) -> int | None:
     raw = _read(file)
     message = parse_message(raw, file.name).message
     proof = Trust(keyring, _agent(session)).verify(raw, message)
-    problem = "it is not signed" if proof.verified == UNSIGNED else proof.problem
+    problem = "not signed" if proof.verified == UNSIGNED else proof.problem
     facts = {"verified": proof.verified, "from": message.from_, "fingerprint": proof.signer, "problem": problem}
     text = f"signed by {message.from_}, with {proof.signer}" if proof.verified == YES else problem
     say(to_json(facts) if session.as_json else for_terminal(f"{file}: {text}"))
@@ -151,21 +151,21 @@ for _command in (_create, _list, _trust, _untrust, _sign, _verify):
 
 
 def _keyring(session: Session, *, as_person: bool = False) -> Keyring:
-    from mailboxd.cli.operator_actions import OPERATOR, require_person
+    from mailboxd.cli.operator_actions import OPERATOR, require_operator
     from mailboxd.keys.keyring import Keyring, require_extra
 
     if as_person:
-        require_person(OPERATOR)
+        require_operator(OPERATOR)
     require_extra()
     return Keyring.of(session.workspace().root, os.environ)
 
 
 def _operators_keyring(session: Session) -> Keyring:
-    """The operator's key belongs to no workspace, and works where there is none."""
-    from mailboxd.cli.operator_actions import OPERATOR, require_person
+    """The operator's key works without a workspace."""
+    from mailboxd.cli.operator_actions import OPERATOR, require_operator
     from mailboxd.keys.keyring import Keyring, require_extra
 
-    require_person(OPERATOR)
+    require_operator(OPERATOR)
     require_extra()
     try:
         root = session.workspace().root
@@ -187,7 +187,7 @@ def _row(name: str, kind: str, key: PublicKey, trusted: bool) -> dict[str, Any]:
 
 
 def _public(said: str) -> PublicKey:
-    """The key itself, or the first line of a file that holds it."""
+    """A public key, given directly or as the first line of a file."""
     from mailboxd.cli.operator_actions import read_text
     from mailboxd.keys.keyring import PublicKey
 
@@ -208,10 +208,10 @@ def _key_of(session: Session, sender: str) -> PrivateKey:
         keyring = _keyring(session, as_person=True)
         file, remedy = keyring.own_file, "mailboxd keys create"
     else:
-        raise UnavailableError(f"the message is from {sender}, whose key is not here; it is signed where that agent is")
+        raise UnavailableError(f"the message is from {sender}, whose key is not here; sign it where it is")
     key = keyring.private(file)
     if key is None:
-        raise UnavailableError(f"there is no key of {sender}; run `{remedy}`")
+        raise UnavailableError(f"there is no key for {sender}; run `{remedy}`")
     return key
 
 

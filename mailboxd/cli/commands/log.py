@@ -1,4 +1,4 @@
-"""`mailboxd history [TASK]`: what happened, one sentence per event."""
+"""`mailboxd history` and `mailboxd logs`: events, one sentence each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def history_command(
 
 
 def _print_list(events: Any) -> None:
-    """A JSON array, written as it is read: a history may be larger than what fits in memory."""
+    """Write a JSON array incrementally: a history may not fit in memory."""
     opening = "["
     for event in events:
         say(f"{opening}{to_json(event, indent=None)}", newline=False)
@@ -73,14 +73,10 @@ def _verify(session: Session, report: Report) -> int | None:
     if session.as_json:
         say(to_json({"holds": problem is None, "events": count, "problem": problem}))
     elif problem is None:
-        say(f"{count} events: the chain holds, and they add up to the tables")
+        say(f"{count} events: the hash chain is intact, and replaying them gives the tables")
     else:
         say(for_terminal(problem), err=True)
     return None if problem is None else EXIT_NO
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd logs`: the latest events as lines of a log.
 
 
 @verb("logs", "logs", "logs -f", "logs -n 100 --json")

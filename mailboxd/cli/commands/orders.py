@@ -1,4 +1,4 @@
-"""`mailboxd cancel TASK`: the work is not wanted any more."""
+"""`mailboxd cancel|retry|unblock|answer|steer|spec`: operator orders about a task."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, order_by_hand, read_text
-from mailboxd.cli.session import Header, Session, Words, task_argument, verb
+from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, carry_out_any, read_text
+from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import folded, say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     exits={EXIT_NO: "the task has already ended"},
 )
 @task_argument()
-@click.option("--reason", type=Words(), default="", help="Recorded, and sent to the executing peer.")
+@click.option("--reason", type=Text(), default="", help="Recorded, and sent to the executing peer.")
 def cancel_command(session: Session, task: str, reason: str) -> None:
     """Cancel a task and its subtasks, and stop their running turns. This is final."""
     from mailboxd.core.inputs import Cancel
@@ -33,9 +33,6 @@ def cancel_command(session: Session, task: str, reason: str) -> None:
     heard = Cancel(OPERATOR, reason)
     carry_out(session, task, lambda order: order.engine.command(order.task, heard, order.user))
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd retry TASK`: failed work runs again.
 
 _MOST = 1 << 20
 
@@ -49,7 +46,7 @@ _MOST = 1 << 20
     exits={EXIT_NO: "there is nothing to run again"},
 )
 @task_argument()
-@click.option("--note", type=Words(), default="", help="Information for the next attempt.")
+@click.option("--note", type=Text(), default="", help="Information for the next attempt.")
 @click.option("--instructions", metavar="FILE", help="The same, from FILE (- is standard input).")
 @click.option("--only-failed", is_flag=True, help="Only failed or blocked tasks, TASK or any below it.")
 @click.option("--with-dependants", is_flag=True, help="Also completed tasks that used the result of TASK.")
@@ -64,15 +61,11 @@ def retry_command(
     from mailboxd.core.inputs import Retry
 
     if only_failed and with_dependants:
-        raise click.UsageError("--only-failed and --with-dependants: what failed has no dependants that ran")
+        raise click.UsageError("--only-failed and --with-dependants are mutually exclusive")
 
     said = "" if instructions is None else read_text(instructions, _MOST).strip()
     heard = Retry("\n\n".join(filter(None, [note, said])), only_failed, with_dependants)
     carry_out(session, task, lambda order: order.engine.command(order.task, heard, order.user))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd unblock TASK`: what an open circuit becomes.
 
 
 @verb(
@@ -90,7 +83,7 @@ def retry_command(
 @click.option("--retry", "remedy", flag_value="retry", help="Run it again with a fresh set of attempts.")
 @click.option("--accept", "remedy", flag_value="accept", help="Complete it with its last good result.")
 @click.option("--fail", "remedy", flag_value="fail", help="Fail it, and the tasks that depend on it.")
-@click.option("--note", type=Words(), default="", help="The reason; with --retry, given to the next attempt.")
+@click.option("--note", type=Text(), default="", help="The reason; with --retry, given to the next attempt.")
 @click.option("--budget-usd", type=Header("budget_usd", "USD"), help="With --retry: new total cost limit.")
 @click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="With --retry: new total token limit.")
 @click.option("--agent", type=Header("from", "ID"), help="Close this agent's circuit breaker (instead of TASK).")
@@ -111,21 +104,17 @@ def unblock_command(
 
     if agent is not None:
         if task is not None or remedy is not None or note or (budget_usd, budget_tokens) != (None, None):
-            raise click.UsageError("--agent is about no task: give it alone")
-        order_by_hand(session, lambda engine, user: engine.close_breaker(agent, user))
+            raise click.UsageError("--agent cannot be combined with a task or other options")
+        carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user))
         return
     if task is None:
-        raise click.UsageError("name a task, or an agent with --agent")
+        raise click.UsageError("give a task, or an agent with --agent")
     if remedy != "retry" and (budget_usd, budget_tokens) != (None, None):
-        raise click.UsageError("a budget is raised together with --retry")
+        raise click.UsageError("--budget-usd and --budget-tokens require --retry")
     if remedy is None:
-        raise click.UsageError("say what it shall become: --retry, --accept or --fail")
+        raise click.UsageError("give one of --retry, --accept or --fail")
     heard = Unblock(Remedy(remedy), note, budget_usd, budget_tokens)
     carry_out(session, task, lambda order: order.engine.command(order.task, heard, order.user))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd answer TASK TEXT`: a task asked something.
 
 
 @verb(
@@ -137,7 +126,7 @@ def unblock_command(
     exits={EXIT_NO: "the task has no open question"},
 )
 @task_argument()
-@click.argument("text", nargs=-1, type=Words())
+@click.argument("text", nargs=-1, type=Text())
 @click.option("--file", metavar="FILE", help="Read the answer from FILE (- is standard input).")
 def answer_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
     """Answer a task's open question; it resumes in the same session.
@@ -154,10 +143,6 @@ def answer_command(session: Session, task: str, text: tuple[str, ...], file: str
     carry_out(session, task, lambda order: operator_commands.answer(order.engine, order.task, said, order.user))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd steer TASK TEXT`: new instructions for work that is under way.
-
-
 @verb(
     "steer",
     'steer q3-report "Leave out the forecasts."',
@@ -165,7 +150,7 @@ def answer_command(session: Session, task: str, text: tuple[str, ...], file: str
     exits={EXIT_NO: "the task has ended"},
 )
 @task_argument()
-@click.argument("text", nargs=-1, type=Words())
+@click.argument("text", nargs=-1, type=Text())
 @click.option("--file", metavar="FILE", help="Read the instructions from FILE (- is standard input).")
 def steer_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
     """Give a task further instructions. They are added to its spec; nothing running is stopped.
@@ -182,12 +167,9 @@ def steer_command(session: Session, task: str, text: tuple[str, ...], file: str 
     carry_out(session, task, lambda order: order.engine.command(order.task, heard, order.user))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd spec TASK`: what a task must achieve, and writing it anew before the work begins.
-
 _HEAD = """\
 <!-- {name}: {problem}
-Lines like this one are taken out. A section that is empty says nothing; the criteria are a list. -->
+This comment is removed. Empty sections are ignored; the criteria are a list. -->
 
 """
 
@@ -211,7 +193,7 @@ def spec_command(session: Session, task: str, edit: bool, file: str | None) -> N
     The sections given replace the existing ones; others are kept. Possible until the first attempt starts.
     """
     if edit and file is not None:
-        raise click.UsageError("--edit and --file exclude each other")
+        raise click.UsageError("--edit and --file are mutually exclusive")
     if file is not None:
         _write(session, task, read_text(file, _MOST))
     elif edit:
@@ -237,12 +219,12 @@ def _show(session: Session, task: str) -> None:
 
 
 def _plain_lines(text: str) -> str:
-    """`text` with every line fit to be printed."""
+    """`text` with every line sanitized."""
     return "\n".join(for_terminal(line) for line in text.split("\n"))
 
 
 def _edit(session: Session, task: str) -> None:
-    """What the editor leaves behind is the spec; nothing happens when it was left as it was."""
+    """Edit the spec in an editor; nothing happens if the text is unchanged."""
     from mailboxd.protocol.spec import render_spec
     from mailboxd.store.reports import spec_of
 
@@ -252,7 +234,7 @@ def _edit(session: Session, task: str) -> None:
     before = _HEAD.format(name=found.local_id, problem=problem.replace("--", "- -")) + render_spec(found.spec)
     after = click.edit(before, extension=".md")
     if after is None or after == before:
-        say(f"{found.local_id}: left as it was", err=True)
+        say(f"{found.local_id}: unchanged", err=True)
         return
     _write(session, found.local_id, _without_head(after), edited=found.spec)
 
@@ -263,7 +245,7 @@ def _without_head(text: str) -> str:
 
 
 def _write(session: Session, task: str, text: str, edited: Spec | None = None) -> None:
-    """Record what was written, as the person who wrote it; `edited` is the spec that the text was made from."""
+    """Record the text as the operator's; `edited` is the spec on which it is based."""
     from mailboxd.core.inputs import SpecWritten
     from mailboxd.errors import MessageError, Refused
     from mailboxd.protocol.spec import rewritten
@@ -271,11 +253,11 @@ def _write(session: Session, task: str, text: str, edited: Spec | None = None) -
     def act(order: Order) -> Sequence[Event]:
         if edited is not None and order.task.spec != edited:
             raise Refused(
-                "spec-changed", f"{order.task.local_id}: its spec changed while you edited it", "Edit it anew."
+                "spec-changed", f"{order.task.local_id}: its spec changed while you edited it", "Edit it again."
             )
         spec = rewritten(order.task.spec, text)
         if spec is None:
-            raise MessageError("no-spec", "there is no section of a spec in it", "Write `## Acceptance Criteria`, say.")
+            raise MessageError("no-spec", "it has no section of a spec", "Write `## Acceptance Criteria`, for example.")
         return order.engine.command(order.task, SpecWritten(spec), order.user)
 
     carry_out(session, task, act)

@@ -37,10 +37,10 @@ def _install(session: Session, dry_run: bool) -> None:
     Safe to run again. A running gateway loads it without a restart; an OpenClaw without `plugins reload` is asked to
     restart the gateway once it is idle.
     """
-    from mailboxd.cli.operator_actions import require_person
+    from mailboxd.cli.operator_actions import require_operator
     from mailboxd.integration.plugin import have_taken, install, install_steps, plugin_state
 
-    require_person("operator")
+    require_operator("operator")
     openclaw, environment = _openclaw(session)
     state = plugin_state(openclaw, environment)
     if dry_run:
@@ -48,7 +48,7 @@ def _install(session: Session, dry_run: bool) -> None:
     else:
         steps, state = install(openclaw, environment, state)
         if state.problem:
-            raise UnavailableError(f"the plugin was installed, but it takes no messages: {state.problem}")
+            raise UnavailableError(f"the plugin was installed but does not receive messages: {state.problem}")
     _account(session, state, steps, dry_run=dry_run)
     if dry_run or not steps:
         return
@@ -65,14 +65,14 @@ def _uninstall(session: Session, dry_run: bool) -> None:
 
     OpenClaw keeps `plugins.entries.mailboxd.enabled: false` as a record of the removal.
     """
-    from mailboxd.cli.operator_actions import require_person
+    from mailboxd.cli.operator_actions import require_operator
     from mailboxd.integration.plugin import NOT_INSTALLED, perform, plugin_state, uninstall_steps
 
-    require_person("operator")
+    require_operator("operator")
     openclaw, environment = _openclaw(session)
     state = plugin_state(openclaw, environment)
     if not state.installed and not state.may_read and state.problem != NOT_INSTALLED:
-        raise UnavailableError(f"OpenClaw does not say whether the plugin is installed: {state.problem}")
+        raise UnavailableError(f"OpenClaw does not report whether the plugin is installed: {state.problem}")
     steps = uninstall_steps(openclaw, state)
     if steps and not dry_run:
         perform(steps, environment)
@@ -94,7 +94,7 @@ def _status(session: Session) -> int | None:
     if session.as_json:
         say(to_json(asdict(state)))
     elif state.problem:
-        say(for_terminal(f"the plugin takes no messages: {state.problem}; run `mailboxd plugin install`"))
+        say(for_terminal(f"the plugin does not receive messages: {state.problem}; run `mailboxd plugin install`"))
     else:
         say(for_terminal(f"plugin {state.version} is installed ({state.path})"))
     return EXIT_NO if state.problem else None
@@ -117,7 +117,7 @@ def _account(session: Session, state: PluginState, steps: list[Step], *, dry_run
 
 
 def _openclaw(session: Session) -> tuple[OpenClaw, dict[str, str]]:
-    """How OpenClaw is called: as the workspace's configuration says, or plainly where there is none."""
+    """The OpenClaw of the workspace's configuration, or the default one without a workspace."""
     from mailboxd import config
     from mailboxd.agents.openclaw import OpenClaw, child_environment
 

@@ -1,4 +1,4 @@
-"""`mailboxd send`: a task for an agent, as a message in its inbox."""
+"""`mailboxd send` and `mailboxd message`: write task messages and other protocol files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.live import POLL_INTERVAL
-from mailboxd.cli.operator_actions import read_text, require_person
-from mailboxd.cli.session import Header, Session, Words, shared_options, verb
+from mailboxd.cli.operator_actions import read_text, require_operator
+from mailboxd.cli.session import Header, Session, Text, shared_options, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN, MessageError, UnavailableError
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from mailboxd.store.reports import Report
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A task message from the operator's words, and waiting for what becomes of it.
+# Task messages
 
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
 _LONGEST_SLUG = 40
@@ -36,7 +35,7 @@ _TOLD = ("task.transitioned", "question.asked", "circuit.opened")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What the operator wants to be done, in words."""
+    """The texts of a task."""
 
     title: str
     instructions: str
@@ -46,13 +45,13 @@ class Draft:
 
 
 def slug(title: str, unique: str) -> str:
-    """A task id of a title: its plain words, and a few characters that make it the only one."""
+    """A task id made of the title and a few unique characters."""
     words = _NOT_IN_SLUG.sub("-", title.lower()).strip("-")[:_LONGEST_SLUG].strip("-")
     return f"{words or 'task'}-{unique}"
 
 
 def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
-    """The bytes of a `type: task` message. Raises MessageError when it cannot be one."""
+    """The bytes of a `type: task` message. Raises MessageError if it would be invalid."""
     from pydantic import ValidationError
 
     from mailboxd.protocol.markdown import Section
@@ -74,7 +73,7 @@ def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
 
 
 def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
-    """The message, signed if a person sends it who has a key. Raises ConfigError if that key cannot be used."""
+    """Sign the message if the operator sends it and has a key. Raises ConfigError for an unusable key."""
     from mailboxd.core.vocabulary import OPERATORS
     from mailboxd.keys.keyring import Keyring
 
@@ -90,9 +89,9 @@ def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
 
 
 def checked_plan(text: str, path: str, config_file: Path) -> str:
-    """The plan in `text` as it stands in a `## DAG` section, once it is certain that it could be carried out.
+    """Validate the plan in `text` against the receiver's limits, and format it for a `## DAG` section.
 
-    Raises MessageError, PlanError; ConfigError when the receiver's limits cannot be read.
+    Raises MessageError, PlanError; ConfigError if the receiver's limits cannot be read.
     """
     from mailboxd import config
     from mailboxd.config.settings import limits as limits_of
@@ -107,31 +106,28 @@ def checked_plan(text: str, path: str, config_file: Path) -> str:
 
 
 def receiver(path: Path) -> Workspace:
-    """The workspace at `path`, which needs no mailboxd: a mailbox is enough. Raises UnavailableError."""
+    """The workspace at `path`, for which a mailbox without mailboxd suffices. Raises UnavailableError."""
     ws = Workspace(path.resolve())
     if not ws.inbox.is_dir():
-        raise UnavailableError(f"{path}: there is no mailbox/inbox; `mailboxd init {path} --agent <id>` makes one")
+        raise UnavailableError(f"{path}: there is no mailbox/inbox; `mailboxd init {path} --agent <id>` creates one")
     return ws
-
-
-# ---------------------------------------------------------------- waiting
 
 
 @dataclass(slots=True)
 class Wait:
-    """Waiting for one message's task to end. `limit` is in seconds; None: for ever."""
+    """Waits for the task of a message to end. `limit` is in seconds; None means no limit."""
 
     session: Session
     ws: Workspace
     message_id: str
     limit: float | None = None
     name: str = ""
-    """The local id of the task, once the message is judged: it need not be the id that was sent."""
+    """The local id of the task once the message was accepted; it may differ from the id sent."""
 
     def result(self) -> dict[str, Any] | None:
-        """The ended task as `show` has it; None when the time is over. Progress goes to standard error.
+        """The ended task as in `show`; None after the limit. Prints progress on standard error.
 
-        Raises MessageError when the message was rejected.
+        Raises MessageError if the message was rejected.
         """
         from mailboxd.store.reports import opened
         from mailboxd.store.task_report import details
@@ -171,9 +167,6 @@ class Wait:
         return after
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd send`: a task for an agent, as a message in its inbox.
-
 _MOST_TEXT = 1 << 20
 _MOST_PLAN = 4 << 20
 _HEADERS = ("gates", "reviewers", "priority", "deadline", "max_attempts", "timeout", "idempotent")
@@ -194,11 +187,11 @@ EXITS = {
     'send --to ~/agents/writer --wait --wait-timeout 600 "Write the report"',
     exits=EXITS,
 )
-@click.argument("instructions", nargs=-1, type=Words())
-@click.option("--title", type=Words(), default="", help="Default: the first line of the instructions.")
+@click.argument("instructions", nargs=-1, type=Text())
+@click.option("--title", type=Text(), default="", help="Default: the first line of the instructions.")
 @click.option("--file", metavar="FILE", help="Read the instructions from FILE (- is standard input).")
-@click.option("--context", type=Words(), default="", help="Background information.")
-@click.option("--expected-output", type=Words(), default="", help="What the result must contain.")
+@click.option("--context", type=Text(), default="", help="Background information.")
+@click.option("--expected-output", type=Text(), default="", help="What the result must contain.")
 @click.option("--plan", metavar="FILE", help="A plan to carry out (YAML with `subtasks:`), validated before sending.")
 @click.option("--to", type=click.Path(file_okay=False, path_type=Path), help="Send to the agent of this workspace.")
 @click.option("--task-id", type=Header("task_id", "ID"), help="Default: derived from the title.")
@@ -221,10 +214,10 @@ def send_command(session: Session, **said: Any) -> int | None:
 
 
 def send(session: Session, to: Path | None, said: dict[str, Any]) -> int | None:
-    """Send what the options say into the workspace `to` (None: the session's); the exit status."""
-    require_person(said["sender"])
+    """Send a task to the workspace `to` (None: the session's); returns the exit status."""
+    require_operator(said["sender"])
     if said["wait_timeout"] is not None and not said["wait"]:
-        raise click.UsageError("--wait-timeout goes with --wait; how long a turn may take is --timeout")
+        raise click.UsageError("--wait-timeout requires --wait; --timeout limits one turn")
     ws = receiver(to) if to is not None else session.workspace()
     draft = _draft(ws, said)
     message_id, task_id = _ids(session, draft.title, said["task_id"])
@@ -243,11 +236,11 @@ def _draft(ws: Workspace, said: dict[str, Any]) -> Draft:
     words = list(said["instructions"])
     source = said["file"] or ("-" if words == ["-"] else None)
     if source is not None and words not in ([], ["-"]):
-        raise click.UsageError("give the instructions as words or from a file, not both")
+        raise click.UsageError("give the instructions as arguments or with --file, not both")
     text = (read_text(source, _MOST_TEXT) if source else " ".join(words)).strip()
     title = said["title"].strip() or text.partition("\n")[0].lstrip("# ")[:200]
     if not title:
-        raise click.UsageError("say what is to be done: INSTRUCTIONS, --file or --title")
+        raise click.UsageError("give INSTRUCTIONS, --file or --title")
     dag = ""
     if said["plan"] is not None:
         dag = checked_plan(read_text(said["plan"], _MOST_PLAN), said["plan"], ws.config)
@@ -265,7 +258,7 @@ def _deliver(ws: Workspace, task_id: str, raw: bytes) -> str:
     from mailboxd.host import wakeup
     from mailboxd.mailbox.maildir import deliver
 
-    # as a file name the id must be neither hidden nor one of those that editors use for themselves
+    # the prefix avoids hidden names and those of editors' temporary files
     name = deliver(ws.inbox, f"task-{task_id}.md", raw, below=ws.root, renamed=True)
     wakeup.poke(ws.state)
     return name
@@ -278,7 +271,7 @@ def _wait(wait: Wait, file: str, *, elsewhere: bool) -> int | None:
     if not session.as_json:
         say(f"sent {for_terminal(file)}", err=True)
         if lock.holder(wait.ws) is None:
-            say("no daemon runs there: it is done once `mailboxd run` is started", err=True)
+            say("no daemon is running there: the task starts with `mailboxd run`", err=True)
     found = wait.result()
     if found is None:
         say(for_terminal(_still(wait, file, elsewhere)), err=True)
@@ -295,13 +288,10 @@ def _wait(wait: Wait, file: str, *, elsewhere: bool) -> int | None:
 
 def _still(wait: Wait, file: str, elsewhere: bool) -> str:
     if not wait.name:
-        return f"nobody has taken {file} yet; it stays there"
+        return f"{file} has not been accepted yet; it remains in the inbox"
     where = f"-w {shlex.quote(str(wait.ws.root))} " if elsewhere else ""
-    return f"{wait.name} has not ended; it goes on, and `mailboxd {where}why {wait.name}` says how"
+    return f"{wait.name} has not ended and continues; see `mailboxd {where}why {wait.name}`"
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd message`: the files of the protocol, written for an agent or a script that does not want to.
 
 _OUTPUT = click.option(
     "-o", "--output", metavar="FILE", help="Write to FILE, which must not exist (default: standard output)."
@@ -324,10 +314,10 @@ def message_command() -> None:
 @_TASK_ID
 @click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The subtask being delegated.")
 @_SENDER
-@click.option("--title", type=Words(), required=True, help="The title, on one line.")
-@click.option("--context", type=Words(), default="", help="Background information.")
-@click.option("--instructions", type=Words(), default="", help="What to do.")
-@click.option("--expected-output", type=Words(), default="", help="What the result must contain.")
+@click.option("--title", type=Text(), required=True, help="The title, on one line.")
+@click.option("--context", type=Text(), default="", help="Background information.")
+@click.option("--instructions", type=Text(), default="", help="What to do.")
+@click.option("--expected-output", type=Text(), default="", help="What the result must contain.")
 @_OUTPUT
 def dispatch(session: Session, output: str | None, **said: Any) -> None:
     """Write a message that delegates work to an agent."""
@@ -346,9 +336,9 @@ def dispatch(session: Session, output: str | None, **said: Any) -> None:
 @click.option("--subtask-id", type=Header("subtask_id", "ID"), help="The subtask being answered.")
 @_SENDER
 @click.option("--status", type=click.Choice(["done", "failed"]), required=True, help="The outcome.")
-@click.option("--results", type=Words(), default="", help="The results (with --status done).")
-@click.option("--error", type=Words(), default="", help="What went wrong (with --status failed).")
-@click.option("--partial", type=Words(), default="", help="Results from before the failure.")
+@click.option("--results", type=Text(), default="", help="The results (with --status done).")
+@click.option("--error", type=Text(), default="", help="What went wrong (with --status failed).")
+@click.option("--partial", type=Text(), default="", help="Results from before the failure.")
 @_OUTPUT
 def reply(session: Session, output: str | None, **said: Any) -> None:
     """Write a message that reports the outcome of work."""
@@ -377,7 +367,7 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
 )
 @_TASK_ID
 @_SENDER
-@click.option("--title", type=Words(), required=True, help="The title, on one line.")
+@click.option("--title", type=Text(), required=True, help="The title, on one line.")
 @click.option(
     "--mode",
     type=click.Choice(["direct", "coordinating"]),
@@ -386,10 +376,10 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
     help="Executed as a whole, or split into subtasks.",
 )
 @click.option("--status", help="Default: pending; planning if coordinating.")
-@click.option("--context", type=Words(), default="", help="Background information.")
-@click.option("--instructions", type=Words(), default="", help="What to do.")
-@click.option("--expected-output", type=Words(), default="", help="What the result must contain.")
-@click.option("--results", type=Words(), default="", help="The results.")
+@click.option("--context", type=Text(), default="", help="Background information.")
+@click.option("--instructions", type=Text(), default="", help="What to do.")
+@click.option("--expected-output", type=Text(), default="", help="What the result must contain.")
+@click.option("--results", type=Text(), default="", help="The results.")
 @_OUTPUT
 def task(session: Session, output: str | None, **said: Any) -> None:
     """Write a task.md, which starts a task when it appears under tasks/."""
@@ -400,7 +390,7 @@ def task(session: Session, output: str | None, **said: Any) -> None:
     mode = Mode(said["mode"])
     status = said["status"] or STATUSES[mode][0]
     if status not in STATUSES[mode]:
-        raise click.UsageError(f"{status!r} is no status of a {mode} task: {', '.join(STATUSES[mode])}")
+        raise click.UsageError(f"{status!r} is not a status of a {mode} task: {', '.join(STATUSES[mode])}")
     extra = (("Context", said["context"]), ("Expected Output", said["expected_output"]))
     now = session.clock.now()
     file = TaskFile(
@@ -420,7 +410,7 @@ def task(session: Session, output: str | None, **said: Any) -> None:
 
 
 def _write(session: Session, output: str | None, raw: bytes) -> None:
-    """To a file, which appears whole or not at all, or to standard output."""
+    """Write to a file, atomically, or to standard output."""
     if output is None:
         say(to_json({"text": raw.decode()}) if session.as_json else raw.decode(), newline=session.as_json)
         return
@@ -431,7 +421,7 @@ def _write(session: Session, output: str | None, raw: bytes) -> None:
         try:
             publish(fd, path.name, raw)
         except FileExistsError:
-            raise click.UsageError(f"{output}: there is such a file already; it is left as it is") from None
+            raise click.UsageError(f"{output}: the file already exists") from None
         os.fsync(fd)
     if session.as_json:
         say(to_json({"file": output}))

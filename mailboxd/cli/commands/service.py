@@ -1,4 +1,4 @@
-"""`mailboxd service`: the daemon of a workspace as a service of the user, under systemd."""
+"""`mailboxd service`: the daemon as a systemd user service."""
 
 from __future__ import annotations
 
@@ -108,9 +108,6 @@ for _command in (_install, _status, _logs, _uninstall, _start, _stop):
     service_command.add_command(_command)
 
 
-# ------------------------------------------------------------------ inside
-
-
 def _unit(session: Session) -> Unit:
     from mailboxd.setup.service_unit import Unit
 
@@ -118,9 +115,9 @@ def _unit(session: Session) -> Unit:
 
 
 def _ordered(session: Session) -> Unit:
-    from mailboxd.cli.operator_actions import require_person
+    from mailboxd.cli.operator_actions import require_operator
 
-    require_person("operator")
+    require_operator("operator")
     return _unit(session)
 
 
@@ -135,7 +132,7 @@ def _account(session: Session, unit: Unit, done: list[str]) -> None:
         say(for_terminal(line))
     _tell(state)
     if state.enabled and not lingers(os.environ):
-        say("it ends when you log out, unless you say: loginctl enable-linger")
+        say("it stops when you log out; to prevent that: loginctl enable-linger")
 
 
 def _tell(state: ServiceState) -> None:

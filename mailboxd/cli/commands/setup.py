@@ -1,4 +1,4 @@
-"""`mailboxd setup`: from an OpenClaw to agents with mailboxes, and back."""
+"""`mailboxd setup`: set up mailboxes and daemons for OpenClaw's agents, or undo that."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def setup_command(
     Shows the plan and asks before it changes anything. Safe to run again: completed steps are skipped. Ends with
     `mailboxd doctor` and one real turn of each agent (--no-canary skips the turn). --undo reverts only what setup did.
     """
-    from mailboxd.cli.operator_actions import require_person
+    from mailboxd.cli.operator_actions import require_operator
     from mailboxd.setup import plan as planning
     from mailboxd.setup.plan import Record
 
-    require_person("operator")
+    require_operator("operator")
     found, version = planning.setting(os.environ, session.clock)
     record = Record(os.environ)
     if undo:
@@ -80,13 +80,11 @@ def _carry_out(session: Session, plan: Plan, record: Record, *, canary: bool) ->
     if session.as_json:
         say(to_json(_facts(plan, results) | {"applied": True, "doctor": checked}))
     elif failed:
-        say(
-            "not all of it could be done; what was done stays. Mend what is said above, then run `mailboxd setup` again"
-        )
+        say("some steps failed; completed steps are kept. Fix the problems above, then run `mailboxd setup` again")
     elif healthy:
         say("ready: drop a file into an agent's mailbox/inbox/, or `mailboxd -w WORKSPACE send ...`")
         if any(step.part.kind == "service" and step.look.standing.value == "left_out" for step in plan.steps):
-            say("it is worked on while a daemon runs: `mailboxd -w WORKSPACE run`")
+            say("it is processed while a daemon runs: `mailboxd -w WORKSPACE run`")
     return failed or (EXIT_OK if healthy else EXIT_NO)
 
 
@@ -97,10 +95,10 @@ def _undo(session: Session, found: Setting, record: Record, *, yes: bool, dry_ru
     if not session.as_json:
         for one, part in steps:
             where = f"{one.agent}, {one.workspace}" if one.workspace else "for all agents"
-            stays = " (stays as it is)" if part.kind == "workspace" else ""
-            say(for_terminal(f"  ○ take back {part.kind}: {where}{stays}"))
+            stays = " (is kept)" if part.kind == "workspace" else ""
+            say(for_terminal(f"  ○ undo {part.kind}: {where}{stays}"))
         if not steps:
-            say(for_terminal(f"nothing to take back: setup did nothing beside this OpenClaw ({found.config_path})"))
+            say(for_terminal(f"nothing to undo: setup did nothing for this OpenClaw ({found.config_path})"))
     if dry_run or (steps and not _agreed(yes, session)):
         if session.as_json:
             say(to_json({"steps": [_named(part) for _, part in steps], "applied": False}))
@@ -111,15 +109,12 @@ def _undo(session: Session, found: Setting, record: Record, *, yes: bool, dry_ru
     return next((result.exit_code for result in results if result.exit_code), EXIT_OK)
 
 
-# ------------------------------------------------------------------ inside
-
-
 def _agreed(yes: bool, session: Session) -> bool:
-    """Whether a person wants it. Raises UsageError where nobody can be asked."""
+    """Ask for confirmation. Raises UsageError without a terminal."""
     if yes:
         return True
     if session.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("nobody can be asked here: say --yes to do it, or --dry-run to see it")
+        raise click.UsageError("cannot ask without a terminal: give --yes, or --dry-run to see the plan")
     return click.confirm("Do this?", default=False)
 
 
@@ -132,7 +127,7 @@ def _unapplied(session: Session, plan: Plan, *, dry_run: bool) -> int:
 
 
 def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[str, Any]], bool]:
-    """What the doctor says of each agent, and whether none of it is an error."""
+    """Run doctor for each agent; returns whether it found no error."""
     from mailboxd.cli.commands import doctor
     from mailboxd.doctor import diagnose
     from mailboxd.mailbox.layout import Workspace
@@ -150,15 +145,15 @@ def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[
 
 
 def _show(plan: Plan) -> None:
-    say(for_terminal(f"OpenClaw {plan.version}, {plan.setting.config_path or 'configuration not known'}"))
+    say(for_terminal(f"OpenClaw {plan.version}, {plan.setting.config_path or 'unknown configuration'}"))
     for agent, why in plan.passed_over.items():
         say(for_terminal(f"  – {agent} gets no mailbox: {why}"))
     for step in plan.steps:
         _line(step.part, step.look)
     if not plan.homes:
-        say("there is no agent to set up; `openclaw agents add` makes one")
+        say("no agent to set up; `openclaw agents add` adds one")
     elif not plan.due:
-        say("all of it is done already")
+        say("everything is already set up")
 
 
 def _line(part: Part, look: Look) -> None:
@@ -198,6 +193,6 @@ def _outcome(result: Result) -> dict[str, Any]:
 
 
 def _tell(name: str) -> None:
-    """One line that says what is looked at, while it is; only where somebody watches."""
+    """On a terminal, show what is being checked, on one line."""
     if sys.stderr.isatty():
-        say(_CLEAR_LINE + (fit(f"looking at {name} ...", columns() - 1) if name else ""), err=True, newline=False)
+        say(_CLEAR_LINE + (fit(f"checking {name} ...", columns() - 1) if name else ""), err=True, newline=False)

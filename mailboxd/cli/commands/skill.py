@@ -1,4 +1,4 @@
-"""`mailboxd skill install|status|uninstall`: what the agent is told about mailboxd, in its own workspace."""
+"""`mailboxd skill install|status|uninstall`: the agent's skill."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def skill_command() -> None:
 @click.option("--force", is_flag=True, help="Also replace files that were changed.")
 def _install(session: Session, dry_run: bool, force: bool) -> None:
     """Write missing or outdated skill files. OpenClaw loads them in the agent's next session."""
-    from mailboxd.cli.operator_actions import require_person
+    from mailboxd.cli.operator_actions import require_operator
     from mailboxd.integration.skill import install, skill_state
 
-    require_person("operator")
+    require_operator("operator")
     ws = session.workspace()
     written = install(ws, force=force, dry_run=dry_run)
     path = skill_state(ws.root).path
@@ -61,10 +61,10 @@ def _status(session: Session) -> int | None:
 @click.option("--force", is_flag=True, help="Also remove files that were changed.")
 def _uninstall(session: Session, dry_run: bool, force: bool) -> None:
     """Remove the skill's files. Files that you changed or added are kept."""
-    from mailboxd.cli.operator_actions import require_person
+    from mailboxd.cli.operator_actions import require_operator
     from mailboxd.integration.skill import uninstall
 
-    require_person("operator")
+    require_operator("operator")
     removed, kept = uninstall(session.workspace(), force=force, dry_run=dry_run)
     if session.as_json:
         facts: dict[str, Any] = {"removed": removed, "kept": kept, "applied": not dry_run}
@@ -74,7 +74,7 @@ def _uninstall(session: Session, dry_run: bool, force: bool) -> None:
         for_terminal(f"{'would remove' if dry_run else 'removed'} {', '.join(removed)}") if removed else "nothing to do"
     )
     if kept:
-        say(for_terminal(f"kept, because a person changed it: {', '.join(kept)}"))
+        say(for_terminal(f"kept, because they were changed: {', '.join(kept)}"))
 
 
 for _command in (_install, _status, _uninstall):

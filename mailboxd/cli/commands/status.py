@@ -1,4 +1,4 @@
-"""`mailboxd status`: how the workspace stands, on one screen."""
+"""`mailboxd status` and `mailboxd ls`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _said(trouble: Trouble) -> dict[str, Any]:
 
 
 def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[str, Any]:
-    """All that there is to say; of the open tasks only the first `most`, where nobody is shown more."""
+    """The whole status; of the open tasks only the first `most`."""
     pid = lock.holder(ws)
     tasks = report.phases()
     stuck = report.blocked()
@@ -98,9 +98,9 @@ def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[st
 
 
 def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
-    """What the table says and what lies in the inbox; and how many files of it nobody has judged yet."""
+    """The counts of files, and how many in the inbox have not been processed."""
     known, unfiled = report.messages(), report.unfiled()
-    # The table first: a file that is moved meanwhile must not be counted twice.
+    # The table first: a file moved meanwhile must not be counted twice.
     with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox") as fd:
         names = [entry.name for entry in os.scandir(fd) if not is_temporary(entry.name)]
     unjudged = sum(1 for name in names if _storable(name) not in unfiled)
@@ -115,12 +115,13 @@ def _storable(name: str) -> str:
 
 def _next(snapshot: Snapshot, unjudged: int) -> dict[str, Any] | None:
     if unjudged:
-        return {"at": None, "task": None, "what": f"{unjudged} in the inbox {'is' if unjudged == 1 else 'are'} judged"}
+        return {
+            "at": None,
+            "task": None,
+            "what": f"{unjudged} in the inbox {'is' if unjudged == 1 else 'are'} read",
+        }
     cause = why.first_to_happen([why.cause_of(task, snapshot) for task in snapshot.tasks.values()], snapshot.now)
     return None if cause is None else {"at": cause.at, "task": cause.task, "what": cause.then}
-
-
-# ---------------------------------------------------------------- for people
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -137,12 +138,10 @@ def _print(found: dict[str, Any]) -> None:
 
 def _print_all(found: dict[str, Any]) -> None:
     daemon = found["daemon"]
-    runs = (
-        f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else "not running: `mailboxd run` starts it"
-    )
+    runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else "not running; start `mailboxd run`"
     counted = ", ".join(f"{count} {word}" for word, count in found["tasks"].items()) or "none yet"
     files = found["messages"]
-    _entry("agent", found["agent"] or "no configuration: `mailboxd init` writes one")
+    _entry("agent", found["agent"] or "no configuration; `mailboxd init` writes one")
     _entry("daemon", runs)
     if found["calls"]:
         _entry("calls", _calls(found["calls"]))
@@ -154,7 +153,7 @@ def _print_all(found: dict[str, Any]) -> None:
     )
     if found["approvals"]:
         count = found["approvals"]
-        _entry("approvals", f"{count} wait{'s' * (count == 1)} for you: `mailboxd approvals`")
+        _entry("approvals", f"{count} await{'s' * (count == 1)} your decision: `mailboxd approvals`")
     _open(found["open_tasks"], found["open_tasks_count"])
     for number, cause in enumerate(found["blocked"][:_SHOWN]):
         _entry("" if number else "blocked", fit(f"{cause['task']}: {cause['why']}", columns() - 11))
@@ -166,7 +165,7 @@ def _print_all(found: dict[str, Any]) -> None:
         until = f"open until {shut['until']}" if shut["until"] else "half open"
         _entry("" if number else "breakers", fit(f"{shut['agent']} is {until}: {shut['why']}", columns() - 11))
     for number, (agent, until) in enumerate(list(found["paced"].items())[:_SHOWN]):
-        text = f"{agent} has had its turns of an hour, until {until} (limits.turns_per_agent_hour)"
+        text = f"{agent} has used its turns of this hour, until {until} (limits.turns_per_agent_hour)"
         _entry("" if number else "paced", fit(text, columns() - 11))
     if found["limits"]:
         _wrapped("limits", _limits(found["limits"]))
@@ -174,7 +173,7 @@ def _print_all(found: dict[str, Any]) -> None:
 
 
 def _limits(limits: dict[str, int]) -> str:
-    """What stops work from growing without end, each by the key of the configuration that raises it."""
+    """The limits on work, by configuration key."""
     said = ", ".join(f"{name} {count or 'off'}" for name, count in limits.items())
     return f"{said} (`limits:` in .mailboxd/config.yaml)"
 
@@ -183,7 +182,7 @@ def _calls(calls: dict[str, Any]) -> str:
     text = f"{calls['running']} of {calls['most']} are running"
     if calls["memory"]:
         free, call = calls["memory"]["free"] >> 20, calls["memory"]["call"] >> 20
-        text += f"; no memory for another: {free} MiB are free, a call needs {call} MiB"
+        text += f"; not enough memory for another: {free} MiB free, {call} MiB per call"
     return text
 
 
@@ -198,24 +197,20 @@ def _open(tasks: list[dict[str, Any]], count: int) -> None:
 
 def _sentence(coming: dict[str, Any] | None, running: bool) -> str:
     if coming is None:
-        return "nothing happens by itself"
+        return "nothing happens automatically"
     text = f"{coming['task']}: {coming['what']}" if coming["task"] else coming["what"]
     text += f" ({coming['at']})" if coming["at"] else ""
     return text if running else f"once a daemon runs: {text}"
 
 
 def _wrapped(name: str, text: str) -> None:
-    """An entry of as many lines as it needs on this screen."""
+    """Print an entry, wrapped to the screen."""
     for number, line in enumerate(textwrap.wrap(text, columns() - 11, break_long_words=False, break_on_hyphens=False)):
         _entry("" if number else name, line)
 
 
 def _entry(name: str, text: str) -> None:
     say(f"{name:<9}  {text}".rstrip())
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd ls`: tasks as a table.
 
 
 @verb("ls", "ls", "ls --all --phase circuit_open", "ls --children --agent scout --json")
@@ -233,7 +228,7 @@ def ls_command(session: Session, everything: bool, children: bool, wanted: str |
         for line in table(("TASK", "PHASE", "AGENT", "CHILDREN", "TITLE"), map(_cells, rows)):
             say(line)
     else:
-        say("no such tasks; `mailboxd send` gives one", err=True)
+        say("no matching tasks; `mailboxd send` creates one", err=True)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

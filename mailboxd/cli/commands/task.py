@@ -1,4 +1,4 @@
-"""`mailboxd show TASK`: everything that is on record about a task."""
+"""`mailboxd show|tree|graph|timeline|why`: one task in detail."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def show_command(session: Session, task: str) -> None:
 def _print_task(found: dict[str, Any]) -> None:
     say(f"{found['local_id']}: {fit(found['title'], 200)}")
     _entry("phase", f"{phase(found['phase'])}  ({found['status']}): {fit(found['reason'], 500)}")
-    _entry("agent", f"{found['agent']}, {found['mode']}, given by {found['from']}")
-    _entry("id", found["id"] + (f", child of {found['parent']}" if found["parent"] else ""))
+    _entry("agent", f"{found['agent']}, {found['mode']}, from {found['from']}")
+    _entry("id", found["id"] + (f", subtask of {found['parent']}" if found["parent"] else ""))
     _entry("times", f"created {found['created_at']}, updated {found['updated_at']}")
     for name, label in (("not_before", "pauses until"), ("due", "due"), ("completed_at", "ended"), ("held", "held")):
         if found[name]:
@@ -60,7 +60,7 @@ def _texts(found: dict[str, Any]) -> None:
         ("Instructions", spec["instructions"]),
         ("Context", spec["context"]),
         ("Expected output", spec["expected_output"]),
-        ("To be mended", found["findings"]),
+        ("To be fixed", found["findings"]),
         ("Results", found["results"]),
         ("Error", found["error"]),
         ("Notes", found["notes"]),
@@ -74,7 +74,7 @@ def _tables(found: dict[str, Any]) -> None:
         (str(a["ordinal"]), _who(a), _status(a), a["started_at"], _took(a), a["error_summary"])
         for a in found["attempts"]
     ]
-    _table("Attempts", ("NO", "AGENT", "STATUS", "STARTED", "TOOK", "SAYS"), attempts)
+    _table("Attempts", ("NO", "AGENT", "STATUS", "STARTED", "TOOK", "DETAILS"), attempts)
     by_agent = [a for a in found["attempts"] if a["run_id"] and not a["worker_ref"]]
     known = [(str(a["ordinal"]), a["run_id"], a["session_key"]) for a in by_agent]
     _table("In OpenClaw", ("NO", "RUN", "SESSION"), known)
@@ -82,14 +82,14 @@ def _tables(found: dict[str, Any]) -> None:
         (c["key"], phase(c["phase"]), c["agent"], ", ".join(c["depends_on"]), c["result_summary"] or c["error"])
         for c in found["children"]
     ]
-    _table("Children", ("KEY", "PHASE", "AGENT", "NEEDS", "SAYS"), children)
+    _table("Subtasks", ("KEY", "PHASE", "AGENT", "NEEDS", "DETAILS"), children)
     reviews = [(r["gate"], r["reviewer"], r["verdict"], r["summary"]) for r in found["reviews"]]
-    _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "SAYS"), reviews)
+    _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "DETAILS"), reviews)
     asked = [
         (a["short_id"], a["purpose"], a["status"], a["state"], a["requested_action"], a["summary"] or a["note"])
         for a in found["approvals"]
     ]
-    _table("Approvals", ("ID", "FOR", "STATUS", "STATE", "WHAT", "SAYS"), asked)
+    _table("Approvals", ("ID", "FOR", "STATUS", "STATE", "WHAT", "DETAILS"), asked)
     messages = [
         (m["direction"], m["type"] or "", _peer(m), m["verdict"], m["path"] or m["name"]) for m in found["messages"]
     ]
@@ -97,7 +97,7 @@ def _tables(found: dict[str, Any]) -> None:
 
 
 def _status(attempt: dict[str, Any]) -> str:
-    return f"{attempt['status']}, waits: {attempt['waiting_for']}" if attempt["waiting_for"] else str(attempt["status"])
+    return f"{attempt['status']} ({attempt['waiting_for']})" if attempt["waiting_for"] else str(attempt["status"])
 
 
 def _who(attempt: dict[str, Any]) -> str:
@@ -112,10 +112,10 @@ def _took(attempt: dict[str, Any]) -> str:
 
 
 def _spent(spent: dict[str, Any]) -> str:
-    """What it and all below it cost; the turns are its own."""
+    """The cost including subtasks; the turns are the task's own."""
     of_usd = f" of {money(spent['budget_usd'])}" if spent["budget_usd"] is not None else ""
     of_tokens = f" of {spent['budget_tokens']}" if spent["budget_tokens"] is not None else ""
-    return f"{money(spent['usd'])}{of_usd}, {spent['tokens']}{of_tokens} tokens; {spent['turns']} turns of its own"
+    return f"{money(spent['usd'])}{of_usd}, {spent['tokens']}{of_tokens} tokens; {spent['turns']} own turns"
 
 
 def _peer(message: dict[str, Any]) -> str:
@@ -133,10 +133,6 @@ def _entry(name: str, text: str) -> None:
     say(f"  {pad(name, 12)} {text}")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd tree TASK`: a task and everything below it, to any depth.
-
-
 @verb("tree", "tree q3-report", "tree q3-report --json")
 @task_argument()
 def tree_command(session: Session, task: str) -> None:
@@ -152,9 +148,6 @@ def tree_command(session: Session, task: str) -> None:
     for line in task_output.tree_lines(found, session.clock.now(), columns()):
         say(line)
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd graph TASK`: a task and what is below it as a drawing.
 
 _MOST_NODES = 2_000
 
@@ -202,10 +195,6 @@ def graph_command(session: Session, task: str, form: str, most: int) -> None:
         say(drawn if form == "svg" else document(name, drawn), newline=form == "svg")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd timeline TASK`: when each attempt of a tree was at work.
-
-
 @verb(
     "timeline",
     "timeline q3-report",
@@ -244,9 +233,6 @@ def _svg(found: dict[str, Any], now: str) -> str:
     return gantt_svg(bars, to_epoch(found["ended"] or now), f"Attempts of {found['task']}")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd why TASK`: what a task waits for, down to the root cause.
-
 _DEEPEST = 8
 _MOST_CAUSES = 40
 
@@ -267,7 +253,7 @@ def why_command(session: Session, task: str) -> None:
     if not session.as_json:
         _print_why(told, standing.local_id, standing.phase, pid is not None or standing.phase.is_terminal)
         for notice in notices:
-            say(f"look at this: {notice['at']}  {for_terminal(notice['text'])}")
+            say(f"note: {notice['at']}  {for_terminal(notice['text'])}")
         return
     found = {
         "task": standing.local_id,
@@ -296,12 +282,12 @@ def _print_why(told: Explanation, task: str, word: str, running: bool) -> None:
         if cause.hint:
             say(f"{indent}  -> {for_terminal(cause.hint)}")
     if len(told.causes) > len(shown[:_MOST_CAUSES]):
-        say(f"  ({len(told.causes) - len(shown[:_MOST_CAUSES])} more between and after these: --json shows all)")
+        say(f"  ({len(told.causes) - len(shown[:_MOST_CAUSES])} more; --json shows all)")
     if told.sign is not None:
-        say(f"last sign of life: {told.sign.at}  {for_terminal(told.sign.text)}")
+        say(f"last activity: {told.sign.at}  {for_terminal(told.sign.text)}")
     coming = _coming(told.next)
     if coming is None:
-        say("next: nothing happens by itself")
+        say("next: nothing happens automatically")
     else:
         once = "" if running else "once a daemon runs: "
         say(f"next: {once}{coming['task']}: {coming['what']}" + (f" ({coming['at']})" if coming["at"] else ""))

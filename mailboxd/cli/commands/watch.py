@@ -1,4 +1,4 @@
-"""`mailboxd watch [TASK]`: what happens, while it happens."""
+"""`mailboxd watch [TASK]`: live progress."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def watch_command(session: Session, task: str | None, since: int | None) -> int 
     with session.report() as report:
         wanted = None if task is None else report.find(task)
         watching = _Watching(session, ws, report, wanted)
-        if live.is_watched() and not session.as_json and since is None:
+        if live.is_interactive() and not session.as_json and since is None:
             live.show(watching.picture, watching.is_over)
         else:
             after = since if since is not None else report.last_event() if wanted is None else 0
@@ -58,7 +58,7 @@ def watch_command(session: Session, task: str | None, since: int | None) -> int 
 
 @dataclass(slots=True)
 class _Watching:
-    """What is looked at. The trees are read again only after an event: a large one takes longer than a picture."""
+    """What is watched. Trees are read again only after an event: reading a large one is slower than redrawing."""
 
     session: Session
     ws: Workspace
@@ -70,7 +70,7 @@ class _Watching:
     _phases: dict[str, int] = field(default_factory=dict)
 
     def phase(self) -> str:
-        """That of the task; empty when it is the whole workspace."""
+        """The phase of the task; empty for a whole workspace."""
         return "" if self.task is None else self.report.phase(self.task)
 
     def is_over(self) -> bool:
@@ -82,8 +82,8 @@ class _Watching:
         now = self.session.clock.now()
         grade, _ = health.read(self.ws, pid, now, self.session.clock.monotonic())
         title = f"{agent_of(self.ws) or 'mailboxd'}  {self.ws.root}"
-        moment = task_output.Moment(now, title, grade, pid is not None, self._phases, self._trees, self._events)
-        return task_output.screen_lines(moment, room, height)
+        state = task_output.ScreenState(now, title, grade, pid is not None, self._phases, self._trees, self._events)
+        return task_output.screen_lines(state, room, height)
 
     def _refresh(self) -> None:
         last = self.report.last_event()
@@ -100,6 +100,6 @@ class _Watching:
         self._read = last
 
     def _open(self) -> list[str]:
-        """The newest of the tasks that are open."""
+        """The newest open tasks."""
         rows = [row["id"] for row in self.report.tasks() if row["phase"] not in _ENDED]
         return rows[-_TREES:]

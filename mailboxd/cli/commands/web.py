@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mailboxd.cli.operator_actions import OPERATOR, require_person
+from mailboxd.cli.operator_actions import OPERATOR, require_operator
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.errors import EXIT_CONFIG, EXIT_TRY_AGAIN, ConfigError, UnavailableError
@@ -53,7 +53,7 @@ def web_command(
     prints a link.
     """
     _require_extra()
-    require_person(OPERATOR)
+    require_operator(OPERATOR)
     from mailboxd import log
     from mailboxd.host import loopback
     from mailboxd.user_state import UserState
@@ -64,7 +64,7 @@ def web_command(
     sessions = Sessions(UserState.of(os.environ), session.clock)
     if revoke:
         sessions.revoke()
-        say(to_json({"revoked": True})) if session.as_json else say("all sessions and links are revoked")
+        say(to_json({"revoked": True})) if session.as_json else say("all sessions are ended and all links revoked")
         return
     if not loopback.is_loopback(bind):
         loopback.listen(0, "--port", bind)  # raises the error

@@ -1,4 +1,4 @@
-"""`mailboxd init`: make a workspace."""
+"""`mailboxd init`, `import` and `config`: workspaces and their configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.live import bars
-from mailboxd.cli.operator_actions import OPERATOR, require_person
+from mailboxd.cli.operator_actions import OPERATOR, require_operator
 from mailboxd.cli.session import Id, Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -42,12 +42,8 @@ def init_command(session: Session, directory: Path | None, agent: str) -> None:
         say(to_json({"workspace": str(ws.root), "agent": agent, "made": made}))
         return
     say(for_terminal(f"{ws.root}: the workspace of agent {agent}"))
-    say("made " + ", ".join(made) if made else "all of it was there already")
-    say(f"next: look at {for_terminal(str(ws.config))}, then `mailboxd run`, and drop a file into mailbox/inbox/")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd import`: take over a clawflow workspace as it is.
+    say("made " + ", ".join(made) if made else "everything already exists")
+    say(f"next: check {for_terminal(str(ws.config))}, start `mailboxd run`, and drop a file into mailbox/inbox/")
 
 
 @verb(
@@ -69,7 +65,7 @@ def import_command(session: Session) -> int:
     from mailboxd import config
     from mailboxd.daemon import assemble
 
-    require_person(OPERATOR)
+    require_operator(OPERATOR)
     ws = session.workspace()
     with assemble.importer(ws, config.load(ws.config)) as take_over, bars() as progress:
         account = take_over(progress)
@@ -78,17 +74,13 @@ def import_command(session: Session) -> int:
         counts = {"messages": account.messages, "tasks": account.tasks, "known": account.known}
         say(to_json(counts | {"problems": problems}))
         return EXIT_NO if problems else 0
-    say(f"{account.messages} archived messages and {len(account.tasks)} tasks taken over; {account.known} known before")
+    say(f"{account.messages} archived messages and {len(account.tasks)} tasks imported; {account.known} already known")
     for local_id in account.tasks:
         say(for_terminal(f"  {local_id}"))
     for path, problem in account.problems:
         say(for_terminal(f"{path}: {problem}"), err=True)
     say("next: `mailboxd status`, then `mailboxd run`")
     return EXIT_NO if account.problems else 0
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd config [KEY]`: how the workspace is configured.
 
 
 @verb(
