@@ -63,7 +63,7 @@ _NOT_DRAWN = {
     lifecycle.Trigger.IMPORTED_DONE,
     lifecycle.Trigger.IMPORTED_FAILED,
 }
-"""Triggers that nearly every phase has: their arrows would hide the others."""
+"""Triggers that apply to nearly every phase; their arrows would hide the others."""
 
 
 def states_page() -> str:
@@ -101,7 +101,7 @@ def states_page() -> str:
 
 
 def _moves(targets: dict[Phase, list[Phase]]) -> str:
-    """Each target with its sources; of five and more sources only that they are many."""
+    """Each target with its sources, or "most phases" for five and more."""
     ways = []
     for target, sources in targets.items():
         some = ", ".join(f"`{source}`" for source in sources) if len(sources) < 5 else "most phases"
@@ -110,7 +110,7 @@ def _moves(targets: dict[Phase, list[Phase]]) -> str:
 
 
 def messages_page() -> str:
-    """Types and headers of messages. Its examples are read like messages, and must be right."""
+    """Types and headers of messages. The page's examples are parsed and must be valid."""
     said = _protocol()
     kinds = [
         f"| [`{word}`](#{word}) | {_names(kind.required)} | {_names(kind.expected)} | {_sentence(kind)} |"
@@ -134,7 +134,7 @@ def messages_page() -> str:
 
 
 def taskmd_page() -> str:
-    """Statuses in task.md. Its examples are read like task files, and must be right."""
+    """Statuses in task.md. The page's examples are parsed and must be valid."""
     for example in _examples("taskmd.md"):
         taskmd.parse_task_file(example.encode(), "taskmd.md")
     statuses = [f"| `{mode}` | {', '.join(f'`{word}`' for word in taskmd.STATUSES[mode])} |" for mode in Mode]
@@ -143,7 +143,7 @@ def taskmd_page() -> str:
 
 
 def specs_page() -> str:
-    """Which words say nothing in a criterion, from the rule that decides it."""
+    """The words of the rule that decides whether a criterion is vague."""
     rows = [f"| vague | {', '.join(specs.VAGUE)} |", f"| fillers | {', '.join(specs.FILLERS)} |"]
     return _filled("specs.md", {"vague": _table("list", "words", rows=rows)})
 
@@ -255,7 +255,7 @@ def used_rules() -> set[str]:
 
 
 def _takers(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Functions and dataclasses that take a `rule`, and at which place."""
+    """Functions and dataclasses with a parameter `rule`, and its position."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             names = [argument.arg for argument in node.args.args if argument.arg not in {"self", "cls"}]
@@ -301,25 +301,25 @@ def _table(*heads: str, rows: list[str]) -> str:
 
 
 def _filled(name: str, blocks: dict[str, str]) -> str:
-    """The page as it is, with what stands between `<!-- begin x -->` and `<!-- end x -->` written again."""
+    """The page with the text between `<!-- begin x -->` and `<!-- end x -->` replaced."""
     text = (DOCS / name).read_text(encoding="utf-8")
     for block, content in blocks.items():
         begin, end = f"<!-- begin {block}: written by `make docs` -->\n", f"<!-- end {block} -->"
         if text.count(begin) != 1 or text.count(end) != 1:
-            raise ValueError(f"{name} has no place for {block}")
+            raise ValueError(f"{name} needs exactly one block {block}")
         before, _, rest = text.partition(begin)
         text = before + begin + f"\n{content}\n\n" + end + rest.partition(end)[2]
     return text
 
 
 def _examples(name: str) -> list[str]:
-    """The blocks in a page that are marked as Markdown."""
+    """The Markdown code blocks of a page."""
     text = (DOCS / name).read_text(encoding="utf-8")
     return [found[2] for found in re.finditer(r"^(`{3,4})markdown\n(.*?)^\1$", text, re.MULTILINE | re.DOTALL)]
 
 
 def _protocol() -> dict[str, dict[str, str]]:
-    """protocol.toml, which must speak of everything that the code has, and of nothing else."""
+    """protocol.toml, which must describe exactly what the code has."""
     said: dict[str, dict[str, str]] = tomllib.loads((DOCS / "protocol.toml").read_text(encoding="utf-8"))
     wanted = {
         "headers": {name for kind in MESSAGE_TYPES.values() for name in kind.header_fields()},
@@ -337,14 +337,14 @@ def _names(headers_: tuple[str, ...]) -> str:
 
 
 def _where(header: str) -> str:
-    """The types that know a header, if it is not all of them."""
+    """The message types that have a header, or "all"."""
     if header in Message.header_fields():
         return "all"
     return ", ".join(word for word, kind in MESSAGE_TYPES.items() if header in kind.header_fields())
 
 
 def _value(header: str, field: FieldInfo, patterns: dict[str, str]) -> str:
-    """The form of a header's value, as its converter and its model have it."""
+    """The form of a header's value, from its converter and model."""
     if header in patterns:
         return patterns[header]
     if header in headers.RANGES:

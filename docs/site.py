@@ -1,4 +1,4 @@
-"""What mkdocs has to be told about docs/, whose links are made for a plain view of the repository.
+"""Adapts docs/, whose links are made for the repository, to mkdocs.
 
 Three pages of the root belong to the site; links to anything else outside of docs/ become plain words. A forge draws
 the diagram of the states by a script from the network; the site has it drawn here, and fetches nothing.
@@ -18,14 +18,14 @@ from mailboxd.core.vocabulary import Phase
 
 ROOT = Path(__file__).resolve().parents[1]
 FROM_ROOT = {"README.md": "about.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
-"""Pages of the root, and what they are called in the site, where README.md is the index of docs/."""
+"""Pages of the root and their names in the site, where README.md is the index of docs/."""
 
 _LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 _DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 _ARROW = re.compile(r"^ *([a-z_]+) --> ([a-z_]+): (.+)$", re.MULTILINE)
 
 _STEP, _BOX, _MIDDLE = 58, (170, 32), 400
-"""Pixels from one state to the next, of its box, and from the left to the middle of all boxes."""
+"""Pixels between states, size of a box, and x of the boxes' center."""
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -36,7 +36,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links lead to pages of the site, or nowhere; diagrams are drawn."""
+    """Redirect links to pages of the site, or remove them; draw diagrams."""
     names = {here: name for name, here in FROM_ROOT.items()}
     own = page.file.src_uri
     folder = PurePosixPath(names[own]).parent if own in names else PurePosixPath("docs", own).parent
@@ -46,7 +46,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _turned(found: re.Match[str], folder: PurePosixPath, up: str) -> str:
-    """A link, or an image, of a page in `folder` of the repository, as it has to be in the site."""
+    """A link or image of a page in `folder` of the repository, as the site needs it."""
     image, text, path, anchor = found[1], found[2], found[3], found[4] or ""
     target = posixpath.normpath(folder / path)
     target = f"{target}/README.md" if (ROOT / target / "README.md").is_file() else target
@@ -56,7 +56,7 @@ def _turned(found: re.Match[str], folder: PurePosixPath, up: str) -> str:
 
 
 def _drawn(source: str) -> str:
-    """States below each other, ways onward as arcs on the right, back on the left; hovering shows the reason."""
+    """States in a column, forward transitions as arcs on the right, others on the left; a tooltip has the reason."""
     arrows = _ARROW.findall(source)
     states = [phase.value for phase in Phase]
     place = {state: number * _STEP + _BOX[1] for number, state in enumerate(states)}

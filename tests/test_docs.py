@@ -1,4 +1,4 @@
-"""Documentation is a test: what is generated is up to date, what is listed is complete, what is linked exists."""
+"""Generated pages are up to date, lists are complete, and links lead somewhere."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""Pages keep their word wherever they are read: anchors exist, commands are commands, configurations load."""
+"""Pages are correct: anchors exist, commands and options are known, configurations load."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def blocks(page: Path, *kinds: str) -> Iterator[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a forge makes of the headings: lower case, no punctuation, a dash for each space."""
+    """The anchors that a forge derives from headings: lower case, no punctuation, a dash for each space."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     shown = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower().strip() for heading in headings]
@@ -43,7 +43,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """Every call of mailboxd in the shell blocks of a page, as words."""
+    """Every call of mailboxd in the shell blocks of a page, split into words."""
     for block in blocks(page, "sh", "bash"):
         block = re.sub(r"<<'?(\w+)'?.*?\n.*?^\1$", "", block, flags=re.MULTILINE | re.DOTALL)
         for line in block.replace("\\\n", " ").splitlines():
