@@ -76,7 +76,7 @@ def test_a_row_of_the_table_of_failures(found: Found, row: str) -> None:
 def test_an_agent_that_planned_a_cycle_is_told_so_in_its_next_turn(found: Found) -> None:
     """The second answer is given only to a prompt that shows the way round."""
     first = {"match": ".", "times": 1, "plan": CYCLE}
-    told = {"match": {"text": "wait for each other for ever: (a -> b -> a|b -> a -> b)"}, "reply": "Done without."}
+    told = {"match": {"text": "wait for each other forever: (a -> b -> a|b -> a -> b)"}, "reply": "Done without."}
     company = found({"alpha": {"rules": [first, told], "default": {"fail": "it was not told"}}}, breaker=OFF)
     alpha = company["alpha"]
     alpha.start()
