@@ -36,7 +36,7 @@ def after(task: Task, trigger: Trigger) -> SpecDrafting:
     return mending
 
 
-def rest(builder: DecisionBuilder) -> None:
+def order_completion(builder: DecisionBuilder) -> None:
     """Order a draft of a weak spec or ask about it, unless that has been done."""
     task = builder.task
     if task.mending.waiting_for is not Waiting.NOTHING:

@@ -232,7 +232,7 @@ def test_an_open_circuit_shows_what_was_tried_and_how_to_go_on_and_is_held_over_
     alpha.start()
     eventually(lambda: alpha.phase("job") == "failed", why=alpha.last_words)
     ended = alpha.task("job")
-    assert ended["reason"].startswith("nobody unblocked it in time")
+    assert ended["reason"].startswith("not unblocked in time")
     assert ended["completed_at"] >= opened["due"]
     eventually(lambda: len(alpha.sent("reply")) == 1)
     eventually(lambda: "status: failed" in (alpha.root / "tasks/job/task.md").read_text())
