@@ -174,7 +174,7 @@ def beyond(ws: Workspace, store: Store) -> str:
         if found is None:
             return f"its log ends at event {store.last_event()}, and .mailboxd/{FILE} names event {head.seq}"
         if found != head.hash:
-            return f"event {head.seq} of its log is another one than .mailboxd/{FILE} names"
+            return f"event {head.seq} of its log differs from .mailboxd/{FILE}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Progress of long work: a function that the work calls."""
+"""How those who wait are told how far something is: a function that the work calls; by default it says nothing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and the total (0 = unknown)."""
+"""Told what is being done, how much of it is done, and how much there is (0 = not known)."""
 
 T = TypeVar("T")
 
 
 def silent(_what: str, _done: int, _all: int) -> None:
-    """Report nothing."""
+    """Nobody looks on."""
 
 
 def stepwise(items: Iterable[T], what: str, total: int, progress: Progress) -> Iterator[T]:
-    """Yield the items; report the beginning, each completed item, and the end."""
+    """The items as they are; `progress` hears of the beginning, of each one that is done, and of the end."""
     done = 0
     progress(what, 0, total)
     for item in items:

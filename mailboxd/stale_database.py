@@ -104,9 +104,9 @@ def _later(ws: Workspace, store: Store) -> Iterator[_Found]:
     A file of which a crash has only kept the record back (judged and moved, or ordered and written) is known. Without
     any event there is nothing to be older than: so a workspace begins in which others have worked before.
     """
-    last = store.last_moment()
+    last = store.last_event_at()
     if last:
-        judged, ordered = audit_queries.on_the_way(store.db)
+        judged, ordered = audit_queries.in_transit(store.db)
         found = _unknown_files(ws, store, to_epoch(last), judged)
         yield from (one for one in found if not (one.is_sent and one.id in ordered))
 

@@ -268,7 +268,7 @@ class Audit:
         return Finding("tables", f"the table {table}", what, "the result of replaying the events", REBUILD)
 
     def _bodies(self, _account: Verification) -> Finding | None:
-        spoiled = audit_queries.spoiled_body(self.report.db)
+        spoiled = audit_queries.changed_body(self.report.db)
         if spoiled is None:
             return None
         remedy = "Restore a backup of the database; the file in archive/ or rejected/ may be intact."
@@ -286,7 +286,7 @@ class Audit:
         found = list(present(self.ws))
         report.checked["present"] = len(found)
         with self.report.snapshot():
-            known, (judged, ordered) = audit_queries.paths(self.report.db), audit_queries.on_the_way(self.report.db)
+            known, (judged, ordered) = audit_queries.paths(self.report.db), audit_queries.in_transit(self.report.db)
         for path in found:
             if path not in known and (finding := unrecorded(self.ws, path, judged, ordered)) is not None:
                 return finding

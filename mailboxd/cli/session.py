@@ -134,7 +134,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     from click.shell_completion import CompletionItem
 
     with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
-        found = report.beginning(incomplete, _MOST_COMPLETIONS)
+        found = report.with_prefix(incomplete, _MOST_COMPLETIONS)
         return [CompletionItem(local_id, help=title) for local_id, title in found]
     return []
 

@@ -28,7 +28,7 @@ from mailboxd.host.sdnotify import Notifier
 from mailboxd.host.wakeup import signals
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.database import worlds_errors
+from mailboxd.store.database import storage_errors
 
 _PAUSE = 5
 """Seconds between two looks whether it can go on."""
@@ -119,7 +119,7 @@ class _Serving:
             if self.stops:  # asked before there was anybody to ask
                 daemon.stop()
             try:
-                with worlds_errors(daemon.engine.store.db):
+                with storage_errors(daemon.engine.store.db):
                     daemon.run(until_idle=until_idle)
                 if until_idle and not self.stops and (why := self.health.unread):
                     raise WorldError(why)  # to be idle because the mail cannot be read is no success

@@ -30,7 +30,7 @@ from mailboxd.host import process
 from mailboxd.integration.plugin import plugin_state
 from mailboxd.integration.skill import skill_state
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.integrity import examine
+from mailboxd.store.integrity import check_database
 
 PARALLEL_PROBES = 3
 """Each call of OpenClaw is a Node process of 215 MB that keeps a core busy for a second."""
@@ -135,7 +135,7 @@ def _local(target: Target, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe
     yield Probe("mailbox", "mailbox", f"ls -la {root}/mailbox", lambda: workspace.probe_mailbox(ws, now))
     probe_keys = lambda: keys.probe_keys(ws.root, target.required, target.environ)  # noqa: E731
     yield Probe("keys", "keys", "mailboxd keys list", probe_keys)
-    yield Probe("database", "database", "mailboxd history --verify", lambda: examine(ws.database))
+    yield Probe("database", "database", "mailboxd history --verify", lambda: check_database(ws.database))
     yield Probe("skill", "skill", "mailboxd skill status", lambda: skill_state(ws.root))
     probe_harnesses = lambda: agent.probe_harnesses(ws.root, target.acp, target.environ)  # noqa: E731
     yield Probe("harnesses", "harnesses", "mailboxd config", probe_harnesses)

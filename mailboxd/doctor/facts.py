@@ -13,7 +13,7 @@ from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.integration.plugin import PluginState
 from mailboxd.integration.skill import SkillState
-from mailboxd.store.integrity import Examination
+from mailboxd.store.integrity import DatabaseCheck
 
 Version = tuple[int, int, int]
 
@@ -299,7 +299,7 @@ class Facts:
     workspace: WorkspaceFacts | None = None
     filesystem: Filesystem | None = None
     daemon: Daemon | None = None
-    database: Examination | None = None
+    database: DatabaseCheck | None = None
     mailbox: MailboxFacts | None = None
     keys: Keys | None = None
     skill: SkillState | None = None

@@ -58,11 +58,12 @@ from mailboxd.protocol.prompts import (
 )
 from mailboxd.store.store import Store
 
+# ---------------------------------------------------------------------------------------------------------------------
 # What we say in turns of agents over work of ours, made from the store at the moment they begin.
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class Said:
     """A text to send, and what of its sources did not fit."""
 
     text: str
@@ -70,7 +71,7 @@ class Prompt:
 
 
 @dataclass(slots=True)
-class PromptBuilder:
+class Prompting:
     """Renders for one workspace. `keep` writes a text that is cut in full to a file and names it."""
 
     agent: str
@@ -81,7 +82,7 @@ class PromptBuilder:
     keep: Callable[[Task], str]
     peers: Callable[[], Sequence[Peer]]
 
-    def prompt(self, effect: RunTurn, task: Task) -> Prompt:
+    def prompt(self, effect: RunTurn, task: Task) -> Said:
         """The text of a turn of an agent over work of ours."""
         match effect.turn:
             case Turn.SYNTHESIS:
@@ -114,7 +115,9 @@ class PromptBuilder:
             return ""
         return shorten(task.result, self.context_bytes, lambda: self.keep(task))[0]
 
-    def _work(self, task: Task, effect: RunTurn) -> Prompt:
+    # -------------------------------------------------------------- one for each kind of turn
+
+    def _work(self, task: Task, effect: RunTurn) -> Said:
         spec, cuts = self.with_context(task)
         prompt = WorkPrompt(
             local_id=task.local_id,
@@ -132,9 +135,9 @@ class PromptBuilder:
             may_ask=True,
             deadline=task.policy.deadline,
         )
-        return Prompt(render_work(self.templates, prompt), cuts)
+        return Said(render_work(self.templates, prompt), cuts)
 
-    def _synthesis(self, task: Task, effect: RunTurn) -> Prompt:
+    def _synthesis(self, task: Task, effect: RunTurn) -> Said:
         done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
         carried = self.carry(done)
         prompt = SynthesisPrompt(
@@ -149,9 +152,9 @@ class PromptBuilder:
             previous=self.previous(task),
             note=effect.note,
         )
-        return Prompt(render_synthesis(self.templates, prompt), carried.cuts)
+        return Said(render_synthesis(self.templates, prompt), carried.cuts)
 
-    def _review(self, task: Task, effect: RunTurn) -> Prompt:
+    def _review(self, task: Task, effect: RunTurn) -> Said:
         prompt = ReviewPrompt(
             local_id=task.local_id,
             attempt=max(task.attempt, 1),
@@ -163,9 +166,9 @@ class PromptBuilder:
             earlier=said_by(self.store.tasks.previous_reviews(task)),
             evidence="\n".join(f"{run.id}: {run.verdict}: {run.summary}" for run in self.store.tasks.check_runs(task)),
         )
-        return Prompt(render_review(self.templates, prompt))
+        return Said(render_review(self.templates, prompt))
 
-    def _draft(self, task: Task, effect: RunTurn) -> Prompt:
+    def _draft(self, task: Task, effect: RunTurn) -> Said:
         prompt = DraftPrompt(
             local_id=task.local_id,
             attempt=task.mending.drafts,
@@ -176,9 +179,9 @@ class PromptBuilder:
             lacks=problems_text(lint(task.spec, task.policy.weak)),
             findings=task.findings,
         )
-        return Prompt(render_draft(self.templates, prompt))
+        return Said(render_draft(self.templates, prompt))
 
-    def _answer(self, task: Task, effect: RunTurn) -> Prompt:
+    def _answer(self, task: Task, effect: RunTurn) -> Said:
         parent = self.store.tasks.get(task.parent) if task.parent else None
         above = parent or task
         prompt = AnswerPrompt(
@@ -192,7 +195,7 @@ class PromptBuilder:
             parent=above.spec,
             question=effect.note,
         )
-        return Prompt(render_answer(self.templates, prompt))
+        return Said(render_answer(self.templates, prompt))
 
 
 def joined(*texts: str) -> str:
@@ -200,20 +203,23 @@ def joined(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# What we say by message, made from the store at the moment it is sent.
+
 MOST_TOKENS = RANGES["usage_tokens"][1]
 _LARGEST_RESULT = 900_000
 """Bytes of a result that fit into one message with its headers (the largest message is 1 MiB)."""
 
 
 @dataclass(slots=True)
-class MessageBuilder:
+class Outgoing:
     """Renders for one workspace. `keep` writes a text that is cut in full to a file and names it."""
 
     agent: str
     store: Store
     templates: Templates
     keep: Callable[[Task], str]
-    prompting: PromptBuilder
+    prompting: Prompting
 
     def dispatch(self, effect: RunTurn, task: Task, attempt: Attempt, now: str) -> tuple[bytes, tuple[Cut, ...]]:
         """The `task` message that gives a child to a peer (protocol section 2)."""
@@ -305,6 +311,8 @@ class MessageBuilder:
         if not task.broadcast and task.policy.synthesis == "none":
             return f"{len(done)} children completed.", ""
         return concatenate([Upstream(child.key, child.executor, child.result) for child in done]), ""
+
+    # -------------------------------------------------------------- inside
 
     def _previous(self, task: Task) -> str:
         """For a peer without a daemon; one with a daemon has kept its own result."""

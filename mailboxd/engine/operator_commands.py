@@ -19,7 +19,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.protocol.spec import rewritten
 from mailboxd.store.reports import Report
-from mailboxd.store.task_report import find
+from mailboxd.store.task_report import find_approval
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Decided:
 def requested(engine: Engine, names: Sequence[str]) -> Iterator[Approval]:
     """The approvals with these names, each once. Raises UnavailableError."""
     report = Report(engine.store.db)
-    for name in dict.fromkeys(find(report, name) for name in names):
+    for name in dict.fromkeys(find_approval(report, name) for name in names):
         row = engine.store.approvals.get(name)
         if row is not None:
             yield row

@@ -427,7 +427,7 @@ def resolve_approval(call: ToolCall, given: ResolveApproval) -> Answer:
 def _approval(call: ToolCall, name: str) -> Approval:
     """The approval with this id, or short id. Raises Refused."""
     try:
-        found = call.engine.store.approvals.get(task_report.find(Report(call.engine.store.db), name))
+        found = call.engine.store.approvals.get(task_report.find_approval(Report(call.engine.store.db), name))
     except UnavailableError as error:
         raise Refused("no-such-approval", str(error)) from error
     if found is None:

@@ -30,15 +30,15 @@ from mailboxd.rebuild.workers import ENOUGH, Hand, processors
 from mailboxd.store import event_log
 from mailboxd.store.backup import (
     close_as_one_file,
-    put_in_place,
-    put_where_nothing_is,
+    link_new,
     remove,
+    replace_database,
     require_free,
     require_sound,
 )
-from mailboxd.store.database import connect, worlds_errors
+from mailboxd.store.database import connect, storage_errors
 from mailboxd.store.integrity import Seal
-from mailboxd.store.rebuild_store import FreshStore, Scribe, Told
+from mailboxd.store.rebuild_store import DatabaseWriter, LogBatch, RebuildStore
 from mailboxd.taskmd.sync import TaskMarkdown
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ class Afar:
     def __init__(self, hand: Hand) -> None:
         self._hand = hand
 
-    def write(self, told: Told) -> None:
+    def write(self, told: LogBatch) -> None:
         """Raises WorldError when it could not write, or has seen that something is wrong."""
         self._hand.tell(told)
 
@@ -77,7 +77,7 @@ class Afar:
 class Writing:
     """One new database at `path` that follows what is recorded in a store."""
 
-    def __init__(self, store: FreshStore, path: Path, scribe: Scribe | Afar) -> None:
+    def __init__(self, store: RebuildStore, path: Path, scribe: DatabaseWriter | Afar) -> None:
         self._store = store
         self._path = path
         self._scribe = scribe
@@ -92,11 +92,11 @@ class Writing:
     def complete(self) -> None:
         """Everything is recorded. Raises WorldError."""
         self._scribe.write(self._store.take())
-        self._scribe.complete(self._store.beside())
+        self._scribe.complete(self._store.other_tables())
 
     def prove(self, progress: Progress) -> str:
         """The fingerprint. Raises WorldError unless the file is sound and says what was decided over."""
-        with closing(connect(self._path, read_only=True)) as db, worlds_errors(db):
+        with closing(connect(self._path, read_only=True)) as db, storage_errors(db):
             require_sound(db, progress)
             progress("tables", 0, 0)
             if problems := event_log.differing(self._store.db, db):
@@ -105,10 +105,10 @@ class Writing:
 
 
 @contextmanager
-def writing(store: FreshStore, path: Path, beginning: str, steps: int) -> Iterator[Writing]:
+def writing(store: RebuildStore, path: Path, beginning: str, steps: int) -> Iterator[Writing]:
     """The writing of the new database at `path`, of which `steps` are to be expected. Raises WorldError."""
     if steps < ENOUGH or processors() == 1:
-        with closing(Scribe(path, beginning)) as scribe:
+        with closing(DatabaseWriter(path, beginning)) as scribe:
             yield Writing(store, path, scribe)
     else:
         with Hand("writes the database", SCRIBE, str(path), beginning) as hand:
@@ -177,14 +177,14 @@ def make(
             with _not_collecting():
                 _build(ws, settings, target, account, progress, trust)
             if into is not None:
-                put_where_nothing_is(target, into)
+                link_new(target, into)
                 remove(target)
         except BaseException:
             remove(target)
             raise
         if into is None:
             stamp = now.replace(":", "").replace(".", "")
-            kept = put_in_place(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
+            kept = replace_database(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
             account.kept = "" if kept is None else str(kept)
             Seal(ws.database).forget()
             log_checkpoints.set_aside(ws, stamp)

@@ -61,7 +61,7 @@ from mailboxd.protocol.taskmd import TaskFile
 from mailboxd.rebuild.files import Came, Refusal, Sent
 from mailboxd.rebuild.timeline import Adopt, Ask, Begin, Close, Create, Receive, Refuse, Step
 from mailboxd.store.outbox import Outbox
-from mailboxd.store.rebuild_store import FreshStore
+from mailboxd.store.rebuild_store import RebuildStore
 from mailboxd.taskmd.sync import TaskMarkdown
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Ordered:
 class ReplayOutbox(Outbox):
     """Matches each effect that is ordered with the message in outbox/ that was sent for it."""
 
-    def __init__(self, store: FreshStore, sent: Sequence[Sent]) -> None:
+    def __init__(self, store: RebuildStore, sent: Sequence[Sent]) -> None:
         super().__init__(store.db)
         self._tasks = store.tasks
         self.ordered: list[Ordered] = []
@@ -156,7 +156,7 @@ class ReplayOutbox(Outbox):
         return None
 
 
-class ReplayStore(FreshStore):
+class ReplayStore(RebuildStore):
     """The new database; it knows what is in outbox/."""
 
     outbox: ReplayOutbox

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from mailboxd.rebuild.workers import Master, serve
-from mailboxd.store.rebuild_store import Scribe
+from mailboxd.store.rebuild_store import DatabaseWriter
 
 
 def main(master: Master) -> None:
@@ -15,7 +15,7 @@ def main(master: Master) -> None:
 
     Raises WorldError.
     """
-    with closing(Scribe(Path(sys.argv[1]), sys.argv[2])) as scribe:
+    with closing(DatabaseWriter(Path(sys.argv[1]), sys.argv[2])) as scribe:
         while (told := master.hear()) is not None:
             scribe.write(told)
         scribe.complete(master.hear())

@@ -1,7 +1,4 @@
-"""What an audit reads of the database: what was recorded of every file, and what the log was at a point.
-
-Nothing here judges.
-"""
+"""What an audit reads: the recorded facts about every file, and the log."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from mailboxd.store.row_mapping import BELOW
 _FILE = "id, direction, verdict, name, path, sha256, size, reason, at"
 
 _JUST_SENT = f"SELECT m.id {UNSYNCED} AND e.seq > (SELECT max(seq) FROM events) - 10000"
-"""No more than what a second can bring, whatever is noted of the last sync: who forges that note hides nothing old."""
+"""A bound on what counts as just sent, whatever `meta` says: a forged value hides no older message."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedFile:
-    """A message as it is on record. `path` is relative to mailbox/; None = judged, and not moved yet."""
+    """A recorded message. `path` is relative to mailbox/; None if it was judged but not moved yet."""
 
     id: str
     direction: str
@@ -37,10 +34,9 @@ class RecordedFile:
 
 
 def filed(db: sqlite3.Connection) -> Iterator[RecordedFile]:
-    """Every message that lies somewhere, by its path.
+    """Every message with a file, by path, except those just sent.
 
-    Not what was sent a moment ago: its file is written after the commit, and after a crash by the next daemon, from
-    the bytes that are kept here.
+    Their files are written after the commit, by the next daemon after a crash, from the bytes kept here.
     """
     safe = f"path IS NOT NULL AND id NOT IN ({_JUST_SENT})"
     for row in db.execute(f"SELECT {_FILE} FROM messages WHERE {safe} ORDER BY path"):
@@ -48,14 +44,14 @@ def filed(db: sqlite3.Connection) -> Iterator[RecordedFile]:
 
 
 def paths(db: sqlite3.Connection) -> set[str]:
-    """Where every message lies, relative to mailbox/."""
+    """The paths of all messages, relative to mailbox/."""
     return {row[0] for row in db.execute("SELECT path FROM messages WHERE path IS NOT NULL")}
 
 
-def on_the_way(db: sqlite3.Connection) -> tuple[set[str], set[str]]:
-    """What a file may be that has no path on record yet: its hash or name, as it was judged; the id of a message.
+def in_transit(db: sqlite3.Connection) -> tuple[set[str], set[str]]:
+    """What identifies files whose path is not recorded yet: hashes and names of judged files; ids of messages to send.
 
-    A file is moved, or written to outbox/, after it was decided and before that is recorded.
+    A file is moved, or written to outbox/, after the decision and before that is recorded.
     """
     judged: set[str] = set()
     for row in db.execute("SELECT sha256, name FROM messages WHERE path IS NULL"):
@@ -67,8 +63,10 @@ def on_the_way(db: sqlite3.Connection) -> tuple[set[str], set[str]]:
     return judged, {row[0] for row in ordered}
 
 
-def spoiled_body(db: sqlite3.Connection) -> tuple[str, str | None] | None:
-    """The first message of which other bytes are kept than are on record, with their hash; None = it is not there."""
+def changed_body(db: sqlite3.Connection) -> tuple[str, str | None] | None:
+    """The first message whose kept bytes do not match its recorded hash, with that hash; None as hash if it is not
+    recorded.
+    """
     kept = "SELECT b.message, m.sha256, b.raw FROM bodies b LEFT JOIN messages m ON m.id = b.message ORDER BY b.rowid"
     for message, sha256, raw in db.execute(kept):
         if hashlib.sha256(raw).hexdigest() != sha256:
@@ -77,21 +75,21 @@ def spoiled_body(db: sqlite3.Connection) -> tuple[str, str | None] | None:
 
 
 def hash_at(db: sqlite3.Connection, seq: int) -> str | None:
-    """The hash of an event of the chain; None when there is no such event, whatever number a file names."""
+    """The hash of an event, or None; accepts any number."""
     if not 0 < seq < 1 << 63:
-        return None  # SQLite knows no larger one
+        return None  # larger numbers raise OverflowError
     row = db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
     return None if row is None else row[0]
 
 
 def below(db: sqlite3.Connection, task_id: str) -> list[tuple[str, str]]:
-    """Id and local id of a task and of all below it, parents first."""
+    """Id and local id of a task and its descendants, parents first."""
     sql = f"{BELOW} SELECT t.id, t.local_id FROM tasks t JOIN below b ON b.id = t.id ORDER BY t.depth, t.seq"
     return list(db.execute(sql, (task_id,)))
 
 
 def files_of(db: sqlite3.Connection, task_id: str) -> list[RecordedFile]:
-    """The messages about a task and about all below it that lie somewhere, by their paths."""
+    """The messages with a file about a task and its descendants, by path."""
     rows = db.execute(
         f"{BELOW} SELECT {_FILE} FROM messages WHERE path IS NOT NULL AND task IN (SELECT id FROM below) ORDER BY path",
         (task_id,),
@@ -100,16 +98,16 @@ def files_of(db: sqlite3.Connection, task_id: str) -> list[RecordedFile]:
 
 
 def artifacts_of(db: sqlite3.Connection, task_id: str) -> Iterator[tuple[str, str, str]]:
-    """Id, recorded hash and text of every artifact of a task and of all below it, in order of their ids."""
+    """Id, recorded hash and text of each artifact of a task and its descendants, by id."""
     yield from db.execute(
         f"{BELOW} SELECT id, sha256, body FROM artifacts WHERE task IN (SELECT id FROM below) ORDER BY id", (task_id,)
     )
 
 
 def lines(db: sqlite3.Connection, task_id: str | None = None) -> Iterator[str]:
-    """Events as lines of JSON, all or those of a task tree with its messages, in the documented form (docs/audit.md).
+    """Events as lines of JSON in the documented form (docs/audit.md): all, or those of a task tree with its messages.
 
-    `data` is written so that the hash of the chain can be computed again from the line and the hash before it.
+    The hash of an event can be recomputed from its line and the previous hash.
     """
     scope, args = "", tuple[str, ...]()
     columns = "seq, at, kind, task, role, actor, data, hash"

@@ -1,4 +1,4 @@
-"""The database as a whole: a copy while it is written, a fingerprint of what it says, a new one in its place."""
+"""The database as a file: copies while it is in use, a fingerprint of its contents, and replacement."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 from mailboxd.errors import StoreError, UnavailableError, WorldError
 from mailboxd.progress import Progress, silent
 from mailboxd.store import event_log
-from mailboxd.store.database import connect, is_the_worlds, migrations, path_of, schema_version, store_error
+from mailboxd.store.database import connect, is_storage_error, migrations, path_of, schema_version, store_error
 
 _BESIDE = ("-wal", "-shm")
 _SAID_BY = {"events": "seq, hash"}
-"""Columns that say all: the hash of an event is over the rest of its row, as the proof of the chain shows."""
+"""Columns that stand for the row: an event's hash covers its other columns."""
 
 
 def fingerprint(db: sqlite3.Connection) -> str:
-    """SHA-256 over everything that the database says, table by table, row by row; not over how its pages lie.
+    """SHA-256 over the contents, table by table and row by row, independent of the file's pages.
 
-    Only of a database whose chain is proven: an event counts by its hash.
+    The chain must be verified first, because an event is represented by its hash.
     """
     hashed = hashlib.sha256()
     objects = db.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type, name")
@@ -37,9 +37,9 @@ def fingerprint(db: sqlite3.Connection) -> str:
 
 
 def prove(db: sqlite3.Connection, progress: Progress = silent) -> None:
-    """Raise WorldError unless SQLite finds the file sound, the chain holds and the events add up to the tables.
+    """Raise WorldError unless the file is sound, the chain holds and a replay of the events gives the tables.
 
-    The tables of an older program are not compared: what its events add up to is known only of today's schema.
+    The tables of an older schema are not compared, because a replay gives those of the current one.
     """
     require_sound(db, progress)
     if schema_version(db) == len(migrations()):
@@ -55,37 +55,37 @@ def require_sound(db: sqlite3.Connection, progress: Progress = silent) -> None:
 
 
 def integrity_problem(db: sqlite3.Connection, progress: Progress = silent) -> str:
-    """What SQLite's full check finds wrong with the file, its indexes included; empty when it is sound."""
+    """The errors that SQLite's full check reports about file and indexes, or an empty string."""
     progress("pages", 0, 0)
     try:
         found = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
-    except sqlite3.DatabaseError as error:  # so damaged that the check itself cannot go on
-        if not is_the_worlds(error):
+    except sqlite3.DatabaseError as error:  # too damaged for the check to finish
+        if not is_storage_error(error):
             raise
         found = [str(error)]
     return "" if found == ["ok"] else "; ".join(" ".join(line.split()) for line in found)
 
 
 def back_up(source: Path, target: Path, progress: Progress = silent) -> int:
-    """Copy the database, as it is at one moment, to a new file while others go on writing; how many events it holds.
+    """Copy the database while others write to it, as of one moment; returns the number of events in the copy.
 
-    The copy is proven before it gets its name. Raises UnavailableError when there is such a file, WorldError.
+    The copy is verified before it gets its name. Raises UnavailableError if `target` exists, WorldError.
     """
     if not source.exists():
-        raise UnavailableError(f"{source}: there is no database yet; the daemon makes one")
+        raise UnavailableError(f"{source}: there is no database yet; the daemon creates it")
     require_free(target)
     hidden = target.with_name(f".{target.name}.tmp")
     try:
         remove(hidden)
         with closing(connect(source, read_only=True)) as db, closing(sqlite3.connect(hidden)) as copy:
             hidden.chmod(0o600)
-            # all pages in one step are one read transaction: a copy in steps begins anew whenever somebody writes
+            # in one step, which is one read transaction: a copy in several restarts after every write
             progress("copy", 0, 0)
             db.backup(copy, pages=-1)
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, which can be copied anywhere
+            copy.execute("PRAGMA journal_mode = DELETE")  # a single file that can be copied anywhere
             prove(copy, progress)
             events = event_log.tip(copy).seq
-        put_where_nothing_is(hidden, target)
+        link_new(hidden, target)
     except sqlite3.Error as error:
         raise StoreError(f"{source}: the database cannot be copied to {target}: {error}") from error
     except OSError as error:
@@ -95,8 +95,8 @@ def back_up(source: Path, target: Path, progress: Progress = silent) -> int:
     return events
 
 
-def settle(path: Path) -> None:
-    """Make a closed database durable as one file. Raises OSError."""
+def make_durable(path: Path) -> None:
+    """Make a closed database durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(fd)
@@ -105,14 +105,14 @@ def settle(path: Path) -> None:
 
 
 def close_as_one_file(db: sqlite3.Connection) -> None:
-    """Write everything into the main file, close it and make it durable. Raises StoreError."""
+    """Checkpoint, close and sync the database as a single file. Raises StoreError."""
     path = path_of(db)
     try:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("PRAGMA journal_mode = DELETE")
         db.close()
         if path is not None:
-            settle(path)
+            make_durable(path)
             _sync(path.parent)
     except sqlite3.Error as error:
         raise store_error(error, "cannot be written", path) from error
@@ -121,18 +121,18 @@ def close_as_one_file(db: sqlite3.Connection) -> None:
 
 
 def require_free(path: Path) -> None:
-    """Raise UnavailableError when something has this name."""
+    """Raise UnavailableError if the path exists."""
     if os.path.lexists(path):
         raise _taken(path)
 
 
-def put_where_nothing_is(new: Path, path: Path) -> None:
-    """Let the closed database `new` be found as `path`, too, durably.
+def link_new(new: Path, path: Path) -> None:
+    """Link the closed database `new` to `path`, durably.
 
-    Raises UnavailableError when that is taken, WorldError.
+    Raises UnavailableError if `path` exists, WorldError.
     """
     try:
-        settle(new)
+        make_durable(new)
         os.link(new, path)
         _sync(path.parent)
     except FileExistsError:
@@ -142,21 +142,21 @@ def put_where_nothing_is(new: Path, path: Path) -> None:
 
 
 def _taken(path: Path) -> UnavailableError:
-    return UnavailableError(f"{path}: there is such a file already; it is left as it is")
+    return UnavailableError(f"{path}: the file exists already and was not changed")
 
 
-def put_in_place(new: Path, database: Path, old_name: str) -> Path | None:
-    """Let `new` be the database, atomically and durably; the one before is kept beside it as `old_name`: its path.
+def replace_database(new: Path, database: Path, old_name: str) -> Path | None:
+    """Replace the database by `new`, atomically and durably; the previous one is kept as `old_name`: its path.
 
-    Raises WorldError; then the one before is still in its place.
+    Raises WorldError, and then the previous one is still in place.
     """
     kept = database.with_name(old_name)
     try:
-        settle(new)
+        make_durable(new)
         if database.exists():
             _fold(database)
-            os.link(database, kept)  # the first that may be refused: then what stands beside it is still there
-            for ending in _BESIDE:  # there is one only if the old database is in use, or too damaged to be closed
+            os.link(database, kept)  # first, because it may fail: the other files are still there then
+            for ending in _BESIDE:  # exists only if the previous database is in use, or too damaged to be closed
                 with suppress(FileNotFoundError):
                     Path(f"{database}{ending}").rename(f"{kept}{ending}")
         new.replace(database)
@@ -167,7 +167,7 @@ def put_in_place(new: Path, database: Path, old_name: str) -> Path | None:
 
 
 def _fold(database: Path) -> None:
-    """Let what stands in the write-ahead log of a database into its file, as far as it can be read."""
+    """Checkpoint the write-ahead log of a database as far as it can be read."""
     with suppress(sqlite3.Error, StoreError):
         db = connect(database)
         try:
@@ -186,7 +186,7 @@ def _sync(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """A database that is no longer wanted, with what SQLite keeps beside it. Raises OSError."""
+    """Delete a database with the files that SQLite keeps beside it. Raises OSError."""
     for ending in ("", *_BESIDE, "-journal"):
         with suppress(FileNotFoundError):
             Path(f"{path}{ending}").unlink()

@@ -20,13 +20,13 @@ from mailboxd.host import disk
 _LOCKS = Path("/proc/locks")
 
 
-def who_locks(path: Path | None) -> str:
+def describe_lockers(path: Path | None) -> str:
     """A sentence that names the processes that lock the database, and what to do."""
     pids = lockers(path) if path is not None else []
     if not pids:
-        return "which process has locked it cannot be seen from here (`fuser` says it, as root)"
+        return "the process that locks it is not visible from here (try `fuser` as root)"
     names = ", ".join(f"pid {pid} ({_name(pid)})" for pid in pids)
-    return f"it is locked by {names}; end that, or wait until it has finished"
+    return f"it is locked by {names}; stop that process or wait for it"
 
 
 def lockers(path: Path) -> list[int]:
@@ -55,7 +55,7 @@ def _identity(file: Path) -> str:
 def _name(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
-    return "it has ended"
+    return "ended"
 
 
 BUSY_MS = 5_000
@@ -106,7 +106,7 @@ def require_file(path: Path) -> None:
     except OSError:
         return  # SQLite reports it or creates the file
     if not stat.S_ISREG(mode):
-        raise StoreError(f"{path}: the database cannot be opened: it is no regular file; put the file itself there")
+        raise StoreError(f"{path}: the database cannot be opened: it is not a regular file; put the file itself there")
 
 
 @contextmanager
@@ -115,7 +115,7 @@ def transaction(db: sqlite3.Connection, again: Callable[[], bool] = lambda: Fals
 
     Waits for a lock for `BUSY_MS`, and again whenever `again` returns True.
     """
-    with worlds_errors(db):
+    with storage_errors(db):
         _begin(db, again)
         try:
             yield
@@ -126,12 +126,12 @@ def transaction(db: sqlite3.Connection, again: Callable[[], bool] = lambda: Fals
 
 
 @contextmanager
-def worlds_errors(db: sqlite3.Connection) -> Iterator[None]:
+def storage_errors(db: sqlite3.Connection) -> Iterator[None]:
     """Turn errors of the disk, of locks and of damaged files into StoreError; programming errors pass."""
     try:
         yield
     except sqlite3.Error as error:
-        if not is_the_worlds(error):
+        if not is_storage_error(error):
             raise
         raise store_error(error, "could not be read or written", path_of(db)) from error
 
@@ -143,7 +143,7 @@ def store_error(error: sqlite3.Error, what: str, path: Path | None) -> StoreErro
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return DamagedError(text)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return BusyError(f"{text}; {who_locks(path)}")
+        return BusyError(f"{text}; {describe_lockers(path)}")
     # SQLite reports a limit or quota as an I/O error, and so a full disk when it maps shared memory.
     full = disk.why_full(path.parent, path, Path(f"{path}-wal")) if path is not None else ""
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and full):
@@ -160,7 +160,7 @@ def path_of(db: sqlite3.Connection) -> Path | None:
     return Path(name) if name else None
 
 
-def is_the_worlds(error: sqlite3.Error) -> bool:
+def is_storage_error(error: sqlite3.Error) -> bool:
     """Whether the disk, a lock or a damaged file caused the error."""
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
@@ -184,7 +184,7 @@ def _begin(db: sqlite3.Connection, again: Callable[[], bool]) -> None:
 
 def schema_version(db: sqlite3.Connection) -> int:
     """The number of applied migrations; 0 for an empty database. Raises StoreError."""
-    with worlds_errors(db):
+    with storage_errors(db):
         return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 

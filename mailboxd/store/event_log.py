@@ -131,16 +131,16 @@ def follow_chain(db: sqlite3.Connection, last: Tip, progress: Progress = silent,
 
 def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> sqlite3.Connection:
     """Rebuild the tables in memory from the events alone. Raises WorldError for an invalid event."""
-    fresh = no_tables()
+    fresh = empty_tables()
     try:
-        follow_events(db, fresh, 0, progress, total)
+        apply_events(db, fresh, 0, progress, total)
     except BaseException:
         fresh.close()
         raise
     return fresh
 
 
-def no_tables() -> sqlite3.Connection:
+def empty_tables() -> sqlite3.Connection:
     """A database in memory with empty tables."""
     fresh = connect(None)
     migrate(fresh, "")
@@ -148,7 +148,7 @@ def no_tables() -> sqlite3.Connection:
     return fresh
 
 
-def follow_events(
+def apply_events(
     db: sqlite3.Connection, fresh: sqlite3.Connection, last: int, progress: Progress = silent, total: int = 0
 ) -> int:
     """Apply the events after number `last` to the tables in `fresh`; return the number of the last one.

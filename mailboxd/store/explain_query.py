@@ -1,6 +1,6 @@
-"""Loads a `explain.model.Snapshot`: tasks as they stand, and everything they wait for, as far as it explains something.
+"""Loads an `explain.model.Snapshot`: tasks and what they wait for.
 
-Bounded however large the DAG is: of many neighbours those come first that something can be said about.
+Bounded however large the DAG is: neighbours that explain most come first.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ _TELLING_FIRST = "t.phase IN ('circuit_open', 'awaiting_approval', 'failed') DES
 def load(
     db: sqlite3.Connection, tasks: Iterable[str], now: str, daemon: int | None, *, neighbours: bool = True
 ) -> Snapshot:
-    """The picture of these tasks (ids), with `neighbours` also of what they wait for. Unknown ids are left out."""
+    """Load these tasks by id, with `neighbours` also those that they wait for. Unknown ids are skipped."""
     found: dict[str, TaskSnapshot] = {}
     stack = list(tasks)[::-1]
-    while stack and len(found) < TASKS:  # depth first: one chain down to its root says more than the tops of many
+    while (
+        stack and len(found) < TASKS
+    ):  # depth first: one chain down to its root cause explains more than the tops of many
         task_id = stack.pop()
         if task_id in found or (standing := _standing(db, task_id)) is None:
             continue
@@ -63,13 +65,13 @@ def load(
 
 
 def breakers(db: sqlite3.Connection) -> dict[str, OpenBreaker]:
-    """The breakers that are not closed, by agent."""
+    """The breakers that are open or half-open, by agent."""
     rows = db.execute("SELECT agent, until, reason FROM breakers WHERE state <> 'closed' ORDER BY agent")
     return {agent: OpenBreaker(until, reason) for agent, until, reason in rows}
 
 
 def latest_sign(db: sqlite3.Connection, tasks: Sequence[str]) -> LastEvent | None:
-    """The latest event that concerns one of these tasks."""
+    """The latest event about any of these tasks."""
     latest: Any = None
     for task_id in tasks:
         row = db.execute(
@@ -115,7 +117,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
         pending=pending,
         silent=_silent(db, task_id, phase, spec_round if phase is Phase.SPEC_REVIEW else attempt)
         if phase in _GATES
-        else (),  # lifecycle.review_round
+        else (),  # as lifecycle.review_round
         question=_question(db, task_id) if waiting is Waiting.ANSWER else None,
         unmet=unmet,
         needs=_needs(db, task_id) if unmet and phase not in TERMINAL else (),
@@ -127,7 +129,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
 
 
 def _asks(db: sqlite3.Connection, task_id: str) -> tuple[tuple[str, str, str], ...]:
-    """What a person has to decide about it: id, what it is, until when."""
+    """Its pending approvals: short id, action, expiry."""
     return tuple(
         db.execute(
             "SELECT lower(substr(id, -6)), requested_action, expires_at FROM approvals"
@@ -138,7 +140,7 @@ def _asks(db: sqlite3.Connection, task_id: str) -> tuple[tuple[str, str, str], .
 
 
 def _timeout(policy: str) -> int:
-    """Seconds that a turn of the task may take; a policy says only what is not as by default."""
+    """Seconds that a turn of the task may take; a policy omits defaults."""
     return int(json.loads(policy).get("timeout", TURN_SECONDS))
 
 

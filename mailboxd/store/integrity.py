@@ -1,4 +1,4 @@
-"""A look at the health of a database that changes nothing, and that a damaged one survives."""
+"""Checks of a database file: damage, replacement while it is open, and changes that mailboxd did not make."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mailboxd.errors import DamagedError
-from mailboxd.store.backup import settle
+from mailboxd.store.backup import make_durable
 from mailboxd.store.database import connect, migrations
 from mailboxd.store.event_log import GENESIS, Tip, chain
 from mailboxd.store.row_mapping import OPEN
@@ -23,63 +23,63 @@ _PROBLEMS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
-    """What was found. `schema` is the database's version, `known` the newest one of this program."""
+class DatabaseCheck:
+    """The result of a check. `schema` is the version of the database, `known` the latest one of this program."""
 
     path: str
     exists: bool
     schema: int = 0
     known: int = 0
     damage: tuple[str, ...] = ()
-    """What SQLite itself finds wrong with the file."""
+    """Errors that SQLite reports about the file."""
     broken: str = ""
-    """Where the chain of events does not hold, of its newest 1,000."""
+    """The first error in the newest 1,000 events of the chain."""
     latest: str = ""
-    """When the newest event was recorded."""
+    """When the latest event was recorded."""
     open_circuits: tuple[str, ...] = ()
-    """Local ids of the tasks whose circuit is open, at most 1,000."""
+    """Local ids of tasks with an open circuit, at most 1,000."""
     held: tuple[str, ...] = ()
-    """Local ids of the tasks that are over their budget."""
+    """Local ids of held tasks, at most 1,000."""
     broken_agents: tuple[str, ...] = ()
-    """Agents whose breaker is not closed."""
+    """Agents whose breaker is open or half-open."""
 
 
-def examine(path: Path) -> Examination:
-    """Examine the database at `path`. Raises WorldError when it cannot be opened."""
+def check_database(path: Path) -> DatabaseCheck:
+    """Check the database at `path` read-only; works on a damaged one. Raises WorldError if it cannot be opened."""
     if not path.exists():
-        return Examination(str(path), exists=False)
+        return DatabaseCheck(str(path), exists=False)
     with closing(connect(path, read_only=True)) as db:
         try:
-            return _examine(db, path)
+            return _check_database(db, path)
         except sqlite3.Error as error:
-            return Examination(str(path), exists=True, damage=(str(error),))
+            return DatabaseCheck(str(path), exists=True, damage=(str(error),))
 
 
-def _examine(db: sqlite3.Connection, path: Path) -> Examination:
+def _check_database(db: sqlite3.Connection, path: Path) -> DatabaseCheck:
     schema, known = int(db.execute("PRAGMA user_version").fetchone()[0]), len(migrations())
     found = [str(row[0]) for row in db.execute(f"PRAGMA quick_check({_PROBLEMS})")]
     damage = () if found == ["ok"] else tuple(found)
     if damage or schema != known:
-        return Examination(str(path), exists=True, schema=schema, known=known, damage=damage)
+        return DatabaseCheck(str(path), exists=True, schema=schema, known=known, damage=damage)
     latest = db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
     circuits = db.execute("SELECT local_id FROM tasks WHERE phase = 'circuit_open' ORDER BY seq LIMIT 1000")
     held = db.execute(f"SELECT local_id FROM tasks WHERE held <> '' AND {OPEN} ORDER BY seq LIMIT 1000")
     breakers = db.execute("SELECT agent FROM breakers WHERE state <> 'closed' ORDER BY agent")
-    return Examination(
+    return DatabaseCheck(
         str(path),
         exists=True,
         schema=schema,
         known=known,
         held=tuple(row[0] for row in held),
         broken_agents=tuple(row[0] for row in breakers),
-        broken=_break(db),
+        broken=_first_error(db),
         latest=latest[0] if latest else "",
         open_circuits=tuple(row[0] for row in circuits),
     )
 
 
-def _break(db: sqlite3.Connection) -> str:
-    """The first of the newest events that does not follow from the one before; empty if all do."""
+def _first_error(db: sqlite3.Connection) -> str:
+    """The first error in the newest events of the chain, or an empty string."""
     rows = db.execute(
         "SELECT seq, at, kind, task, role, actor, data, hash FROM events ORDER BY seq DESC LIMIT ?", (_NEWEST + 1,)
     ).fetchall()[::-1]
@@ -94,39 +94,38 @@ def _break(db: sqlite3.Connection) -> str:
     return ""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Is the file that we have open still the one under its name? SQLite does not notice, and writes on into nothing.
+# Whether the open file is still the one at its path. SQLite does not notice a replacement and keeps writing.
 
 _Identity = tuple[int, int] | None
 
 
 @dataclass(slots=True)
-class Place:
-    """Where an open database lies: its file and its write-ahead log, by device and inode."""
+class DatabaseFile:
+    """Identity of an open database: device and inode of its file and its write-ahead log."""
 
     database: Path
     _names: tuple[str, str]
-    """The two paths as text: they are looked at before every transaction."""
+    """Both paths as text, because they are checked before every transaction."""
     _main: _Identity
     _wal: _Identity
 
     @classmethod
-    def of(cls, database: Path) -> Place:
+    def of(cls, database: Path) -> DatabaseFile:
         names = str(database), f"{database}-wal"
         return cls(database, names, *map(_identity, names))
 
     def require(self, db: sqlite3.Connection) -> None:
-        """Raise DamagedError if somebody has deleted or exchanged the files; all that `db` knows is saved first."""
+        """Raise DamagedError if the files were deleted or replaced, after saving the contents of `db`."""
         main, wal = map(_identity, self._names)
         if self._wal is None:
-            self._wal = wal  # it comes with the first write
+            self._wal = wal  # created by the first write
         if main == self._main and wal == self._wal:
             return
-        what = "deleted" if main is None else "exchanged" if main != self._main else "parted from its -wal file"
+        what = "deleted" if main is None else "replaced" if main != self._main else "separated from its -wal file"
         raise DamagedError(f"{self.database}: the database was {what} while it was in use. {self._rescue(db, main)}")
 
     def wal(self) -> tuple[int, int]:
-        """Size of the write-ahead log and when it was last written, in ns; zeros where there is none."""
+        """Size of the write-ahead log and its mtime in ns; zeros if there is none."""
         try:
             status = os.lstat(self._names[1])
         except OSError:
@@ -134,7 +133,7 @@ class Place:
         return status.st_size, status.st_mtime_ns
 
     def _rescue(self, db: sqlite3.Connection, main: _Identity) -> str:
-        """Write what the open database says to a file: into its place, if nothing else lies there."""
+        """Save the contents of the open database: in its place, if no other file is there."""
         saved = self.database.with_name(f"{self.database.name}.rescued")
         try:
             saved.unlink(missing_ok=True)
@@ -142,19 +141,19 @@ class Place:
                 saved.chmod(0o600)
                 db.backup(copy)
                 copy.execute("PRAGMA journal_mode = DELETE")
-            settle(saved)
-            exchanged = main not in (None, self._main)
-            if not exchanged or _identity(self._names[1]) == self._wal:
-                for ending in ("-wal", "-shm"):  # of the database that is no more: the next would take them for its own
+            make_durable(saved)
+            replaced = main not in (None, self._main)
+            if not replaced or _identity(self._names[1]) == self._wal:
+                for ending in ("-wal", "-shm"):  # of the deleted database: the next one would use them
                     with suppress(FileNotFoundError):
                         Path(f"{self.database}{ending}").unlink()
-            if exchanged:
-                return f"What it held is saved as {saved.name}; look which of the two is right"
+            if replaced:
+                return f"Its contents were saved as {saved.name}; decide which of the two is right"
             saved.replace(self.database)
-            settle(self.database.parent)
+            make_durable(self.database.parent)
         except (OSError, sqlite3.Error) as error:
-            return f"What it held could not be saved: {error}"
-        return "All that it held was saved, and is in its place again: start the daemon again"
+            return f"Its contents could not be saved: {error}"
+        return "Its contents were saved and put back in place: start the daemon again"
 
 
 def _identity(name: str) -> _Identity:
@@ -165,33 +164,32 @@ def _identity(name: str) -> _Identity:
     return status.st_dev, status.st_ino
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How the database stood when mailboxd last wrote to it: what shows that it is an older one, or was changed since.
+# The seal: the state of the database when mailboxd last wrote to it. It shows that a database is older, or was changed
+# by another program.
 #
-# `mailboxd.db.seal` is one line, written in its place after every commit: number and hash of the newest event, and
-# inode,
-# size and times of the database and its write-ahead log. A log that does not go through that event is an older one, or
-# another. Files that stand as the line says were written by nobody else since, so what was verified then still holds.
+# `mailboxd.db.seal` is one line, overwritten in place after every commit: number and hash of the latest event, and
+# inode, size and times of the database and its write-ahead log. A log without that event is older, or another one. If
+# the files match the line, only mailboxd has written to them, and earlier verification still holds.
 #
-# The line is never ahead of what is durable: it follows the commit. It is not synced. What a crash or a power cut
-# takes of it costs a verification of the whole log, and nothing is refused because of that.
+# The line is written after the commit, so it is never ahead of what is durable, and it is not synced: if a crash loses
+# it, the whole log is verified again, and nothing is refused.
 
 _SIZE = 512
-"""Bytes of the line, always: so it is overwritten in one piece, also on a full disk."""
+"""Fixed, so that the line is overwritten in one piece even on a full disk."""
 
 Files = list[list[int]]
-"""Inode, size and times of the last change in ns, of the database and of its write-ahead log if anything is in that."""
+"""Inode, size, and mtime and ctime in ns of the database, and of its write-ahead log unless that is empty."""
 
 
 class Line(NamedTuple):
-    """What the file says. `files` is empty where it is not known that nobody else has written to them."""
+    """The contents of the file. `files` is empty if another program may have written to them."""
 
     tip: Tip
     files: Files
 
 
 class Seal:
-    """The seal of one open database. Nothing here raises: without it more is verified, that is all."""
+    """The seal of an open database. Never raises: without a seal more is verified."""
 
     def __init__(self, database: Path) -> None:
         self._names = str(database), f"{database}-wal"
@@ -201,12 +199,12 @@ class Seal:
         self._is_silent = False
         self._inode = _inode(self._names[0])
         self._left: Files | None = None
-        """How the files stood after the last transaction or checkpoint here."""
-        self.is_whole = False
-        """Whether every byte of the log is known to be what mailboxd wrote: verified, or sealed ever since."""
+        """The state of the files after the last transaction or checkpoint here."""
+        self.is_intact = False
+        """Whether the log is known to be as mailboxd wrote it: verified, or sealed ever since."""
 
     def read(self) -> Line | None:
-        """What stands there; None when there is none, or nothing that can be understood."""
+        """The contents; None if the file is missing or invalid."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -216,28 +214,30 @@ class Seal:
             return Line(Tip(int(said["seq"]), str(said["hash"])), [list(map(int, file)) for file in said["files"]])
         return None
 
-    def meet(self, tip: Tip) -> None:
-        """Inside a transaction, before its first write: others may have written since. `tip`: where the log ends."""
+    def compare(self, tip: Tip) -> None:
+        """Compare with the seal at the start of a transaction, because other processes may have written. `tip` is the
+        end of the log.
+        """
         line = self.read()
         self._left = self._files()
-        self.is_whole = line is not None and line == Line(tip, self._left)
-        # an older database must not overwrite what shows that it is older
+        self.is_intact = line is not None and line == Line(tip, self._left)
+        # an older database must not overwrite the evidence that it is older
         self._is_silent = line is not None and (
             line.tip.seq > tip.seq or (line.tip.seq == tip.seq and line.tip.hash != tip.hash)
         )
         self._written = b""
 
-    def look(self) -> None:
-        """Before anything is written here: nobody has written to the files past SQLite, which notices only its own."""
-        if self.is_whole and self._left is not None and self._files() != self._left:
-            self.is_whole = False
+    def detect_writes(self) -> None:
+        """Detect writes that bypassed SQLite, which only notices its own. Call before writing."""
+        if self.is_intact and self._left is not None and self._files() != self._left:
+            self.is_intact = False
 
-    def note(self, tip: Tip) -> None:
-        """Write the line, if it says something else now; after a commit, or a checkpoint."""
+    def write(self, tip: Tip) -> None:
+        """Write the line if it changed. Call after a commit or checkpoint."""
         if self._is_silent:
             return
         self._left = self._files()
-        files = self._left if self.is_whole else []  # their text is JSON already
+        files = self._left if self.is_intact else []  # printed as JSON
         raw = f'{{"seq":{tip.seq},"hash":"{tip.hash}","files":{files}}}'.encode().ljust(_SIZE - 1) + b"\n"
         if raw == self._written:
             return
@@ -248,14 +248,14 @@ class Seal:
             os.pwrite(self._fd, raw, 0)
             self._written = raw
 
-    def closed(self, tip: Tip) -> None:
-        """The database was closed. Where that has emptied its log into it, nobody else has it open: it is sealed so."""
-        if self.is_whole and not os.path.lexists(self._names[1]) and _inode(self._names[0]) == self._inode:
-            self.note(tip)
+    def close(self, tip: Tip) -> None:
+        """Seal a closed database. If no write-ahead log remains, no other process has it open."""
+        if self.is_intact and not os.path.lexists(self._names[1]) and _inode(self._names[0]) == self._inode:
+            self.write(tip)
         self.release()
 
     def forget(self) -> None:
-        """Another log lies there, by a person's order: what was noted is not about it."""
+        """Remove the seal, because the log was replaced on an operator's order."""
         with suppress(OSError):
             Path(self._path).unlink()
         self.release()
@@ -274,7 +274,7 @@ class Seal:
             except OSError:
                 continue
             if status.st_size and stat.S_ISREG(status.st_mode):
-                # to open the log as root changes its inode (SQLite gives it the owner of the database)
+                # opening the log as root changes its ctime: SQLite gives it the owner of the database
                 times = [status.st_mtime_ns] if name.endswith("-wal") else [status.st_mtime_ns, status.st_ctime_ns]
                 found.append([status.st_ino, status.st_size, *times])
         return found

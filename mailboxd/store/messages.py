@@ -19,7 +19,7 @@ UNSYNCED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class FirstArrival:
     """The first arrival of a message."""
 
     task: str | None
@@ -69,14 +69,14 @@ class Messages:
         row = self._db.execute("SELECT raw FROM bodies WHERE message = ?", (message,)).fetchone()
         return None if row is None else row[0]
 
-    def first_arrival(self, message_id: str | None, sha256: str) -> Earlier | None:
+    def first_arrival(self, message_id: str | None, sha256: str) -> FirstArrival | None:
         """An earlier copy of the message, by its id, or by its bytes if it has none. Rejected messages do not count."""
         where = "message_id IS NULL AND sha256 = ?" if message_id is None else "message_id = ?"
         row = self._db.execute(
             f"SELECT task, sha256 FROM messages WHERE {where} AND direction = 'in' AND verdict <> 'rejected' LIMIT 1",
             (sha256 if message_id is None else message_id,),
         ).fetchone()
-        return None if row is None else Earlier(*row)
+        return None if row is None else FirstArrival(*row)
 
     def was_rejected(self, sha256: str | None) -> bool:
         """Whether a file with these bytes was rejected before."""

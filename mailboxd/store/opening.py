@@ -1,9 +1,9 @@
-"""Opening the database of a workspace: only the one that belongs there, only if it is sound, and never a new one in
-the place of one that is gone, nor one that is older than what was served here last.
+"""Opening the database of a workspace: only the right one, only if it is sound, and never a new or older one in its
+place.
 
-Beside the database lies a mark, `mailboxd.db.id`, with the id that the database bears (`meta.uuid`). Mark without
-database: it was deleted. A mark that names another: it was exchanged. A restored backup bears the id that it had; one
-that `mailboxd rebuild` made bears none, and is given that of the mark.
+The file `mailboxd.db.id` beside the database holds its id (`meta.uuid`). If it exists without a database, the database
+was deleted; if the ids differ, it was replaced. A restored backup has the same id. A database made by `mailboxd
+rebuild` has none, and receives the one in the file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from mailboxd.errors import DamagedError, OutdatedError, UnavailableError, WorldError
-from mailboxd.store.backup import back_up, settle
-from mailboxd.store.database import connect, migrations, require_file, schema_version, worlds_errors
-from mailboxd.store.integrity import Place, Seal
+from mailboxd.store.backup import back_up, make_durable
+from mailboxd.store.database import connect, migrations, require_file, schema_version, storage_errors
+from mailboxd.store.integrity import DatabaseFile, Seal
 from mailboxd.store.store import Store
 
 _UUID = "uuid"
@@ -28,16 +28,16 @@ _FORM = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def mark_of(database: Path) -> Path:
-    """The file that says which database belongs here."""
+    """The file with the id of the database that belongs here."""
     return database.with_name(f"{database.name}.id")
 
 
 def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_older: bool = False) -> Store:
-    """The database of a workspace, made if there was none, migrated if it is of an older program (after a backup).
+    """Open the database of a workspace; create it if there never was one, and migrate an older schema after a backup.
 
-    `thorough`: every page is read first. Raises DamagedError when it is damaged, gone or another one, with what to do;
-    OutdatedError when a later one was served here, unless `accept_older`; other WorldErrors when the disk refuses, a
-    lock stays or it is newer than this program.
+    `thorough` reads every page first. Raises DamagedError with instructions if it is damaged, missing or another one;
+    OutdatedError if a newer one was in use here, unless `accept_older`; other WorldErrors if the disk fails, a lock
+    persists or the schema is newer than the program.
     """
     require_file(database)
     mark = mark_of(database)
@@ -48,17 +48,17 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_o
         if nothing and not accept_older:
             raise OutdatedError(f"{older(database, nothing)}. {_put_aside(database)}")
     elif expected:
-        nothing = f"the database {'is empty' if database.exists() else 'is gone'}, and there was one (says {mark.name})"
+        nothing = f"the database is {'empty' if database.exists() else 'missing'}, but {mark.name} says there was one"
         if not accept_older:
             raise DamagedError(f"{database}: {nothing}. {_how(database)}")
     store = Store.open(database, now)
     try:
-        with worlds_errors(store.db):
+        with storage_errors(store.db):
             known = store.meta.get(_UUID)
             store.seal = Seal(database)
             store.is_rebuilt = known is None and bool(expected) and not nothing
             if store.is_rebuilt:
-                store.seal.forget()  # it is of the database before
+                store.seal.forget()  # it is about the previous database
             else:
                 store.outdated = nothing or _behind(store, store.seal)
             if store.outdated and not accept_older:
@@ -69,7 +69,7 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_o
                     store.meta.set(_UUID, known)
         if not expected:
             _write_mark(mark, known)
-        store.place = Place.of(database)
+        store.file = DatabaseFile.of(database)
     except BaseException:
         store.close()
         raise
@@ -77,43 +77,43 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_o
 
 
 def _behind(store: Store, seal: Seal) -> str:
-    """What shows that the log does not go through the event that was sealed last; empty when it does."""
+    """How it is known that the log lacks the event that was sealed last; empty if it does not."""
     line = seal.read()
     if line is None or not line.tip.seq or store.hash_at(line.tip.seq) == line.tip.hash:
         return ""
     last = store.last_event()
-    what = f"its log ends at event {last}" if last < line.tip.seq else f"event {line.tip.seq} of its log is another one"
-    return f"{what}, and event {line.tip.seq} was recorded here (says the file beside it, .seal)"
+    what = f"its log ends at event {last}" if last < line.tip.seq else f"event {line.tip.seq} of its log is different"
+    return f"{what}, but event {line.tip.seq} was recorded here, according to its .seal file"
 
 
 def older(database: Path, what: str) -> str:
-    """That the database knows less than the workspace, and every way to go on."""
+    """The error for a database that is older than the workspace, with the ways to continue."""
     root = database.parent.parent
     return (
-        f"{database}: the database is older than the rest of the workspace: {what}. It is a copy that was put back, or "
-        "its -wal file was lost. Nothing was started. To go on, one of: "
+        f"{database}: the database is older than the rest of the workspace: {what}. It is a restored copy, or its "
+        "-wal file was lost. Nothing was started. To continue, one of: "
         f"(1) put the newest database in its place, with the {database.name}-wal that belongs to it; "
-        f"(2) `mailboxd -w {root} rebuild --replace` makes it again from archive/, outbox/ and tasks/; "
-        f"(3) `mailboxd -w {root} accept-older` goes on from this one: open work then waits for you, and what came "
-        "later is not done again"
+        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from archive/, outbox/ and tasks/; "
+        f"(3) `mailboxd -w {root} accept-older` continues with this one: open tasks then need your attention, and what "
+        "was done later is not repeated"
     )
 
 
 def changed(database: Path, what: str) -> str:
-    """That the log is not what was recorded, and every way to go on."""
+    """The error for a log that was changed, with the ways to continue."""
     root = database.parent.parent
     return (
-        f"{database}: the log of events was changed: {what}. Nothing was started. To go on, one of: "
-        f"(1) put a copy by `mailboxd backup` in its place and delete {database.name}-wal and {database.name}-shm; "
-        f"(2) `mailboxd -w {root} rebuild --replace` makes it again from archive/, outbox/ and tasks/. "
-        "Find out who wrote to the file"
+        f"{database}: the log of events was changed: {what}. Nothing was started. To continue, one of: "
+        f"(1) restore a copy made by `mailboxd backup` and delete {database.name}-wal and {database.name}-shm; "
+        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from archive/, outbox/ and tasks/. "
+        "Find out which program wrote to the file"
     )
 
 
 def _prepare(database: Path, expected: str, *, thorough: bool) -> str:
-    """What has to be known, and done, before anything is written to a database that is there.
+    """Check, back up and rescue an existing database before anything is written to it.
 
-    Returned is what shows that it is an empty one in the place of another; empty if it is not.
+    Returns how it is known that an empty database replaced another one, or an empty string.
     """
     own = _own_uuid(database)
     _require(database, own, expected)
@@ -121,8 +121,8 @@ def _prepare(database: Path, expected: str, *, thorough: bool) -> str:
         with closing(connect(database, read_only=True)) as db:
             version = schema_version(db)
             if expected and not version:
-                return f"there is nothing in it, and there was (says {mark_of(database).name})"
-            with worlds_errors(db):
+                return f"it is empty, but {mark_of(database).name} says that it was not"
+            with storage_errors(db):
                 known = _uuid(db) if version else None
                 if expected and own == expected != known:
                     raise OutdatedError(_foreign_log(database, known))
@@ -142,33 +142,33 @@ def _prepare(database: Path, expected: str, *, thorough: bool) -> str:
 def _require(database: Path, known: str | None, expected: str) -> None:
     if expected and known not in (None, expected):
         mark = mark_of(database)
-        logs = f"{database.name}-wal and {database.name}-shm"  # whose they are, nothing in them says
+        logs = f"{database.name}-wal and {database.name}-shm"  # their contents do not say to which database they belong
         raise DamagedError(
-            f"{database}: this is another workspace's database: it is {known}, {mark.name} says {expected}. Put the "
-            f"right one in its place, without the {logs} of this one, or, if this one is right, delete {mark}, and "
-            f"{logs} if they are of the one that lay here before"
+            f"{database}: this is another workspace's database: its id is {known}, {mark.name} says {expected}. Put "
+            f"the right one in its place, without the {logs} of this one. If this one is right, delete {mark}, and "
+            f"also {logs} if they belong to the previous one"
         )
 
 
 def _foreign_log(database: Path, known: str | None) -> str:
-    """That the -wal file beside the right database is another one's, and the ways to go on."""
+    """The error for a -wal file of another database, with the ways to continue."""
     logs = f"{database.name}-wal and {database.name}-shm"
     return (
-        f"{database}: the {database.name}-wal beside it is another database's: with it this one would be {known}, and "
-        f"{mark_of(database).name} and the file itself say otherwise. Nothing was started. Put the {database.name}-wal "
-        f"that belongs to it in its place and delete {database.name}-shm; if there is none, delete {logs}. Then "
-        f"`mailboxd -w {database.parent.parent} run` says whether anything is missing"
+        f"{database}: the {database.name}-wal beside it is another database's: with it the id would be {known}, "
+        f"unlike {mark_of(database).name} and the file itself. Nothing was started. Restore the {database.name}-wal "
+        f"that belongs to it and delete {database.name}-shm; if there is none, delete {logs}. Then "
+        f"`mailboxd -w {database.parent.parent} run` tells whether anything is missing"
     )
 
 
 def _own_uuid(database: Path) -> str | None:
-    """The id in the file itself, without its -wal: that may be the log of the database that lay there before."""
+    """The id in the main file without its -wal, which may belong to the previous database."""
     try:
         with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
             found = _uuid(db)
             return found if found and _FORM.fullmatch(found) else None
     except sqlite3.Error:
-        return None  # it says nothing of itself until its log is read
+        return None  # unknown until its log is read
 
 
 def _uuid(db: sqlite3.Connection) -> str | None:
@@ -177,7 +177,7 @@ def _uuid(db: sqlite3.Connection) -> str | None:
 
 
 def _keep(database: Path, version: int) -> None:
-    """A copy of an older database before it is migrated; one that an interrupted migration left is made again."""
+    """Back up an older database before it is migrated, replacing the backup of an interrupted migration."""
     copy = database.with_name(f"{database.name}.schema-{version}")
     copy.unlink(missing_ok=True)
     try:
@@ -187,41 +187,41 @@ def _keep(database: Path, version: int) -> None:
 
 
 def _put_aside(database: Path) -> str:
-    """Copy what is there, once for the same bytes; a sentence about it."""
+    """Copy the files, once for the same bytes; returns a sentence about the copy."""
     try:
         with database.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
         kept = database.with_name(f"{database.name}.damaged-{digest}")
         if not kept.exists():
-            for ending in ("-wal", ""):  # the database last: once it is there the copy is complete
+            for ending in ("-wal", ""):  # the database last: if it is there, the copy is complete
                 source = Path(f"{database}{ending}")
                 if source.exists() and source.stat().st_size:
                     hidden = kept.with_name(f".{kept.name}.tmp")
                     shutil.copyfile(source, hidden)
                     hidden.chmod(0o600)
-                    settle(hidden)
+                    make_durable(hidden)
                     hidden.replace(f"{kept}{ending}")
     except OSError as error:
-        return f"It could not be copied aside: {error.strerror}."
-    return f"A copy of it is kept as {kept.name}."
+        return f"It could not be copied: {error.strerror}."
+    return f"A copy is kept as {kept.name}."
 
 
 def _how(database: Path) -> str:
-    """What a person can do, in the order in which it should be tried."""
+    """What the operator can do, in the order to try it."""
     root = database.parent.parent
     return (
-        "Nothing is made anew by itself. To go on, one of: "
-        f"(1) put a copy by `mailboxd backup` in the place of {database} and delete {database.name}-wal and "
-        f"{database.name}-shm beside it; "
-        f"(2) `mailboxd -w {root} rebuild --replace` makes it again from archive/, outbox/ and tasks/; "
-        f"(3) to begin with nothing, move {database.name}* and heads.jsonl out of {database.parent}. "
+        "Nothing is recreated automatically. To continue, one of: "
+        f"(1) restore a copy made by `mailboxd backup` to {database} and delete {database.name}-wal and "
+        f"{database.name}-shm; "
+        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from archive/, outbox/ and tasks/; "
+        f"(3) to start from scratch, move {database.name}* and heads.jsonl out of {database.parent}. "
         "Then `mailboxd audit verify`"
     )
 
 
 def _read_mark(mark: Path) -> str:
     try:
-        fd = os.open(mark, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # nor waits for a pipe
+        fd = os.open(mark, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # does not block on a pipe
         try:
             return os.read(fd, 64).decode("ascii", "replace").strip()
         finally:
@@ -242,6 +242,6 @@ def _write_mark(mark: Path, uuid: str) -> None:
         finally:
             os.close(fd)
         hidden.replace(mark)
-        settle(mark.parent)
+        make_durable(mark.parent)
     except OSError as error:
         raise WorldError(f"{mark}: cannot be written: {error.strerror}") from error

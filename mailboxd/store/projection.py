@@ -26,7 +26,7 @@ from mailboxd.store.row_mapping import (
 
 # New tasks, written together: a plan of 10,000 children takes three statements, not 40,000.
 
-Birth = tuple[int, Event]
+NewTask = tuple[int, Event]
 """A `task.created` event with its number."""
 
 UNMET = (
@@ -40,10 +40,10 @@ _LIVE = f"CASE WHEN {_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FR
 _INSERT = insert("tasks", (*TASK_COLUMNS, "seq", "priority", "deadline"), (("unmet", UNMET), ("parent_live", _LIVE)))
 
 
-def bear(db: sqlite3.Connection, births: Sequence[Birth]) -> None:
+def insert_tasks(db: sqlite3.Connection, new: Sequence[NewTask]) -> None:
     """Insert new tasks and their dependencies; parents come before their children."""
-    tasks = [(seq, event.data["task"]) for seq, event in births]
-    needs = [(event.data["task"]["id"], need) for _, event in births for need in event.data["needs"]]
+    tasks = [(seq, event.data["task"]) for seq, event in new]
+    needs = [(event.data["task"]["id"], need) for _, event in new for need in event.data["needs"]]
     if needs:
         db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", needs)
     db.executemany(_INSERT, [_row(seq, task) for seq, task in tasks])
@@ -113,7 +113,7 @@ _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.C
 _TASK_COLUMNS = frozenset(TASK_COLUMNS)
 _CHANGES = frozenset({Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED})
 _CHANGES_ATTEMPT = frozenset({Kind.ATTEMPT_CHECKPOINT, Kind.ATTEMPT_FINISHED})
-_CONCERNS_OTHERS = TERMINAL | {Phase.EXECUTING}
+_AFFECTS_NEIGHBOURS = TERMINAL | {Phase.EXECUTING}
 """Phases whose beginning and end change rows of neighbouring tasks."""
 
 
@@ -122,45 +122,45 @@ def project(db: sqlite3.Connection, seq: int, events: Sequence[Event]) -> None:
 
     Several changes to a task or an attempt in a row are written as one, and new tasks are inserted together.
     """
-    births: list[Birth] = []
-    for number, event in _folded(seq, events):
+    new: list[NewTask] = []
+    for number, event in _merge_changes(seq, events):
         if event.kind is Kind.TASK_CREATED:
-            births.append((number, event))
+            new.append((number, event))
         elif (writer := _WRITERS.get(event.kind)) is not None:
-            if births:
-                bear(db, births)
-                births = []
+            if new:
+                insert_tasks(db, new)
+                new = []
             writer(db, event)
-    if births:
-        bear(db, births)
+    if new:
+        insert_tasks(db, new)
 
 
-def _folded(seq: int, events: Sequence[Event]) -> list[tuple[int, Event]]:
+def _merge_changes(seq: int, events: Sequence[Event]) -> list[tuple[int, Event]]:
     """The events with their numbers, where consecutive changes of one task or attempt are merged into the first."""
-    folded: list[tuple[int, Event]] = []
-    attempts: dict[str, int] = {}  # index in `folded`: only these events change attempts
+    merged: list[tuple[int, Event]] = []
+    attempts: dict[str, int] = {}  # index in `merged`: only these events change attempts
     for number, event in enumerate(events, seq):
         changes_attempt = event.kind in _CHANGES_ATTEMPT
-        if changes_attempt and (place := attempts.setdefault(event.data["attempt"], len(folded))) < len(folded):
-            first, before = folded[place]
-            folded[place] = first, Event(event.kind, event.task, {**event.data, "changes": _both(before, event)})
-        elif folded and (both := _in_one(folded[-1][1], event)) is not None:
-            folded[-1] = folded[-1][0], both
+        if changes_attempt and (place := attempts.setdefault(event.data["attempt"], len(merged))) < len(merged):
+            first, before = merged[place]
+            merged[place] = first, Event(event.kind, event.task, {**event.data, "changes": _both(before, event)})
+        elif merged and (both := _merged(merged[-1][1], event)) is not None:
+            merged[-1] = merged[-1][0], both
         else:
-            folded.append((number, event))
-    return folded
+            merged.append((number, event))
+    return merged
 
 
 def _both(before: Event, event: Event) -> dict[str, Any]:
     return {**before.data["changes"], **event.data["changes"]}
 
 
-def _in_one(before: Event, event: Event) -> Event | None:
+def _merged(before: Event, event: Event) -> Event | None:
     """A task's creation or change merged with the change that follows it; None if the result would differ."""
     if event.kind not in _CHANGES or event.task != before.task:
         return None
     data, more = before.data, event.data
-    if before.kind is Kind.TASK_CREATED and more.get("to") not in _CONCERNS_OTHERS:
+    if before.kind is Kind.TASK_CREATED and more.get("to") not in _AFFECTS_NEIGHBOURS:
         task = {**data["task"], **more["changes"], "updated_at": more["at"]}
         return Event(Kind.TASK_CREATED, event.task, {**data, "task": task})
     if before.kind not in _CHANGES:

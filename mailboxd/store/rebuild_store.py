@@ -18,7 +18,7 @@ from mailboxd.core.vocabulary import Mode, Phase
 from mailboxd.errors import WorldError
 from mailboxd.store import event_log
 from mailboxd.store.backup import fingerprint
-from mailboxd.store.database import connect, migrate, transaction, worlds_errors
+from mailboxd.store.database import connect, migrate, storage_errors, transaction
 from mailboxd.store.messages import Messages
 from mailboxd.store.projection import project
 from mailboxd.store.row_mapping import ENDED
@@ -27,7 +27,7 @@ from mailboxd.store.store import Store
 # The log is read back from the file as it grows, its chain is verified and the tables are derived from nothing else, so
 # that they can be compared with those that the engine used.
 
-BESIDE = ("outbox", "stale_files", "meta")
+OTHER_TABLES = ("outbox", "stale_files", "meta")
 """Tables that are not derived from events."""
 _CACHE_KIB = 32 << 10
 """Page cache for the file: indexes are updated all over it, and the default is 2 MB."""
@@ -36,14 +36,14 @@ _OFTEN = 6000
 """Events per commit: each commit writes the changed leaves of all indexes."""
 
 
-class Told(NamedTuple):
+class LogBatch(NamedTuple):
     """What to write: rows of the log without text and hash, and bytes of messages by id."""
 
     events: list[event_log.Row]
     bodies: list[tuple[str, bytes]]
 
 
-class Scribe:
+class DatabaseWriter:
     """Writes the new database at `path`. It is durable only after `finish`. Raises WorldError."""
 
     def __init__(self, path: Path, now: str) -> None:
@@ -51,7 +51,7 @@ class Scribe:
         migrate(self._db, now)
         self._file = connect(path, read_only=True)  # reads what is committed
         self._tip = self._proven = event_log.Tip(0, event_log.GENESIS)
-        with worlds_errors(self._db):
+        with storage_errors(self._db):
             self._for_later = event_log.drop_what_only_queries_need(self._db)
             self._db.execute("PRAGMA synchronous = OFF")
             self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
@@ -60,10 +60,10 @@ class Scribe:
         self._file.close()
         self._db.close()
 
-    def write(self, told: Told) -> None:
+    def write(self, told: LogBatch) -> None:
         """Append to the log and apply the events that were read back to the tables. Raises WorldError."""
         before = self._tip.seq
-        with worlds_errors(self._db):
+        with storage_errors(self._db):
             if not self._db.in_transaction:
                 self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT INTO bodies VALUES (?, ?)", told.bodies)
@@ -76,19 +76,19 @@ class Scribe:
 
     def _prove(self) -> None:
         """Commit, and verify that the log as read by another connection ends where it should."""
-        with worlds_errors(self._db):
+        with storage_errors(self._db):
             self._db.execute("COMMIT")
             found = event_log.follow_chain(self._file, self._proven)
         if found != self._tip:
             raise WorldError(f"the audit trail does not hold: {found}")
         self._proven = self._tip
 
-    def complete(self, beside: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+    def complete(self, other_tables: Mapping[str, Sequence[Sequence[Any]]]) -> None:
         """Add the rows of the other tables and build the indexes. Raises WorldError."""
         if self._db.in_transaction:
             self._prove()
         with transaction(self._db):
-            for table, rows in beside.items():
+            for table, rows in other_tables.items():
                 if rows:
                     self._db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
             for sql in self._for_later:
@@ -96,7 +96,7 @@ class Scribe:
 
     def finish(self) -> str:
         """Close the database; return the fingerprint of its content. Raises WorldError."""
-        with worlds_errors(self._db):
+        with storage_errors(self._db):
             made = fingerprint(self._db)
         self.close()
         return made
@@ -178,7 +178,7 @@ class UnwrittenMessages(Messages):
         self.size += len(raw)
 
 
-class FreshStore(Store):
+class RebuildStore(Store):
     """Keeps what is recorded until `take`; its own log is empty."""
 
     messages: UnwrittenMessages
@@ -201,15 +201,15 @@ class FreshStore(Store):
         """The number of events recorded."""
         return self._tip.seq
 
-    def take(self) -> Told:
+    def take(self) -> LogBatch:
         """What was recorded since the last call. Call outside savepoints."""
-        told = Told(self._events, self.messages.bodies)
+        told = LogBatch(self._events, self.messages.bodies)
         self._events, self.messages.bodies, self.messages.size = [], [], 0
         return told
 
-    def beside(self) -> Mapping[str, Sequence[Sequence[Any]]]:
+    def other_tables(self) -> Mapping[str, Sequence[Sequence[Any]]]:
         """The rows of the tables that are not derived from events."""
-        return {table: self.db.execute(f"SELECT * FROM {table}").fetchall() for table in BESIDE}
+        return {table: self.db.execute(f"SELECT * FROM {table}").fetchall() for table in OTHER_TABLES}
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

@@ -1,8 +1,7 @@
-"""Read-only questions of people and scripts, answered as what JSON can say.
+"""Read-only queries for people and scripts; the results are plain JSON values.
 
-A `Report` is one look at the database beside a daemon that goes on writing: each method is one snapshot. It needs
-neither the configuration nor the engine, so `mailboxd status` starts fast and works whatever else is broken.
-Times are ISO-8601 UTC; a task is named by its local id where a person reads it.
+A `Report` needs neither configuration nor engine, so `mailboxd status` starts fast and works whatever else is broken.
+Each method reads one snapshot while the daemon may be writing. Times are ISO-8601 UTC; results name tasks by local id.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from mailboxd.explain.model import Snapshot
 from mailboxd.store import explain_query
 from mailboxd.store.database import connect, other_schema, schema_version
 from mailboxd.store.meta import Meta
-from mailboxd.store.row_mapping import BELOW, ENDED, GONE, OPEN, RUNNABLE, STUCK
+from mailboxd.store.row_mapping import BELOW, ENDED, MISSING_AGENTS, NEEDS_ATTENTION, OPEN, RUNNABLE
 
 Row = dict[str, Any]
 
 BLOCKED = 50
-"""Blocked tasks that `status` names."""
+"""Blocked tasks that `status` lists."""
 _RECENT = 10
 _CANDIDATES = 10
 _LAST = "\U0010ffff"
@@ -38,14 +37,14 @@ SUMMARY = (
     " t.result <> '' AS has_result, t.kids AS children_total, t.kids_completed AS children_completed,"
     " t.kids_failed AS children_failed, t.reason, t.created_at, t.updated_at"
 )
-"""The columns of `tasks t` for one line about a task; see `summary`."""
+"""The columns of `tasks t` for a one-line summary; see `summary`."""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Report]:
-    """A report on the database at `path`. Raises UnavailableError when there is none, WorldError when it is damaged."""
+    """Open a report on the database. Raises UnavailableError if there is none, WorldError if it is damaged."""
     if not path.exists():
-        raise UnavailableError(f"{path}: there is no database yet; `mailboxd init` makes one, and so does the daemon")
+        raise UnavailableError(f"{path}: there is no database yet; `mailboxd init` or the daemon creates it")
     db = connect(path, read_only=True)
     try:
         yield Report(db)
@@ -63,14 +62,14 @@ def _of_another(db: sqlite3.Connection) -> str:
 
 
 class Report:
-    """Answers about one workspace's database."""
+    """Queries on the database of one workspace."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """What is read inside belongs to one moment. May be nested."""
+        """Read everything inside from one snapshot. May be nested."""
         if self.db.in_transaction:
             yield
             return
@@ -86,11 +85,11 @@ class Report:
         return [dict(zip(names, values, strict=True)) for values in cursor]
 
     def find(self, name: str) -> str:
-        """The id of the task with this local id or id, or with a unique beginning of one.
+        """The id of the task with this id or local id, or a unique prefix of one.
 
-        A beginning that fits a task and its children means the task. Raises UnavailableError.
+        A prefix of a task and its subtasks means the task. Raises UnavailableError.
         """
-        if not is_id(name):  # and so no beginning of one
+        if not is_id(name):  # then it is no prefix either
             raise UnavailableError(f"there is no task {ascii(name)[:200]}; `mailboxd ls --all --children` lists all")
         exact = self.db.execute("SELECT id FROM tasks WHERE local_id = ?1 OR id = ?1", (name,)).fetchone()
         if exact is not None:
@@ -108,8 +107,8 @@ class Report:
             raise UnavailableError(f"{name} fits several tasks: {some}; write more of the name")
         return str(top[0])
 
-    def beginning(self, name: str, limit: int) -> list[tuple[str, str]]:
-        """Local id and title of the tasks whose local id begins so, roots first."""
+    def with_prefix(self, name: str, limit: int) -> list[tuple[str, str]]:
+        """Local id and title of tasks whose local id has this prefix, roots first."""
         rows = self.db.execute(
             "SELECT local_id, title FROM tasks WHERE local_id >= ?1 AND local_id < ?2"
             " ORDER BY depth, local_id LIMIT ?3",
@@ -117,14 +116,12 @@ class Report:
         )
         return list(rows)
 
-    # -------------------------------------------------------------- lists
-
     def tasks(
         self, *, everything: bool = False, children: bool = False, phase: str | None = None, agent: str | None = None
     ) -> list[Row]:
-        """Tasks in the order they came: root tasks, with `children` all.
+        """Root tasks, or with `children` all tasks, oldest first.
 
-        Of ended ones only the 10 that changed last, unless `everything` or a phase is asked for.
+        Of ended tasks only the 10 that changed last, unless `everything` or `phase` is given.
         """
         where, args = ["1"], []
         if not children:
@@ -141,18 +138,18 @@ class Report:
         return [summary(row) for row in self.rows(f"SELECT {SUMMARY} FROM tasks t WHERE {kept} ORDER BY t.seq", *args)]
 
     def open_roots(self, limit: int | None = None) -> tuple[int, list[Row]]:
-        """How many root tasks have not ended, and the first of them in the order they came."""
+        """The number of open root tasks, and the first ones, oldest first."""
         open_ = f"t.parent IS NULL AND {OPEN}"
         rows = self.rows(
             f"SELECT {SUMMARY} FROM tasks t WHERE {open_} ORDER BY t.seq LIMIT ?", -1 if limit is None else limit
         )
-        counted = f"SELECT count(*) FROM tasks t INDEXED BY tasks_open_by_sender WHERE {open_}"  # reads no task
+        counted = f"SELECT count(*) FROM tasks t INDEXED BY tasks_open_by_sender WHERE {open_}"  # covered by the index
         return self.db.execute(counted).fetchone()[0], [summary(row) for row in rows]
 
     def tree(self, task_id: str) -> Row:
-        """The task with all that is below it: `children` in each, `depends_on` by key.
+        """The task with its descendants: `children` in each, `depends_on` by key.
 
-        `running_since`: when its attempt started, if one is under way.
+        `running_since` is the start of its running attempt.
         """
         with self.snapshot():
             rows = self.rows(
@@ -179,10 +176,8 @@ class Report:
             nodes[task]["depends_on"].append(need)
         return nodes[task_id]
 
-    # -------------------------------------------------------------- events
-
     def events(self, task_id: str | None = None, *, tree: bool = False, after: int = 0) -> Iterator[Row]:
-        """Events after number `after`, oldest first: all, one task's, or with `tree` those of all below it too."""
+        """Events after number `after`, oldest first: all, those of one task, or with `tree` of its descendants too."""
         from mailboxd.store.event_log import sentence
 
         scope = "" if task_id is None else " AND e.task = ?2"
@@ -201,7 +196,7 @@ class Report:
             }  # fmt: skip
 
     def notices(self, task_id: str) -> list[Row]:
-        """What somebody should look at about a task, oldest first: alarms, and mail about it that was rejected."""
+        """Alarms and rejected messages about a task, oldest first."""
         from mailboxd.store.event_log import sentence
 
         found = self.db.execute(
@@ -223,14 +218,12 @@ class Report:
     def last_event(self) -> int:
         return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
-    # -------------------------------------------------------------- how things stand
-
     def phases(self) -> dict[str, int]:
-        """How many tasks stand in each phase."""
+        """The number of tasks in each phase."""
         return dict(self.db.execute("SELECT phase, count(*) FROM tasks GROUP BY phase ORDER BY phase"))
 
     def messages(self) -> dict[str, int]:
-        """How many files were judged, and where they lie: in archive/, in rejected/, or still in the inbox."""
+        """The number of judged files, of those in archive/ and rejected/, and of messages sent."""
         row = self.rows(
             "SELECT count(*) FILTER (WHERE direction = 'in') AS judged,"
             " count(*) FILTER (WHERE direction = 'in' AND path IS NOT NULL AND verdict <> 'rejected') AS archived,"
@@ -240,32 +233,32 @@ class Report:
         return {name: int(value) for name, value in row.items()}
 
     def unfiled(self) -> set[str]:
-        """Names of judged files that have not been moved out of the inbox yet."""
+        """Names of judged files that are still in the inbox."""
         return {row[0] for row in self.db.execute("SELECT name FROM messages WHERE path IS NULL")}
 
-    def asked(self) -> int:
-        """How many requests wait for a person."""
+    def pending_approvals(self) -> int:
+        """The number of pending approvals."""
         return int(self.db.execute("SELECT count(*) FROM approvals WHERE status = 'pending'").fetchone()[0])
 
     def blocked(self) -> list[str]:
-        """Ids of tasks that go on only when somebody does something, at most 50."""
+        """Ids of tasks that need attention, at most 50."""
         rows = self.db.execute(
-            f"SELECT t.id {STUCK} ORDER BY t.seq LIMIT ?",
+            f"SELECT t.id {NEEDS_ATTENTION} ORDER BY t.seq LIMIT ?",
             (BLOCKED,),
         )
         return [row[0] for row in rows]
 
     def blocked_count(self, found: int = BLOCKED) -> int:
-        """How many tasks go on only when somebody does something, however many there are. Costs O(open tasks), unless
-        `blocked` has `found` so few that they are all.
+        """The number of tasks that need attention. Costs O(open tasks), unless `found`, the length of `blocked`, is
+        all.
         """
-        return found if found < BLOCKED else int(self.db.execute(f"SELECT count(*) {STUCK}").fetchone()[0])
+        return found if found < BLOCKED else int(self.db.execute(f"SELECT count(*) {NEEDS_ATTENTION}").fetchone()[0])
 
-    def moving(self) -> list[str]:
-        """Ids of the tasks of which one is the next that something happens to by itself."""
+    def next_to_change(self) -> list[str]:
+        """Ids of tasks that may be the next to change without an operator."""
         found: dict[str, None] = {}
         for sql in (
-            # two questions in the order of an index each: to sort them, all tasks there ever were would be read
+            # two queries, each in index order: sorting would read all tasks
             f"SELECT id FROM tasks INDEXED BY tasks_open WHERE {OPEN} AND {RUNNABLE}"
             " AND not_before IS NULL ORDER BY seq LIMIT ?",
             f"SELECT id FROM tasks WHERE not_before IS NOT NULL AND {RUNNABLE} ORDER BY not_before, seq LIMIT ?",
@@ -276,12 +269,12 @@ class Report:
         return list(found)
 
     def task_snapshot(self, tasks: Sequence[str], now: str, daemon: int | None, *, neighbours: bool = True) -> Snapshot:
-        """These tasks as they stand at `now`, for `explain.why`."""
+        """These tasks at `now`, for `explain.why`."""
         with self.snapshot():
             return explain_query.load(self.db, tasks, now, daemon, neighbours=neighbours)
 
     def room(self) -> Row | None:
-        """How many calls run, of how many; `memory` if that keeps more from starting. None = no daemon yet."""
+        """How many calls run, and how many may; `memory` if it prevents more. None before the first daemon."""
         room = Meta(self.db).room()
         if room is None:
             return None
@@ -289,13 +282,11 @@ class Report:
         return {"running": len(room.running), "most": room.most, "memory": memory}
 
     def limits(self) -> dict[str, int] | None:
-        """The limits that the latest daemon worked under, by their names in the configuration; None = no daemon yet."""
+        """The limits of the latest daemon, by their names in the configuration; None before the first daemon."""
         return Meta(self.db).limits()
 
-    # -------------------------------------------------------------- what was sent
-
     def received(self, message_id: str) -> Row | None:
-        """What became of a message that lay in the inbox: verdict, task (id), reason; None = not judged yet."""
+        """The verdict on a received message, its task (id) and the reason; None if it was not judged yet."""
         rows = self.rows(
             "SELECT verdict, task, reason FROM messages WHERE message_id = ? AND direction = 'in' ORDER BY id LIMIT 1",
             message_id,
@@ -319,19 +310,18 @@ def status_of(row: Row, *, has_result: bool, as_child: bool = False) -> str:
 
 
 def _without_tokens(data: Any) -> Any:
-    """The data of an event as it may be shown: who knows a reply token can reply in another's name."""
+    """Hide reply tokens: they authorize replies."""
     if isinstance(data, dict):
         return {name: "(hidden)" if name == "reply_token" else _without_tokens(item) for name, item in data.items()}
     return [_without_tokens(item) for item in data] if isinstance(data, list) else data
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How a workspace stands, in four indexed questions: for looking at forty of them at once.
+# The state of a workspace in four indexed queries, for `mailboxd fleet`.
 
 
-def brief(report: Report) -> Row:
-    """`open`: how many tasks stand in each phase that is not an end; `approvals` and `blocked`: how many wait for
-    somebody; `stuck`: the blocked task that changed last the longest ago; `latest`: when the newest event was recorded.
+def workspace_summary(report: Report) -> Row:
+    """`open`: number of open tasks by phase; `approvals`: pending ones; `blocked`: number of tasks that need attention;
+    `stuck`: the one of them that changed least recently; `latest`: time of the latest event.
 
     Costs O(open tasks), however long the history is.
     """
@@ -342,32 +332,31 @@ def brief(report: Report) -> Row:
         stuck = report.rows(
             "SELECT t.local_id AS task, t.phase, t.updated_at AS since,"
             " CASE WHEN t.held <> '' THEN t.held WHEN t.phase <> 'execution_ready' THEN t.reason"
-            f" ELSE (SELECT value FROM {GONE} WHERE key = t.executor) END AS why {STUCK}"
+            f" ELSE (SELECT value FROM {MISSING_AGENTS} WHERE key = t.executor) END AS why {NEEDS_ATTENTION}"
             " ORDER BY t.updated_at, t.seq LIMIT 1"
         )
         latest = report.db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
         return {
             "open": dict(counts),
-            "approvals": report.asked(),
+            "approvals": report.pending_approvals(),
             "blocked": report.blocked_count(),
             "stuck": stuck[0] if stuck else None,
             "latest": latest[0] if latest else None,
         }
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What waits for somebody: work that may start, and tasks that a reviewer was asked about. Read-only.
+# Tasks that wait for an agent.
 
 _SHOWN = "t.local_id AS task, t.title, t.phase, t.executor AS agent, t.attempt"
 
 
 def ready(report: Report, limit: int) -> list[Row]:
-    """Tasks that start as soon as there is a slot, in the order of the scheduler."""
+    """Tasks that start as soon as a slot is free, in scheduling order."""
     return report.rows(f"SELECT {_SHOWN} FROM tasks t WHERE {RUNNABLE} ORDER BY t.priority DESC, t.seq LIMIT ?", limit)
 
 
 def of_executor(report: Report, agent: str, limit: int) -> list[Row]:
-    """The agent's own tasks that are ready, or under way."""
+    """The agent's tasks that are ready or executing."""
     return report.rows(
         f"SELECT {_SHOWN} FROM tasks t WHERE t.executor = ? COLLATE NOCASE AND (({RUNNABLE}) OR t.phase = 'executing')"
         " ORDER BY t.priority DESC, t.seq LIMIT ?",
@@ -377,7 +366,7 @@ def of_executor(report: Report, agent: str, limit: int) -> list[Row]:
 
 
 def at_gates(report: Report, agent: str, gates: tuple[str, ...]) -> list[Row]:
-    """Tasks at one of `gates` about which the agent was ever asked there; with `id`. Whether still, a view tells."""
+    """Tasks at one of `gates` that the agent was asked to review there, with `id`. A view tells whether it still is."""
     marks = ", ".join("?" * len(gates))
     return report.rows(
         f"SELECT t.id, {_SHOWN} FROM tasks t WHERE t.phase IN ({marks}) AND EXISTS (SELECT 1 FROM review_requests r"
@@ -388,13 +377,12 @@ def at_gates(report: Report, agent: str, gates: tuple[str, ...]) -> list[Row]:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The spec of one task as it stands, for `mailboxd spec`.
+# The spec of a task, for `mailboxd spec`.
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """`lacks` is empty when the spec is complete, as far as its text tells."""
+class SpecReport:
+    """A spec. `lacks` names what is missing, and is empty for a complete one."""
 
     local_id: str
     title: str
@@ -407,8 +395,8 @@ class Found:
         return {"task": self.local_id, "title": self.title, "phase": self.phase, "lacks": self.lacks, "spec": spec}
 
 
-def spec_of(report: Report, task_id: str) -> Found:
-    """The spec of the task with this id. Raises KeyError for an unknown one."""
+def spec_of(report: Report, task_id: str) -> SpecReport:
+    """The spec of the task with this id. Raises KeyError."""
     row = report.db.execute(
         "SELECT local_id, title, phase, spec, policy FROM tasks WHERE id = ?", (task_id,)
     ).fetchone()
@@ -416,4 +404,4 @@ def spec_of(report: Report, task_id: str) -> Found:
         raise KeyError(task_id)
     local_id, title, phase, text, rules = row
     spec, policy = from_json(Spec, json.loads(text)), from_json(Policy, json.loads(rules))
-    return Found(local_id, title, phase, spec, problems_text(lint(spec, policy.weak)))
+    return SpecReport(local_id, title, phase, spec, problems_text(lint(spec, policy.weak)))

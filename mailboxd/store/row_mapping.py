@@ -96,7 +96,7 @@ TASK = ", ".join(f"t.{name}" for name in TASK_COLUMNS)
 """The columns of a task in `tasks t`."""
 ATTEMPT = ", ".join(ATTEMPT_COLUMNS)
 APPROVAL = ", ".join(APPROVAL_COLUMNS)
-BESIDE = (
+TASK_CONTEXT = (
     "SELECT t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled,"
     " (SELECT count(*) FROM outbox o WHERE o.task = t.id AND o.kind IN ('run_turn', 'look_up', 'run_check')"
     " AND o.state = 'pending'),"
@@ -194,9 +194,9 @@ RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
 """Tasks that wait for nothing else. Must match the partial indexes literally, or SQLite does not use them."""
 OPEN = "phase <> 'completed' AND phase <> 'failed' AND phase <> 'cancelled'"
 """Tasks that have not ended. Literally as in the partial indexes: SQLite would create a table for an IN list."""
-GONE = "json_each((SELECT value FROM meta WHERE name = 'gone'))"
+MISSING_AGENTS = "json_each((SELECT value FROM meta WHERE name = 'gone'))"
 """Agents that do not exist though tasks wait for them (`key`), and how that is known (`value`)."""
-STUCK = (
+NEEDS_ATTENTION = (
     "FROM tasks t LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
     f" WHERE {OPEN}"
     " AND (t.phase IN ('awaiting_approval', 'circuit_open') OR t.held <> ''"
@@ -204,11 +204,11 @@ STUCK = (
     "  OR (t.phase IN ('spec_draft', 'spec_review', 'spec_gate', 'quality_gate') AND NOT EXISTS"
     "      (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.state = 'pending'))"
     "  OR (t.phase = 'execution_ready' AND t.unmet = 0 AND t.parent_live = 1 AND t.kids = 0"
-    f"      AND t.executor IN (SELECT key FROM {GONE})))"
+    f"      AND t.executor IN (SELECT key FROM {MISSING_AGENTS})))"
 )
 """Tasks (`t`) that need attention. Costs O(open tasks)."""
 
 
-def is_free(task: str) -> str:
+def is_not_held(task: str) -> str:
     """Whether the task in this column is not held. Costs nothing while no task is."""
     return f"(NOT EXISTS (SELECT 1 FROM tasks WHERE held <> '') OR {task} NOT IN {_HELD})"

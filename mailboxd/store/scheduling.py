@@ -10,10 +10,10 @@ from mailboxd.core.breaker import Breaker, State
 from mailboxd.core.budget import over
 from mailboxd.core.model import Policy, Spent, Task
 from mailboxd.core.schedule import Ready
-from mailboxd.store.row_mapping import OPEN, RUNNABLE, TASK, is_free, read_task
+from mailboxd.store.row_mapping import OPEN, RUNNABLE, TASK, is_not_held, read_task
 from mailboxd.store.tasks import TaskCache, Tasks
 
-_FREE = is_free("id")
+_NOT_HELD = is_not_held("id")
 _PARKED = (
     "(SELECT substr(origin, 1, instr(origin, '.') - 1) FROM approvals"
     " WHERE status = 'pending' AND purpose = 'permission')"
@@ -47,12 +47,12 @@ class Schedule:
         many repeated ones per executor.
         """
         by_children = (
-            f"SELECT id, executor FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {_RESTED} AND {_FREE} ORDER BY seq"
+            f"SELECT id, executor FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {_RESTED} AND {_NOT_HELD} ORDER BY seq"
         )
         yield from (Ready(task, executor, True) for task, executor in self._db.execute(by_children, (now,)).fetchall())
         turns = (
-            f"SELECT id, priority FROM tasks WHERE {RUNNABLE} AND kids = 0 AND {_RESTED} AND {_FREE} AND executor = ?2"
-            " AND (attempt > 0) = ?3 ORDER BY priority DESC, seq LIMIT ?4"
+            f"SELECT id, priority FROM tasks WHERE {RUNNABLE} AND kids = 0 AND {_RESTED} AND {_NOT_HELD}"
+            " AND executor = ?2 AND (attempt > 0) = ?3 ORDER BY priority DESC, seq LIMIT ?4"
         )
         for executor, after_again in self._db.execute(_EXECUTORS).fetchall():
             for again in (False, True):
@@ -68,7 +68,7 @@ class Schedule:
             self._db.execute(  # without the hint, SQLite reads all turns ever ordered
                 "SELECT agent, count(*) FROM outbox INDEXED BY outbox_open"
                 " WHERE state = 'pending' AND kind = 'run_turn'"
-                f" AND (not_before IS NULL OR not_before <= ?) AND {is_free('task')} AND id NOT IN {_PARKED}"
+                f" AND (not_before IS NULL OR not_before <= ?) AND {is_not_held('task')} AND id NOT IN {_PARKED}"
                 " GROUP BY agent",
                 (now,),
             )
@@ -110,13 +110,13 @@ class Schedule:
 
     def has_pending(self) -> bool:
         """Whether an effect is pending and not held."""
-        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND (kind <> 'run_turn' OR {is_free('task')}) LIMIT 1"
+        sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND (kind <> 'run_turn' OR {is_not_held('task')}) LIMIT 1"
         return self._db.execute(sql).fetchone() is not None
 
     def has_backoff(self) -> bool:
         """Whether a runnable task waits only for its backoff or a slot."""
         some = " UNION ALL ".join(
-            f"SELECT 1 FROM tasks WHERE {RUNNABLE} AND kids {how} 0 AND {_FREE}" for how in ("=", ">")
+            f"SELECT 1 FROM tasks WHERE {RUNNABLE} AND kids {how} 0 AND {_NOT_HELD}" for how in ("=", ">")
         )
         return self._db.execute(f"{some} LIMIT 1").fetchone() is not None
 

@@ -1,7 +1,7 @@
-"""The full-text index: a database of its own beside the main one, so that recording costs nothing for it.
+"""The full-text index: a database of its own, so that recording does not pay for it.
 
-It remembers how far it has read the event log, by number and hash, and is made anew whenever that does not fit (the
-database was replaced, the program is another one, the file is damaged). It may be deleted at any time.
+It stores how far it has read the log, by number and hash, and is rebuilt if that does not fit: after a replacement of
+the database, with another version of the program, or when damaged. It may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SCHEMA = (
     f"INSERT INTO cursor VALUES ('{VERSION}', 0, '')",
 )
 ReadSent = Callable[[str], bytes | None]
-"""The bytes of a message of ours, by its path below mailbox/; None when it is not there."""
+"""Returns the bytes of a sent message by its path below mailbox/, or None."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is looked for. Empty = anything. `tasks` are ids; `until` is exclusive; times are ISO-8601 UTC."""
+class SearchQuery:
+    """A search. Empty fields match anything; `tasks` are ids; `until` is exclusive; times are ISO-8601 UTC."""
 
     query: str
     agent: str = ""
@@ -61,8 +61,8 @@ class _Entry:
     text: str
 
 
-def matching(text: str) -> str:
-    """A query of FTS5 that means these words, whatever they hold. Raises Refused when there is no word in it."""
+def fts_query(text: str) -> str:
+    """The FTS5 query for these words, safely quoted. Raises Refused if there is no word."""
     terms = []
     for phrase, word in _WORDS.findall(text.replace("\0", " ")):
         prefix = "*" if word.endswith("*") else ""
@@ -75,7 +75,7 @@ def matching(text: str) -> str:
 
 
 class Index:
-    """The index at `path` over the database at `main`. Use as a context; it is up to date once `catch_up` returns."""
+    """The index at `path` over the database at `main`, as a context manager. Call `catch_up` before `find`."""
 
     def __init__(self, path: Path, main: Path, read_sent: ReadSent) -> None:
         self._path = path
@@ -95,7 +95,7 @@ class Index:
         self.close()
 
     def catch_up(self) -> int:
-        """Read what was recorded since the last time; how many events. Raises UnavailableError, StoreError."""
+        """Index the events recorded since the last call; returns their number. Raises UnavailableError, StoreError."""
         try:
             return self._catch_up(self._opened())
         except sqlite3.Error as error:
@@ -107,11 +107,11 @@ class Index:
         try:
             return self._catch_up(self._opened())
         except sqlite3.Error as error:
-            raise StoreError(f"{self._path}: the search index cannot be made: {error}") from error
+            raise StoreError(f"{self._path}: the search index cannot be created: {error}") from error
 
-    def find(self, wanted: Wanted) -> list[dict[str, Any]]:
-        """What matches, the best first. Raises Refused for a query without a word, StoreError."""
-        where, args = ["texts MATCH ?"], [matching(wanted.query)]
+    def find(self, wanted: SearchQuery) -> list[dict[str, Any]]:
+        """Matches, best first. Raises Refused for a query without a word, StoreError."""
+        where, args = ["texts MATCH ?"], [fts_query(wanted.query)]
         for column, value in (("e.at >= ?", wanted.since), ("e.at < ?", wanted.until), ("e.type = ?", wanted.type)):
             if value:
                 where.append(column)
@@ -140,16 +140,14 @@ class Index:
             raise StoreError(f"{self._path}: the search index cannot be read: {error}; delete it") from error
         return found
 
-    # -------------------------------------------------------------- inside
-
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:
             if not self._main.exists():
-                raise UnavailableError(f"{self._main}: there is no database yet; the daemon makes one")
+                raise UnavailableError(f"{self._main}: there is no database yet; the daemon creates it")
             self._db = sqlite3.connect(self._path.resolve().as_uri(), uri=True, isolation_level=None)
             self._path.chmod(0o600)
             self._db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-            self._db.execute("PRAGMA synchronous = OFF")  # what is lost is made again
+            self._db.execute("PRAGMA synchronous = OFF")  # what is lost is indexed again
             self._db.execute("ATTACH ? AS main_db", (f"{self._main.resolve().as_uri()}?mode=ro",))
         return self._db
 
@@ -174,7 +172,7 @@ class Index:
                 return read
 
     def _begin(self, db: sqlite3.Connection) -> int:
-        """The event up to which the index has read this very log; it is made anew where it has read another one."""
+        """The last indexed event; the index is emptied if it was built from another log."""
         exists = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'cursor'").fetchone()
         if exists is not None:
             version, seq, digest = db.execute("SELECT version, seq, hash FROM cursor").fetchone()
@@ -223,7 +221,7 @@ class Index:
         else:
             found = db.execute("SELECT raw FROM main_db.bodies WHERE message = ?", (row["id"],)).fetchone()
             raw, place = (found[0] if found else None), f"message {row['id']} ({row['name']})"
-        # who knows a reply token can reply in another's name: the index does not learn it
+        # a reply token authorizes replies, so it is not indexed
         text = _TOKEN.sub(b"", raw or b"").decode("utf-8", "replace").replace("\0", " ")
         people = (str(row.get("sender") or ""), str(row.get("receiver") or ""))
         reason = " ".join(str(part) for part in (row.get("reason") or {}).values())
@@ -248,6 +246,6 @@ def _hit(row: Sequence[Any]) -> dict[str, Any]:
 
 
 def _is_of_the_index(error: sqlite3.Error) -> bool:
-    """Whether the file of the index is damaged, or is no index at all: then it is thrown away."""
+    """Whether the index is damaged or not an index; it is then deleted."""
     said = str(error)
     return "malformed" in said or "not a database" in said or "no such" in said or "has no column" in said

@@ -17,14 +17,14 @@ from mailboxd.store import audit_queries, event_log
 from mailboxd.store.database import (
     BUSY_MS,
     connect,
-    is_the_worlds,
+    is_storage_error,
     migrate,
     path_of,
+    storage_errors,
     store_error,
     transaction,
-    worlds_errors,
 )
-from mailboxd.store.integrity import Place, Seal
+from mailboxd.store.integrity import DatabaseFile, Seal
 from mailboxd.store.messages import Messages
 from mailboxd.store.meta import Meta
 from mailboxd.store.outbox import EFFECTS, Order, Outbox, StaleFiles
@@ -52,8 +52,8 @@ class Store:
         self.outbox = Outbox(db)
         self.stale_files = StaleFiles(db)
         self.meta = Meta(db)
-        self.place: Place | None = None
-        self.waits_again: Callable[[], bool] = lambda: False
+        self.file: DatabaseFile | None = None
+        self.keep_waiting: Callable[[], bool] = lambda: False
         """Whether to wait once more for a lock that was not released within `BUSY_MS`."""
         self.seal: Seal | None = None
         self.outdated = ""
@@ -77,12 +77,12 @@ class Store:
     def close(self) -> None:
         seal, self.seal = self.seal, None
         if seal is not None:
-            seal.look()
+            seal.detect_writes()
             if not self._is_sole_writer():
-                seal.is_whole = False
+                seal.is_intact = False
         self.db.close()
         if seal is not None:
-            seal.closed(self._tip)
+            seal.close(self._tip)
 
     def _is_sole_writer(self) -> bool:
         """Whether no other connection has written since the last transaction here."""
@@ -93,25 +93,25 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """BEGIN IMMEDIATE ... COMMIT; an exception rolls back. Raises WorldError."""
-        if self.place is not None:
-            self.place.require(self.db)
+        if self.file is not None:
+            self.file.require(self.db)
         try:
-            with transaction(self.db, self.waits_again):
+            with transaction(self.db, self.keep_waiting):
                 if (version := self.cache.data_version()) != self.cache.version:  # another connection has written
                     if (last := self._end()) != self._tip:
                         self._tip = last
                         self.cache.forget()
                     self.cache.version = version
                     if self.seal is not None:
-                        self.seal.meet(last)
+                        self.seal.compare(last)
                 elif self.seal is not None:
-                    self.seal.look()
+                    self.seal.detect_writes()
                 yield
         except BaseException:
             self._undone()
             raise
         if self.seal is not None:
-            self.seal.note(self._tip)
+            self.seal.write(self._tip)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -122,7 +122,7 @@ class Store:
             yield
         except BaseException as error:
             # On a full disk SQLite rolls back the whole transaction, so the caller must not continue.
-            if not self.db.in_transaction or (isinstance(error, sqlite3.Error) and is_the_worlds(error)):
+            if not self.db.in_transaction or (isinstance(error, sqlite3.Error) and is_storage_error(error)):
                 if isinstance(error, sqlite3.Error):
                     raise store_error(error, "cannot be written", path_of(self.db)) from error
                 raise StoreError(f"the database could not be written: {error}") from error
@@ -135,7 +135,7 @@ class Store:
 
     def wal(self) -> tuple[int, int]:
         """Size of the write-ahead log and its mtime in ns; zeros if there is none."""
-        return (0, 0) if self.place is None else self.place.wal()
+        return (0, 0) if self.file is None else self.file.wal()
 
     def checkpoint(self) -> bool:
         """Move the contents of the write-ahead log into the database and truncate it. Call outside transactions.
@@ -143,22 +143,22 @@ class Store:
         Returns False while another connection is active; what can be moved is moved even then. Raises WorldError.
         """
         if self.seal is not None:
-            self.seal.look()
-        with worlds_errors(self.db):
+            self.seal.detect_writes()
+        with storage_errors(self.db):
             self.db.execute("PRAGMA busy_timeout = 0")  # the loop does not wait for readers
             try:
                 busy = self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
             finally:
                 self.db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         if self.seal is not None and self._is_sole_writer():
-            self.seal.note(self._tip)
+            self.seal.write(self._tip)
         return not busy
 
     def is_sealed(self) -> bool:
         """Whether only mailboxd has written since the log was verified. Call outside transactions."""
         with self.transaction():
             pass  # compares the seal
-        return self.seal is not None and self.seal.is_whole
+        return self.seal is not None and self.seal.is_intact
 
     def verify_log(self) -> str:
         """Return the first error in the chain of events, or an empty string. Raises WorldError.
@@ -166,14 +166,14 @@ class Store:
         Takes 3 microseconds per event. Call outside transactions.
         """
         self._verified = self.cache.data_version()
-        with worlds_errors(self.db):
+        with storage_errors(self.db):
             return event_log.verify_chain(self.db) or ""
 
     def trust_log(self) -> None:
         """Seal what `verify_log` verified, unless another connection has written since. Raises WorldError."""
         with self.transaction():
             if self.seal is not None:
-                self.seal.is_whole = self.cache.version == self._verified
+                self.seal.is_intact = self.cache.version == self._verified
 
     def _undone(self) -> None:
         """Drop everything that was cached in a transaction that was rolled back."""
@@ -191,7 +191,7 @@ class Store:
     def append(self, events: Sequence[Event], now: str, left: TaskView | None = None) -> None:
         """Record events. `left` is the state in which they leave their task, if the caller has it."""
         if not self.db.in_transaction:
-            raise AssertionError("an event is only ever recorded inside a transaction")
+            raise AssertionError("events must be recorded inside a transaction")
         first = self._tip.seq + 1
         self._tip = self._write(events, now)
         self.cache.follow(events, left)
@@ -217,7 +217,7 @@ class Store:
             return own
         return ((recorded.seq, recorded.event) for recorded in event_log.read(self.db, after=seq))
 
-    def as_was(self, task: Task, updated_at: str) -> Task:
+    def task_as_of(self, task: Task, updated_at: str) -> Task:
         """The task as of `updated_at`, or as it was created if there is no such version."""
         found = was = None
         for recorded in event_log.read(self.db, task.id):
@@ -237,7 +237,7 @@ class Store:
     def last_event(self) -> int:
         return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
-    def last_moment(self) -> str:
+    def last_event_at(self) -> str:
         """When the latest event was recorded; empty if there is none."""
         row = self.db.execute("SELECT at FROM events WHERE seq = (SELECT max(seq) FROM events)").fetchone()
         return "" if row is None else str(row[0])

@@ -1,7 +1,4 @@
-"""Lists for whoever looks around: tasks by phase, agent and words, a page at a time; what was said and made about one.
-
-Read-only, and bounded: each question says how much of the answer it wants.
-"""
+"""Paged lists for the web page: tasks, events, results, messages."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ _PAGE_SUMMARY = f"{SUMMARY}, t.error, t.result_summary, t.parent, t.spent_usd, t
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which tasks: empty = any. `words` are looked for in name and title; `parent` is an id.
+    """Which tasks to list; empty fields match any. `words` must occur in name or title; `parent` is an id.
 
-    Without any of these only root tasks, unless `children`.
+    Without any field only root tasks, unless `children` is set.
     """
 
     phase: str = ""
@@ -28,7 +25,7 @@ class Filter:
 
 
 def tasks(report: Report, wanted: Filter, *, limit: int, offset: int = 0) -> tuple[list[Row], int]:
-    """Tasks, what is open before what has ended and what changed last first; and how many there are in all."""
+    """A page of tasks, open ones first and then by last change, and the total number."""
     where, args = ["1"], []
     if wanted.parent:
         where.append("t.parent = ?")
@@ -52,7 +49,7 @@ def tasks(report: Report, wanted: Filter, *, limit: int, offset: int = 0) -> tup
 
 
 def named(report: Report, name: str) -> str | None:
-    """The id of the task with this very local id, or id."""
+    """The id of the task with exactly this local id or id."""
     row = report.db.execute("SELECT id FROM tasks WHERE local_id = ?1 OR id = ?1", (name,)).fetchone()
     return None if row is None else str(row[0])
 
@@ -64,7 +61,7 @@ def agents(report: Report, limit: int) -> list[str]:
 
 
 def path_to(report: Report, task_id: str) -> list[Row]:
-    """The tasks above one, the root first."""
+    """The ancestors of a task, the root first."""
     return report.rows(
         "WITH RECURSIVE above (id, step) AS (SELECT parent, 1 FROM tasks WHERE id = ? UNION ALL"
         " SELECT t.parent, step + 1 FROM above a JOIN tasks t ON t.id = a.id WHERE t.parent IS NOT NULL)"
@@ -75,7 +72,7 @@ def path_to(report: Report, task_id: str) -> list[Row]:
 
 
 def latest_events(report: Report, task_id: str | None, limit: int) -> list[Row]:
-    """The last events of a task, or of all, the latest first; reply tokens are hidden."""
+    """The last events of a task, or of all, latest first; reply tokens are hidden."""
     scope = "" if task_id is None else " WHERE task = ?"
     args = () if task_id is None else (task_id,)
     row = report.db.execute(f"SELECT seq FROM events{scope} ORDER BY seq DESC LIMIT 1 OFFSET ?", (*args, limit))
@@ -88,7 +85,7 @@ def count_events(report: Report, task_id: str) -> int:
 
 
 def results(report: Report, task_id: str, limit: int, most: int) -> list[Row]:
-    """What attempts brought, oldest first, the last `limit`; of each text at most `most` characters."""
+    """The results of the last `limit` attempts, oldest first, each cut at `most` characters."""
     rows = report.rows(
         "SELECT r.id, a.ordinal, r.produced_by, r.at, substr(r.body, 1, ?) AS body, length(r.body) AS length"
         " FROM artifacts r LEFT JOIN attempts a ON a.id = r.attempt"
@@ -101,7 +98,7 @@ def results(report: Report, task_id: str, limit: int, most: int) -> list[Row]:
 
 
 def check_runs(report: Report, task_id: str, limit: int) -> list[Row]:
-    """What checks of the spec said, the latest first."""
+    """Results of the spec's checks, latest first."""
     return report.rows(
         "SELECT c.id, c.verdict, c.summary, c.at, a.ordinal FROM check_runs c LEFT JOIN attempts a ON a.id = c.attempt"
         " WHERE c.task = ? ORDER BY c.at DESC, c.id LIMIT ?",
@@ -111,7 +108,7 @@ def check_runs(report: Report, task_id: str, limit: int) -> list[Row]:
 
 
 def message(report: Report, row_id: str) -> Row | None:
-    """A message by the id of its row, with the bytes that were judged (`raw`; None where none are kept)."""
+    """A message by the id of its row, with its bytes (`raw`; None if they were not kept)."""
     rows = report.rows(
         'SELECT m.id, m.message_id, m.direction, m.type, m.sender AS "from", m.receiver AS "to", m.verdict, m.verified,'
         " m.signer, m.name, m.path, m.size, m.reason, m.at, t.local_id AS task, b.raw FROM messages m"
@@ -123,7 +120,7 @@ def message(report: Report, row_id: str) -> Row | None:
 
 
 def messages(report: Report, *, limit: int, offset: int = 0, verdict: str = "") -> tuple[list[Row], int]:
-    """Messages, the latest first, and how many there are in all; with `verdict` only those."""
+    """A page of messages, latest first, and the total number; `verdict` narrows them."""
     where, args = ("m.verdict = ?", [verdict]) if verdict else ("1", [])
     total = int(report.db.execute(f"SELECT count(*) FROM messages m WHERE {where}", args).fetchone()[0])
     rows = report.rows(
@@ -138,5 +135,5 @@ def messages(report: Report, *, limit: int, offset: int = 0, verdict: str = "") 
 
 
 def version(report: Report) -> int:
-    """A number that changes whenever somebody else has written to the database; cheap to ask again and again."""
+    """A number that changes when another connection commits; cheap to poll."""
     return int(report.db.execute("PRAGMA data_version").fetchone()[0])

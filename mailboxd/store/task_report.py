@@ -1,4 +1,4 @@
-"""Everything that is on record about one task, as `mailboxd show` says it."""
+"""Everything recorded about one task, as shown by `mailboxd show`; and approvals."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ _AS_IT_IS = (
 
 
 def details(report: Report, task_id: str, *, children: bool = True) -> Row:
-    """The task with this id, its attempts, children (of which there may be many), dependencies, reviews, artifacts and
-    messages.
+    """A task with its attempts, children (possibly many), dependencies, reviews, artifacts, approvals and messages.
 
-    Secrets (reply tokens) are left out. Raises KeyError for an unknown id.
+    Reply tokens are left out. Raises KeyError for an unknown id.
     """
     with report.snapshot():
         found = report.rows(
@@ -86,7 +85,7 @@ def _task(row: Row) -> Row:
 
 
 def _whole(kind: Callable[..., Any], text: str) -> Row:
-    """A value of the core with its defaults, which the database leaves out."""
+    """A value of the core with its defaults, which the database omits."""
     value = from_json(kind, json.loads(text))
     return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
 
@@ -110,7 +109,7 @@ def _attempts(report: Report, task_id: str) -> list[Row]:
 
 
 def _seconds(started_at: str, finished_at: str | None) -> float | None:
-    """How long it took; None while it runs."""
+    """The duration; None while it runs."""
     return None if finished_at is None else round(to_epoch(finished_at) - to_epoch(started_at), 3)
 
 
@@ -156,7 +155,7 @@ def _artifacts(report: Report, task_id: str) -> list[Row]:
 
 
 def approvals(report: Report, where: str = "", *values: str) -> list[Row]:
-    """Approvals, oldest first; `where` narrows the rows of `approvals a JOIN tasks t`."""
+    """Approvals, oldest first; `where` is a condition on `approvals a JOIN tasks t`."""
     rows = report.rows(
         "SELECT a.id, lower(substr(a.id, -6)) AS short_id, t.local_id AS task, a.attempt, a.purpose, a.status, a.state,"
         " a.requested_action, a.side_effect_kind, a.risk, a.digest, a.idempotency_key, a.gate, a.requested_by, a.at,"
@@ -176,8 +175,7 @@ def _messages(report: Report, task_id: str) -> list[Row]:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Approvals as people name and read them: by the end of their id, with what was asked, decided and done.
+# Approvals by short id, with what was asked, decided and done.
 
 _SHORTEST = 6
 _NAME = re.compile(r"[0-9A-Za-z_]{6,40}")
@@ -192,8 +190,8 @@ _KINDS = (
 )
 
 
-def find(report: Report, name: str) -> str:
-    """The id of the approval whose id is `name`, or ends so, in any case. Raises UnavailableError."""
+def find_approval(report: Report, name: str) -> str:
+    """The id of the approval with this id or suffix, ignoring case. Raises UnavailableError."""
     if _NAME.fullmatch(name) is None:
         raise UnavailableError(
             f"{ascii(name)[:100]} names no approval: write its short id, like 3f9k2q, or more of the end of its id; "
@@ -215,8 +213,8 @@ def find(report: Report, name: str) -> str:
     raise UnavailableError(f"{name} fits several approvals: {some}{more}; write more of the end of the id")
 
 
-def listed(report: Report, *, everything: bool = False, task_id: str | None = None) -> list[Row]:
-    """What waits for a person, oldest first; `everything` that was ever asked; of one task and all below it."""
+def list_approvals(report: Report, *, everything: bool = False, task_id: str | None = None) -> list[Row]:
+    """Pending approvals, or with `everything` all, oldest first; of one task and its descendants if given."""
     where, args = [] if everything else ["a.status = 'pending'"], []
     if task_id is not None:
         where.append(f"a.task IN ({BELOW} SELECT id FROM below)")
@@ -224,8 +222,8 @@ def listed(report: Report, *, everything: bool = False, task_id: str | None = No
     return approvals(report, f" WHERE {' AND '.join(where)}" if where else "", *args)
 
 
-def one(report: Report, approval_id: str) -> Row:
-    """All that is on record about an approval: `taken_back` are the requests to undo it, `history` its events."""
+def approval_report(report: Report, approval_id: str) -> Row:
+    """An approval: `taken_back` are the requests to undo it, `history` its events."""
     with report.snapshot():
         row = approvals(report, " WHERE a.id = ?1", approval_id)[0]
         undone = approvals(report, " WHERE a.origin = ?1 AND a.purpose = 'undo'", approval_id)
@@ -243,8 +241,8 @@ def _about(named: str | Row) -> str:
     return named if isinstance(named, str) else str(named["id"])
 
 
-def ending(report: Report, incomplete: str, limit: int) -> list[tuple[str, str]]:
-    """Short ids of what waits that begin so, each with what it is."""
+def approvals_with_prefix(report: Report, incomplete: str, limit: int) -> list[tuple[str, str]]:
+    """Short ids of pending approvals with this prefix, each with its action."""
     rows = report.db.execute(
         "SELECT lower(substr(id, -?3)), requested_action FROM approvals WHERE status = 'pending'"
         " AND lower(substr(id, -?3, length(?1))) = lower(?1) ORDER BY rowid LIMIT ?2",

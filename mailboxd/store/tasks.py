@@ -19,10 +19,10 @@ from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
 from mailboxd.store.row_mapping import (
     APPROVAL,
     ATTEMPT,
-    BESIDE,
     ENDED,
     OPEN,
     TASK,
+    TASK_CONTEXT,
     read_approval,
     read_attempt,
     read_task,
@@ -149,7 +149,7 @@ class Tasks:
         if task is None:
             raise KeyError(task_id)
         parent = None if task.parent is None else self.get(task.parent)
-        row = self._db.execute(BESIDE, (task_id,)).fetchone()
+        row = self._db.execute(TASK_CONTEXT, (task_id,)).fetchone()
         unmet, kids, completed, failed, cancelled, turns, asked, *spent = row
         in_gate = task.phase in _GATES
         asking = bool(asked) and (approvals or task.phase in ASKING)

@@ -219,7 +219,7 @@ def edit_base(engine: Engine, task: Task, current: TaskFile, written: TaskFile) 
     """
     if written.updated_at == current.updated_at:
         return current
-    spec = engine.store.as_was(task, written.updated_at).spec
+    spec = engine.store.task_as_of(task, written.updated_at).spec
     read = to_record(engine, replace(task, spec=spec))
     return replace(current, instructions=read.instructions, extra_sections=read.extra_sections)
 

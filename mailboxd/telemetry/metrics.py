@@ -32,7 +32,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.store import metrics_query
-from mailboxd.store.metrics_query import Happened
+from mailboxd.store.metrics_query import LoggedEvent
 from mailboxd.store.reports import Report, opened
 
 BOUNDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
@@ -76,13 +76,13 @@ class Counters:
     def update(self, report: Report) -> None:
         """Count the events since the last update. Call it inside a snapshot. Raises what the database raises."""
         last = report.last_event()
-        while batch := list(metrics_query.happened(report, self.seq, _KINDS)):
+        while batch := list(metrics_query.events_after(report, self.seq, _KINDS)):
             for event in batch:
                 self._count(report, event)
             self.seq = batch[-1].seq
         self.seq = last
 
-    def _count(self, report: Report, event: Happened) -> None:
+    def _count(self, report: Report, event: LoggedEvent) -> None:
         match event.kind:
             case Kind.ATTEMPT_STARTED:
                 self.retries += event.data["attempt"]["ordinal"] > 1
@@ -95,7 +95,7 @@ class Counters:
             case _:
                 self.circuits += 1
 
-    def _count_turn(self, report: Report, event: Happened) -> None:
+    def _count_turn(self, report: Report, event: LoggedEvent) -> None:
         data = event.data
         usage = data["usage"] or {}
         self.tokens["input"] += usage.get("input_tokens") or 0
@@ -150,7 +150,7 @@ def measure(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> Meas
         counters.update(report)
         unfiled = report.unfiled()
         waiting = {name: mtime for name, mtime in unjudged.items() if _storable(name) not in unfiled}
-        ages = {queue: _age(since, now) for queue, since in metrics_query.oldest(report).items()}
+        ages = {queue: _age(since, now) for queue, since in metrics_query.oldest_waiting(report).items()}
         ages["inbox"] = max((to_epoch(now) - mtime for mtime in waiting.values()), default=0.0)
         phases = report.phases()
         return Measurements(
@@ -161,7 +161,7 @@ def measure(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> Meas
             unjudged=len(waiting),
             events=report.last_event(),
             running=metrics_query.running_attempts(report),
-            approvals=report.asked(),
+            approvals=report.pending_approvals(),
             blocked=report.blocked_count(),
             ages={queue: max(age, 0.0) for queue, age in ages.items()},
             breakers=metrics_query.breakers(report, NAMES),

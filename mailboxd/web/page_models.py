@@ -26,7 +26,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.maildir import read_message
 from mailboxd.store import diagrams, task_lists, task_report
 from mailboxd.store.reports import Report, opened
-from mailboxd.store.search import Index, Wanted, matching
+from mailboxd.store.search import Index, SearchQuery, fts_query
 from mailboxd.store.task_report import details
 from mailboxd.web.workspaces import WebWorkspace, WebWorkspaces
 
@@ -121,7 +121,7 @@ class PageModels:
             "phases": phases,
             "open": sum(count for phase, count in phases.items() if phase not in _TERMINAL),
             "total": sum(phases.values()),
-            "asked": report.asked(),
+            "asked": report.pending_approvals(),
             "needs": needs,
             "more_needs": (report.blocked_count() if len(blocked) > _MAX_BLOCKED else len(blocked)) - len(needs),
             "breakers": [(agent, shut) for agent, shut in snapshot.breakers.items()],
@@ -144,7 +144,7 @@ class PageModels:
             }
         with self.report(workspace) as report:
             rows, total = task_lists.tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
-            asked = task_report.listed(report)[:_MAX_APPROVALS]
+            asked = task_report.list_approvals(report)[:_MAX_APPROVALS]
             names = task_lists.agents(report, 200)
             events = task_lists.latest_events(report, None, 12)
         pages = max(1, -(-total // PAGE_SIZE))
@@ -201,7 +201,7 @@ class PageModels:
     def approval(self, workspace: WebWorkspace, name: str) -> Row:
         """Everything about an approval. Raises UnavailableError."""
         with self.report(workspace) as report:
-            return task_report.one(report, task_report.find(report, name))
+            return task_report.approval_report(report, task_report.find_approval(report, name))
 
     def message(self, workspace: WebWorkspace, row_id: str) -> Row:
         """A message with its original text. Raises UnavailableError."""
@@ -272,13 +272,13 @@ def search(workspaces: Sequence[WebWorkspace], words: str, kind: str) -> dict[st
 
     Raises Refused for a query without words.
     """
-    matching(words)
+    fts_query(words)
     hits, troubles = [], []
     for workspace in workspaces:
         try:
             with Index(workspace.ws.state / _INDEX, workspace.ws.database, _reader(workspace)) as index:
                 index.catch_up()
-                found = index.find(Wanted(words, type=kind, limit=_MAX_HITS))
+                found = index.find(SearchQuery(words, type=kind, limit=_MAX_HITS))
         except MailboxdError as error:
             troubles.append(str(error))
             continue

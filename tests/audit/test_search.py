@@ -12,7 +12,7 @@ import pytest
 from mailboxd.cli.commands.audit import moment, search_index
 from mailboxd.errors import Refused, UnavailableError
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.search import matching
+from mailboxd.store.search import fts_query
 from tests.e2e.support import Agent, task
 
 
@@ -75,7 +75,7 @@ def test_no_query_is_syntax(alpha: Agent, query: str) -> None:
 
 
 def test_operators_are_words() -> None:
-    assert matching('a OR "b c" d* x"y') == '"a" "OR" "b c" "d"* "x""y"'
+    assert fts_query('a OR "b c" d* x"y') == '"a" "OR" "b c" "d"* "x""y"'
 
 
 def test_reply_tokens_are_not_in_the_index(alpha: Agent) -> None:

@@ -28,7 +28,7 @@ from mailboxd.doctor.facts import (
 )
 from mailboxd.integration.plugin import PluginState
 from mailboxd.integration.skill import SkillState
-from mailboxd.store.integrity import Examination
+from mailboxd.store.integrity import DatabaseCheck
 
 ROOT = "/home/ann/alpha"
 PATHS = (
@@ -48,7 +48,7 @@ AGENTS = Agents(Allowed(anyone=False, agents=frozenset({"beta"})), "agents.entri
 TOOLS = Tools({"fs": {"workspaceOnly": True}}, Messaging(enabled=True, patterns=()))
 PLUGIN = PluginState(True, True, True, "0.1.0", "/p", "")
 SKILL = SkillState(True, True, f"{ROOT}/skills/mailboxd", "")
-DATABASE = Examination(
+DATABASE = DatabaseCheck(
     f"{ROOT}/.mailboxd/mailboxd.db", exists=True, schema=1, known=1, latest="2026-11-21T11:00:00.000Z"
 )
 DIRECTORIES = tuple(Directory(path, "directory", 1000, 0o700, True, 5) for path in PATHS)

@@ -28,7 +28,7 @@ from mailboxd.doctor.facts import (
 )
 from mailboxd.integration.plugin import PluginState
 from mailboxd.integration.skill import SkillState
-from mailboxd.store.integrity import Examination
+from mailboxd.store.integrity import DatabaseCheck
 from tests.doctor.facts import (
     AGENTS,
     ALPHA,
@@ -197,7 +197,7 @@ BROKEN = [
     ({"filesystem": replace(FILESYSTEM, free_bytes=500_000_000)}, "space", "warning", "500 MB", "du "),
     ({"filesystem": replace(FILESYSTEM, free_files=9)}, "inodes", "error", "9 more", "--inodes"),
     ({"filesystem": replace(FILESYSTEM, free_files=5000)}, "inodes", "warning", "5000", "--inodes"),
-    ({"database": Examination("/db", exists=False)}, "database", "note", "no database", "mailboxd run"),
+    ({"database": DatabaseCheck("/db", exists=False)}, "database", "note", "no database", "mailboxd run"),
     (rotten(damage=("row 3 missing",)), "database", "error", "row 3 missing", ".recover"),
     (rotten(schema=2), "database", "error", "knows 1", "pip install"),
     (rotten(schema=0), "database", "note", "upgrades it to 1", "mailboxd run"),

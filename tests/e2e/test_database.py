@@ -1,4 +1,4 @@
-"""The database of a running workspace: damaged, gone, exchanged, of another version, locked. Nothing is made anew."""
+"""The database of a running workspace: damaged, missing, replaced, of another version, locked. Never recreated."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_another_workspaces_database_is_refused_also_beside_the_log_of_ours(
     alpha.drop("2.md", task("two"))
     if end is None:
         assert alpha.ended(20) == TRY_AGAIN, alpha.last_words()
-        assert "look which of the two is right" in alpha.last_words()
+        assert "decide which of the two is right" in alpha.last_words()
         assert not Path(f"{database(alpha)}-wal").exists()
     for _ in range(2):
         done = alpha.call("run", "--until-idle")

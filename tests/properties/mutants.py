@@ -442,8 +442,8 @@ MUTANTS = (
     ),
     Mutant(
         "a turn that ended while nobody looked is begun again",
-        "        if found is State.ENDED:\n            self.reports.append(TurnReport(",
-        "        if found is State.ENDED and not effect:\n            self.reports.append(TurnReport(",
+        "        if found is State.ENDED:\n            exit_ = self.calls.left_behind(effect.turn_id)",
+        "        if found is State.ENDED and not effect:\n            exit_ = self.calls.left_behind(effect.turn_id)",
         in_town=True,
     ),
     Mutant(
@@ -486,7 +486,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new task that ends at once has not ended for its parent",
-        'if before.kind is Kind.TASK_CREATED and more.get("to") not in _CONCERNS_OTHERS:',
+        'if before.kind is Kind.TASK_CREATED and more.get("to") not in _AFFECTS_NEIGHBOURS:',
         "if before.kind is Kind.TASK_CREATED:",
         law=_ends_for_its_parent,
     ),

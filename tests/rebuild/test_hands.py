@@ -21,7 +21,7 @@ from mailboxd.rebuild import files, make
 from mailboxd.rebuild.files import READER, Batch
 from mailboxd.rebuild.workers import Hand
 from mailboxd.store.database import connect
-from mailboxd.store.rebuild_store import FreshStore, Scribe, Told
+from mailboxd.store.rebuild_store import DatabaseWriter, LogBatch, RebuildStore
 from tests.rebuild.mailroom import SETTINGS, Mailroom
 from tests.rebuild.test_histories import NOW, play
 
@@ -100,7 +100,7 @@ def test_a_table_that_is_not_what_the_events_add_up_to_is_seen(
 
 def test_large_messages_are_handed_on_at_once(tmp_path: Path) -> None:
     """Not 250 of them together: a message may have a megabyte, and each was held twice."""
-    store = FreshStore.empty(NOW)
+    store = RebuildStore.empty(NOW)
     with closing(store.db), make.writing(store, tmp_path / "one.db", NOW, 1) as made:
         for number, size in enumerate((10, 5 << 20)):
             store.messages.keep_body(str(number), bytes(size))
@@ -112,7 +112,7 @@ def test_the_scribe_sees_an_event_that_is_missing(tmp_path: Path) -> None:
     at = "2026-11-21T00:00:00.000Z"
     event = (2, at, Kind.ALARM, None, Role.ORCHESTRATOR, "mailboxd", {"at": at, "what": "clock", "why": "a test"})
     with Hand("writes the database", make.SCRIBE, str(tmp_path / "one.db"), at) as hand:
-        hand.tell(Told([event], []))
+        hand.tell(LogBatch([event], []))
         hand.tell(None)
         hand.tell({})
         with pytest.raises(WorldError, match="does not hold: event 1 is missing"):
@@ -137,7 +137,7 @@ def test_a_scribe_that_has_no_room_says_so(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(f"mailboxd.store.event_log.{step}", limited)
     with pytest.raises(StoreError, match=r"one\.db: the database could not be read or written: .* full"):
-        Scribe(path, NOW).write(Told([], []))
+        DatabaseWriter(path, NOW).write(LogBatch([], []))
 
 
 @pytest.mark.parametrize("shares", [True, False])
@@ -177,17 +177,17 @@ def test_a_long_last_word_is_heard_by_one_who_is_still_telling(tmp_path: Path) -
     """Both pipes are full then: each waited for the other."""
     at = "2026-11-21T00:00:00.000Z"
     said = {"at": at, "changes": {"x" * 200_000: 1}}
-    bad = Told([(1, at, Kind.TASK_AMENDED, "t", Role.ORCHESTRATOR, "mailboxd", said)], [])
+    bad = LogBatch([(1, at, Kind.TASK_AMENDED, "t", Role.ORCHESTRATOR, "mailboxd", said)], [])
     with (
         Hand("writes the database", make.SCRIBE, str(tmp_path / "one.db"), NOW) as hand,
         pytest.raises(RuntimeError, match="changes unknown columns"),
     ):
-        list(map(hand.tell, [bad, Told([], [("a", bytes(8 << 20))])]))
+        list(map(hand.tell, [bad, LogBatch([], [("a", bytes(8 << 20))])]))
 
 
 def test_a_rebuild_that_dies_within_a_word_leaves_no_complaint(tmp_path: Path) -> None:
     argv = [sys.executable, "-P", "-m", make.SCRIBE, str(tmp_path / "one.db"), NOW]
-    word = pickle.dumps(Told([], [("a", bytes(100))]), pickle.HIGHEST_PROTOCOL)
+    word = pickle.dumps(LogBatch([], [("a", bytes(100))]), pickle.HIGHEST_PROTOCOL)
     for left in range(0, len(word), 20):
         ended = subprocess.run(argv, input=word[:left], capture_output=True, check=False)
         assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"", b""), left

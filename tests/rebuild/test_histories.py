@@ -133,7 +133,7 @@ def test_a_name_that_is_taken_meanwhile_is_left_as_it_is(tmp_path: Path, monkeyp
         return prove(made, progress)
 
     monkeypatch.setattr(Writing, "prove", taken)
-    with pytest.raises(UnavailableError, match="there is such a file already"):
+    with pytest.raises(UnavailableError, match="the file exists already"):
         make.make(room.ws, SETTINGS, NOW, into)
     assert into.read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.db", "ws"]
@@ -191,7 +191,7 @@ _ONCE = re.compile(r"SELECT id FROM tasks WHERE phase <> 'completed'|SELECT s\.t
 def test_no_table_is_gone_through_for_each_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Not even while the indexes that only a daemon needs are missing."""
     asked: dict[str, str] = {}
-    begun, beside = ReplayStore.empty, ReplayStore.beside
+    begun, beside = ReplayStore.empty, ReplayStore.other_tables
     gone_through = []
 
     def watched(now: str) -> ReplayStore:
@@ -210,7 +210,7 @@ def test_no_table_is_gone_through_for_each_message(tmp_path: Path, monkeypatch: 
 
     room = play(tmp_path / "ws", seed)
     monkeypatch.setattr(ReplayStore, "empty", staticmethod(watched))
-    monkeypatch.setattr(ReplayStore, "beside", explained)
+    monkeypatch.setattr(ReplayStore, "other_tables", explained)
     make.make(room.ws, SETTINGS, NOW, tmp_path / "one.db")
     assert asked
     assert gone_through == []

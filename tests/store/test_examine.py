@@ -12,7 +12,7 @@ import pytest
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import WorldError
 from mailboxd.store import integrity as examining
-from mailboxd.store.integrity import examine
+from mailboxd.store.integrity import check_database
 from mailboxd.store.store import Store
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -48,14 +48,14 @@ def spoil(path: Path, sql: str) -> None:
 
 
 def test_a_sound_database(path: Path) -> None:
-    found = examine(path)
+    found = check_database(path)
     assert found.exists
     assert (found.damage, found.broken, found.latest, found.open_circuits) == ((), "", NOW, ())
     assert found.schema == found.known > 0
 
 
 def test_no_database(tmp_path: Path) -> None:
-    assert not examine(tmp_path / "none.db").exists
+    assert not check_database(tmp_path / "none.db").exists
 
 
 @pytest.mark.parametrize("newest", [1000, 5])
@@ -68,21 +68,21 @@ def test_no_database(tmp_path: Path) -> None:
 )
 def test_a_break_in_the_chain(path: Path, sql: str, says: str, newest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examining, "_NEWEST", newest)
-    assert examine(path).broken == ""
+    assert check_database(path).broken == ""
     spoil(path, sql)
-    assert examine(path).broken == says
+    assert check_database(path).broken == says
 
 
 def test_what_is_old_is_left_to_history_verify(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(path, "UPDATE events SET data = '{}' WHERE seq = 2")
-    assert examine(path).broken
+    assert check_database(path).broken
     monkeypatch.setattr(examining, "_NEWEST", 5)
-    assert examine(path).broken == ""
+    assert check_database(path).broken == ""
 
 
 def test_another_schema_is_named_and_not_read(path: Path) -> None:
     spoil(path, "PRAGMA user_version = 99")
-    found = examine(path)
+    found = check_database(path)
     assert (found.schema, found.latest) == (99, "")
 
 
@@ -99,10 +99,10 @@ def _torn(path: Path) -> None:
 @pytest.mark.parametrize("harm", [_garbage, _torn])
 def test_damage_is_told_and_survived(path: Path, harm: Callable[[Path], None]) -> None:
     harm(path)
-    assert examine(path).damage
+    assert check_database(path).damage
 
 
 def test_a_database_that_cannot_be_opened_is_the_worlds_fault(tmp_path: Path) -> None:
     (tmp_path / "mailboxd.db").mkdir()
     with pytest.raises(WorldError):
-        examine(tmp_path / "mailboxd.db")
+        check_database(tmp_path / "mailboxd.db")

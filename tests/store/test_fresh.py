@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.store.rebuild_store import FreshStore
+from mailboxd.store.rebuild_store import RebuildStore
 
 AT = "2026-11-21T00:00:00.000Z"
 
 
-def undone(store: FreshStore, event: Event) -> None:
+def undone(store: RebuildStore, event: Event) -> None:
     with store.savepoint():
         store.messages.keep_body("b", b"B")
         store.append([event], AT)
@@ -18,7 +18,7 @@ def undone(store: FreshStore, event: Event) -> None:
 
 
 def test_what_was_undone_is_not_handed_on() -> None:
-    store = FreshStore.empty(AT)
+    store = RebuildStore.empty(AT)
     events = [Event(Kind.ALARM, None, {"at": AT, "what": "clock", "why": str(number)}) for number in range(3)]
     with store.transaction():
         store.messages.keep_body("a", b"A")

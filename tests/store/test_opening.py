@@ -149,7 +149,7 @@ def test_what_an_open_database_holds_is_saved_when_its_file_is_deleted(path: Pat
         store.append([Event(Kind.ALARM, None, {"at": NOW, "what": "late", "why": "y"})], NOW)
     for ending in gone:
         Path(f"{path}{ending}").unlink()
-    with pytest.raises(DamagedError, match="in its place again"), store.transaction():
+    with pytest.raises(DamagedError, match="put back in place"), store.transaction():
         raise AssertionError("nothing is written into a file that has no name")
     store.close()
     again = open_workspace(path, NOW, thorough=True)
@@ -165,9 +165,9 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(
 ) -> None:
     path.rename(path.with_name("elsewhere.db"))
     trap(path)
-    with pytest.raises(StoreError, match="no regular file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         database.connect(path, read_only=read_only)
-    with pytest.raises(WorldError, match="no regular file"):
+    with pytest.raises(WorldError, match="not a regular file"):
         open_workspace(path, NOW)
 
 

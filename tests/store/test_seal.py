@@ -117,7 +117,7 @@ def test_another_log_of_the_same_length_is_an_older_one_that_went_on(path: Path,
             "INSERT INTO events SELECT seq + 1, at, kind, task, role, actor, data, 'x' FROM events WHERE seq = 3"
         )
         db.commit()
-    with pytest.raises(OutdatedError, match="event 4 of its log is another one"):
+    with pytest.raises(OutdatedError, match="event 4 of its log is different"):
         open_workspace(path, NOW)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import NoRoomError, UnavailableError, WorldError
-from mailboxd.store.backup import back_up, close_as_one_file, fingerprint, prove, put_in_place
+from mailboxd.store.backup import back_up, close_as_one_file, fingerprint, prove, replace_database
 from mailboxd.store.database import connect
 from mailboxd.store.store import Store
 
@@ -34,7 +34,7 @@ def events(path: Path) -> int:
 
 def test_the_new_one_takes_the_place_and_the_old_one_is_kept(tmp_path: Path) -> None:
     database, new = made(tmp_path / "m.db", 2), made(tmp_path / "new.db", 5)
-    kept = put_in_place(new, database, "m.db.old")
+    kept = replace_database(new, database, "m.db.old")
     assert kept == tmp_path / "m.db.old"
     assert (events(database), events(kept)) == (5, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.db", "m.db.old"]
@@ -51,7 +51,7 @@ def test_what_stands_in_the_log_of_the_old_one_is_kept_with_it(tmp_path: Path) -
     for name, raw in left.items():
         (tmp_path / name).write_bytes(raw)
     assert (tmp_path / "m.db-wal").stat().st_size
-    kept = put_in_place(made(tmp_path / "new.db", 5), database, "m.db.old")
+    kept = replace_database(made(tmp_path / "new.db", 5), database, "m.db.old")
     assert kept is not None
     assert not (tmp_path / "m.db-wal").exists()
     assert (events(database), events(kept)) == (5, 1)
@@ -65,7 +65,7 @@ def test_a_refused_rename_leaves_the_old_one_in_place(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(Path, "replace", refuse)
     with pytest.raises(WorldError, match=r"new\.db"):
-        put_in_place(new, database, "m.db.old")
+        replace_database(new, database, "m.db.old")
     assert events(database) == 2
 
 
@@ -82,7 +82,7 @@ def test_a_refused_link_leaves_the_old_one_with_its_log(tmp_path: Path, monkeypa
         monkeypatch.setattr("mailboxd.store.database.BUSY_MS", 0)
         monkeypatch.setattr("os.link", refuse)
         with pytest.raises(WorldError, match="cannot be replaced: Operation not permitted"):
-            put_in_place(new, database, "m.db.old")
+            replace_database(new, database, "m.db.old")
         with closing(connect(database, read_only=True)) as db:
             assert db.execute("SELECT value FROM meta WHERE name = 'newest'").fetchone() == ("x",)
 

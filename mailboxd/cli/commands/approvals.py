@@ -47,7 +47,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     from mailboxd.store import task_report
 
     with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
-        found = task_report.ending(report, incomplete, _MOST_COMPLETIONS)
+        found = task_report.approvals_with_prefix(report, incomplete, _MOST_COMPLETIONS)
         return [CompletionItem(short_id, help=for_terminal(what)) for short_id, what in found]
     return []
 
@@ -119,7 +119,7 @@ def _show_first(session: Session, names: Sequence[str]) -> None:
     from mailboxd.store import task_report
 
     with session.report() as report:
-        found = [task_report.one(report, task_report.find(report, name)) for name in names]
+        found = [task_report.approval_report(report, task_report.find_approval(report, name)) for name in names]
     for row in found:
         print_one(row, session.clock.now())
         say()
@@ -238,10 +238,10 @@ def approvals_command(session: Session, id: str | None, everything: bool, task: 
         raise click.UsageError("ID cannot be combined with --all or --task")
     with session.report() as report:
         if id is not None:
-            row = task_report.one(report, task_report.find(report, id))
+            row = task_report.approval_report(report, task_report.find_approval(report, id))
             say(to_json(row)) if session.as_json else print_one(row, session.clock.now())
             return
-        rows = task_report.listed(
+        rows = task_report.list_approvals(
             report, everything=everything, task_id=report.find(task) if task is not None else None
         )
     if session.as_json:

@@ -19,7 +19,7 @@ from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import read_message
 from mailboxd.store import audit_queries
 from mailboxd.store.reports import opened
-from mailboxd.store.search import Index, Wanted, matching
+from mailboxd.store.search import Index, SearchQuery, fts_query
 
 if TYPE_CHECKING:
     from mailboxd.audit.verify import Verification
@@ -206,12 +206,12 @@ def search_index(
     limit: int = 20,
 ) -> list[dict[str, Any]]:
     """The hits, best first. Raises Refused for an invalid query or time, UnavailableError, WorldError."""
-    matching(query)
+    fts_query(query)
     tasks: tuple[str, ...] = ()
     if task is not None:
         with opened(ws.database) as report:
             tasks = tuple(task_id for task_id, _ in audit_queries.below(report.db, report.find(task)))
-    wanted = Wanted(
+    wanted = SearchQuery(
         query,
         agent or "",
         tasks,

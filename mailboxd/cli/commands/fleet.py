@@ -221,12 +221,12 @@ def row_of(root: Path, clock: Clock) -> Row:
 
 
 def _standing(ws: Workspace, clock: Clock) -> Row:
-    from mailboxd.store.reports import brief, opened
+    from mailboxd.store.reports import opened, workspace_summary
 
     pid = lock.holder(ws)
     grade, troubles = health.read(ws, pid, clock.now(), clock.monotonic())
     with opened(ws.database) as report:
-        found = brief(report)
+        found = workspace_summary(report)
     with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox") as fd:
         waiting = sum(1 for entry in os.scandir(fd) if not is_temporary(entry.name))
     worst = sorted(troubles, key=lambda trouble: trouble.grade is not Grade.RED)

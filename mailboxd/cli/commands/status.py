@@ -65,7 +65,7 @@ def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[st
     pid = lock.holder(ws)
     tasks = report.phases()
     stuck = report.blocked()
-    snapshot = report.task_snapshot([*stuck, *report.moving()], now, pid, neighbours=False)
+    snapshot = report.task_snapshot([*stuck, *report.next_to_change()], now, pid, neighbours=False)
     blocked = [why.cause_of(snapshot.tasks[task], snapshot) for task in stuck if task in snapshot.tasks]
     messages, unjudged = _messages(ws, report)
     open_count, open_tasks = report.open_roots(most)
@@ -85,7 +85,7 @@ def _found(ws: Workspace, report: Report, now: str, most: int | None) -> dict[st
             for cause in blocked
         ],
         "blocked_count": report.blocked_count(len(stuck)),
-        "approvals": report.asked(),
+        "approvals": report.pending_approvals(),
         "breakers": [
             {"agent": agent, "state": "open" if shut.until else "half_open", "until": shut.until, "why": shut.reason}
             for agent, shut in snapshot.breakers.items()
