@@ -44,7 +44,7 @@ def problem(directory: Path, text: str | bytes) -> str:
     return said
 
 
-# ---------------------------------------------------------------- what is written about it
+# The default file and the reference.
 
 
 def test_the_default_text_parses_to_the_defaults(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_an_agent_is_the_text_that_stands_there_or_refused(agent: str, tmp_path:
     assert config.load(write(tmp_path, f"agent: {agent}")) == Config(agent=agent)
 
 
-# ---------------------------------------------------------------- what it is used for
+# Derived settings.
 
 
 def test_the_defaults_are_the_defaults_of_the_protocol() -> None:
@@ -178,7 +178,7 @@ def test_values_are_taken_strictly(turns: object) -> None:
         LimitsSection.model_validate({"turns": turns})
 
 
-# ---------------------------------------------------------------- what is wrong, where, and what to do
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_a_file_that_everybody_may_change_is_not_believed(tmp_path: Path) -> Non
         config.load(path)
 
 
-# ---------------------------------------------------------------- what it costs
+# Cost.
 
 
 def test_importing_the_package_does_not_import_pydantic_or_yaml() -> None:

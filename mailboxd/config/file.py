@@ -26,7 +26,7 @@ from mailboxd.protocol.strict_yaml import Loaded, Yaml
 _LARGEST = 65_536
 _DEEPEST = 5
 """Groups and lists inside each other: the file, `acp`, `harnesses`, a harness, its `argv`."""
-_MOST_PROBLEMS = 10
+_MAX_PROBLEMS = 10
 
 _REMEDIES = {
     "model_type": "is a group; write its keys below it, indented",
@@ -64,8 +64,8 @@ def load(path: Path) -> Config:
         errors = error.errors(include_url=False)
         found = sorted((_line(loaded.lines, one["loc"]), f"{_dotted(one['loc'])}: {_problem(one)}") for one in errors)
         problems = [f"{path}:{line}: {problem}" for line, problem in found]
-        if len(problems) > _MOST_PROBLEMS:
-            problems[_MOST_PROBLEMS:] = [f"{path}: and {len(problems) - _MOST_PROBLEMS} more"]
+        if len(problems) > _MAX_PROBLEMS:
+            problems[_MAX_PROBLEMS:] = [f"{path}: and {len(problems) - _MAX_PROBLEMS} more"]
         raise ConfigError("\n".join(problems)) from error
 
 
@@ -165,7 +165,7 @@ def keys() -> Iterator[tuple[str, FieldInfo]]:
             for inner, declared in group.model_fields.items():
                 yield f"{name}.{inner}", declared
                 if entry := _entry(declared):
-                    yield from ((f"{name}.{inner}.NAME.{key}", said) for key, said in entry.model_fields.items())
+                    yield from ((f"{name}.{inner}.NAME.{key}", nested) for key, nested in entry.model_fields.items())
 
 
 def bounds(key: str) -> tuple[float, float]:
@@ -182,8 +182,8 @@ def default_text(agent: str) -> str:
         group = _group(field)
         if group is None:
             # Quoted, so that every YAML reader takes it for text: an agent may be called 007 or no.
-            said = f'{name}: "{agent}"' if name == "agent" else f"#{name}: {_yaml(field.default)}"
-            lines += [*_comment(field, ""), said, ""]
+            line = f'{name}: "{agent}"' if name == "agent" else f"#{name}: {_yaml(field.default)}"
+            lines += [*_comment(field, ""), line, ""]
             continue
         lines += [f"# {group.__doc__}", f"#{name}:"]
         for inner, declared in group.model_fields.items():

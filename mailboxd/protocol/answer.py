@@ -100,21 +100,21 @@ def read_answer(text: str) -> Answer:
     if not text or text in SILENCE or text.startswith(_NO_SUMMARY):
         return Silence(text)
     try:
-        said = _read(text)
+        answer = _read(text)
     except MessageError as error:
         return Unreadable(storable_line(str(error)), text)
-    return replace(said, text=text) if isinstance(said, Unreadable) else said
+    return replace(answer, text=text) if isinstance(answer, Unreadable) else answer
 
 
 def _read(text: str) -> Answer:
-    said = _unwrapped(text)
-    lines = said.split("\n")
+    inner = _unwrapped(text)
+    lines = inner.split("\n")
     inside = _fenced(lines)
     claimed = _structure(lines, inside)
     if claimed is not None:
         return claimed
-    if said != text:
-        return _plain(text, said)
+    if inner != text:
+        return _plain(text, inner)
     if True not in inside:
         return _plain(text, text)
     start = inside.index(True)
@@ -165,9 +165,9 @@ def _with_front_matter(lines: list[str], header: list[str], keys: Mapping[str, s
         known = keys.keys() <= _HEADERS or any(map(_OUTCOME.match, rest))
         meant = {of for name, (of, values) in _MEANT.items() if keys.get(name) in values}
         if "type" in keys or not known or len(meant) != 1:
-            said = ", ".join(f"`{storable_line(name)}`" for name in keys)[:200]
+            names = ", ".join(f"`{storable_line(name)}`" for name in keys)[:200]
             wanted = "`type: reply` and `status: done` or `status: failed`"
-            return Unreadable(f"front matter with {said} is not a valid answer: it needs {wanted}", "")
+            return Unreadable(f"front matter with {names} is not a valid answer: it needs {wanted}", "")
         missing["type"] = meant.pop()
     text, added = _with_headers("\n".join(lines), header, missing)
     try:
@@ -178,12 +178,12 @@ def _with_front_matter(lines: list[str], header: list[str], keys: Mapping[str, s
         raise
 
 
-def _plain(text: str, said: str) -> Results:
+def _plain(text: str, inner: str) -> Results:
     """A result without front matter. Planned actions in it count only if they are a list, not prose."""
-    if not _ACTIONS.search(said):
+    if not _ACTIONS.search(inner):
         return Results(text)
     try:
-        sections = split_body(said, path=_PATH).sections
+        sections = split_body(inner, path=_PATH).sections
     except MessageError:
         return Results(text)  # too many headings: a long result
     declared = [section for section in sections if section.is_called("Planned Actions") and claims(section.text)]
@@ -211,9 +211,9 @@ def _meaning(message: AnyMessage) -> Answer:
                 return Unreadable("the reply is `done` but has no results", message.text)
             return Results(results, message.answer, merged(message.planned_actions, actions_in(message.sections)))
         case ReplyMessage():
-            said, partial = message.section("Error"), message.section("Partial Results")
-            error = said or _without(message, "Partial Results")
-            partial = partial or (message.section("Results") if said else "")
+            reason, partial = message.section("Error"), message.section("Partial Results")
+            error = reason or _without(message, "Partial Results")
+            partial = partial or (message.section("Results") if reason else "")
             final = message.failure == "permanent"
             return Failure(error or "the agent failed and gave no reason", partial, final)
         case PlanMessage():
@@ -239,10 +239,10 @@ def _plan(yaml_text: str, first_line: int) -> Plan:
 def read_draft(text: str) -> Drafted | Unreadable:
     """Parse `text`, the answer of a drafting turn (`draft.md.j2`)."""
     try:
-        said = rewritten(Spec(""), _unwrapped(storable_text(text).strip()))
+        spec = rewritten(Spec(""), _unwrapped(storable_text(text).strip()))
     except MessageError as error:
         return Unreadable(storable_line(str(error)), text)
-    return Drafted(said) if said is not None else Unreadable("it has no section of a spec", text)
+    return Drafted(spec) if spec is not None else Unreadable("it has no section of a spec", text)
 
 
 def _header_lines(lines: list[str]) -> tuple[list[str], bool]:
@@ -357,10 +357,10 @@ def _is_failed_body(text: str) -> bool:
         sections = split_body(text, path=_PATH).sections
     except MessageError:
         return False  # too many headings to be a reply: a long result
-    said = [section.text for section in sections if section.is_called("Error")]
+    errors = [section.text for section in sections if section.is_called("Error")]
     others = (section for section in sections if not section.is_called("Error"))
     own = all(section.is_called("Results") or section.is_called("Partial Results") for section in others)
-    return own and any(error.strip().casefold() not in _NO_ERROR for error in said)
+    return own and any(error.strip().casefold() not in _NO_ERROR for error in errors)
 
 
 def _claimed_plans(text: str) -> list[Section]:

@@ -188,11 +188,11 @@ def _check_declared(header: Mapping[str, Yaml], lines: Mapping[Path, int], body:
     for name, (pattern, spelling, measure) in _DECLARED.items():
         if name not in header:
             continue
-        said, line, found = header[name], lines.get((name,)), measure(body)
-        if not isinstance(said, str) or not pattern.fullmatch(said):
-            raise MessageError("wrong-type", f"{excerpt(str(said))} is not {spelling}", "", path, line, name)
-        if said.lower().lstrip("0") != found.lstrip("0"):
-            problem = f"the body does not match its header: {name} is {found}, not {said}"
+        declared, line, found = header[name], lines.get((name,)), measure(body)
+        if not isinstance(declared, str) or not pattern.fullmatch(declared):
+            raise MessageError("wrong-type", f"{excerpt(str(declared))} is not {spelling}", "", path, line, name)
+        if declared.lower().lstrip("0") != found.lstrip("0"):
+            problem = f"the body does not match its header: {name} is {found}, not {declared}"
             hint = "The file may have been cut off; send it again."
             raise MessageError("length-mismatch", problem, hint, path, line, name)
 

@@ -298,10 +298,10 @@ class Source:
 
     def overrides(self, values: Mapping[str, Yaml], where: Path) -> Overrides:
         """The overrides among `values`. Other keys and empty values are ignored."""
-        said = {name: values[name] for name in OVERRIDES if values.get(name, "") != ""}
-        if not said:
+        given = {name: values[name] for name in OVERRIDES if values.get(name, "") != ""}
+        if not given:
             return NO_OVERRIDES
-        typed = {name: self.header(name, value, (*where, name)) for name, value in said.items()}
+        typed = {name: self.header(name, value, (*where, name)) for name, value in given.items()}
         if "gates" in typed:
             typed["gates"] = frozenset(typed["gates"])
         return Overrides(**typed)
@@ -315,7 +315,7 @@ def override_headers(overrides: Overrides) -> dict[str, object]:
     """`overrides` as headers, in the types of `strict_yaml.value_text`; `Source.overrides` reads them back."""
     if overrides == NO_OVERRIDES:
         return {}
-    said = {name: value for name in OVERRIDES if (value := getattr(overrides, name)) is not None}
-    if "gates" in said:
-        said["gates"] = sorted(said["gates"])
-    return said
+    headers = {name: value for name in OVERRIDES if (value := getattr(overrides, name)) is not None}
+    if "gates" in headers:
+        headers["gates"] = sorted(headers["gates"])
+    return headers

@@ -267,12 +267,12 @@ class TaskMessage(Message):
 
     def overrides(self) -> Overrides:
         """The headers that override the policy."""
-        said = {name: value for name in OVERRIDES if (value := getattr(self, name)) is not None}
-        if not said:
+        values = {name: value for name in OVERRIDES if (value := getattr(self, name)) is not None}
+        if not values:
             return NO_OVERRIDES
-        if "gates" in said:
-            said["gates"] = frozenset(said["gates"])
-        return Overrides(**said)
+        if "gates" in values:
+            values["gates"] = frozenset(values["gates"])
+        return Overrides(**values)
 
 
 class ReplyMessage(Message):
@@ -440,9 +440,9 @@ def render_message_with(message: Message, body: str) -> bytes:
 
 def _file(message: Message, body: str) -> bytes:
     header: dict[str, object] = {}
-    said = vars(message)
+    fields = vars(message)
     for name, field in type(message).header_fields().items():
-        value = said[field]
+        value = fields[field]
         if field == "findings":
             value = None if value == _section_findings(message.sections) else [_finding_header(item) for item in value]
         elif field == "planned_actions":
@@ -473,13 +473,13 @@ class _Reader:
 
     def message(self) -> AnyMessage:
         header = self._document.header
-        said = {key for key in header if (key,) not in self._document.nulls}
+        present = {key for key in header if (key,) not in self._document.nulls}
         self._check_version(header.get("protocol", ""))
-        kind = self._kind(header, said)
+        kind = self._kind(header, present)
         known = kind.header_fields()
-        near = self._near_misses(header, known, said)
-        self._check_present(kind, said, near)
-        values: dict[str, Any] = {known[name]: self._convert(name, header[name]) for name in known if name in said}
+        near = self._near_misses(header, known, present)
+        self._check_present(kind, present, near)
+        values: dict[str, Any] = {known[name]: self._convert(name, header[name]) for name in known if name in present}
         values |= {shadow(name): value for name, value in header.items() if name not in known}
         body = split_body(self._document.body, path=self._path, first_line=self._document.body_line)
         values |= _body_values(body)
@@ -497,9 +497,9 @@ class _Reader:
                 problem = f"this is protocol version {version}; this mailboxd supports {PROTOCOL_VERSION}"
                 raise self._error("newer-protocol", problem, "Upgrade mailboxd and send it again.", "protocol")
 
-    def _kind(self, header: dict[str, Yaml], said: set[str]) -> type[AnyMessage]:
-        if "type" not in said:
-            self._check_present(None, said, {})
+    def _kind(self, header: dict[str, Yaml], present: set[str]) -> type[AnyMessage]:
+        if "type" not in present:
+            self._check_present(None, present, {})
         word = header["type"]
         kind = MESSAGE_TYPES.get(word) if isinstance(word, str) else None
         if kind is None:
@@ -511,11 +511,11 @@ class _Reader:
                 raise self._error("unknown-field", "a message cannot approve itself", hint, key)
         return kind
 
-    def _near_misses(self, header: dict[str, Yaml], known: Mapping[str, str], said: set[str]) -> dict[str, str]:
+    def _near_misses(self, header: dict[str, Yaml], known: Mapping[str, str], present: set[str]) -> dict[str, str]:
         """Headers that are probably misspelt: known header -> name in the file. Warns about each."""
         # Limited, because difflib takes about 50 us per pair of words and there may be a thousand keys.
         unknown = [key for key in header if key not in known and len(key) <= _MAX_NEAR_LENGTH][:_MAX_NEAR]
-        absent = [name for name in known if name not in said] if unknown else []
+        absent = [name for name in known if name not in present] if unknown else []
         near = {}
         for key in unknown:
             for match in difflib.get_close_matches(key.casefold(), absent, n=1, cutoff=0.75):
@@ -523,16 +523,16 @@ class _Reader:
                 near[match] = key
         return near
 
-    def _check_present(self, kind: type[AnyMessage] | None, said: set[str], near: dict[str, str]) -> None:
+    def _check_present(self, kind: type[AnyMessage] | None, present: set[str], near: dict[str, str]) -> None:
         required = ("type", *Message.required) if kind is None else kind.required
         expected = () if kind is None else kind.expected
-        late = [name for name in expected if name not in said]
-        if missing := [name for name in required if name not in said]:
+        absent = [name for name in expected if name not in present]
+        if missing := [name for name in required if name not in present]:
             hints = [f"Is {excerpt(near[name])} a misspelling of {name}?" for name in missing if name in near]
             problem = "required headers are missing: " + ", ".join(missing)
-            problem += f"; also expected: {', '.join(late)}" if late else ""
+            problem += f"; also expected: {', '.join(absent)}" if absent else ""
             raise self._error("missing-field", problem, " ".join(hints), missing[0])
-        self._warnings += [f"the header {name} is missing" for name in late]
+        self._warnings += [f"the header {name} is missing" for name in absent]
 
     def _convert(self, name: str, value: Yaml) -> Any:
         if name == "type":

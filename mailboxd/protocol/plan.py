@@ -206,7 +206,7 @@ def render_dag(dag: Dag) -> str:
     lines = ["subtasks:" if dag.nodes else "subtasks: {}"]
     for node in dag.nodes:
         _add_child(lines, node.planned, "  ")
-        lines += [f"    {name}: {scalar(said)}" for name in STATE if (said := getattr(node, name))]
+        lines += [f"    {name}: {scalar(value)}" for name in STATE if (value := getattr(node, name))]
     if dag.synthesis is not None:
         lines.append(f"synthesis: {dag.synthesis}")
     return "\n".join(lines) + "\n"

@@ -37,10 +37,10 @@ from mailboxd.protocol.strict_yaml import Path, Yaml, flow, scalar
 #
 # Bare or in one fenced block. Without a list with an `id:`, the section is prose (clawflow messages may contain one).
 
-MOST_CHECKS = 20
-_MOST_SECONDS = 86_400
-_MOST_BYTES = 1 << 40
-_MOST_SCHEMA = 65_536
+MAX_CHECKS = 20
+_MAX_SECONDS = 86_400
+_MAX_BYTES = 1 << 40
+_MAX_SCHEMA = 65_536
 _CLAIM = re.compile(r"^[ \t]*(?:-[ \t]+|-[ \t]*\{[ \t]*|\[[ \t]*\{[ \t]*)id[ \t]*:", re.MULTILINE)
 _FENCED = re.compile(r"\A\s*(`{3,}|~{3,})[^\n]*\n(.*?)\n[ \t]*\1[ \t]*\s*\Z", re.DOTALL)
 _KINDS = {"command": ("timeout", "cwd"), "file": ("min_bytes",), "json_schema": ("of",)}
@@ -73,8 +73,8 @@ def checks_of(source: Source, value: Yaml, where: Path) -> tuple[Check, ...]:
         return ()
     if not isinstance(value, list):
         source.fail("wrong-type", "the checks are not a list", where, "Write `- id: ...` for each.")
-    if len(value) > MOST_CHECKS:
-        source.fail("field-range", f"there are more than {MOST_CHECKS} checks", where)
+    if len(value) > MAX_CHECKS:
+        source.fail("field-range", f"there are more than {MAX_CHECKS} checks", where)
     found = tuple(_check(source, item, (*where, place)) for place, item in enumerate(value))
     names = [check.id for check in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -97,7 +97,7 @@ def _check(source: Source, item: Yaml, where: Path) -> Check:
         case "command":
             return _command(source, name, fields, where)
         case "file":
-            low = _number(source, fields, "min_bytes", where, 0, _MOST_BYTES)
+            low = _number(source, fields, "min_bytes", where, 0, _MAX_BYTES)
             return Check(name, file=_path(source, fields, "file", where), min_bytes=low)
         case _:
             return _schema(source, name, fields, where)
@@ -106,16 +106,16 @@ def _check(source: Source, item: Yaml, where: Path) -> Check:
 def _command(source: Source, name: str, fields: Mapping[str, Yaml], where: Path) -> Check:
     words = source.command(fields["command"], (*where, "command"), "bad-check", "the command", "[make, test]")
     cwd = _path(source, fields, "cwd", where) if fields.get("cwd", "") not in ("", ".") else ""
-    return Check(name, words, _number(source, fields, "timeout", where, 1, _MOST_SECONDS), cwd)
+    return Check(name, words, _number(source, fields, "timeout", where, 1, _MAX_SECONDS), cwd)
 
 
 def _schema(source: Source, name: str, fields: Mapping[str, Yaml], where: Path) -> Check:
-    said, place = fields["json_schema"], (*where, "json_schema")
+    schema, place = fields["json_schema"], (*where, "json_schema")
     of = "" if fields.get("of", _RESULT) == _RESULT else _path(source, fields, "of", where)
-    if isinstance(said, str):
+    if isinstance(schema, str):
         return Check(name, schema_file=_path(source, fields, "json_schema", where), of=of)
-    text = json.dumps(_typed(said, place, source.plain), ensure_ascii=False)
-    if not isinstance(said, dict) or len(text) > _MOST_SCHEMA:
+    text = json.dumps(_typed(schema, place, source.plain), ensure_ascii=False)
+    if not isinstance(schema, dict) or len(text) > _MAX_SCHEMA:
         source.fail("bad-check", "the schema is not a mapping, or too large", place, "Name a file instead.")
     return Check(name, schema_text=text, of=of)
 
@@ -134,15 +134,15 @@ def _typed(value: Yaml, where: Path, plain: frozenset[Path]) -> Any:
 
 
 def _path(source: Source, fields: Mapping[str, Yaml], name: str, where: Path) -> str:
-    said = source.text(fields[name], (*where, name))
-    if problem := path_problem(said):
-        source.fail("bad-check", f"{excerpt(said)}: {problem}", (*where, name))
-    return said
+    path = source.text(fields[name], (*where, name))
+    if problem := path_problem(path):
+        source.fail("bad-check", f"{excerpt(path)}: {problem}", (*where, name))
+    return path
 
 
 def _number(source: Source, fields: Mapping[str, Yaml], name: str, where: Path, low: int, high: int) -> int:
-    said = fields.get(name, "")
-    return 0 if said == "" else int(source.convert(integer(low, high), said, (*where, name)))
+    value = fields.get(name, "")
+    return 0 if value == "" else int(source.convert(integer(low, high), value, (*where, name)))
 
 
 def render_checks(checks: tuple[Check, ...]) -> str:
@@ -177,9 +177,9 @@ def render_checks(checks: tuple[Check, ...]) -> str:
 # Bare or in one fenced block. The fields of a kind may also be in a mapping under `action:`. A section without such a
 # list is prose: one manual action for a person; `none` and the like mean no action.
 
-MOST_ACTIONS = 20
+MAX_ACTIONS = 20
 MANUAL_ID = "manual"
-_MOST_TEXT = 262_144
+_MAX_TEXT = 262_144
 _ITEM = re.compile(r"^[ \t]*(?:-[ \t]+[\"']?\w+[\"']?[ \t]*:|-[ \t]*\{|\[[ \t]*\{|\[[ \t]*$)", re.MULTILINE)
 _NAMED = re.compile(r"(?:^[ \t]*-?[ \t]*|[{,][ \t]*)[\"']?(?:id|kind)[\"']?[ \t]*:", re.MULTILINE)
 _FENCED_BLOCK = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})[^\n]*\n(.*?)\n[ ]{0,3}\1[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -228,15 +228,15 @@ def read_actions(text: str, *, path: str = "", first_line: int = 1) -> tuple[Act
     return actions_of(source, loaded.value, ())
 
 
-def read_action(said: Mapping[str, Any]) -> Action:
+def read_action(fields: Mapping[str, Any]) -> Action:
     """One action from JSON, with the rules of the section. Raises MessageError like `read_actions`."""
-    text = flow([{name: str(value) if isinstance(value, int) else value for name, value in said.items()}])
+    text = flow([{name: str(value) if isinstance(value, int) else value for name, value in fields.items()}])
     loaded = strict_yaml.load(text, path="")
     return actions_of(Source("", 1, loaded.lines, loaded.plain), loaded.value, ())[0]
 
 
 def _by_hand(text: str, path: str, line: int) -> Action:
-    if len(text) > _MOST_TEXT:
+    if len(text) > _MAX_TEXT:
         raise MessageError("field-range", "the planned actions are too long", path=path, line=line)
     return Action(MANUAL_ID, ActionKind.MANUAL, action=text)
 
@@ -247,8 +247,8 @@ def actions_of(source: Source, value: Yaml, where: Path) -> tuple[Action, ...]:
         return read_actions(value)
     if not isinstance(value, list):
         source.fail("wrong-type", "the planned actions are not a list", where, "Write `- id: ...` for each.")
-    if len(value) > MOST_ACTIONS:
-        source.fail("field-range", f"there are more than {MOST_ACTIONS} actions", where)
+    if len(value) > MAX_ACTIONS:
+        source.fail("field-range", f"there are more than {MAX_ACTIONS} actions", where)
     found = tuple(_action(source, item, (*where, place)) for place, item in enumerate(value))
     names = [action.id for action in found]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -257,27 +257,27 @@ def actions_of(source: Source, value: Yaml, where: Path) -> tuple[Action, ...]:
 
 
 def _action(source: Source, item: Yaml, where: Path) -> Action:
-    said = _flat(source, item, where)
-    name = source.text(said.get("id", ""), (*where, "id"))
+    fields = _flat(source, item, where)
+    name = source.text(fields.get("id", ""), (*where, "id"))
     if not is_id(name):
         source.fail("bad-id", f"{excerpt(name)} is not a valid id for an action", (*where, "id"), ID_RULE)
-    word = source.text(said.get("kind", ""), (*where, "kind"))
+    word = source.text(fields.get("kind", ""), (*where, "kind"))
     if word not in tuple(ActionKind):
         hint = f"Expected: {', '.join(ActionKind)}."
         source.fail("bad-action", f"the action {name} has the unknown kind {excerpt(word)}", (*where, "kind"), hint)
     kind = ActionKind(word)
     known = (*_ALWAYS, *_NEEDED[kind], *_OPTIONAL[kind])
-    if unknown := next((key for key in said if key not in known), None):
+    if unknown := next((key for key in fields if key not in known), None):
         hint = f"A {kind} action may have: {', '.join(dict.fromkeys(known))}."
         source.fail("bad-action", f"a {kind} action has no key {excerpt(unknown)}", (*where, unknown), hint)
-    if missing := next((key for key in _NEEDED[kind] if said.get(key, "") in ("", [])), None):
+    if missing := next((key for key in _NEEDED[kind] if fields.get(key, "") in ("", [])), None):
         source.fail(
             "bad-action",
             f"the action {name} has no {missing}",
             where,
             f"A {kind} action needs {', '.join(_NEEDED[kind])}.",
         )
-    values = {key: _value(source, key, value, (*where, key)) for key, value in said.items() if key != "kind"}
+    values = {key: _value(source, key, value, (*where, key)) for key, value in fields.items() if key != "kind"}
     action = Action(kind=kind, **values)
     if problem := _problem(action):
         source.fail("bad-action", f"the action {name}: {problem}", where)
@@ -286,15 +286,15 @@ def _action(source: Source, item: Yaml, where: Path) -> Action:
 
 def _flat(source: Source, item: Yaml, where: Path) -> dict[str, Yaml]:
     """The fields of an action, including those in a mapping under `action:`."""
-    said = dict(source.mapping(item, where))
-    inner = said.get("action", "")
+    fields = dict(source.mapping(item, where))
+    inner = fields.get("action", "")
     if isinstance(inner, list):
-        said["argv"] = inner
+        fields["argv"] = inner
     elif isinstance(inner, dict):
-        said |= inner
+        fields |= inner
     if not isinstance(inner, str):
-        said["action"] = inner.get("action", "") if isinstance(inner, dict) else ""
-    return said
+        fields["action"] = inner.get("action", "") if isinstance(inner, dict) else ""
+    return fields
 
 
 def _value(source: Source, key: str, value: Yaml, where: Path) -> Any:
@@ -307,10 +307,10 @@ def _value(source: Source, key: str, value: Yaml, where: Path) -> Any:
         pairs = source.mapping(value, where)
         return tuple((name, source.text(text, (*where, name))) for name, text in pairs.items())
     if key == "timeout":
-        return 0 if value == "" else int(source.convert(integer(1, _MOST_SECONDS), source.text(value, where), where))
+        return 0 if value == "" else int(source.convert(integer(1, _MAX_SECONDS), source.text(value, where), where))
     text = source.text(value, where)
-    if len(text) > _MOST_TEXT:
-        source.fail("field-range", f"it is longer than {_MOST_TEXT} characters", where)
+    if len(text) > _MAX_TEXT:
+        source.fail("field-range", f"it is longer than {_MAX_TEXT} characters", where)
     return text.upper() if key == "method" else text
 
 
@@ -361,13 +361,13 @@ def _http_problem(action: Action) -> str | None:
 
 def action_header(action: Action) -> dict[str, Any]:
     """The action as a mapping for a header, without empty fields."""
-    said: dict[str, Any] = {"id": action.id, "kind": str(action.kind)}
+    header: dict[str, Any] = {"id": action.id, "kind": str(action.kind)}
     for field in fields(Action)[2:]:
         value = getattr(action, field.name)
         if value != field.default:
             words = list(value) if field.name in _LISTS else str(value)
-            said[field.name] = dict(value) if field.name == "headers" else words
-    return said
+            header[field.name] = dict(value) if field.name == "headers" else words
+    return header
 
 
 def render_actions(actions: tuple[Action, ...]) -> str:
@@ -380,8 +380,8 @@ def render_actions(actions: tuple[Action, ...]) -> str:
 def _is_prose(action: Action) -> bool:
     """Whether a section with the text of this action is parsed as this action."""
     text = action.action
-    said = text == text.strip() and not _says_nothing(text) and not claims(text)
-    return said and action == Action(MANUAL_ID, ActionKind.MANUAL, action=text)
+    prose = text == text.strip() and not _says_nothing(text) and not claims(text)
+    return prose and action == Action(MANUAL_ID, ActionKind.MANUAL, action=text)
 
 
 def claims(text: str) -> bool:
@@ -475,13 +475,13 @@ def rewritten(spec: Spec, text: str) -> Spec | None:
     found = _own_sections(text)
     if not found:
         return None
-    said = {field: next(s for s in found if s.is_called(name)) for name, field in _FIELDS.items() if _has(found, name)}
+    given = {field: next(s for s in found if s.is_called(name)) for name, field in _FIELDS.items() if _has(found, name)}
 
     def new(field: str) -> str:
-        return said[field].text if field in said else str(getattr(spec, field))
+        return given[field].text if field in given else str(getattr(spec, field))
 
     def follows(field: str, base: str) -> str:
-        own = new(field) if field in said or getattr(spec, field) != getattr(spec, base) else ""
+        own = new(field) if field in given or getattr(spec, field) != getattr(spec, base) else ""
         return own or new(base)
 
     expected = new("expected_output")
@@ -494,10 +494,10 @@ def rewritten(spec: Spec, text: str) -> Spec | None:
         scope_out=new("scope_out"),
         inputs=follows("inputs", "context"),
         outputs=follows("outputs", "expected_output"),
-        acceptance_criteria=_criteria(spec, said.get("acceptance_criteria"), expected),
+        acceptance_criteria=_criteria(spec, given.get("acceptance_criteria"), expected),
         risks=new("risks"),
-        planned_actions=actions_in(found) if "planned_actions" in said else spec.planned_actions,
-        checks=_checks(said["checks"]) if "checks" in said else spec.checks,
+        planned_actions=actions_in(found) if "planned_actions" in given else spec.planned_actions,
+        checks=_checks(given["checks"]) if "checks" in given else spec.checks,
     )
 
 
@@ -507,10 +507,10 @@ def actions_in(sections: tuple[Section, ...]) -> tuple[Action, ...]:
     return read_actions(section.text, path="Planned Actions", first_line=section.line) if section else ()
 
 
-def _criteria(spec: Spec, said: Section | None, expected: str) -> tuple[str, ...]:
-    if said is None and spec.acceptance_criteria not in ((), (DERIVED_CRITERION,), (spec.expected_output,)):
+def _criteria(spec: Spec, section: Section | None, expected: str) -> tuple[str, ...]:
+    if section is None and spec.acceptance_criteria not in ((), (DERIVED_CRITERION,), (spec.expected_output,)):
         return spec.acceptance_criteria
-    return (criteria(said.text) if said else ()) or ((expected,) if expected else ())
+    return (criteria(section.text) if section else ()) or ((expected,) if expected else ())
 
 
 def _checks(section: Section) -> tuple[Check, ...]:
@@ -562,5 +562,5 @@ def _text(spec: Spec, field: str) -> str:
 
 def render_spec(spec: Spec) -> str:
     """The spec for a person to edit: a section for each part, including empty ones."""
-    said = dict(spec_sections(spec))
-    return join_body("", "", [Section(name, said.get(name, "")) for name in _FIELDS])
+    texts = dict(spec_sections(spec))
+    return join_body("", "", [Section(name, texts.get(name, "")) for name in _FIELDS])

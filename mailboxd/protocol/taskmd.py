@@ -385,16 +385,16 @@ def _rewritten(before: DagNode, after: DagNode | None) -> list[str]:
     if after.planned != before.planned:
         return [f"{before.key} is {before.status} and cannot be edited"]
     return [
-        f"{before.key}: {name} is {getattr(before, name)!r} and cannot become {said[:140]!r}"
+        f"{before.key}: {name} is {getattr(before, name)!r} and cannot become {value[:140]!r}"
         for name in STATE
-        if (said := getattr(after, name)) and said != getattr(before, name)
+        if (value := getattr(after, name)) and value != getattr(before, name)
     ]
 
 
 def of_spec(edited: Sections | None, shown: Sections) -> list[str]:
     """The headings of the spec whose text an edit changes; `shown` is the spec before the edit."""
-    said = {heading.casefold(): text for heading, text in shown}
-    return [name for name, text in edited or () if is_spec_section(name, text) and said.get(name.casefold()) != text]
+    before = {heading.casefold(): text for heading, text in shown}
+    return [name for name, text in edited or () if is_spec_section(name, text) and before.get(name.casefold()) != text]
 
 
 def divide(edited: Sections | None, shown: Sections, *, writable: bool) -> tuple[Sections, Sections | None]:
@@ -406,8 +406,8 @@ def divide(edited: Sections | None, shown: Sections, *, writable: bool) -> tuple
         return (), None
     headings = {heading for heading, _ in shown}
     own = tuple(item for item in edited if item[0] in headings or (writable and is_spec_section(*item)))
-    said = tuple(item for item in own if item not in shown) if writable else ()
-    return said, tuple(item for item in edited if item not in own)
+    changed = tuple(item for item in own if item not in shown) if writable else ()
+    return changed, tuple(item for item in edited if item not in own)
 
 
 # The seal: a digest in the front matter of a rendered file, by which an unedited file is recognized.

@@ -1,4 +1,4 @@
-"""Plans, texts and task files for the laws of `test_plan` and `test_taskfile`: everything our own code can hold."""
+"""Hypothesis strategies for plans, texts and task files: everything that mailboxd itself can produce."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`## Planned Actions`: what is taken, what is refused and where; what we write is read as the same actions."""
+"""The section `## Planned Actions`: what is accepted, what is refused and where, and round trips."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mailboxd.core.approvals import Action, ActionKind, ActionRules, digest, in_words, may_not_perform
 from mailboxd.errors import MessageError
-from mailboxd.protocol.spec import MANUAL_ID, MOST_ACTIONS, read_action, read_actions, render_actions
+from mailboxd.protocol.spec import MANUAL_ID, MAX_ACTIONS, read_action, read_actions, render_actions
 from tests.protocol.plan_strategies import KEYS, storable
 
 COMMAND = Action("publish", ActionKind.COMMAND, argv=("make", "publish"))
@@ -116,7 +116,7 @@ def item(fields: str) -> str:
         ("- id: &x a\n  kind: manual\n  action: *x", "alias", "anchor"),
         ("```yaml\n- id: a\n  kind: manual\n", "bad-yaml", "invalid YAML"),
         (
-            "\n".join(f"- {{id: a{n}, kind: manual, action: x}}" for n in range(MOST_ACTIONS + 1)),
+            "\n".join(f"- {{id: a{n}, kind: manual, action: x}}" for n in range(MAX_ACTIONS + 1)),
             "field-range",
             "more than",
         ),
@@ -137,7 +137,7 @@ def test_a_refusal_names_the_line_in_the_file() -> None:
     assert (refused.value.path, refused.value.line, refused.value.field) == ("note.md", 15, "0.argv")
 
 
-# ---------------------------------------------------------------- laws
+# Round trips.
 
 
 def words() -> st.SearchStrategy[tuple[str, ...]]:
@@ -251,7 +251,7 @@ def test_it_is_told_on_one_line(action: Action) -> None:
     assert "\n" not in said
 
 
-# ---------------------------------------------------------------- what the configuration allows
+# What the configuration allows.
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_an_action_is_given_only_what_the_configuration_names(
     assert why is None if says is None else says in str(why)
 
 
-# ---------------------------------------------------------------- what is written about it
+# Documentation.
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("docs/side-effects.md", "templates/openclaw-skill/references/answers.md", "templates/work.md.j2")

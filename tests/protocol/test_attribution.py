@@ -1,4 +1,4 @@
-"""What somebody else wrote stays in an envelope that names the source: it can neither end it nor forge another."""
+"""Foreign text in a prompt stays in a block that names its source; it can neither close it nor forge another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `## Checks`: what is read, what is refused, and that it is written back as it was read."""
+"""The section `## Checks`: what is accepted, what is refused, and round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bytes of a file are front matter, which are body (protocol section 2)."""
+"""Front matter and body of a file, through python-frontmatter (protocol section 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an IDENTITY.md says of its agent's role."""
+"""The role of an agent in its IDENTITY.md."""
 
 from __future__ import annotations
 

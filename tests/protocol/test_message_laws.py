@@ -1,4 +1,4 @@
-"""Laws of the codec: what can be made can be written and read back equal; any bytes are read or refused."""
+"""Properties of messages: every message survives a round trip; any bytes are parsed or refused."""
 
 from __future__ import annotations
 

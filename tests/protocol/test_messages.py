@@ -168,7 +168,7 @@ def test_times_that_the_protocol_lists_but_nothing_needs_may_be_absent() -> None
     assert parsed.warnings == ("the header subtask_id is missing", "the header completed_at is missing")
 
 
-# ---------------------------------------------------------------- syntax and typing
+# Syntax and typing.
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_the_title_of_a_task_is_its_first_h1_without_the_word_task(line: str, ti
     assert parse_message(render_message(message), "b.md").message == message
 
 
-# ---------------------------------------------------------------- specs
+# Specs.
 
 
 def test_a_spec_that_is_not_written_down_is_derived() -> None:
@@ -470,7 +470,7 @@ def test_a_dag_is_a_section_like_any_other_with_its_line() -> None:
     assert message.sections[0].line == 9
 
 
-# ---------------------------------------------------------------- reviews, approvals, answers
+# Reviews, approvals, answers.
 
 
 @pytest.mark.parametrize(
@@ -534,7 +534,7 @@ def test_reply_skip_is_the_whole_text() -> None:
     assert message.text == "REPLY_SKIP"
 
 
-# ---------------------------------------------------------------- plain files
+# Plain files.
 
 
 @pytest.mark.parametrize(
@@ -587,7 +587,7 @@ def test_a_plain_file_laid_out_like_a_task_is_read_like_one() -> None:
     assert message.spec() == Spec("T", "Go.", "", "E", "Go.", "", "", "E", ("E",))
 
 
-# ---------------------------------------------------------------- writing
+# Writing.
 
 
 def test_a_task_is_written_as_clawflow_has_it() -> None:

@@ -1,4 +1,4 @@
-"""Foreign text inside ours: it cannot close its block."""
+"""Quoted foreign text cannot close its block."""
 
 from __future__ import annotations
 

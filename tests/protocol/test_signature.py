@@ -1,4 +1,4 @@
-"""What a signature is made over: the message as it is read, whatever its bytes went through."""
+"""A signature covers the parsed message, independent of transport changes to its bytes."""
 
 from __future__ import annotations
 

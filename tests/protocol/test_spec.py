@@ -1,4 +1,4 @@
-"""A spec in sections: as a person edits it, as an answer mends it, as a draft fills it in."""
+"""Specs as sections: edited by a person, corrected by an answer, completed by a draft."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML as structure only: what is read, and how every hostile form is refused (protocol section 2)."""
+"""YAML without types: what is read, and how every hostile form is refused (protocol section 2)."""
 
 from __future__ import annotations
 

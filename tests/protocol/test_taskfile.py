@@ -71,7 +71,7 @@ def parse(text: str) -> TaskFile:
     return parse_task_file(text.encode(), "tasks/x/task.md")
 
 
-# ---------------------------------------------------------------- the law
+# Round trips.
 
 
 @st.composite
@@ -142,7 +142,7 @@ def test_escaping_hostile_fences_takes_linear_time() -> None:
     assert time.process_time() - started < 0.2
 
 
-# ---------------------------------------------------------------- what it looks like
+# Layout.
 
 
 def test_a_coordinating_task_has_the_sections_of_the_protocol() -> None:
@@ -201,7 +201,7 @@ def test_an_override_arranges_the_body_but_cannot_lose_a_part(tmp_path: Path) ->
         render_task_file(task, templates)
 
 
-# ---------------------------------------------------------------- what people and agents write
+# Files by people and agents.
 
 
 def test_a_title_and_a_dag_are_enough() -> None:
@@ -285,7 +285,7 @@ def test_any_bytes_are_a_task_file_or_a_message_error(raw: bytes) -> None:
     assert again(task) == task
 
 
-# ---------------------------------------------------------------- edits
+# Edits.
 
 
 def test_a_file_as_it_was_rendered_is_no_edit() -> None:

@@ -212,7 +212,7 @@ def test_a_plan_in_prose_about_plans_is_read_as_a_plan() -> None:
     assert read_answer("## DAG\nsubtasks:\n  a: {agent: self, description: d}") == Planned(plan)
 
 
-# ---------------------------------------------------------------- overrides
+# Overrides.
 
 
 def test_an_override_counts_from_the_next_rendering_on_and_until_it_is_gone(tmp_path: Path) -> None:
