@@ -83,7 +83,7 @@ def time(value: Yaml, warn: Warn) -> str:
         moment = f"{day}T{clock or '00:00:00'}.{(fraction or '')[:6]:0<6}{(zone or 'Z').upper()}"
         return to_text(datetime.fromisoformat(moment).timestamp())
     except ValueError:
-        raise MessageError("bad-time", f"{excerpt(text)} does not exist", hint) from None
+        raise MessageError("bad-time", f"{excerpt(text)} is not a valid time", hint) from None
 
 
 def integer(low: int, high: int) -> Convert:
