@@ -90,10 +90,10 @@ def read(ws: Workspace, pid: int | None, now: str, monotonic: float) -> tuple[Gr
     if pid is None:
         return _ended(said)
     if said is None or pid not in (0, said["pid"]):
-        return _red("it holds the workspace and has not said how it is")
+        return _red("it holds the workspace but has not reported its health yet")
     ages = [age for age in (monotonic - said["monotonic"], to_epoch(now) - to_epoch(said["at"])) if age >= -1]
     if min(ages, default=SILENT + 1) > SILENT:
-        return _red(f"its loop stands still: the last sign of life is of {said['at']}")
+        return _red(f"its loop is stuck: the last heartbeat was at {said['at']}")
     troubles: list[Trouble] = said["troubles"]
     if any(trouble.grade is Grade.RED for trouble in troubles):
         return Grade.RED, troubles
@@ -119,7 +119,7 @@ def failed_starts(ws: Workspace, now: str, monotonic: float) -> Failed:
         return Failed()
     past = max(monotonic - said["monotonic"], to_epoch(now) - to_epoch(said["at"]), 0.0)
     pause = min(2.0 ** min(said["starts"] - 1, 10), LONGEST_PAUSE)
-    return Failed(said["starts"], max(pause - past, 0.0), said["over"] or "it ended without a word")
+    return Failed(said["starts"], max(pause - past, 0.0), said["over"] or "it died without a report")
 
 
 def scanned_at(ws: Workspace) -> str | None:
@@ -132,7 +132,7 @@ def _ended(said: dict[str, Any] | None) -> tuple[Grade, list[Trouble]]:
     if said is None or said["over"] == "":
         return Grade.OFF, []
     if said["over"] is None:
-        return _red(f"it ended without a word after {said['at']}; `mailboxd run` goes on where it was")
+        return _red(f"it died without a report after {said['at']}; `mailboxd run` continues where it stopped")
     return _red(f"it gave up: {said['over']}")
 
 

@@ -246,14 +246,14 @@ class Peers:
         if not self._waiting and not self._queue:
             self._holds = False
             if not self.known:
-                _log.warning("OpenClaw did not say which agents there are; see `mailboxd doctor`")
+                _log.warning("OpenClaw did not list its agents; see `mailboxd doctor`")
             self._store()
 
     # -------------------------------------------------------------- asking
 
     def _look_again(self, now: float) -> None:
         if self._config_file and _stamp(self._config_file) != self._seen:
-            _log.info("%s has changed: OpenClaw is asked which agents there are", self._config_file)
+            _log.info("%s has changed: asking OpenClaw for its agents", self._config_file)
             self._queue, self._holds, self._gateway_is_asked = list(_CHANGEABLE), True, False
         elif now - self._asked_at >= (_IN_DOUBT if self._in_doubt else _NOW_AND_THEN):
             self._queue = list(_CHANGEABLE)
@@ -281,15 +281,17 @@ class Peers:
         if self.version is not None and self.version < MINIMUM_VERSION:
             found, wanted = (".".join(map(str, version)) for version in (self.version, MINIMUM_VERSION))
             self.too_old = (
-                f"OpenClaw {found} is too old: when its gateway goes away in the middle of a turn it silently runs the "
-                f"turn again. Install {wanted} or newer, or name another one in openclaw.command."
+                f"OpenClaw {found} is too old: when its gateway goes away during a turn, it silently runs the "
+                f"turn again. Install {wanted} or newer, or point openclaw.command to another one."
             )
 
     def _take_agents(self, exit_: Exit) -> None:
         found = parse_agents(exit_)
         people = [peer.id for peer in found or () if peer.id.lower() in OPERATORS]
         if people:
-            _log.warning("the agent %s is called like a person, and is given nothing: rename it", ", ".join(people))
+            _log.warning(
+                "the agent %s has a name reserved for operators and is given no work: rename it", ", ".join(people)
+            )
         if found:
             self.known = {peer.id: Known(peer.name, peer.workspace) for peer in found if peer.id not in people}
 
@@ -343,9 +345,9 @@ class Peers:
         if agent == SELF or agent.lower() == self.agent.lower():
             return None
         if agent.lower() in OPERATORS:
-            return f"{agent} means a person, who is asked with a question, not an agent"
+            return f"{agent} is an operator, not an agent: use a question to ask an operator"
         if self.enabled and not self.ruled:
-            return f"OpenClaw has not said yet whom {self.agent} may give work to; `mailboxd doctor` says why"
+            return f"it is not known yet which agents {self.agent} may give work to; `mailboxd doctor` says why"
         if self.known and agent.lower() not in {name.lower() for name in self.known}:
             return f"there is no agent {agent}; {self.agent} may give work to {self._reachable()}"
         if self.allowed is not None and agent.lower() not in self.allowed:
@@ -390,7 +392,7 @@ class Peers:
                 continue
             why = next((trouble.why for trouble in troubles if trouble.grade is health.Grade.RED), "")
             if pid is None:
-                found[name] = f"no daemon runs beside {name}: `mailboxd run -w {shlex.quote(str(ws.root))}`"
+                found[name] = f"no daemon runs for {name}: `mailboxd run -w {shlex.quote(str(ws.root))}`"
             elif grade is health.Grade.RED:
                 found[name] = f"the daemon beside {name} does not work: {first_line(why)}"
         return found

@@ -48,7 +48,7 @@ def test_a_loop_that_beats_is_green_and_one_that_stands_still_is_red_within_a_mi
             assert grade(ws, clock) is Grade.GREEN
         clock.advance(SILENT + 1)
         assert grade(ws, clock) is Grade.RED
-        assert "stands still" in read(ws, PID, clock.now(), clock.monotonic())[1][0].why
+        assert "is stuck" in read(ws, PID, clock.now(), clock.monotonic())[1][0].why
         health.beat()
         assert grade(ws, clock) is Grade.GREEN
 
@@ -155,7 +155,7 @@ def test_each_start_that_fails_doubles_the_pause_before_the_next(ws: Workspace, 
 
 def test_one_that_was_killed_before_it_read_the_mailbox_has_failed_as_well(ws: Workspace, clock: ManualClock) -> None:
     noted(ws, clock).__enter__()
-    assert noted(ws, clock).__enter__().failed.why == "it ended without a word"
+    assert noted(ws, clock).__enter__().failed.why == "it died without a report"
 
 
 @pytest.mark.parametrize("reads", [False, True])

@@ -80,7 +80,7 @@ def services(ws: Workspace, config: Config) -> Iterator[Service]:
 
 def _service(ws: Workspace, extra: str, needs: tuple[str, ...], *words: str) -> Service:
     if any(find_spec(name) is None for name in needs):
-        raise ConfigError(f"{ws.config}: `{extra}` is set, and the extra is missing: {to_add(extra)}")
+        raise ConfigError(f"{ws.config}: `{extra}` is set, but the extra is missing: {to_add(extra)}")
     argv = [sys.executable, "-P", "-m", "mailboxd.cli", *words, "--until-eof", "-w", str(ws.root)]
     passed = _OTLP if extra == "metrics" else ()
     return Service(f"mailboxd {words[0]}", argv, child_environment(os.environ, passed))
@@ -248,6 +248,6 @@ def _keep_result(ws: Workspace, task: Task) -> str:
         name = f"result-{task.key or task.local_id}.md"
         name = deliver(ws.tasks / folder, name, task.result.encode(), below=ws.root)
     except (OSError, WorldError) as error:
-        problem = f"its whole result cannot be kept: {error}"
+        problem = f"its full result cannot be kept: {error}"
         raise MessageError("obstructed", problem, "Make room for that directory.", f"tasks/{folder}") from error
     return f"tasks/{folder}/{name}"

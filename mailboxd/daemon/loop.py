@@ -237,7 +237,9 @@ class Daemon:
             self._sleep(0.0 if busy or idle_rounds else None)
         self.health.notifier.stopping("waiting for running turns")
         if self._stopping and self.calls.running:
-            _log.info("stopping: %d calls are running; a second signal does not wait for them", len(self.calls.running))
+            _log.info(
+                "stopping: waiting for %d running calls; a second signal stops without waiting", len(self.calls.running)
+            )
         self._drain()
         _log.info("stopped")
 

@@ -62,11 +62,15 @@ def _polls(ws: Workspace, *, allowed: bool) -> str:
     kind = network_kind(ws.root)
     if kind and not allowed:
         raise ConfigError(
-            f"{ws.root} is on a network file system ({kind}): another machine would not see our locks, and two daemons "
-            "or a half-written database would be the end of it. Move the workspace to a local disk; if only this "
+            f"{ws.root} is on a network file system ({kind}): another machine would not see its locks, and two daemons "
+            "could corrupt the database. Move the workspace to a local disk; if only this "
             "machine ever uses it, `mailboxd run --allow-network-fs`"
         )
-    return f"{ws.root} is on a network file system ({kind}): the mailbox is polled, nothing is heard" if kind else ""
+    return (
+        f"{ws.root} is on a network file system ({kind}): the mailbox is polled, without file notifications"
+        if kind
+        else ""
+    )
 
 
 @dataclass(slots=True)

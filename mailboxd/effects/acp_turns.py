@@ -95,7 +95,9 @@ class Harnesses:
         try:
             cwd = transport.working_directory(self.ws.root, found.cwd)
         except OSError as problem:
-            raise NotStarted(harness, OSError(0, f"it has nowhere to work: {problem.strerror}")) from problem
+            raise NotStarted(
+                harness, OSError(0, f"its working directory is unavailable: {problem.strerror}")
+            ) from problem
         return TurnRequest(
             argv=found.argv,
             cwd=cwd,
@@ -219,7 +221,7 @@ class Harnesses:
         task = self.engine.store.tasks.get(order.task)
         session = transport.resumable_session(self._folder(effect.run_id)) if effect.run_id else None
         if task is None or session is None:
-            return Unknown("nobody saw its end, and its harness cannot be asked", looked_up=True)
+            return Unknown("its end was not observed, and its harness cannot be asked", looked_up=True)
         if not self.calls.capacity.has_slot():
             return None
         key, timeout = f"ask:{effect.session_key}", _ASKING_SECONDS + PATIENCE
@@ -237,4 +239,4 @@ class Harnesses:
         """What became of the lost turn, as its harness says."""
         kill_leftover(self._folder(call.id))
         self.calls.discard_when_recorded(call.id)
-        return transport.recovered_outcome(exit_, "it was cut off in the middle of the turn")
+        return transport.recovered_outcome(exit_, "it was interrupted during the turn")

@@ -271,7 +271,7 @@ class Performing:
         if found is State.RUNNING and self.calls.adopt(call, now):
             return
         if found is not State.NEVER_STARTED or row.state is Performed.STARTED:
-            self.reports.append(RunnerEnded(order, effect, "mailboxd was not there when it ended"))
+            self.reports.append(RunnerEnded(order, effect, "mailboxd was not running when it ended"))
             return
         if not self.calls.capacity.has_slot():
             return
@@ -299,7 +299,7 @@ class Performing:
             raise Impossible(f"{place.workflow} is not as mailboxd wrote it; it is not resumed")
         gate = lobster.read(place.kept(TOKEN) or b"")
         if not gate.id or not self.preparing.program:
-            raise Impossible("the gate of Lobster cannot be found any more")
+            raise Impossible("Lobster's gate no longer exists")
         return lobster.resume_words(self.preparing.program, gate.id, approve=approve)
 
     def _settle(self, report: RunnerEnded) -> None:
@@ -312,7 +312,7 @@ class Performing:
                 self.engine.store.outbox.postpone(order.id, plus(self.engine.now, _AGAIN))
                 return
             if row.state is Performed.STARTED:
-                why = f"it was begun, and nobody saw its end: {how}"
+                why = f"it was started, but its end was not observed: {how}"
                 self.engine.hear(order.task, ActionEnded(row.id, Performed.UNKNOWN, why, self._left(row, place)))
             elif report.refused and not _opens_lobster(row):  # the machine refused the runner something, for now
                 _log.warning("the action %s waits: %s", row.short_id, how)
@@ -365,7 +365,7 @@ class Performing:
         self.calls.discard(order.id)  # of a run whose end nobody saw: it only asks, and is asked again
         try:
             if not is_verify_as_approved(row.action, Place(self.setting.root, row.id)):
-                raise Impossible("a file that verify names is another one now than was approved")
+                raise Impossible("a file that verify names has changed since it was approved")
             environment = self.setting.variables(row.action)
             with standing(self.setting.root, row.action.cwd) as here:
                 self.calls.start(call, row.action.verify, now, cwd=here, environment=environment)
@@ -382,12 +382,12 @@ class Performing:
             return  # adopted: its exit status is lost, so it is run again
         report = self._printed(row, exit_)
         if exit_.rc == _HAPPENED and not call.stopped:
-            end = ActionEnded(row.id, Performed.DONE, f"{row.summary}; asked again, it did happen", report)
+            end = ActionEnded(row.id, Performed.DONE, f"{row.summary}; verify says that it happened", report)
         elif exit_.rc == _DID_NOT and not call.stopped:
-            end = ActionEnded(row.id, Performed.FAILED, f"{row.summary}; asked again, it did not happen", report)
+            end = ActionEnded(row.id, Performed.FAILED, f"{row.summary}; verify says that it did not happen", report)
         else:
             why = call.stopped or f"exit status {exit_.rc}"
-            end = ActionEnded(row.id, Performed.UNKNOWN, f"{row.summary}; verify does not know either: {why}", report)
+            end = ActionEnded(row.id, Performed.UNKNOWN, f"{row.summary}; verify is inconclusive: {why}", report)
         self.reports.append(Verified(order, end))
 
     def _record_verified(self, report: Verified) -> None:
@@ -442,7 +442,7 @@ class Performing:
             secrets = self.setting.secrets(row.action)
         except Impossible:
             if row.action.env:
-                return "(not kept: its variables are not known any more)"
+                return "(not kept: its variables are no longer known)"
             secrets = {}
         return printed(exit_.stdout, exit_.stderr, secrets)
 
@@ -474,5 +474,5 @@ def _how(call: Call, exit_: Exit) -> str:
         return call.stopped
     said = lobster.read(exit_.stdout).error if exit_.stdout.lstrip().startswith(b"{") else ""
     last = next((line for line in map(first_line, reversed(tail(exit_.stderr).splitlines())) if line), "")
-    status = "nobody saw its exit status" if exit_.rc is None else f"exit status {exit_.rc}"
+    status = "exit status unknown" if exit_.rc is None else f"exit status {exit_.rc}"
     return f"{status}: {first_line(said) or last}" if said or last else status

@@ -89,7 +89,7 @@ def _performed(row: Approval, place: Place, setting: Setting) -> End:
     except NotNow:
         raise
     except Exception as error:
-        _log.exception("the effect %s went wrong", row.id)
+        _log.exception("the runner of effect %s failed", row.id)
         return End(Performed.UNKNOWN, f"the runner failed in the middle of it: {type(error).__name__}")
 
 

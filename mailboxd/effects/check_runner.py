@@ -161,7 +161,7 @@ class Checking:
         if not stat.S_ISREG(status.st_mode):
             why = f"{check.file} is not a regular file"
         elif size < check.min_bytes:
-            why = f"{check.file} has {size} bytes, at least {check.min_bytes} are wanted"
+            why = f"{check.file} has {size} bytes, at least {check.min_bytes} expected"
         else:
             return _PASSED, f"{check.file} has {size} bytes", f"{check.file}: {size} bytes"
         return _FAILED, why, why

@@ -152,7 +152,7 @@ class Posting:
         if to in OPERATORS:
             return ""
         if to == self.engine.settings.agent:
-            return "it is for this agent itself"
+            return "it is addressed to this agent itself"
         return self.route(to)
 
     def _hand_over(self, order: Order, to: str, raw: bytes) -> None:

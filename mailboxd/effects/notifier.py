@@ -162,7 +162,9 @@ class Notifying:
             store.outbox.postpone(order.id, plus(now, PAUSES[order.tries]))
             return
         for way, problem in failed.items():
-            why = f"nobody could be told by {way} of a request for approval ({len(PAUSES) + 1} times tried): {problem}"
+            why = (
+                f"could not notify anyone by {way} of a request for approval (tried {len(PAUSES) + 1} times): {problem}"
+            )
             self.engine.record(Event(Kind.ALARM, order.task, {"at": now, "what": "notice", "why": why}))
         store.outbox.finish(order.id, "failed" if failed else "done")
         del self._told[order.id]

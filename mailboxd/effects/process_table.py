@@ -274,7 +274,7 @@ class Calls:
                 remove(Path(entry))
                 stays = stays or (entry.path if os.path.lexists(entry) else "")
         if stays:
-            raise WorldError(f"{stays}, which an ended call has left, cannot be removed: look at its rights, remove it")
+            raise WorldError(f"cannot remove {stays}, left by an ended call: check its permissions and remove it")
 
     def measure_capacity(self, now: float) -> Capacity:
         """Compute `capacity` for a round of the loop, by the number of calls and by memory."""

@@ -203,7 +203,7 @@ class Relay:
             except (ConfigError, MemoryError):
                 raise
             except Exception as bug:
-                _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
+                _log.exception("a bug in mailboxd: could not perform %s; please report it", order.id)
                 self.reports.append(*_given_up(order, turns.of_bug(bug)))
         for keep in (self.starting.dispatches.write, self.starting.dispatches.sync):
             try:  # whatever was refused above: what was sent is not, and a sync that stays due keeps the loop awake
@@ -290,7 +290,7 @@ class Relay:
         except (WorldError, MemoryError):
             raise
         except Exception as bug:
-            _log.exception("a bug of mailboxd: the end of %s could not be taken; please report this", order.id)
+            _log.exception("a bug in mailboxd: could not record the end of %s; please report it", order.id)
             self.engine.hear(order.task, replace(ended, outcome=turns.of_bug(bug), answer=None), actor=ended.agent)
 
     def _record_lookup(self, report: LookupReport) -> None:

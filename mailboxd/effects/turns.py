@@ -55,7 +55,7 @@ from mailboxd.store.store import Order
 def of_bug(bug: Exception) -> Failed:
     """A failure of ours, not of the work."""
     # Only its kind: the words of an exception may hold what must not be in messages.
-    return Failed(f"a bug of mailboxd ({type(bug).__name__}); its log has the details", Permanence.PERMANENT)
+    return Failed(f"a bug in mailboxd ({type(bug).__name__}); its log has the details", Permanence.PERMANENT)
 
 
 def answer(turn: Turn, how: Outcome) -> Answer | None:
@@ -71,7 +71,7 @@ def outcome(call: Call, exit_: Exit) -> Outcome:
     if call.stopped and isinstance(found, Aborted):
         return Aborted(call.stopped)
     if call.stopped and isinstance(found, Unknown):
-        return Unknown(f"{call.stopped}; it had to be killed, and may go on behind it", found.run_id)
+        return Unknown(f"{call.stopped}; it had to be killed, and its work may continue", found.run_id)
     return found
 
 
@@ -163,7 +163,7 @@ class Starting:
                 self.trouble = self.trouble or error
                 continue
             except Exception as bug:
-                _log.exception("a bug of mailboxd: %s could not be performed; please report this", order.id)
+                _log.exception("a bug in mailboxd: could not perform %s; please report it", order.id)
                 self.reports.record(TurnReport(order, order.effect, of_bug(bug)))
                 marked = False
             if marked:
@@ -233,7 +233,7 @@ class Starting:
         if order.begun is None and not effect.harness:
             return  # nothing begins without its mark
         if order.begun not in (None, self.boot):
-            lost = Unknown("the machine was restarted, or the database is a copy: nothing here says whether it ran")
+            lost = Unknown("the machine was restarted, or the database is a copy: whether it ran is unknown")
             self.reports.append(TurnReport(order, effect, lost))
             return
         if not self._has_slot(order, effect, self.calls.capacity):
@@ -413,8 +413,8 @@ class Recovery:
         task = self.engine.store.tasks.get(asking.order.task)
         said = asking.ledger.status if asking.ledger else "nothing"
         _log.info(
-            "%s: nobody knows yet what became of its %s turn by %s (the ledger says: %s); asked again in %.0f s, "
-            "given up at %s",
+            "%s: the outcome of its %s turn by %s is still unknown (OpenClaw's ledger says: %s); asking again in "
+            "%.0f s, giving up at %s",
             task.local_id if task else asking.order.task,
             asking.effect.turn,
             asking.effect.agent,

@@ -169,11 +169,11 @@ class Arrivals:
                 raise
             except Exception as bug:
                 # A bug of ours must not stop the other mail, nor meet the same file again after every restart.
-                _log.exception("a bug of mailboxd: %s could not be taken; please report this", arrival.name)
+                _log.exception("a bug in mailboxd: %s could not be taken; please report this", arrival.name)
                 self.intake.reject(
                     file,
                     MessageError(
-                        "internal", f"a bug of mailboxd ({type(bug).__name__}); its log has the details", path=file.name
+                        "internal", f"a bug in mailboxd ({type(bug).__name__}); its log has the details", path=file.name
                     ),
                 )
         elif unfinished:

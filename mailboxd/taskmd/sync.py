@@ -387,9 +387,9 @@ class TaskMarkdown:
         except Exception as bug:
             # A bug of ours must not stop the other work, nor meet the same file again after every restart.
             _log.exception(
-                "a bug of mailboxd: tasks/%s/task.md could not be taken; please report this", changed.local_id
+                "a bug in mailboxd: tasks/%s/task.md could not be taken; please report this", changed.local_id
             )
-            why = f"a bug of mailboxd ({type(bug).__name__}); its log has the details"
+            why = f"a bug in mailboxd ({type(bug).__name__}); its log has the details"
             self._refuse(changed.local_id, changed.raw, task, why)
         if task is not None:
             self.engine.store.stale_files.mark([task.id])  # also where the edit said nothing: the store's words stand

@@ -184,8 +184,8 @@ def test_what_was_only_put_into_a_mailbox_has_not_been_taken_by_anybody() -> Non
     task = standing("a", Phase.EXECUTING, attempts=(attempt,), due=LATER)
     cause = alone(task)
     assert cause.text.startswith(f"it was delivered to the mailbox of beta (attempt 1, {EARLIER}), which has not")
-    shut = explain(Snapshot(NOW, 1, {task.id: task}, away={"beta": "no daemon runs beside beta: `x`"}), task.id)
-    assert shut.causes[0].text.endswith("has not confirmed reading it; no daemon runs beside beta: `x`")
+    shut = explain(Snapshot(NOW, 1, {task.id: task}, away={"beta": "no daemon runs for beta: `x`"}), task.id)
+    assert shut.causes[0].text.endswith("has not confirmed reading it; no daemon runs for beta: `x`")
 
 
 def test_a_gateway_that_is_away_is_what_a_turn_and_a_look_up_wait_for() -> None:

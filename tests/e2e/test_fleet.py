@@ -52,6 +52,6 @@ def test_a_fleet_is_watched_sent_to_and_told_of_a_death(
         watching.wait()
     last = rows()
     assert list(last) == ["beta", "alpha"]
-    assert "ended without a word" in str(last["beta"]["attention"])
+    assert "died without a report" in str(last["beta"]["attention"])
     beta.start()
     company.at_rest()

@@ -166,7 +166,7 @@ def test_a_turn_that_prints_without_end_is_stopped_and_its_output_is_gone(found:
         nonlocal most
         files = [path for path in (alpha.root / ".mailboxd" / "turns").rglob("*") if path.is_file()]
         most = max(most, sum(path.stat().st_blocks * 512 for path in files))
-        return "nobody knows yet what became of its work turn" in alpha.last_words()
+        return "the outcome of its work turn by" in alpha.last_words()
 
     eventually(has_ended, 5, alpha.last_words)
     assert 1 << 20 < most < 50 << 20
@@ -192,7 +192,7 @@ def test_what_an_ended_turn_left_running_prints_without_end_and_is_killed(found:
         turns = str(alpha.root / ".mailboxd" / "turns")
         return [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _holds_below(pid, turns)]
 
-    eventually(lambda: "nobody knows yet what became of its work turn" in alpha.last_words(), 5, alpha.last_words)
+    eventually(lambda: "the outcome of its work turn by" in alpha.last_words(), 5, alpha.last_words)
     try:
         eventually(lambda: not writers(), 5, lambda: f"still writing: {writers()}")
     finally:

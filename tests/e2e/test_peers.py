@@ -137,7 +137,7 @@ def test_an_agent_that_is_called_like_a_person_is_given_nothing(found: Found) ->
     alpha.drop("go.md", task("job", plan=gives_to("operator")))
     alpha.run()
     assert alpha.rejections() == {"go.md": "unknown-agent"}
-    assert b"the agent operator is called like a person" in alpha.log.read_bytes()
+    assert b"the agent operator has a name reserved for operators" in alpha.log.read_bytes()
     alpha.config.write_text(alpha.config.read_text().replace("agent: alpha", "agent: Operator"))
     refused = alpha.call("run", "--until-idle")
     assert refused.returncode == 78
@@ -158,7 +158,7 @@ def test_until_openclaw_has_said_whom_it_may_reach_nobody_else_is_given_work(fou
     alpha.drop("given.md", task("given", plan=gives_to("beta")))
     alpha.until("own")
     eventually(lambda: alpha.rejections() == {"given.md": "unknown-agent"}, why=alpha.last_words)
-    assert "has not said yet" in str(alpha.mail("rejected")[0]["reason"])
+    assert "it is not known yet" in str(alpha.mail("rejected")[0]["reason"])
     company.at_rest()
     assert company.executions(agent="beta") == []
 
