@@ -1,4 +1,4 @@
-"""The only wall clock. Everything else is told what time it is, so that a simulation can tell it anything."""
+"""The only wall clock. All other code gets the time passed in, so that a simulation controls it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class Clock(Protocol):
     def now(self) -> str: ...
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow, for timeouts within one process."""
+        """Seconds that never decrease, for timeouts within one process."""
         ...
 
 
 JUMP = 5.0
-"""Seconds by which the wall clock and the steady one may drift apart between two looks."""
+"""Seconds by which the wall clock and the monotonic clock may differ between two calls."""
 
 
 @dataclass(slots=True)
 class JumpWatch:
-    """Notices that the wall clock was set, or that the machine slept: deadlines are moments of the wall clock."""
+    """Detects that the wall clock was set, or that the machine slept."""
 
     _last: tuple[float, float] | None = None
 
     def look(self, now: str, monotonic: float) -> float:
-        """Seconds by which the wall clock has jumped since the last look; 0.0 if it has not."""
+        """Seconds by which the wall clock jumped since the last call; 0.0 if it did not."""
         wall = to_epoch(now)
         before, self._last = self._last, (wall, monotonic)
         jump = 0.0 if before is None else (wall - before[0]) - (monotonic - before[1])
@@ -38,7 +38,7 @@ class JumpWatch:
 
 
 class SystemClock:
-    """The machine's clock as it is. It may be set back: events are ordered by their number, never by their time."""
+    """The machine's clock. It may be set back: events are ordered by their number, not by their time."""
 
     def now(self) -> str:
         return to_text(time.time())
@@ -49,7 +49,7 @@ class SystemClock:
 
 @dataclass
 class ManualClock:
-    """A clock that moves only when it is told to, for simulations and tests."""
+    """A clock that moves only by `advance`, for simulations and tests."""
 
     text: str = "2026-01-01T00:00:00.000Z"
 
@@ -63,6 +63,6 @@ class ManualClock:
         return to_epoch(self.text)
 
     def advance(self, seconds: float) -> str:
-        """Moves the clock on by `seconds` (a jump back if negative) and returns the new time."""
+        """Move the clock by `seconds`, back if negative; returns the new time."""
         self.text = plus(self.text, seconds)
         return self.text

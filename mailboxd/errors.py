@@ -1,8 +1,8 @@
-"""Everything that can go wrong, named by whose fault it is.
+"""All errors, named by whose fault they are.
 
-Three grades, as Postfix has them: the world's fault (stop, be restarted), the operator's
-(stop, be mended), a peer's (set the one message aside, carry on). What is none of these is our bug.
-An agent that fails is a value (`core.inputs.Outcome`), never an exception.
+As in Postfix: the world's (stop and be restarted), the operator's (stop until it is fixed), a peer's (set the one
+message aside and continue). Anything else is a bug. A failed agent is a value (`core.outcomes.Outcome`), never an
+exception.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MailboxdError(Exception):
 
 @dataclass
 class MessageError(MailboxdError):
-    """A file that somebody sent cannot be accepted. It is kept in rejected/ with this reason.
+    """A received file cannot be accepted. It is kept in rejected/ with this reason.
 
     `rule` is a stable, documented slug (`missing-field`, `alias`, ...); `line` counts from 1 in the file.
     """
@@ -55,7 +55,7 @@ class MessageError(MailboxdError):
 
 @dataclass
 class PlanError(MailboxdError):
-    """A plan cannot be admitted: a cycle, an unknown dependency, too many children ... Nothing of it is taken."""
+    """A plan cannot be carried out: a cycle, an unknown dependency, too many children ... Nothing of it is adopted."""
 
     rule: str
     problem: str
@@ -70,7 +70,7 @@ class PlanError(MailboxdError):
 
 @dataclass
 class Refused(MailboxdError):
-    """The state does not allow what was asked for. Recorded, no effect."""
+    """The state does not allow the input. Recorded, without effect."""
 
     rule: str
     problem: str
@@ -90,7 +90,7 @@ class ConfigError(MailboxdError):
 
 
 class WorldError(MailboxdError):
-    """Disk, database or operating system do not do what they must. The service restarts and recovers."""
+    """Disk, database or operating system failed. The service restarts and recovers."""
 
     exit_code = EXIT_TRY_AGAIN
 
@@ -98,46 +98,46 @@ class WorldError(MailboxdError):
 class StoreError(WorldError):
     """The database cannot be read or written: full, locked, damaged. What was not committed has not happened.
 
-    Nothing goes on after it: whoever catches a WorldError raises this one again.
+    Nothing may continue after it: code that catches a WorldError raises this one again.
     """
 
 
 class NoRoomError(StoreError):
-    """There is no room for the database: the disk, its inodes, a quota or a limit. It can be gone on with later."""
+    """No space for the database: the disk, its inodes, a quota or a limit. It can be retried later."""
 
 
 class BusyError(StoreError):
-    """Another process keeps the database locked. It can be gone on with later."""
+    """Another process keeps the database locked. It can be retried later."""
 
 
 class DamagedError(StoreError):
-    """The database is damaged, gone, or another workspace's: a person has to mend it, and nothing is made anew."""
+    """The database is damaged, missing, or another workspace's: the operator has to repair it; none is created."""
 
 
 class OutdatedError(DamagedError):
-    """The database knows less than the files around it, or its log was changed: a person decides, no restart helps."""
+    """The database is older than the files around it, or its log was changed: the operator has to decide."""
 
     exit_code = EXIT_CONFIG
 
 
 class FailingDiskError(StoreError):
-    """The disk failed (EIO). What a later fsync says proves nothing: nothing is tried again, the process must end."""
+    """The disk failed (EIO). A later fsync proves nothing, so nothing is retried and the process ends."""
 
 
 def world_error(text: str, cause: OSError) -> WorldError:
-    """What the operating system refused, by whether anything may be tried again."""
+    """The error for a failed system call, by whether it may be retried."""
     return FailingDiskError(text) if cause.errno == errno.EIO else WorldError(text)
 
 
 NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What the machine refuses for lack of something: the same may be granted a moment later."""
+"""A temporary lack of resources."""
 
 
 def shortage(error: BaseException) -> str:
-    """Why the machine lets this process do nothing more: no memory, thread, descriptor. Empty if that is not wrong."""
+    """Which resource this process lacks (memory, threads, descriptors), in a sentence; empty for other errors."""
     short = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in NOT_NOW)
     short = short or (isinstance(error, RuntimeError) and str(error) == "can't start new thread")
-    # what the loader says of a library that there is no room for
+    # the loader's message without memory for a library
     short = short or (isinstance(error, ImportError) and any(word in str(error) for word in _NOT_LOADED))
     if not short:
         return ""
@@ -151,7 +151,7 @@ _NOT_LOADED = ("cannot allocate memory", "Cannot allocate memory", "failed to ma
 
 
 def require_seen(what: str, problem: OSError) -> None:
-    """Raise WorldError where the machine could not even look: nobody's work may be judged by that."""
+    """Raise WorldError if the machine could not even look at a file: that is not the sender's fault."""
     if problem.errno in NOT_NOW or problem.errno == errno.EIO:
         raise world_error(f"{what}: {problem.strerror}", problem) from problem
 
@@ -163,6 +163,6 @@ class LockedError(WorldError):
 
 
 class UnavailableError(MailboxdError):
-    """Something that has to be there is not: no workspace, no such task, no program."""
+    """Something required is missing: the workspace, the task, a program."""
 
     exit_code = EXIT_UNAVAILABLE

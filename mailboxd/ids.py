@@ -1,8 +1,8 @@
 """Identifiers: a prefix that names the kind, and a ULID that sorts by time (protocol section 6).
 
 A ULID is 48 bits of milliseconds and 80 random bits, written as 26 characters of Crockford's base 32. Ids from one
-`Ids` are strictly increasing, also within a millisecond and when the clock is set back: the random half of the one
-before is counted up by one.
+`Ids` are strictly increasing, also within a millisecond and when the clock is set back: then the previous id is
+incremented.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _DIGITS = 26
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _SHIFTS = range(5 * (_DIGITS - 2), -1, -10)
 _LAST = 253_402_300_800_000
-"""Milliseconds from 1970 to the year 10,000, which no time of ours can say."""
+"""Milliseconds from 1970 to the year 10,000, beyond our times."""
 
 
 class Ids:
-    """A source of ids. `random` gives n random bits; inject a seeded one and a simulation repeats itself."""
+    """A source of ids. `random` returns n random bits; a simulation injects a seeded one."""
 
     def __init__(self, random: Callable[[int], int] = secrets.randbits) -> None:
         self._random = random
         self._latest = -1
 
     def new(self, prefix: str, now: str) -> str:
-        """A fresh id such as `tsk_01JD5W8Z3KQ4T6V9XA2B7C0DEF`, later than every id given before.
+        """A fresh id such as `tsk_01JD5W8Z3KQ4T6V9XA2B7C0DEF`, greater than all earlier ones.
 
         `prefix` is one of PREFIXES and `now` a time as `mailboxd.core.times` writes it, not before 1970;
         ValueError otherwise.
@@ -53,12 +53,12 @@ class Ids:
 
 
 def earliest(prefix: str, at: str) -> str:
-    """What no id of this kind that was made after that moment comes before."""
+    """A lower bound for the ids of this kind that are made from this time on."""
     return f"{prefix}_{_base32(max(round(to_epoch(at) * 1000), 0) << _RANDOM_BITS)}"
 
 
 def time_of(name: str) -> str | None:
-    """The moment at which an id was made, as it says itself; None for what is no id of ours."""
+    """When the id was made, as it says; None if it is not one of our ids."""
     prefix, _, digits = name.partition("_")
     if prefix not in PREFIXES or len(digits) != _DIGITS or not set(digits) <= set(_ALPHABET):
         return None
@@ -70,15 +70,15 @@ def time_of(name: str) -> str | None:
 
 
 def _base32(number: int) -> str:
-    """Two digits at a time: an id is made for each event that has something new."""
+    """Two digits at a time, for speed."""
     return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
-# The ids of traces and spans, made from the ids of tasks and attempts: the same for whoever makes them, and whenever.
+# Ids of traces and spans, derived from the ids of tasks and attempts.
 #
-# One trace follows a piece of work from the file that brought it through every child and peer to the answer. Its id is
-# that of the `traceparent` header which the file carried (W3C Trace Context), else it follows from the root task. What
-# goes to a peer carries the span of the attempt that waits for it, so the peer's spans hang below it.
+# One trace follows a piece of work from its file through every child and peer to the answer. Its id is that of the
+# file's `traceparent` header (W3C Trace Context) or derived from the root task. Messages to a peer carry the span of
+# the waiting attempt, so that the peer's spans are below it.
 
 _HEADER = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _SAMPLED = "01"
@@ -86,7 +86,7 @@ _SAMPLED = "01"
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """What a `traceparent` says: trace and span as lower-case hex, and the flags as they came."""
+    """A parsed `traceparent`: trace and span as lower-case hex, and the flags unchanged."""
 
     trace: str
     span: str
@@ -97,7 +97,7 @@ class Parent:
 
 
 def parse(header: str | None) -> Parent | None:
-    """What the header says; None for none, and for one that the standard has ignored (all zeros, version ff)."""
+    """Parse the header; None without one, and for one that the standard ignores (all zeros, version ff)."""
     found = _HEADER.fullmatch(header or "")
     if found is None or found[1] == "ff" or not int(found[2], 16) or not int(found[3], 16):
         return None
@@ -105,22 +105,22 @@ def parse(header: str | None) -> Parent | None:
 
 
 def trace_of(root: str, header: str | None) -> str:
-    """The trace of the work under the task `root` (its id), whose message carried `header`."""
+    """The trace of the tree of the task `root` (its id), whose message carried `header`."""
     said = parse(header)
     return said.trace if said is not None else _digest("trace", root, 32)
 
 
 def span_of(*names: str) -> str:
-    """The span of what these ids name: a task, an attempt, a turn, a message."""
+    """The span of a task, an attempt, a turn or a message, from its ids."""
     return _digest("span", "\n".join(names), 16)
 
 
 def passed_on(root: str, header: str | None, attempt: str) -> str:
-    """The `traceparent` of a message that gives the work of an attempt away."""
+    """The `traceparent` of a message that dispatches an attempt to a peer."""
     said = parse(header)
     return str(Parent(trace_of(root, header), span_of(attempt), said.flags if said is not None else _SAMPLED))
 
 
 def _digest(kind: str, name: str, length: int) -> str:
-    # all zeros is the one value that the standard forbids; a hash that begins with 64 of them will not be met
+    # the standard forbids all zeros, which a hash will not produce
     return hashlib.sha256(f"mailboxd {kind}\n{name}".encode()).hexdigest()[:length]

@@ -48,7 +48,6 @@ from mailboxd.mailbox.files import Stamp, directory, open_regular, read_up_to
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.prompts import Peer
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What an agent says of itself in its IDENTITY.md: one line, for whoever plans work for it.
 #
 # OpenClaw's form is a list of `- **Label:** value`, and it prefers `Theme`, then `Creature`, then `Vibe`. A value in
@@ -84,7 +83,6 @@ def _value(text: str) -> str:
     return "" if plain.startswith("(") and plain.endswith(")") else plain
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What another agent says of itself: the beginning of the IDENTITY.md in its workspace, read with distrust.
 
 _IDENTITY_BYTES = 8192
@@ -106,9 +104,6 @@ def said_identity(workspace: str) -> str:
     except OSError:
         return ""
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Whom this agent may give work to, as OpenClaw's own configuration says. No file of ours lists peers.
 
 _CALL_SECONDS = 60.0
 _NOW_AND_THEN = 900.0
@@ -249,7 +244,7 @@ class Peers:
                 _log.warning("OpenClaw did not list its agents; see `mailboxd doctor`")
             self._store()
 
-    # -------------------------------------------------------------- asking
+    # asking
 
     def _look_again(self, now: float) -> None:
         if self._config_file and _stamp(self._config_file) != self._seen:
@@ -329,7 +324,7 @@ class Peers:
             self._stored = text
             self.engine.store.meta.set(_META, text)
 
-    # -------------------------------------------------------------- what is known
+    # what is known
 
     def may_reach(self, agent: str) -> str | None:
         """Why `agent` may not be given work, and who may be; None = it may. Ids match case-insensitively."""

@@ -19,6 +19,7 @@ from mailboxd.host import process
 if TYPE_CHECKING:
     from mailboxd.cli.session import Session
     from mailboxd.core.events import Event
+    from mailboxd.core.inputs import OperatorInput
     from mailboxd.core.model import Task
     from mailboxd.engine.engine import Engine
     from mailboxd.mailbox.layout import Workspace
@@ -52,6 +53,11 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
             raise AssertionError(f"{name} was found but does not exist")
         account = _account(engine, task, act(Order(engine, task, process.name())))
     _tell(session, account, _wake(ws))
+
+
+def give(session: Session, name: str, order_input: OperatorInput) -> None:
+    """Give an order about the task `name` that consists of one input. Raises as `carry_out`."""
+    carry_out(session, name, lambda order: order.engine.command(order.task, order_input, order.user))
 
 
 def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]], **facts: Any) -> None:

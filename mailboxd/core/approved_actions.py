@@ -114,7 +114,7 @@ def not_begun(builder: DecisionBuilder, row: Approval, why: str, *, for_now: boo
 # What follows by itself
 
 
-def rest(builder: DecisionBuilder) -> None:
+def order_next(builder: DecisionBuilder) -> None:
     """Order what the planned actions call for where the task rests, or void what they no longer do."""
     match builder.task.phase:
         case Phase.AWAITING_APPROVAL:
@@ -142,7 +142,7 @@ def _perform_next(builder: DecisionBuilder) -> None:
             continue
         if row.state is Performed.NOT and not may_decide(row.resolved_by, builder.ctx):
             _ask_again(builder, row)
-            rest(builder)
+            order_next(builder)
             return
         if row.state is Performed.NOT and row.action.kind is ActionKind.MANUAL:
             _end(builder, row, Performed.DONE, f"done by hand, says {row.resolved_by}" + because(row))

@@ -1,8 +1,7 @@
-"""Attempts: how one starts, what a turn of it brought, what a peer reported, and what a failure leads to.
+"""Attempts: how one starts, and what the end of its turn or the message of a peer leads to.
 
-`Task.attempt` is a fence: whatever names an older attempt is recorded and changes nothing. `Task.failures` is a
-budget: rework after a review starts an attempt and is not a failure, and neither is a turn that provably never
-reached its agent.
+`Task.attempt` is a fence: reports about older attempts are recorded and have no other effect. `Task.failures` is
+limited by `max_attempts`: rework is not a failure, and neither is a turn that provably never reached its agent.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Runtime, Turn, 
 from mailboxd.errors import PlanError, Refused
 
 CUT = "[mailboxd] cut: the text ends here. The rest did not arrive: a limit of the model, or of OpenClaw."
-"""Stands below a result that is known not to be whole."""
+"""Appended to a result that is known to be cut."""
 
 
 def start(builder: DecisionBuilder, *, begun: bool = False) -> None:
-    """Begin the next attempt: a turn, or, when children do the work, waiting for them. `begun` as in `Start`."""
+    """Start the next attempt: a turn, or waiting for the children. `begun` as in `Start`. Raises Refused."""
     view, task, ctx = builder.view, builder.task, builder.ctx
     if not may_start(view, begun=begun):
         raise Refused("not-ready", f"{task.local_id} is not ready to start")
@@ -73,7 +72,7 @@ def start(builder: DecisionBuilder, *, begun: bool = False) -> None:
 
 
 def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
-    """Record the next attempt of the task as running; returns its ordinal."""
+    """Record the next attempt as running; returns its ordinal."""
     view, task, ctx = builder.view, builder.task, builder.ctx
     ordinal, harness = task.attempt + 1, worker(task, ctx.agent)
     if view.attempt is not None and not same_agent(view.attempt.executor, task.executor):
@@ -98,11 +97,11 @@ def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
     return ordinal
 
 
-# A turn of ours ended
+# The end of a turn
 
 
 def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
-    """Judge what a turn brought; anything that is not of the live attempt is recorded and changes nothing."""
+    """Judge a turn; one that does not belong to the live attempt is only recorded."""
     if ended.turn is Turn.REVIEW:
         review_ended(builder, ended)
         return
@@ -144,10 +143,10 @@ def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
 
 
 def _awaits(attempt: Attempt, ended: TurnEnded) -> bool:
-    """Whether the attempt still depends on a turn's end.
+    """Whether the end of this turn matters to the attempt.
 
-    A peer that has acknowledged by message has the work, however the call that took it there ended: a failure or an
-    unknown outcome of that call must not give the work out twice. What the call brought itself counts all the same.
+    A peer that acknowledged by message has the work, even if the delivering call failed or its outcome is unknown: that
+    must not dispatch the work twice. An answer of the call itself counts.
     """
     if attempt.waiting_for is Waiting.REPLY:
         return isinstance(ended.outcome, Succeeded) and not isinstance(ended.answer, Acknowledged)
@@ -166,7 +165,7 @@ def _turn_failed(builder: DecisionBuilder, failed: Failed) -> None:
         )
         failed_attempt(builder, failed.error, permanent=permanent, retry_after=failed.retry_after)
         return
-    # An agent that is locked out gets no turns from its breaker: a pause that grows would only delay its return.
+    # The breaker keeps a locked-out agent from getting turns: a growing pause would only delay its return.
     stalls = builder.task.stalls + (failed.outage is not Outage.LOCKED_OUT)
     wait = max(pause(builder, max(stalls, 1)), failed.retry_after)
     builder.finish_attempt(AttemptStatus.ABORTED, failed.error)
@@ -193,7 +192,7 @@ def _turn_unknown(builder: DecisionBuilder, ended: TurnEnded, unknown: Unknown) 
 
 
 def answered(builder: DecisionBuilder, answer: Answer | Progress, turn: Turn, agent: str) -> None:
-    """What an executor said, in a turn or by message, about the live attempt."""
+    """Take the executor's answer, from a turn or by message, about the live attempt."""
     match answer:
         case Results():
             _results(builder, answer, turn, agent)
@@ -218,12 +217,12 @@ def answered(builder: DecisionBuilder, answer: Answer | Progress, turn: Turn, ag
         case Reviewed() | Drafted():
             failed_attempt(builder, f"{agent} answered a {turn} turn with a {outcome_text(answer)}")
         case Unreadable(problem, text):
-            builder.artifact("other", text, "an answer that could not be read", agent)
+            builder.artifact("other", text, "an unreadable answer", agent)
             failed_attempt(builder, f"the answer could not be read: {problem}")
 
 
 def _acknowledged(builder: DecisionBuilder, agent: str) -> None:
-    """The peer has the work: a lease begins. Not when it has already sent a plan or a question: the mail came late."""
+    """The peer has the work: start its lease, unless its plan or question arrived before this acknowledgement."""
     if builder.live.waiting_for in (Waiting.CHILDREN, Waiting.ANSWER):
         builder.checkpoint(
             f"{agent} has accepted the work; its message overtook the acknowledgement", acknowledged=True
@@ -266,7 +265,7 @@ def _results(builder: DecisionBuilder, results: Results, turn: Turn, agent: str)
 
 
 def _silent(builder: DecisionBuilder, said: str, turn: Turn, agent: str) -> None:
-    """No words: only what the agent wrote into its task.md in this turn can be a result or a plan."""
+    """No text: only what the agent wrote into its task.md during the turn can be a result or a plan."""
     task = builder.task
     planned = task.mode is Mode.COORDINATING and builder.view.children.total > 0
     if turn is Turn.WORK and (task.draft_result or planned):
@@ -276,35 +275,37 @@ def _silent(builder: DecisionBuilder, said: str, turn: Turn, agent: str) -> None
 
 
 def _planned(builder: DecisionBuilder, plan: Plan, turn: Turn) -> None:
-    """Children that stand already are not planned again: an agent may write task.md and answer with the same plan."""
+    """Adopt the plan's new children: an agent may write task.md and also answer with the same plan."""
     known = builder.family.existing.nodes
     fresh = tuple(child for child in plan.children if child.key not in known)
     try:
         if turn is Turn.SYNTHESIS or fresh or not known:
             plans.adopt(builder, plan if turn is Turn.SYNTHESIS else replace(plan, children=fresh), builder.family)
     except PlanError as error:
-        # Costs an attempt and no more: the next turn is told what is wrong with the plan, and can make a better one.
+        # The next attempt gets the error and can plan again.
         failed_attempt(builder, f"the plan cannot be carried out: {error}")
         return
-    # What was said in the meantime is part of the spec, which the synthesis reads.
+    # New instructions are part of the spec, which the synthesis reads.
     builder.checkpoint("a plan: waiting for the children", waiting_for=Waiting.CHILDREN, steered="")
 
 
-# What a peer reports by message about an attempt it was given; anybody else is refused.
+# Messages of peers about attempts that they were given
 
 
 def replied(builder: DecisionBuilder, reply: Reply) -> None:
-    """A message about an attempt that a peer was given. Raises Refused for anybody else's."""
+    """Take a peer's message about its attempt. Raises Refused for those of other agents."""
     attempt, task = builder.attempt, builder.task
     if attempt is not None and reply.older_attempt and reply.attempt_id != attempt.id:
-        record_late(builder, reply.sender, reply.attempt_id, outcome_text(reply.answer))  # of whoever had that one
+        record_late(
+            builder, reply.sender, reply.attempt_id, outcome_text(reply.answer)
+        )  # from the earlier attempt's executor
         return
     if attempt is None:
-        raise Refused("orphan", f"{task.local_id} was never given to anybody")
+        raise Refused("orphan", f"{task.local_id} was never dispatched")
     if not same_agent(reply.sender, attempt.executor):
         raise Refused("wrong-agent", f"{task.local_id} was given to {attempt.executor}, not to {reply.sender}")
     if same_agent(attempt.executor, builder.ctx.agent) and not isinstance(reply.answer, Progress):
-        # The answer of a turn of our own is what the call prints: whoever writes a file in its name is not it.
+        # The answer of an own turn is what the call prints; a file in its name is somebody else's.
         raise Refused(
             "not-given-away", f"{task.local_id} is done in turns of {builder.ctx.agent}, not given to anybody"
         )
@@ -319,29 +320,29 @@ def replied(builder: DecisionBuilder, reply: Reply) -> None:
         _after_the_end(builder, reply)
         return
     if reply.reply_token is not None and not attempt.token_echoed:
-        # So it has the work, whether its acknowledgement reached us or not: what we say to it are messages from now on.
+        # So the peer has the work, even if its acknowledgement was lost: from now on it gets messages.
         builder.checkpoint("the reply token was echoed", token_echoed=True, acknowledged=True)
     if reply.usage != NO_USAGE:
         builder.record(Kind.USAGE_REPORTED, agent=reply.sender, attempt=attempt.id, usage=to_json(reply.usage))
-        builder.checkpoint("it says what it cost", usage=attempt.usage.plus(reply.usage))
+        builder.checkpoint("it reports its cost", usage=attempt.usage.plus(reply.usage))
     answered(builder, reply.answer, Turn.DISPATCH, reply.sender)
 
 
 def _after_the_end(builder: DecisionBuilder, reply: Reply) -> None:
-    """Late, so nothing moves; but what an open circuit was waiting to know is kept for the operator to accept."""
+    """Record a late reply; a late result of an open circuit is kept for the operator to accept."""
     record_late(builder, reply.sender, reply.attempt_id, outcome_text(reply.answer))
     judged = builder.attempt is not None and builder.attempt.status is AttemptStatus.SUCCEEDED
     if isinstance(reply.answer, Results) and builder.task.phase is Phase.CIRCUIT_OPEN and not judged:
         text = reply.answer.text
         builder.artifact("primary_output", text, first_line(text), reply.sender)
-        builder.amend("a late result is there to accept", result=text, result_summary=first_line(text))
+        builder.amend("a late result can be accepted", result=text, result_summary=first_line(text))
 
 
-# Work that was begun without mailboxd (by hand, or by another clawflow tool) and is taken over as it stands.
+# Import of work that began without mailboxd (by hand, or by another clawflow tool)
 
 
 def imported(builder: DecisionBuilder, found: Imported) -> None:
-    """Bring a task that was just recorded to where its file says it is. Its gates are not asked again."""
+    """Move a task that was just recorded to the state in its file, without passing its gates."""
     match found:
         case ImportedDone(result):
             summary = first_line(result)
@@ -357,7 +358,7 @@ def imported(builder: DecisionBuilder, found: Imported) -> None:
 
 
 def _dispatched(builder: DecisionBuilder) -> None:
-    """An attempt that nobody orders: its reply is waited for, as for one that was acknowledged."""
+    """Record an attempt that a peer already has, and wait for its reply."""
     view, task, ctx = builder.view, builder.task, builder.ctx
     if not may_start(view) or view.parent_phase is None:
         raise Refused("not-ready", f"{task.local_id} cannot be under way: a dependency is not completed")
@@ -370,16 +371,16 @@ def _dispatched(builder: DecisionBuilder) -> None:
     )
 
 
-# Whether a turn that was ordered is still what its task waits for.
+# Whether a pending turn is still wanted
 
 
 def is_wanted(task: Task, attempt: Attempt | None, effect: RunTurn) -> bool:
-    """False when it was cancelled, answered or overtaken while it was pending."""
+    """False if it was cancelled, answered or superseded while pending."""
     if effect.turn is Turn.REVIEW:
         at_gate = effect.gate is not None and task.phase.value == effect.gate.value
         return at_gate and effect.attempt_id == reviews.fence(task, attempt)
     if effect.turn is Turn.ANSWER and (attempt is None or attempt.question != effect.note):
-        return False  # somebody else has answered
+        return False  # the question was answered otherwise
     if effect.turn is Turn.DRAFT:
         return task.phase is Phase.SPEC_DRAFT and effect.attempt_id == spec_drafting.fence(task.mending.drafts)
     return (

@@ -1,10 +1,9 @@
-"""The breaker of one agent: it keeps a broken agent, or a provider that refuses, from eating the budget of every task.
+"""The circuit breaker of an agent: a broken agent or provider must not use up the attempts of every task.
 
-Theory of operation. Every turn of an agent ends well, badly through no fault of its, or with a *fault* of the agent or
-its provider. Faults in a row are counted over all tasks. The breaker is `closed` while turns go through; enough faults
-in a row, or a provider that says when to come back, `open` it, and no turn of that agent is started; when its pause is
-over it is `half_open` and lets exactly one turn through. That turn closes it, or opens it again for twice as long. The
-machine is the table below; where it has no row nothing happens. State changes only by the events made here.
+Faults of an agent or its provider are counted over all tasks. The breaker is `closed` while turns are allowed. Enough
+consecutive faults, or a provider that says when to come back, `open` it: no turn of that agent is started. After a
+pause it is `half_open` and allows one trial turn, which closes it or opens it again for twice as long. TABLE has the
+transitions; without a row nothing happens.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ TABLE: Mapping[tuple[State, Signal], State] = {
     (State.HALF_OPEN, Signal.TRIPPED): State.OPEN,
     (State.HALF_OPEN, Signal.ORDERED): State.CLOSED,
 }
-"""(state, signal) -> state. Absence means that nothing happens."""
+"""(state, signal) -> state. Without a row nothing happens."""
 
 _KINDS = {
     State.CLOSED: Kind.BREAKER_CLOSED,
@@ -53,31 +52,31 @@ _KINDS = {
 _MOST_DOUBLINGS = 30
 
 LOCKED_OUT = "its gateway refuses every turn of it until the gateway is restarted (`openclaw gateway restart`): "
-"""How the reason of a breaker begins that opened because of `Outage.LOCKED_OUT`; a turn that tries keeps it."""
+"""The beginning of the reason of a breaker that opened because of `Outage.LOCKED_OUT`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """One agent's row. `failures` are faults in a row; `times` how often it opened since it was last closed."""
+    """One agent's row. `failures`: consecutive faults; `times`: how often it opened since it was last closed."""
 
     agent: str
     state: State = State.CLOSED
     failures: int = 0
     times: int = 0
     until: str | None = None
-    """When an open one lets a turn through."""
+    """When an open breaker allows a trial turn."""
     reason: str = ""
 
     @property
     def is_locked_out(self) -> bool:
-        """Whether it waits for somebody to restart the gateway."""
+        """Whether it waits for a restart of the gateway."""
         return self.state is not State.CLOSED and self.reason.startswith(LOCKED_OUT)
 
 
 def is_fault(outcome: Outcome) -> bool:
-    """Whether the agent or its provider is to blame, and not this one task, or the gateway's hold on its database.
+    """Whether the agent or its provider is to blame, rather than this task or the gateway.
 
-    A permanent refusal is about what was asked, unless the provider names a pause or the call never got there.
+    A permanent refusal is the task's fault, unless the provider names a pause or the call never reached it.
     """
     if not isinstance(outcome, Failed) or outcome.outage is Outage.LOCKED_OUT:
         return False
@@ -85,14 +84,13 @@ def is_fault(outcome: Outcome) -> bool:
 
 
 def after_turn(breaker: Breaker, outcome: Outcome, now: str, rules: BreakerRules) -> Event | None:
-    """What the end of a turn does to the breaker. Its `failures` count this turn already."""
+    """The breaker's event after a turn, if any. `failures` already counts this turn."""
     if isinstance(outcome, Succeeded):
         return _move(breaker, Signal.SUCCESS, now, "a turn ended well")
     if not isinstance(outcome, Failed) or not rules.failures:
         return None
     if outcome.outage is Outage.LOCKED_OUT:
-        # One refusal is enough, and the pause does not double: the next turn costs nothing, and may be the one after
-        # the restart.
+        # One refusal is enough, and the pause does not double: a trial costs nothing, and may come after the restart.
         reason = LOCKED_OUT + first_line(outcome.error)
         until = plus(now, min(rules.pause, rules.longest))
         return _move(breaker, Signal.TRIPPED, now, reason, until=until, times=breaker.times + 1)
@@ -108,31 +106,31 @@ def after_turn(breaker: Breaker, outcome: Outcome, now: str, rules: BreakerRules
 
 
 def pause_over(breaker: Breaker, now: str) -> Event | None:
-    """The moment in `until` has come: one turn may try."""
+    """Allow a trial turn if the time in `until` has passed."""
     if breaker.until is None or breaker.until > now:
         return None
     return _move(breaker, Signal.PAUSE_OVER, now, breaker.reason, times=breaker.times)
 
 
 def gateway_is_back(breaker: Breaker, now: str) -> Event | None:
-    """The gateway answers again: a breaker that waited for that lets a turn try at once."""
+    """Allow a trial turn at once, now that the gateway answers again."""
     return _move(breaker, Signal.PAUSE_OVER, now, breaker.reason, times=breaker.times)
 
 
 def ordered(breaker: Breaker, now: str, actor: str) -> Event | None:
-    """The operator closes it by hand; None when it is closed."""
+    """Close it by the operator's order; None if it is closed."""
     return _move(breaker, Signal.ORDERED, now, "closed by the operator", role=Role.OPERATOR, actor=actor)
 
 
 def trouble(broken: Sequence[Breaker]) -> tuple[str, bool]:
-    """Which agents get no turns, and why, in a sentence; and whether that lasts until somebody does something."""
+    """Which agents get no turns and why, in a sentence; and whether that lasts until the operator acts."""
     by_weight = sorted(broken, key=lambda one: (not one.is_locked_out, one.agent))
     told = "; ".join(f"{one.agent} gets no turns: {one.reason}" for one in by_weight)
     return told, any(one.is_locked_out for one in broken)
 
 
 def turns_at_once(breaker: Breaker, slots: int) -> int:
-    """How many turns of the agent may be under way, where it has `slots`."""
+    """How many turns of the agent may run at once, out of `slots`."""
     return {State.CLOSED: slots, State.OPEN: 0, State.HALF_OPEN: min(slots, 1)}[breaker.state]
 
 

@@ -1,9 +1,9 @@
-"""What a task and all below it may cost, and what happens when that is used up: it is held for the operator.
+"""Budgets: what a task and all tasks below it may cost. Over budget, a task is put on hold for the operator.
 
-A budget covers the whole tree of the task that has it; one further down is a bound inside. So do the limits of a tree,
-which every root has: turns, and tasks that agents plan. Used up means: no further turn starts. A turn that is running
-is let finish, its result counts, and nothing is killed or dropped. The number of turns of one task is counted for it
-alone. What a person planned is consent up to its own size: `consented` adds it to the limits of its tree.
+A budget covers the tree below its task; a budget further down is a limit inside it. Every root also has limits for its
+tree: turns, and tasks that agents plan. Over budget, no further turn starts; running turns finish and their results
+count. The limit on the turns of one task counts that task alone. A plan written by a person is consent up to its size:
+`consented` adds it to the limits of its tree.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from mailboxd.core.model import Policy, Spent, Usage
 from mailboxd.core.task_view import Limits
 
 TURNS_OF_OWN = 10
-"""What each task of a person's own plan adds to the turns that its tree may take."""
+"""Turns that each task of a person's own plan adds to the limit of its tree."""
 _LIMIT = re.compile(r"\((limits\.\w+)\)$")
 _WITHIN_AN_HOUR = re.compile(r"planned (\d+) tasks within an hour")
 
 
 def money(usd: float) -> str:
-    """`usd` US dollars in words, exact to a millionth and without trailing zeros: `0.25 USD`."""
+    """US dollars as text, exact to a millionth, without trailing zeros: `0.25 USD`."""
     return f"{usd:.6f}".rstrip("0").rstrip(".") + " USD"
 
 
@@ -46,7 +46,7 @@ def over(policy: Policy, spent: Spent) -> str:
 
 
 def planned_too_much(limits: Limits, lately: int) -> str:
-    """Why what an agent has just planned is held; `lately` counts what agents planned within an hour, with this."""
+    """Why a new plan is put on hold, or empty; `lately`: tasks that agents planned within an hour, including it."""
     if not limits.planned_hour or lately <= limits.planned_hour:
         return ""
     said = f"agents have planned {lately} tasks within an hour, {limits.planned_hour} are allowed"
@@ -54,13 +54,13 @@ def planned_too_much(limits: Limits, lately: int) -> str:
 
 
 def limit_of(held: str) -> str:
-    """The key of the configuration that a hold names; empty for the task's own budget."""
+    """The configuration key that a hold names; empty for the task's own budget."""
     found = _LIMIT.search(held)
     return found[1] if found else ""
 
 
 def lifted(policy: Policy, limits: Limits) -> Policy:
-    """The policy with those limits that the configuration has raised since it was made; none is lowered."""
+    """The policy with the limits that the configuration has raised since; none is lowered."""
 
     def higher(own: int, now: int) -> int:
         return max(own, now) if own and now else 0
@@ -74,7 +74,7 @@ def lifted(policy: Policy, limits: Limits) -> Policy:
 
 
 def still_held(held: str, policy: Policy, spent: Spent, limits: Limits) -> str:
-    """What a task is held for from now on, `policy` being lifted; only raising what the hold names ends it."""
+    """Why the task stays on hold under the `lifted` policy, or empty; only raising the limit that it names ends it."""
     limit = limit_of(held)
     if not limit:
         return held
@@ -85,13 +85,13 @@ def still_held(held: str, policy: Policy, spent: Spent, limits: Limits) -> str:
 
 
 def consented(policy: Policy, tasks: int) -> Policy:
-    """The policy of a root whose plan of so many tasks a person wrote."""
+    """The policy of a root with a plan of this many tasks that a person wrote."""
     turns = policy.max_tree_turns and policy.max_tree_turns + TURNS_OF_OWN * tasks
     return replace(policy, max_tree_turns=turns, max_tree_tasks=policy.max_tree_tasks and policy.max_tree_tasks + tasks)
 
 
 def raised(policy: Policy, spent: Spent, order: Unblock, limits: Limits) -> dict[str, Any]:
-    """The budgets as the operator sets them; of what `limits` bound and is used up, as much again is granted."""
+    """The budgets that the order sets; each limit that is used up is extended by the same amount."""
     changes: dict[str, Any] = {}
     if order.budget_usd is not None:
         changes["budget_usd"] = order.budget_usd

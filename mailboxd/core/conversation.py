@@ -1,9 +1,9 @@
-"""What is said while an attempt runs: questions and their answers, new instructions. The same attempt goes on.
+"""Conversation during an attempt: questions, answers, new instructions. The same attempt continues.
 
-A child's question is answered by a turn of this agent, who gave the work; a root task's by whoever sent it. Where
-that brings no answer (the turn fails or asks back, the sender's time is over) the operator is asked, who may take as
-long as it takes. New instructions become part of the spec at once. Who has the work hears of them as soon as that is
-possible: OpenClaw runs the turns of one session one after the other, so a running turn is followed by another one.
+A child's question is answered by a turn of this agent, a root task's by its sender. If that brings no answer (the turn
+fails or asks back, the sender does not answer in time), the operator is asked, without a time limit. New instructions
+become part of the spec at once and are delivered to the executor as soon as possible: OpenClaw runs the turns of a
+session one after the other, so a running turn is followed by another one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_ANSWER = "There will be no answer to your question. Go on with what you have
 
 
 def order_turn(builder: DecisionBuilder, note: str = "") -> None:
-    """The next turn of the live attempt, in its session; `note` are words for this turn only."""
+    """Order the next turn of the live attempt, in its session; `note` is text for this turn only."""
     attempt, ctx = builder.live, builder.ctx
     turn = Turn.WORK if same_agent(attempt.executor, ctx.agent) else Turn.DISPATCH
     message_id = ctx.new_id("msg") if turn is Turn.DISPATCH else ""
@@ -42,15 +42,15 @@ def order_turn(builder: DecisionBuilder, note: str = "") -> None:
 
 
 def await_reply(builder: DecisionBuilder) -> None:
-    """A peer's daemon has the work: it may be silent for as long as the policy says."""
+    """Wait for the reply of a peer's daemon, which has the work; starts its lease."""
     builder.checkpoint("waiting for its reply", waiting_for=Waiting.REPLY)
     heard_from(builder)
 
 
 def heard_from(builder: DecisionBuilder) -> None:
-    """The peer that has the work gave a sign of life: its lease begins anew."""
+    """Renew the lease of the peer that has the work."""
     if builder.live.silent:
-        builder.checkpoint(f"{builder.live.executor} is heard from again", silent=False)
+        builder.checkpoint(f"{builder.live.executor} is active again", silent=False)
     changes: dict[str, str] = {"due": plus(builder.ctx.now, builder.task.policy.reply_within)}
     if builder.ctx.heartbeat and not tells_sender(builder):
         changes["heartbeat"] = plus(builder.ctx.now, PATIENCE * builder.ctx.heartbeat)
@@ -58,7 +58,7 @@ def heard_from(builder: DecisionBuilder) -> None:
 
 
 def tells_sender(builder: DecisionBuilder) -> bool:
-    """Whether the sender is a mailboxd peer, who is told now and then that its work is alive."""
+    """Whether the sender is a mailboxd peer, which gets progress messages."""
     task = builder.task
     return task.parent is None and task.origin.attempt_id is not None and task.sender not in OPERATORS
 
@@ -67,7 +67,7 @@ def tells_sender(builder: DecisionBuilder) -> bool:
 
 
 def asked(builder: DecisionBuilder, text: str) -> None:
-    """The executor cannot go on without an answer."""
+    """Ask the executor's question."""
     attempt, task, ctx = builder.live, builder.task, builder.ctx
     turns = attempt.question_turns + 1
     if turns > ctx.limits.question_turns:
@@ -77,13 +77,13 @@ def asked(builder: DecisionBuilder, text: str) -> None:
     if task.parent is None:
         _ask(builder, task.sender)
     elif same_agent(attempt.executor, ctx.agent):
-        _ask(builder, _OPERATOR)  # nobody answers his own question
+        _ask(builder, _OPERATOR)  # an agent does not answer its own question
     else:
         _ask_by_turn(builder)
 
 
 def _ask(builder: DecisionBuilder, receiver: str, why: str = "") -> None:
-    """Put the open question to somebody by message. An agent has as long as a peer with work has; a person longer."""
+    """Send the open question. An agent has `reply_within` seconds to answer; a person has no limit."""
     question = builder.live.question
     builder.record(Kind.QUESTION_ASKED, to=receiver, text=question, turn=builder.live.question_turns)
     due = None if receiver in OPERATORS else plus(builder.ctx.now, builder.task.policy.reply_within)
@@ -93,7 +93,7 @@ def _ask(builder: DecisionBuilder, receiver: str, why: str = "") -> None:
 
 
 def ask_again(builder: DecisionBuilder) -> None:
-    """Put a question that is open to the sender's newer attempt: the one before is over, and heard it in vain."""
+    """Send an open question again, to the sender's newer attempt: the earlier one has ended."""
     attempt, task = builder.attempt, builder.task
     if attempt is not None and attempt.waiting_for is Waiting.ANSWER and task.due is not None:
         _ask(builder, task.sender)
@@ -108,12 +108,12 @@ def _ask_by_turn(builder: DecisionBuilder) -> None:
 
 
 def answer_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
-    """The turn that was to answer the open question is over."""
+    """Judge the turn that was to answer the open question."""
     attempt = builder.attempt
     waits = attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.waiting_for is Waiting.ANSWER
     asked = attempt is not None and (attempt.id, attempt.question) == (ended.attempt_id, ended.question)
     if attempt is None or not waits or not asked or not builder.view.turns:
-        # also where no turn is under way any more: this one counted before, and somebody else is asked now
+        # also when no turn is running: this one was counted before, and the operator has been asked since
         record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
     elif isinstance(ended.outcome, Succeeded) and isinstance(ended.answer, Results):
         text = ended.answer.text.strip()
@@ -125,16 +125,16 @@ def answer_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
 
 
 def ask_operator(builder: DecisionBuilder, why: str) -> None:
-    """Nobody else answers the open question."""
+    """Ask the operator the open question."""
     _ask(builder, _OPERATOR, why)
 
 
 def clarified(builder: DecisionBuilder, sender: str, text: str, ends: bool) -> None:
-    """The question is answered (or will not be): the same attempt goes on, in the same session."""
+    """Continue the attempt, in the same session, with the answer or without one. Raises Refused."""
     attempt = builder.attempt
     if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.waiting_for is not Waiting.ANSWER:
         raise Refused("no-question", f"{builder.task.local_id} has not asked anything")
-    stop_turns(builder)  # somebody was faster than the turn that was to answer
+    stop_turns(builder)  # another answer came before that of the running turn
     said = "the question is answered" if not ends else "no answer will come"
     builder.checkpoint(said, waiting_for=Waiting.TURN, question="")
     builder.amend("goes on after the question", reason="the question is answered", due=None)
@@ -150,7 +150,7 @@ def clarified(builder: DecisionBuilder, sender: str, text: str, ends: bool) -> N
 
 
 def steered(builder: DecisionBuilder, sender: str, text: str) -> None:
-    """New instructions: part of the spec from here on, and told to whoever works on it. Says which way they take."""
+    """Add new instructions to the spec and deliver them to the executor; the event says how."""
     task, attempt = builder.task, builder.attempt
     more = "\n\n".join([task.spec.instructions, blockquote(f"New instructions from {sender}", text)])
     scope = more if task.spec.scope_in == task.spec.instructions else task.spec.scope_in
@@ -185,7 +185,7 @@ def _without_model(builder: DecisionBuilder) -> bool:
 
 
 def steer_again(builder: DecisionBuilder, turn: Turn) -> bool:
-    """Whether a turn that brought results is followed by another one, because new instructions came meanwhile."""
+    """Whether another turn has to follow, because new instructions arrived during this one."""
     attempt = builder.live
     if not attempt.steered:
         return False

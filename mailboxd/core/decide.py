@@ -59,13 +59,13 @@ from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Waiting
 from mailboxd.errors import Refused
 
-# What the end of a turn puts on record whatever it was for: its cost, its outcome, and whose fault it was.
+# The end of any turn: its cost, its outcome, and whether it was a fault of the agent.
 
 
 def turn_over(builder: DecisionBuilder, ended: TurnEnded) -> None:
-    """Record that a turn is over, unless nobody was called or its outcome is still to be looked up.
+    """Record that a turn ended, unless no agent was called or its outcome has to be looked up.
 
-    What a harness did counts as its own: the agent it worked for has not been called.
+    A harness's turn is recorded as the harness's: its agent was not called.
     """
     who = f"acp:{ended.harness}" if ended.harness else ended.agent
     if ended.called and not (isinstance(ended.outcome, Unknown) and not ended.outcome.looked_up):
@@ -73,7 +73,7 @@ def turn_over(builder: DecisionBuilder, ended: TurnEnded) -> None:
 
 
 def entry(turn: str, agent: str, attempt: str, outcome: Outcome) -> dict[str, Any]:
-    """The data of the event. `ran` is False when it provably never reached the agent: that is no turn."""
+    """The data of the event. `ran` is False if the turn provably never reached the agent."""
     usage = outcome.usage if isinstance(outcome, Succeeded | Failed) else NO_USAGE
     return {
         "turn": turn,
@@ -90,13 +90,12 @@ def entry(turn: str, agent: str, attempt: str, outcome: Outcome) -> dict[str, An
 _WORDS: dict[type, str] = {Succeeded: "succeeded", Failed: "failed", Aborted: "aborted", Unknown: "unknown"}
 
 
-# What happens by itself when a stored moment comes: a hold or a lease ends, a deadline passes, a heartbeat is due.
-#
-# Every one of them is a stored time, so a restart changes nothing, and what was noticed once is not noticed again.
+# Timers: a hold or a lease ends, a deadline passes, a heartbeat is due. All are stored times, so a restart changes
+# nothing, and each is handled once.
 
 
 def time_passed(builder: DecisionBuilder, passed: TimePassed) -> None:
-    """Whatever of the task is due at this moment. What mail can prevent waits until the mail is read."""
+    """Handle what is due. What unread mail could prevent waits until the mail is read."""
     task, now = builder.task, builder.ctx.now
     heard = now if passed.read_until is None else min(now, passed.read_until)
     if deadline_passed(task, heard):
@@ -113,23 +112,23 @@ def _due(builder: DecisionBuilder, heard: str) -> None:
     task, attempt = builder.task, builder.attempt
     waiting = attempt.waiting_for if attempt and attempt.status is AttemptStatus.RUNNING else Waiting.NOTHING
     if applies(task, Trigger.HOLD_OVER):
-        end(builder, Trigger.HOLD_OVER, f"nobody unblocked it in time; {task.error or task.reason}")
+        end(builder, Trigger.HOLD_OVER, f"not unblocked in time; {task.error or task.reason}")
     elif waiting is not Waiting.NOTHING and (task.due or "") > heard:
-        return  # the word that it waits for may lie in the inbox
+        return  # the message that it waits for may be in the inbox
     elif waiting is Waiting.REPLY:
         outcome_unknown(builder, f"{builder.live.executor} has not replied within {task.policy.reply_within} s")
     elif waiting is Waiting.ANSWER:
         ask_operator(builder, f"{task.sender} has not answered within {task.policy.reply_within} s")
     else:
-        builder.amend("nothing waits for this moment any more", due=None)
+        builder.amend("nothing is due any more", due=None)
 
 
 def _heartbeat(builder: DecisionBuilder) -> None:
-    """Tell the sender that its work is alive; or notice, once, that the peer that has it is silent."""
+    """Send the sender a progress message, or record once that the executing peer is silent."""
     task, ctx, attempt = builder.task, builder.ctx, builder.attempt
     if tells_sender(builder) and ctx.heartbeat:
         builder.order(Send(ctx.new_id("msg"), "progress", task.sender, f"{task.phase}: {task.reason}"))
-        builder.amend("a sign of life for its sender", heartbeat=plus(ctx.now, ctx.heartbeat))
+        builder.amend("progress is reported to its sender", heartbeat=plus(ctx.now, ctx.heartbeat))
         return
     if attempt is not None and attempt.waiting_for is Waiting.REPLY:
         builder.record(Kind.PEER_SILENT, agent=attempt.executor, attempt=attempt.id, until=task.due)
@@ -137,13 +136,13 @@ def _heartbeat(builder: DecisionBuilder) -> None:
     builder.amend("nothing more is noticed until it is heard from", heartbeat=None)
 
 
-# `decide`: what one input does to one task. Pure: the same view, input and context give the same decision.
+# One input, one decision.
 
 
 def decide(
     view: TaskView | None, heard: Input, ctx: Context, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
 ) -> Decision:
-    """The events and effects that `heard` leads to. Raises Refused or PlanError when the state does not allow it."""
+    """The events and effects of the input. Raises Refused or PlanError if the state does not allow it."""
     if isinstance(heard, NewTask):
         return plans.create(heard, ctx)
     if view is None:
@@ -189,19 +188,19 @@ def _order(builder: DecisionBuilder, order: Order) -> None:
 
 
 def _void_what_was_edited(builder: DecisionBuilder, before: Task) -> None:
-    """Who was asked about an action was asked about work as it stood then."""
+    """An edit voids pending approvals: they are about the work as it was."""
     if before.phase is Phase.AWAITING_APPROVAL and builder.task.spec != before.spec:
         approved_actions.void(builder, "the task was edited after it was asked")
 
 
 def _redispatched(builder: DecisionBuilder, new: Redispatch) -> None:
-    """Ended work gets a new attempt; live work goes on, and its reply will name the newer attempt.
+    """Ended work gets a new attempt; live work continues, and its reply will name the newer attempt.
 
-    What anybody else than its sender has cancelled stays so, and the sender hears it of the newer attempt, too.
+    Work that was cancelled by anyone but its sender stays cancelled, and the newer attempt gets that reply.
     """
     task = builder.task
     if task.phase is Phase.CANCELLED and not task.cancelled_with_parent:
-        builder.amend("a cancel is final: the sender's newer attempt is told of it", origin=new.origin)
+        builder.amend("a cancel is final: the sender's newer attempt gets the same reply", origin=new.origin)
         announce_end(builder)
     elif not task.phase.is_terminal:
         builder.amend("the sender's newer attempt takes over the work under way", origin=new.origin)
@@ -212,7 +211,7 @@ def _redispatched(builder: DecisionBuilder, new: Redispatch) -> None:
 
 
 def _edited(builder: DecisionBuilder, edit: Edited) -> None:
-    """A legal edit of task.md: what is new in it becomes events."""
+    """Record the changes of a legal edit of task.md. Raises Refused, PlanError."""
     task = builder.task
     if edit.notes is not None:
         builder.amend("notes edited in task.md", notes=edit.notes)
@@ -220,7 +219,7 @@ def _edited(builder: DecisionBuilder, edit: Edited) -> None:
         builder.amend("sections edited in task.md", sections=edit.sections)
     if edit.results is not None:
         if task.phase is not Phase.EXECUTING:
-            raise Refused("ended", f"{task.local_id} is {task.phase}: its results can not be written now")
+            raise Refused("ended", f"{task.local_id} is {task.phase}: its results cannot be written now")
         builder.amend("results written in task.md", draft_result=edit.results)
     if edit.instructions is not None:
         if task.phase.is_terminal:

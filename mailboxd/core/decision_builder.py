@@ -1,6 +1,6 @@
-"""A decision in the making: the events and effects so far, and the task as they leave it.
+"""A decision under construction: the events and effects so far, and the task after them.
 
-Local to one call of `decide`, so the functions that share it stay pure as a whole.
+Local to one call of `decide`, which stays a pure function.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mailboxd.core.vocabulary import AttemptStatus, Waiting
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What `decide` returns: record the events, then perform the effects. Empty = nothing happens."""
+    """The result of `decide`: record the events, then perform the effects. Empty = nothing happens."""
 
     events: tuple[Event, ...] = ()
     effects: tuple[tuple[str, Effect], ...] = ()
     """Each with the id of the task it is for."""
     left: TaskView | None = None
-    """The task that was decided about, with its attempt, as the events leave them."""
+    """The task, with its attempt, after the events."""
 
 
 @dataclass(slots=True)
@@ -51,14 +51,14 @@ class DecisionBuilder:
 
     @property
     def live(self) -> Attempt:
-        """The attempt that is running. Asking when there is none is a bug of ours."""
+        """The running attempt. Asking when there is none is a bug."""
         if self.attempt is None or self.attempt.status is not AttemptStatus.RUNNING:
             raise AssertionError(f"{self.task.local_id}: no live attempt")
         return self.attempt
 
     @property
     def family(self) -> Family:
-        """What admitting a plan needs. The engine loads it for every input that can bring one."""
+        """Loaded by the engine for every input that can contain a plan."""
         if self.view.family is None:
             raise AssertionError(f"{self.task.local_id}: the family was not loaded")
         return self.view.family
@@ -70,7 +70,7 @@ class DecisionBuilder:
         self.effects.append((self.task.id, effect))
 
     def record(self, kind: Kind, **data: Any) -> None:
-        """An event that is evidence only: it changes no field of the task."""
+        """Record an event that changes no field of the task."""
         self.events.append(Event(kind, self.view.task.id, {"at": self.ctx.now, **data}, self.role, self.actor))
 
     def move(self, trigger: Trigger, reason: str, **changes: Any) -> None:
@@ -90,7 +90,7 @@ class DecisionBuilder:
         self.view = replace(self.view, attempt=attempt)
 
     def checkpoint(self, note: str, **changes: Any) -> None:
-        """The live attempt goes on, with other values."""
+        """Change fields of the live attempt, which continues."""
         attempt = self.live
         self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, changes=each_to_json(changes))
         self.view = replace(self.view, attempt=replace(attempt, **changes))
@@ -109,7 +109,7 @@ class DecisionBuilder:
         self.view = replace(self.view, attempt=replace(attempt, **changes))
 
     def artifact(self, kind: str, body: str, summary: str, produced_by: str) -> str:
-        """Record a text as an artifact of the task; its body is kept under its id. Returns the id."""
+        """Record a text as an artifact of the task; returns its id."""
         artifact_id = self.ctx.new_id("art")
         self.record(
             Kind.ARTIFACT_RECORDED,
@@ -127,18 +127,18 @@ class DecisionBuilder:
         return artifact_id
 
 
-# What comes too late: it is recorded, and changes nothing (design notes, "attempt is a fence").
+# Late reports: recorded, without any other effect.
 
 REST_SECONDS = 300.0
-"""For so long after a message was taken, a text without front matter under its name is the rest of it."""
+"""A text without front matter that comes this soon after a message of the same name is the rest of it."""
 REST_SHOWN_SECONDS = 86_400.0
-"""How long health speaks of the rest of a message that came late."""
+"""How long health mentions the late rest of a message."""
 
 
 def is_rest(*, plain: bool, in_place: bool, seconds: float) -> bool:
-    """Whether a file is the late rest of the message that was taken under the same name so many seconds before.
+    """Whether a file is the late rest of the message of the same name that was taken `seconds` before.
 
-    A shell's `>>` makes the name again once its file was taken. What has front matter, or was renamed in, is whole.
+    A shell's `>>` recreates a file that was taken. A file with front matter, or one renamed in, is a whole message.
     """
     return plain and in_place and seconds < REST_SECONDS
 
@@ -148,7 +148,7 @@ def record_late(builder: DecisionBuilder, agent: str, attempt_id: str | None, sa
 
 
 def outcome_text(heard: object) -> str:
-    """A line for the log on what was heard too late."""
+    """An outcome or answer in one line."""
     match heard:
         case Succeeded(text) | Results(text):
             return f"results: {first_line(text)}"

@@ -1,8 +1,4 @@
-"""What a failure leads to: another attempt after a pause, an open circuit, or the end.
-
-`Task.failures` is a budget: rework after a review is not a failure, and neither is a turn that provably never
-reached its agent.
-"""
+"""Failures: escalation, and what follows: another attempt after a pause, an open circuit, or the end."""
 
 from __future__ import annotations
 
@@ -16,12 +12,12 @@ from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Runtime, same_agent
 
-# Escalation: after failures a task is tried with something stronger, and gets back what it was given to when it
-# starts afresh (protocol section 4, "Retry"). What was escalated and why is a stored value of the task and the attempt.
+# Escalation: after failures a task is tried with a stronger model, agent or harness, until its next fresh start
+# (protocol section 4, "Retry"). What was escalated and why is stored with the task and the attempt.
 
 
 def escalated(builder: DecisionBuilder, failures: int) -> dict[str, Any]:
-    """What changes of the task for the attempt after its `failures`-th failure; nothing when nothing does."""
+    """The changes of the task for the attempt after its `failures`-th failure; may be empty."""
     rules, task = builder.ctx.escalation, builder.task
     due = failures + 1 >= rules.from_attempt
     if not due or not (rules.model or rules.agent or rules.harness) or task.stronger.why:
@@ -30,7 +26,7 @@ def escalated(builder: DecisionBuilder, failures: int) -> dict[str, Any]:
         return _by_harness(builder, rules.harness, failures)
     obstacle = _obstacle(builder, rules.agent)
     agent = rules.agent if rules.agent and not obstacle else ""
-    model = rules.model if agent or not worker(task, builder.ctx.agent) else ""  # a harness brings its own
+    model = rules.model if agent or not worker(task, builder.ctx.agent) else ""  # a harness has its own model
     steps = [f"agent {agent} instead of {task.executor}"] if agent else []
     steps += [f"model {model}"] if model else []
     said = f"{' and '.join(steps) or 'nothing'} after {failures} failure{'s' * (failures != 1)}"
@@ -40,13 +36,13 @@ def escalated(builder: DecisionBuilder, failures: int) -> dict[str, Any]:
 
 
 def worker(task: Task, own: str) -> str:
-    """The harness that does the task's next attempt for this agent; empty = its executor does it."""
+    """The harness for the task's next attempt; empty = its executor itself."""
     own_work = same_agent(task.executor, own) and task.policy.runtime is Runtime.ACP
     return task.stronger.harness or (task.policy.harness if own_work else "")
 
 
 def _by_harness(builder: DecisionBuilder, harness: str, failures: int) -> dict[str, Any]:
-    """A harness works for this agent, who takes the task back from a peer if he may."""
+    """Escalate to a harness of this agent, which takes the task back from a peer if it may."""
     task, own = builder.task, builder.ctx.agent
     takes = not same_agent(task.executor, own)
     had = "it had the task already" if worker(task, own) == harness else None
@@ -60,7 +56,7 @@ def _by_harness(builder: DecisionBuilder, harness: str, failures: int) -> dict[s
 
 
 def restored(task: Task) -> dict[str, Any]:
-    """What gives the task back to whom it was given, for a fresh start."""
+    """The changes that undo the escalation, for a fresh start."""
     if task.stronger == Stronger():
         return {}
     given = {"executor": task.stronger.instead_of} if task.stronger.instead_of else {}
@@ -68,7 +64,7 @@ def restored(task: Task) -> dict[str, Any]:
 
 
 def _obstacle(builder: DecisionBuilder, agent: str) -> str:
-    """Why the work cannot be given to `agent`; empty when it can, or when none is named."""
+    """Why the work cannot be given to `agent`; empty if it can, or if none is named."""
     task = builder.task
     if not agent:
         return ""
@@ -85,13 +81,13 @@ def _obstacle(builder: DecisionBuilder, agent: str) -> str:
     return ""
 
 
-# What a failure leads to: another attempt after a pause, an open circuit, or the end.
+# What follows from a failure
 
 
 def outcome_unknown(builder: DecisionBuilder, error: str, *, harmless: bool = False) -> None:
-    """Nobody can say whether the work was done: repeated only if that does nothing twice (section 7, rule 3).
+    """End the attempt with an unknown outcome: repeat it only if that cannot do anything twice (section 7, rule 3).
 
-    That is, if the work is declared idempotent, or the lost turn has provably used no tool (`harmless`).
+    `harmless`: the lost turn provably used no tool.
     """
     if may_repeat(builder.task, harmless=harmless):
         failed_attempt(builder, f"outcome unknown: {error}", status=AttemptStatus.UNKNOWN)
@@ -110,7 +106,7 @@ def failed_attempt(
     retry_after: float = 0.0,
     status: AttemptStatus = AttemptStatus.FAILED,
 ) -> None:
-    """End the live attempt without success: another one after a pause, an open circuit, or the end."""
+    """End the live attempt as failed: another one after a pause, an open circuit, or the end."""
     task, now = builder.task, builder.ctx.now
     failures = task.failures + 1
     why = first_line(error)

@@ -1,7 +1,7 @@
-"""The fixed point for one task: what follows from how it and its neighbours stand, with no input from outside.
+"""The fixed point of one task: what follows from its state and that of its neighbours, without any input.
 
-`settle` applies the state-triggered rows of `core.lifecycle` until the task rests, and orders what its resting
-place calls for (a synthesis, a review, a reply). The engine calls it for every task that an event touched.
+`reach_fixpoint` applies the state triggers of `core.lifecycle` until none is left, and orders what the phase then needs
+(a synthesis, a review, a reply). The engine calls it for every task that an event touched.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Gate, Phase, Synthesis, Turn, Waiting
 
 _UNREPORTED = frozenset({AttemptStatus.RUNNING, AttemptStatus.UNKNOWN, AttemptStatus.ABORTED})
-"""How an attempt stands whose executor has not said how it ended."""
+"""The status of an attempt whose end its executor has not reported."""
 _GATES = {Phase(gate.value): gate for gate in Gate}
 
 
 def reach_fixpoint(view: TaskView, ctx: Context) -> Decision:
-    """What follows for this task; an empty decision when it rests already."""
+    """What follows for this task; an empty decision at the fixed point."""
     builder = DecisionBuilder(view, ctx)
     run_to_fixpoint(builder)
     return builder.done()
 
 
 def run_to_fixpoint(builder: DecisionBuilder) -> None:
-    while (follows := lifecycle.next_trigger(_looked_at(builder))) is not None:
-        _take(builder, *follows)
-    _rest(builder)
+    while (follows := lifecycle.next_trigger(_with_local_rules(builder))) is not None:
+        _apply(builder, *follows)
+    _order_work(builder)
     if builder.view.approvals or builder.task.planned_actions:
-        approved_actions.rest(builder)
-        if lifecycle.next_trigger(builder.view) is not None:  # what a person did by hand needs nobody else
+        approved_actions.order_next(builder)
+        if lifecycle.next_trigger(builder.view) is not None:  # an action done by hand may complete the task
             run_to_fixpoint(builder)
             return
-    _hold(builder)
+    _hold_over_budget(builder)
 
 
-def _looked_at(builder: DecisionBuilder) -> TaskView:
-    """The view, with what only the configuration can say of the spec's checks."""
+def _with_local_rules(builder: DecisionBuilder) -> TaskView:
+    """The view, with what the configuration allows of the spec's checks and actions."""
     view, spec, ctx = builder.view, builder.view.task.spec, builder.ctx
     if spec.checks or spec.planned_actions:
         refused = checks.refused(view.task, spec, ctx)
@@ -52,7 +52,7 @@ def _looked_at(builder: DecisionBuilder) -> TaskView:
     return builder.view
 
 
-def _take(builder: DecisionBuilder, trigger: Trigger, reason: str) -> None:
+def _apply(builder: DecisionBuilder, trigger: Trigger, reason: str) -> None:
     task = builder.task
     match trigger:
         case Trigger.CANCELLED:
@@ -68,7 +68,7 @@ def _take(builder: DecisionBuilder, trigger: Trigger, reason: str) -> None:
             )
         case Trigger.SPEC_COMPLETE:
             if task.mending.waiting_for is not Waiting.NOTHING:
-                stop_turns(builder)  # a draft that is no longer needed
+                stop_turns(builder)  # a drafting turn that is no longer needed
             builder.move(trigger, reason, mending=spec_drafting.after(task, trigger))
         case Trigger.BLOCKED | Trigger.ACTION_UNCERTAIN:
             open_circuit(builder, trigger, reason)
@@ -79,7 +79,7 @@ def _take(builder: DecisionBuilder, trigger: Trigger, reason: str) -> None:
             announce_end(builder)
         case _:
             if reviews.silent(builder.view):
-                stop_turns(builder)  # the quorum does not need their word any more
+                stop_turns(builder)  # their verdicts are no longer needed
             builder.move(trigger, reason)
             announce_end(builder)
 
@@ -90,16 +90,16 @@ def _findings(view: TaskView) -> str:
 
 
 def _asked_changes(view: TaskView) -> str:
-    """What people want changed, as the next attempt is told."""
+    """The changes that people requested, as findings for the next attempt."""
     rows = (row for row in view.live_approvals if row.status is ApprovalStatus.REQUEST_CHANGES)
     return "\n".join(f"- major: {row.requested_action}: {row.note or 'changes are requested'}" for row in rows)
 
 
-def _rest(builder: DecisionBuilder) -> None:
-    """Order what the phase the task rests in calls for."""
+def _order_work(builder: DecisionBuilder) -> None:
+    """Order what the task's phase needs."""
     view = builder.view
     if view.task.phase is Phase.SPEC_DRAFT:
-        spec_drafting.rest(builder)
+        spec_drafting.order_completion(builder)
     elif len(view.check_runs) < len(view.checks):
         checks.order_missing(builder)
     elif view.task.phase in _GATES and _GATES[view.task.phase] in view.task.policy.gates:
@@ -113,8 +113,8 @@ def _rest(builder: DecisionBuilder) -> None:
         synthesise(builder)
 
 
-def _hold(builder: DecisionBuilder) -> None:
-    """Over its budget it gets no further turn until the operator raises that, by a command or in the configuration."""
+def _hold_over_budget(builder: DecisionBuilder) -> None:
+    """Put the task on hold over its budget, until the operator raises it by a command or in the configuration."""
     task, spent, limits = builder.task, builder.view.spent, builder.ctx.limits
     if task.phase.is_terminal or not (task.held or over(task.policy, spent)):
         return
@@ -125,7 +125,7 @@ def _hold(builder: DecisionBuilder) -> None:
 
 
 def synthesise(builder: DecisionBuilder) -> None:
-    """Make the task's result of its children's: a turn of its executor, or without a model."""
+    """Make the task's result of its children's, by a turn of its executor or without a model."""
     task, attempt = builder.task, builder.live
     if task.broadcast or task.policy.synthesis is not Synthesis.AGENT:
         builder.checkpoint("the children are completed: composing their results", waiting_for=Waiting.TURN)
@@ -138,8 +138,8 @@ def synthesise(builder: DecisionBuilder) -> None:
 
 
 def cancel(builder: DecisionBuilder, reason: str, *, by: str = "", with_parent: bool = False) -> None:
-    """End the task as cancelled; running work is stopped, a peer that has it is told, the sender gets a reply."""
-    _take_back(builder, reason)
+    """Cancel the task: stop its turns, notify a peer that has it, reply to the sender."""
+    _stop_work(builder, reason)
     by_sender = builder.task.parent is None and by == builder.task.sender
     builder.move(Trigger.CANCELLED, reason, cancelled_with_parent=with_parent or by_sender, error=reason)
     if not by_sender:
@@ -147,26 +147,26 @@ def cancel(builder: DecisionBuilder, reason: str, *, by: str = "", with_parent: 
 
 
 def end(builder: DecisionBuilder, trigger: Trigger, reason: str, **changes: object) -> None:
-    """End the task, by time or by a person: turns are stopped, a peer that may have it and the sender are told."""
-    _take_back(builder, reason)
+    """End the task: stop its turns, notify a peer that may have it, reply to the sender."""
+    _stop_work(builder, reason)
     builder.move(trigger, reason, **changes)
     announce_end(builder)
 
 
-def _take_back(builder: DecisionBuilder, reason: str) -> None:
+def _stop_work(builder: DecisionBuilder, reason: str) -> None:
     call_off(builder, reason)
     end_attempt(builder, AttemptStatus.ABORTED, reason)
 
 
 def call_off(builder: DecisionBuilder, reason: str) -> None:
-    """Tell a peer that has the latest attempt, or may have it still: we only stopped waiting for him."""
+    """Cancel the latest attempt at a peer that has it or may have it."""
     attempt = builder.attempt
     if attempt is not None and attempt.status in _UNREPORTED and attempt.acknowledged:
         builder.order(Send(builder.ctx.new_id("msg"), "cancel", attempt.executor, reason, attempt.ordinal))
 
 
 def end_attempt(builder: DecisionBuilder, status: AttemptStatus, reason: str) -> None:
-    """A task that ends takes its live attempt and its running turns with it."""
+    """End the live attempt and stop its turns."""
     stop_turns(builder)
     if builder.attempt is not None and builder.attempt.status is AttemptStatus.RUNNING:
         builder.finish_attempt(status, reason)
@@ -179,14 +179,14 @@ def stop_turns(builder: DecisionBuilder) -> None:
 
 
 def open_circuit(builder: DecisionBuilder, trigger: Trigger, reason: str, **changes: object) -> None:
-    """Stop trying and wait for the operator, for a stored time (section 4, "An open circuit surfaces")."""
+    """Stop trying and wait for the operator, for a limited time (section 4, "An open circuit surfaces")."""
     hold = plus(builder.ctx.now, builder.task.policy.circuit_hold)
     builder.move(trigger, reason, due=hold, error=builder.task.error or reason, **changes)
     builder.record(Kind.CIRCUIT_OPENED, reason=reason, attempts=builder.task.attempt, held_until=hold)
 
 
 def announce_end(builder: DecisionBuilder) -> None:
-    """A root task that has ended answers whoever gave it."""
+    """Reply to the sender of a root task that has ended."""
     task = builder.task
     if task.phase.is_terminal and task.parent is None:
         builder.order(Send(builder.ctx.new_id("msg"), "reply", task.sender))

@@ -23,15 +23,15 @@ from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, child_local_id, distinct, is_id
 from mailboxd.errors import PlanError
 
-# Admission of plans: what may become children, and what never could finish.
+# Admission: which plans can be carried out.
 #
-# The check runs over the *waits-for* graph, not over `depends_on` alone: a parent waits for its children, and a child
-# waits for everything its parent waits for. So a plan whose needs are acyclic but which could only deadlock
-# (`p` delegates `c`, `c` needs `x`, `x` needs `p`) is refused, with the path of the cycle.
+# Cycles are looked for in the waits-for graph, not in `depends_on` alone: a parent waits for its children, and a child
+# for everything that its parent waits for. So a plan with acyclic dependencies that would deadlock (`p` has the child
+# `c`, `c` needs `x`, `x` needs `p`) is refused, with the path of the cycle.
 
 _SHOWN = 10
 MOST_STEPS = 64
-"""Of a delegation path: the latest are kept."""
+"""Length of a delegation path; the latest steps are kept."""
 ALONE = Level({})
 
 
@@ -40,8 +40,8 @@ def admit(
 ) -> None:
     """Raise PlanError unless the plan can be carried out below a task at `depth`.
 
-    `existing` are the children that the task has already, `outer` the levels above it, innermost first; `tree` is how
-    many tasks there are below its root.
+    `existing` are the task's children, `outer` the levels above it, innermost first; `tree` is the number of tasks
+    below its root.
     """
     _check_shape(plan.children, limits, depth)
     known = next((child.key for child in plan.children if child.key in existing.nodes), None)
@@ -62,24 +62,24 @@ def admit(
 
 
 def size(plan: Plan) -> int:
-    """How many tasks a plan becomes."""
+    """The number of tasks that a plan creates."""
     return sum(1 + (len(child.agents) if len(child.agents) > 1 else 0) for child in walk(plan.children))
 
 
 def step(agent: str, goal: str) -> str:
-    """An agent and what it is to achieve, as they stand in a delegation path: case and white space do not count."""
+    """A step of a delegation path: an agent and a digest of its goal, ignoring case and white space."""
     said = " ".join(goal.casefold().split())
     return f"{agent.lower()}:{hashlib.sha256(said.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 def delegation_path(above: Sequence[Task]) -> tuple[str, ...]:
-    """The steps from the first agent, wherever its daemon is, down to the last of these tasks (the root first)."""
+    """The steps from the first agent, on whatever machine, down to the last of these tasks (the root first)."""
     before = above[0].origin.delegation_path if above else ()
     return (*before, *(step(task.executor, task.spec.goal) for task in above))[-MOST_STEPS:]
 
 
 def delegators(path: Sequence[str]) -> frozenset[str]:
-    """The agents of the path that have given work to another one, so that it could come back to them."""
+    """The agents of the path that gave work to another agent, so that it could return to them."""
     names = [one.partition(":")[0] for one in path]
     while len(names) > 1 and names[-2] == names[-1]:
         names.pop()
@@ -87,7 +87,7 @@ def delegators(path: Sequence[str]) -> frozenset[str]:
 
 
 def require_no_return(path: Sequence[str], agent: str, goal: str) -> None:
-    """Raise PlanError if the agent had this goal before, further up, and has given it to another one since."""
+    """Raise PlanError if the agent already had this goal further up and gave it to another agent."""
     if agent.lower() not in delegators(path) or (again := step(agent, goal)) not in path:
         return
     passed = [name for name, _ in groupby(one.partition(":")[0] for one in path[path.index(again) :])]
@@ -214,18 +214,18 @@ def _check_acyclic(graph: Mapping[_Path, set[_Path]]) -> None:
             names = [*names[: _SHOWN - 1], f"... ({len(names) - _SHOWN} more) ...", names[-1]]
         raise PlanError(
             "cycle",
-            "these would wait for each other for ever: " + " -> ".join(names),
+            "these would wait for each other forever: " + " -> ".join(names),
             "Remove one of the dependencies.",
         ) from None
 
 
-# How tasks come into being: a root task of a message, children of a plan, copies of a broadcast.
+# Creation: a root task of a message, children of a plan, copies of a broadcast.
 
 
 def create(new: NewTask, ctx: Context) -> Decision:
-    """The root task, recorded with its spec, and its children when it brings a plan.
+    """Create the root task and, if it brings a plan, its children.
 
-    Raises PlanError when the plan cannot be carried out: then nothing comes into being.
+    Raises PlanError if the plan cannot be carried out; then nothing is created.
     """
     if why := refused_harness(new.policy, ctx.may_use):
         raise PlanError("unknown-harness", why)
@@ -278,9 +278,9 @@ def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
 
 
 def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bool = False) -> None:
-    """Make the plan's nodes children of the draft's task. Raises PlanError; then nothing was added.
+    """Create the plan's nodes as children of the task. Raises PlanError; then nothing is created.
 
-    What agents plan faster than the operator allows is adopted, and held.
+    If agents plan more than the operator allows, the plan is adopted and put on hold.
     """
     task, ctx = builder.task, builder.ctx
     admit(plan, ctx.limits, task.depth, family.existing, family.outer, family.tree)
@@ -293,7 +293,7 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
     _refuse_loops(delegation_path(family.above), plan.children, ctx.agent)
     scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
     if task.mode is not Mode.COORDINATING:
-        builder.amend("coordinates from here on", mode=Mode.COORDINATING)
+        builder.amend("coordinates from now on", mode=Mode.COORDINATING)
     if plan.synthesis is not None:
         builder.amend("synthesis as the plan says", policy=replace(task.policy, synthesis=plan.synthesis))
     keys, planned = [child.key for child in plan.children], size(plan)
@@ -303,16 +303,16 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
         builder.record(Kind.PLAN_ADOPTED, children=keys, planned=planned)
         if not task.held and (why := planned_too_much(ctx.limits, ctx.planned_lately() + planned)):
             builder.amend(why, held=why)
-    births = _Births(ctx)
-    births.add(builder.task, plan.children, scopes)
-    builder.events += births.events
-    builder.effects += births.effects
+    creation = _Creation(ctx)
+    creation.add(builder.task, plan.children, scopes)
+    builder.events += creation.events
+    builder.effects += creation.effects
     tally = builder.view.children
     builder.view = replace(builder.view, children=replace(tally, total=tally.total + len(plan.children)))
 
 
 def _refuse_loops(path: Sequence[str], children: Sequence[PlannedChild], own: str) -> None:
-    """Raise PlanError for a child that gives work back to an agent above it, with the goal that this agent has."""
+    """Raise PlanError for a child that gives work back to an agent above it that has the same goal."""
     returning = delegators(path)
     for child in children:
         goal = child_spec(child).goal if returning or child.children else ""
@@ -325,7 +325,7 @@ def _refuse_loops(path: Sequence[str], children: Sequence[PlannedChild], own: st
 
 
 def refused_worker(child: PlannedChild, ctx: Context) -> str | None:
-    """Why a child cannot be done by the harness that it names; None when it can, or names none."""
+    """Why the child's harness cannot do it; None if it can, or if it names none."""
     said = child.overrides
     if said.runtime is None and said.harness is None:
         return None
@@ -337,8 +337,8 @@ def refused_worker(child: PlannedChild, ctx: Context) -> str | None:
 
 
 @dataclass(slots=True)
-class _Births:
-    """The children of one plan coming into being, each with what follows for it at once."""
+class _Creation:
+    """Creates the children of a plan, each at its fixed point."""
 
     ctx: Context
     events: list[Event] = field(default_factory=list)
@@ -390,7 +390,7 @@ class _Births:
         return task, derived
 
     def _name(self, wanted: str) -> str:
-        """The local id, made distinct where another task has it: a root task may be called like a child."""
+        """The local id, made distinct if another task has it: a root task may have a child's name."""
         ordinal = 1
         while (name := distinct(wanted, ordinal)) in self.taken or not self.ctx.is_free(name):
             ordinal += 1
@@ -399,7 +399,7 @@ class _Births:
 
 
 def _broadcast(child: PlannedChild) -> tuple[PlannedChild, ...]:
-    """One copy of the work per agent, each under that agent's name."""
+    """A copy of the work for each agent, under the agent's name."""
     plain = replace(child.overrides, join=None)
     return tuple(
         replace(child, key=agent, agents=(agent,), depends_on=(), planned_actions=(), overrides=plain)

@@ -1,9 +1,8 @@
-"""A weak spec, and who mends it: a drafting turn of the own agent, its sender, or a person (protocol section 4).
+"""Completing a weak spec: by a drafting turn of this agent, by its sender, or by the operator (protocol section 4).
 
-Nothing executes before its spec is complete, so a task with a weak one stays in spec_draft. Where the policy says
-`draft`, the own agent is called once to fill it in; a call that failed is repeated after a pause, for a draft changes
-nothing outside. What is still weak then is asked of the sender. When nobody is left to ask, the task waits, visibly,
-for a person, who may write the spec at any time before the work begins.
+A task with a weak spec stays in spec_draft. If the policy says `draft`, this agent drafts it in one turn; a failed turn
+is repeated after a pause, because a draft has no side effects. What is still missing is asked of the sender. After that
+the task waits for the operator, who may write the spec at any time before the first attempt.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from mailboxd.errors import Refused
 
 
 def after(task: Task, trigger: Trigger) -> SpecDrafting:
-    """The counters when the task leaves a phase of its spec: a completed spec is reviewed anew, one that was sent back
-    is drafted anew."""
+    """The counters after this trigger: a complete spec gets a new review, one that was sent back a new draft."""
     mending = task.mending
     if trigger is Trigger.SPEC_COMPLETE:
         return replace(mending, waiting_for=Waiting.NOTHING, rounds=mending.rounds + 1)
@@ -38,8 +36,8 @@ def after(task: Task, trigger: Trigger) -> SpecDrafting:
     return mending
 
 
-def rest(builder: DecisionBuilder) -> None:
-    """Find somebody for a spec that is still weak, unless somebody is at it."""
+def order_completion(builder: DecisionBuilder) -> None:
+    """Order a draft of a weak spec or ask about it, unless that has been done."""
     task = builder.task
     if task.mending.waiting_for is not Waiting.NOTHING:
         return
@@ -52,12 +50,12 @@ def rest(builder: DecisionBuilder) -> None:
 
 
 def _can_be_drafted(task: Task) -> bool:
-    """Not where only its checks may not run: what may run is not an agent's to say."""
+    """Not if the only problem is that checks may not run here: an agent cannot change that."""
     return bool(task.findings or specs.lint(task.spec, task.policy.weak))
 
 
 def _problem(builder: DecisionBuilder) -> str:
-    """What keeps the spec from being complete, in a sentence."""
+    """Why the spec is not complete, in a sentence."""
     task = builder.task
     found = specs.lint(task.spec, task.policy.weak, refused(task, task.spec, builder.ctx))
     sent_back = f"the spec review asks for changes: {first_line(task.findings)}" if task.findings else ""
@@ -81,7 +79,7 @@ def _order_draft(builder: DecisionBuilder, not_before: str | None = None) -> Non
 
 
 def fence(drafts: int) -> str:
-    """Names a drafting turn, where an attempt's id names others: what names an older one is late."""
+    """The name of a drafting turn, in place of an attempt's id; anything about an older one is late."""
     return f"draft-{drafts}"
 
 
@@ -90,7 +88,7 @@ def _key(builder: DecisionBuilder) -> str:
 
 
 def draft_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
-    """Take what a drafting turn brought; one that nobody waits for is recorded and changes nothing."""
+    """Judge a drafting turn; one that is no longer wanted is only recorded."""
     mending = builder.task.mending
     awaited = builder.task.phase is Phase.SPEC_DRAFT and mending.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
     lost = isinstance(ended.outcome, Unknown) and not ended.outcome.looked_up
@@ -114,7 +112,7 @@ def draft_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
 
 
 def _draft_failed(builder: DecisionBuilder, outcome: Outcome) -> None:
-    """Again after a pause, `max_attempts` times; what never reached the agent costs nothing but time."""
+    """Draft again after a pause, up to `max_attempts` times; turns that never reached the agent do not count."""
     mending, policy, ctx = builder.task.mending, builder.task.policy, builder.ctx
     permanent = isinstance(outcome, Failed) and outcome.permanence is Permanence.PERMANENT
     stalled = isinstance(outcome, Failed) and not outcome.started and not permanent
@@ -131,7 +129,7 @@ def _draft_failed(builder: DecisionBuilder, outcome: Outcome) -> None:
 
 
 def _take(builder: DecisionBuilder, note: str, spec: Spec) -> None:
-    """The spec as it was mended. Findings of a review are dealt with by whoever mended it."""
+    """Take the new spec; it answers the findings of the review."""
     spec, _ = specs.derive(spec, builder.task.policy.weak)
     builder.amend(note, spec=spec, planned_actions=spec.planned_actions, findings="")
 
@@ -140,13 +138,13 @@ def _take(builder: DecisionBuilder, note: str, spec: Spec) -> None:
 
 
 def ask_again(builder: DecisionBuilder) -> None:
-    """Put a question that is open to the sender's newer attempt: the one before is over, and heard it in vain."""
+    """Send an open question again, to the sender's newer attempt: the earlier one has ended."""
     if builder.task.mending.waiting_for is Waiting.ANSWER:
         _ask(builder, builder.task.mending.questions)
 
 
 def _ask(builder: DecisionBuilder, turns: int) -> None:
-    """A question to whoever gave the work; for a child that is the operator, whose agent has planned it."""
+    """Ask the sender; for a child, which this agent planned, the operator."""
     task = builder.task
     receiver = task.sender if task.parent is None else "operator"
     problem = _problem(builder)
@@ -164,7 +162,7 @@ def _ask(builder: DecisionBuilder, turns: int) -> None:
 
 
 def clarified(builder: DecisionBuilder, said: Clarification) -> None:
-    """The sender has answered a question about the spec. REPLY_SKIP: no more will be said, so the rest is derived."""
+    """Take an answer about the spec. After REPLY_SKIP the rest is derived. Raises Refused."""
     task = builder.task
     if task.mending.waiting_for is not Waiting.ANSWER:
         raise Refused("no-question", f"{task.local_id} has not asked anything")
@@ -182,7 +180,7 @@ def clarified(builder: DecisionBuilder, said: Clarification) -> None:
 
 
 def written(builder: DecisionBuilder, spec: Spec) -> None:
-    """A person writes the spec. Raises Refused when the work has begun, or would begin with a weak one."""
+    """The operator writes the spec. Raises Refused once work has started, or if a ready task would get a weak one."""
     task = builder.task
     if task.phase not in BEFORE_EXECUTION:
         raise Refused(
@@ -208,7 +206,7 @@ def written(builder: DecisionBuilder, spec: Spec) -> None:
 
 
 def back_to_draft(builder: DecisionBuilder) -> None:
-    """A spec that changes while it is reviewed is another one: its review begins anew."""
+    """Restart the review of a spec that changes during it."""
     if not applies(builder.task, Trigger.SPEC_REWRITTEN):
         return
     if builder.view.turns:

@@ -11,13 +11,12 @@ from mailboxd.core.model import Overrides, PlannedChild, Policy, Spec
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import SELF, Runtime, WeakSpec
 
-# What makes a spec weak: a rule that anybody can check, not a matter of taste (protocol section 4).
+# Lint: what makes a spec weak (protocol section 4).
 #
-# A spec is weak when it says no goal, or when nothing in it says how to tell that the work is done: no acceptance
-# criterion, no expected output and no check; or only criteria that are nothing but words that cannot be checked. Such
-# a criterion has at least one of the VAGUE words, and nothing is left of it when these, the FILLERS, and the words
-# that the goal says already are taken away: "The report is good" says nothing that "Write the report" does not. One
-# criterion that does say something is enough.
+# A spec is weak if it has no goal, or nothing by which to tell that the work is done: no check, no expected output and
+# no acceptance criterion, or only vague ones. A criterion is vague if it has one of the VAGUE words and nothing is left
+# without these, the FILLERS and the words of the goal: "The report is good" adds nothing to "Write the report". One
+# criterion that is not vague is enough.
 
 VAGUE = (
     "acceptable", "adequate", "adequately", "all right", "appropriate", "appropriately", "as agreed", "as discussed",
@@ -37,7 +36,7 @@ FILLERS = (
     "outputs", "quality", "quite", "result", "results", "shall", "should", "task", "that", "the", "thing", "things",
     "this", "to", "very", "was", "way", "were", "when", "where", "which", "will", "with", "work", "working", "works",
 )  # fmt: skip
-"""Words that say nothing by themselves."""
+"""Words without content of their own."""
 
 GOAL, CRITERIA, CHECKS = "goal", "acceptance_criteria", "checks"
 
@@ -47,17 +46,16 @@ _PHRASES = sorted((phrase.split() for phrase in VAGUE), key=len, reverse=True)
 
 @dataclass(frozen=True, slots=True)
 class SpecProblem:
-    """One thing that a spec lacks: the field that has to be mended, and what is wrong, in a sentence."""
+    """A problem of a spec: the field, and what is wrong with it."""
 
     field: str
     problem: str
 
 
 def lint(spec: Spec, weak: WeakSpec, refused: tuple[str, ...] = ()) -> tuple[SpecProblem, ...]:
-    """What `spec` lacks, most important first; empty when it is complete.
+    """The problems of `spec`, most important first; empty if it is complete.
 
-    Where missing criteria are derived (`weak`), vague ones pass as well: their sender gets what he asked for.
-    `refused` says of each check that may not run here why not.
+    If missing criteria are derived (`weak`), vague ones pass too. `refused`: why checks may not run here.
     """
     found = []
     if not spec.goal.strip():
@@ -72,17 +70,17 @@ def lint(spec: Spec, weak: WeakSpec, refused: tuple[str, ...] = ()) -> tuple[Spe
 
 
 def problem_fields(found: tuple[SpecProblem, ...]) -> tuple[str, ...]:
-    """The fields that are weak, each once."""
+    """The fields with problems, each once."""
     return tuple(dict.fromkeys(problem.field for problem in found))
 
 
 def problems_text(found: tuple[SpecProblem, ...]) -> str:
-    """All of it in one sentence for a person."""
+    """All problems in one sentence."""
     return "; ".join(problem.problem for problem in found)
 
 
 def is_vague(criterion: str, goal: str = "") -> bool:
-    """Whether a criterion is nothing but words that cannot be checked; one without any word is."""
+    """Whether nothing in a criterion can be checked; true for one without words."""
     words = _words(criterion)
     left, vague = _without_phrases(words)
     nothing = {*FILLERS, *_words(goal)}
@@ -105,7 +103,7 @@ def _without_phrases(words: list[str]) -> tuple[list[str], bool]:
     return left, len(left) < len(words)
 
 
-# What a new task must achieve and under which rules: taken from what was said, the rest derived or inherited.
+# The spec and the policy of a new task: from its message or plan, the rest derived or inherited.
 
 _ITEM = re.compile(r"([ \t]*)(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(\S.*)")
 
@@ -114,10 +112,10 @@ _NOTHING_SAID = Overrides()
 
 
 def derive(spec: Spec, weak: WeakSpec = WeakSpec.DERIVE) -> tuple[Spec, tuple[str, ...]]:
-    """Fill in mechanically what a spec must have and its sender left out; names what was derived (section 2).
+    """Fill in what the sender left out; also returns the names of the derived fields (section 2).
 
-    The goal is the first line of the instructions; a criterion is derived only where the policy `weak` says so. A
-    spec without a goal and without instructions stays weak.
+    The goal is the first line of the instructions; a criterion is derived only if the policy `weak` says so. A spec
+    without goal and instructions stays weak.
     """
     derived: list[str] = []
     if not spec.goal.strip() and first_line(spec.instructions):
@@ -130,10 +128,9 @@ def derive(spec: Spec, weak: WeakSpec = WeakSpec.DERIVE) -> tuple[Spec, tuple[st
 
 
 def drafted(spec: Spec, said: Spec, mends: bool) -> Spec:
-    """`spec` with what it lacks filled in from a draft. Goal, instructions and context are the sender's, and stand.
+    """`spec`, completed from a draft. The sender's goal, instructions and context are kept.
 
-    What the sender wrote of the rest stands as well, unless it is too vague to count, or (`mends`) a review of the
-    spec asked for changes.
+    So are the sender's other fields, unless they are vague or (`mends`) a review of the spec asked for changes.
     """
     expected = _chosen(spec.expected_output, said.expected_output, mends)
     vague = all(is_vague(text, spec.goal) for text in spec.acceptance_criteria)
@@ -157,17 +154,14 @@ def _chosen(own: str, said: str, mends: bool) -> str:
 
 
 def answered(spec: Spec, text: str) -> Spec:
-    """`spec` as an answer in plain text mends it.
-
-    The text is the instructions where nothing was said of the work yet, else the acceptance criteria.
-    """
+    """`spec`, completed by an answer in plain text: its instructions if it has no goal, else its criteria."""
     if not spec.goal.strip():
         return replace(spec, instructions="\n\n".join(filter(None, [spec.instructions, text])), scope_in=text)
     return replace(spec, acceptance_criteria=criteria(text))
 
 
 def criteria(text: str) -> tuple[str, ...]:
-    """The items of the list in `text`, check boxes removed; a text without a list is one criterion, none is none.
+    """The items of the list in `text`, without check boxes; a text without a list is one criterion.
 
     Deeper items and unmarked lines belong to the item above them. Prose before the list is a criterion of its own,
     unless it only introduces the list (ends with a colon).
@@ -205,7 +199,7 @@ def child_spec(planned: PlannedChild) -> Spec:
 
 
 def executor_of(agent: str, own: str) -> str:
-    """Who carries a child out: `self` and our own name are this agent. OpenClaw's ids are the same in any case."""
+    """The executor of a child: `self` and its own name mean this agent, in any case of letters."""
     return own if agent.lower() in (SELF, own.lower()) else agent
 
 
@@ -213,13 +207,12 @@ def child_title(planned: PlannedChild) -> str:
     return first_line(planned.description) or planned.key
 
 
-@lru_cache(maxsize=1024)  # the children of one plan say much the same
+@lru_cache(maxsize=1024)  # most children of a plan have the same overrides
 def inherit(policy: Policy, said: Overrides) -> Policy:
-    """A child's policy: its parent's, overridden by what the plan says of it.
+    """A child's policy: its parent's, overridden by the plan.
 
-    Joins, budgets, harnesses and the bounds of a whole tree are not inherited.
-
-    A deadline can only be tightened and a priority only lowered: a plan is what an agent wrote.
+    Joins, budgets, harnesses and the limits of a tree are not inherited. An agent's plan can only tighten the deadline
+    and lower the priority.
     """
     fresh = Policy()
     base = replace(policy, join=fresh.join, budget_usd=None, budget_tokens=None)
@@ -230,14 +223,14 @@ def inherit(policy: Policy, said: Overrides) -> Policy:
 
 
 def unknown_harness(known: Sequence[str], harness: str) -> str | None:
-    """Why there is no such harness here; None when there is."""
+    """Why the harness is unknown; None if it is configured."""
     if harness in known:
         return None
     return f"no harness {harness} is configured here; there is {', '.join(known) or 'none'} (acp.harnesses)"
 
 
 def refused_harness(policy: Policy, may_use: Callable[[str], str | None]) -> str | None:
-    """Why work under this policy has nobody to do it; None when it has."""
+    """Why no harness can work under this policy; None if one can, or none is needed."""
     if policy.runtime is Runtime.ACP and not policy.harness:
         return "runtime: acp needs a harness; name one"
     if policy.harness and policy.runtime is not Runtime.ACP:
@@ -246,7 +239,7 @@ def refused_harness(policy: Policy, may_use: Callable[[str], str | None]) -> str
 
 
 def apply(policy: Policy, said: Overrides) -> Policy:
-    """`policy` with every value that was said put in its place."""
+    """`policy` with the overrides applied."""
     if said == _NOTHING_SAID:
         return policy
     values = {name: getattr(said, name) for name in Overrides.__dataclass_fields__}

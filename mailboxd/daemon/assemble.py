@@ -22,18 +22,18 @@ from mailboxd.config import Config
 from mailboxd.config.model import HarnessSection
 from mailboxd.config.settings import Pace, settings
 from mailboxd.core.model import Task
-from mailboxd.daemon.event_logging import Narrator
+from mailboxd.daemon.event_logging import EventLogger
 from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.loop import Daemon
-from mailboxd.effects.acp_turns import Harnesses
-from mailboxd.effects.action_performer import Performing, Preparing
-from mailboxd.effects.check_runner import Checking
-from mailboxd.effects.delivery import Dispatches, Posting
-from mailboxd.effects.message_builder import Outgoing, Prompting
-from mailboxd.effects.notifier import Notifying, Ways
+from mailboxd.effects.acp_turns import HarnessTurns
+from mailboxd.effects.action_performer import ActionPerformer, ActionPreparer
+from mailboxd.effects.check_runner import CheckRunner
+from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
+from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
+from mailboxd.effects.notifier import ApprovalNotifier, Ways
 from mailboxd.effects.process_table import Calls, Caps
 from mailboxd.effects.relay import Relay
-from mailboxd.effects.turns import Recovery, Starting
+from mailboxd.effects.turns import TurnLookup, TurnStarter
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.open import engine, setting
 from mailboxd.engine.reports import Reports
@@ -61,7 +61,6 @@ from mailboxd.store.opening import open_workspace
 from mailboxd.taskmd.schedule import Retention
 from mailboxd.taskmd.sync import TaskMarkdown
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Programs of ours that run beside the daemon, if the configuration wants them: typed tools, the page, instruments.
 
 _OTLP = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_CERTIFICATE")
@@ -84,10 +83,6 @@ def _service(ws: Workspace, extra: str, needs: tuple[str, ...], *words: str) -> 
     argv = [sys.executable, "-P", "-m", "mailboxd.cli", *words, "--until-eof", "-w", str(ws.root)]
     passed = _OTLP if extra == "metrics" else ()
     return Service(f"mailboxd {words[0]}", argv, child_environment(os.environ, passed))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Puts the parts of a workspace together: all of them for the daemon, some for taking a workspace over.
 
 
 @contextmanager
@@ -160,7 +155,7 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
         reports=reports,
         reserve=Reserve(),
         room=partial(disk.why_low, ws.root),
-        on_events=Narrator(core.store).tell,
+        on_events=EventLogger(core.store).tell,
     )
 
 
@@ -212,23 +207,23 @@ def _relay(
     core, calls, openclaw = peers.engine, peers.calls, peers.openclaw
     keep = partial(_keep_result, ws)
     bytes_, offered = config.limits.context_bytes, peers.offered
-    prompting = Prompting(config.agent, core.store, templates, core.settings.limits, bytes_, keep, offered)
-    outgoing = Outgoing(config.agent, core.store, templates, keep, prompting)
+    prompting = PromptBuilder(config.agent, core.store, templates, core.settings.limits, bytes_, keep, offered)
+    outgoing = MessageBuilder(config.agent, core.store, templates, keep, prompting)
     dispatcher: Dispatcher = openclaw
     if config.openclaw.transport == "gateway":
         dispatcher = gateway.ready(openclaw, gateway.pairing_file(ws.root, os.environ))
     sign = signer(Keyring.of(ws.root, os.environ))
-    posting = Posting(core, calls, dispatcher, outgoing, ws, peers.route, reports, sign, peers.gateway)
-    dispatches = Dispatches(core, ws, reports)
-    recovery = Recovery(core, calls, openclaw, reports, peers.gateway)
-    checking = Checking(core, calls, ws, os.environ, reports)
-    harnesses = Harnesses(core, calls, ws, _harnesses(config), config.acp.acpx, os.environ, reports)
-    preparing = Preparing(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
-    performing = Performing(preparing)
+    posting = MessageDelivery(core, calls, dispatcher, outgoing, ws, peers.route, reports, sign, peers.gateway)
+    dispatches = DispatchedMessages(core, ws, reports)
+    recovery = TurnLookup(core, calls, openclaw, reports, peers.gateway)
+    checking = CheckRunner(core, calls, ws, os.environ, reports)
+    harnesses = HarnessTurns(core, calls, ws, _harnesses(config), config.acp.acpx, os.environ, reports)
+    preparing = ActionPreparer(core, calls, setting(ws, config, os.environ), config.approvals.lobster, reports)
+    performing = ActionPerformer(preparing)
     told = config.approvals
     channel = (told.notify_channel, told.notify_target, told.notify_account)
-    notifying = Notifying(core, calls, ws, Ways(told.notify_command, *channel, openclaw.command), reports)
-    starting = Starting(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot_id(), reports)
+    notifying = ApprovalNotifier(core, calls, ws, Ways(told.notify_command, *channel, openclaw.command), reports)
+    starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot_id(), reports)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying)
     return Relay(core, calls, outgoing, *performers, taskmd.look_at, reports)
 

@@ -15,7 +15,6 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.explain.describe import describe, describe_passage
 from mailboxd.store.store import Store
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What a line of the log is about: the task, the attempt and the trace, by which it is found beside others.
 
 _REMEMBERED = 4096
@@ -70,16 +69,13 @@ def _attempt(data: Mapping[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Each event that was recorded, by whomever, as a line of the log: in the words that `history` uses.
-
 _QUIET = frozenset(
     {Kind.MESSAGE_FILED, Kind.ATTEMPT_CHECKPOINT, Kind.TASK_AMENDED, Kind.ARTIFACT_RECORDED, Kind.TURN_ENDED}
 )
 _log = logging.getLogger("mailboxd")
 
 
-class Narrator:
+class EventLogger:
     """Tells what the daemon's own store records as it is, and reads only what others recorded."""
 
     def __init__(self, store: Store) -> None:

@@ -38,7 +38,6 @@ from mailboxd.store.store import Store
 from mailboxd.taskmd.schedule import RenderSchedule, Retention
 from mailboxd.taskmd.sync import TaskMarkdown
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What the next round looks at, and when one looks without being asked.
 
 _DEAR = 0.02
@@ -122,7 +121,6 @@ class ScanSchedule:
         self.mail, self.tasks = True, self.tasks or more
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # When the write-ahead log is written into the database: once nothing is recorded for a while, or when it is large.
 #
 # SQLite does so by itself after every thousand pages, unless somebody reads, and never for the last of them: what a
@@ -156,9 +154,6 @@ class Checkpoints:
             self.due = None if self.store.checkpoint() else mono + AGAIN
             self._seen = self.store.wal()
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The daemon: wait, reap, scan, tick, schedule in one transaction, then perform what it ordered. And again.
 
 _ANXIOUS = 5.0
 """Seconds between two looks while something is wrong."""
@@ -247,8 +242,6 @@ class Daemon:
         """Asked to stop: once = drain, twice = at once. Nothing is lost either way."""
         self._stopping += 1
         self.wake.poke()
-
-    # -------------------------------------------------------------- one round
 
     def start(self) -> None:  # what comes before the first round
         self._told = self.engine.store.last_event()
@@ -426,7 +419,7 @@ class Daemon:
         if self.health.say(where, ""):
             self._schedule.everywhere()
 
-    # -------------------------------------------------------------- waiting
+    # waiting
 
     def _timeout(self) -> float:
         """Seconds until something is due by itself."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from mailboxd.drawing.phase_style import Tone, style_of
+from mailboxd.drawing.phase_style import Shape, Style, Tone, counts_text, most_urgent_tone, style_of
 
 
 class EdgeKind(StrEnum):
@@ -38,6 +38,13 @@ class Node:
     def size(self) -> int:
         """The number of tasks it represents."""
         return sum(self.counts.values()) or 1
+
+    @property
+    def style(self) -> Style:
+        """The style of the phase; of a stack, the counts and the most urgent tone."""
+        if self.counts:
+            return Style(counts_text(self.counts), "≡", Shape.STACK, most_urgent_tone(self.counts))
+        return style_of(self.phase)
 
 
 @dataclass(frozen=True, slots=True)

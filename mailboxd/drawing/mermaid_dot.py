@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mailboxd.core.sanitize import one_line
 from mailboxd.drawing.graph import EdgeKind, Graph, Node
-from mailboxd.drawing.phase_style import Shape, Tone, counts_text, most_urgent_tone, style_of
+from mailboxd.drawing.phase_style import Shape, Tone
 from mailboxd.drawing.svg import fit
 
 _LABEL = 60
@@ -28,13 +28,13 @@ def mermaid(graph: Graph) -> str:
     names = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
     lines = ["flowchart LR"]
     for node in graph.nodes:
-        start, end = _MERMAID[_shape(node)]
+        start, end = _MERMAID[node.style.shape]
         first, second = (_entities(line) for line in _lines(node))
-        lines.append(f'  {names[node.id]}{start}"{first}<br>{second}"{end}:::{_tone(node)}')
+        lines.append(f'  {names[node.id]}{start}"{first}<br>{second}"{end}:::{node.style.tone}')
     for edge in graph.known_edges():
         arrow = "-.->" if edge.lead is EdgeKind.CHILD else "-->"
         lines.append(f"  {names[edge.start]} {arrow} {names[edge.end]}")
-    used = sorted({_tone(node) for node in graph.nodes})
+    used = sorted({node.style.tone for node in graph.nodes})
     lines += [f"  classDef {tone} fill:{_COLOURS[tone][0]},stroke:{_COLOURS[tone][1]},color:#1f2328" for tone in used]
     return "\n".join(lines) + "\n"
 
@@ -44,10 +44,10 @@ def dot(graph: Graph) -> str:
     names = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
     lines = ["digraph tasks {", '  rankdir=LR; node [fontname="sans-serif", fontsize=11, style="filled"];']
     for node in graph.nodes:
-        shape, (fill, line) = _shape(node), _COLOURS[_tone(node)]
+        shape, (fill, line) = node.style.shape, _COLOURS[node.style.tone]
         label = "\\n".join(_quoted(text) for text in _lines(node))
-        style = ', style="filled,rounded"' if shape is Shape.ROUND else ""
-        attributes = f'shape={_DOT[shape]}{style}, fillcolor="{fill}", color="{line}"'
+        rounded = ', style="filled,rounded"' if shape is Shape.ROUND else ""
+        attributes = f'shape={_DOT[shape]}{rounded}, fillcolor="{fill}", color="{line}"'
         lines.append(f'  {names[node.id]} [label="{label}", {attributes}];')
     for edge in graph.known_edges():
         style = " [style=dotted]" if edge.lead is EdgeKind.CHILD else ""
@@ -56,20 +56,12 @@ def dot(graph: Graph) -> str:
 
 
 def _lines(node: Node) -> tuple[str, str]:
-    style = style_of(node.phase)
+    style = node.style
     if node.counts:
-        return fit(node.label, _LABEL), counts_text(node.counts)
+        return fit(node.label, _LABEL), style.word
     below = f"{node.below:,} below" if node.below else ""
-    says = " · ".join(filter(None, [style.word, fit(node.note, _LABEL), below]))
-    return f"{style.symbol} {fit(node.label, _LABEL)}", says
-
-
-def _shape(node: Node) -> Shape:
-    return Shape.STACK if node.counts else style_of(node.phase).shape
-
-
-def _tone(node: Node) -> Tone:
-    return most_urgent_tone(node.counts) if node.counts else style_of(node.phase).tone
+    details = " · ".join(filter(None, [style.word, fit(node.note, _LABEL), below]))
+    return f"{style.symbol} {fit(node.label, _LABEL)}", details
 
 
 def _entities(text: str) -> str:

@@ -10,7 +10,7 @@ from unicodedata import east_asian_width
 
 from mailboxd.core.sanitize import for_drawing
 from mailboxd.drawing.graph import Edge, EdgeKind, Graph, Node
-from mailboxd.drawing.phase_style import Shape, Style, counts_text, most_urgent_tone, style_of
+from mailboxd.drawing.phase_style import Shape
 
 # SVG elements
 
@@ -316,14 +316,12 @@ def _arrow(edge: Edge, layout: Layout) -> str:
 
 def _node(node: Node, layout: Layout) -> str:
     x, y = _corner(layout, node.id)
-    look = style_of(node.phase)
-    if node.counts:
-        look = Style(counts_text(node.counts), "≡", Shape.STACK, most_urgent_tone(node.counts))
+    style = node.style
     below = f" · {node.below:,} below" if node.below else ""
-    says = " · ".join(filter(None, [look.word, node.note])) + below
-    content = tag("title", for_drawing(f"{node.title or node.label}: {says}"))
-    content += outline(look.shape, x, y, WIDTH, HEIGHT)
-    content += tag("text", for_drawing(f"{look.symbol} {fit(node.label, _LABEL)}"), x=x + 13, y=y + 17)
-    content += tag("text", for_drawing(fit(says, _NOTE)), cls="soft", x=x + 13, y=y + 32)
-    group = tag("g", content, cls=f"node {look.tone}")
+    details = " · ".join(filter(None, [style.word, node.note])) + below
+    content = tag("title", for_drawing(f"{node.title or node.label}: {details}"))
+    content += outline(style.shape, x, y, WIDTH, HEIGHT)
+    content += tag("text", for_drawing(f"{style.symbol} {fit(node.label, _LABEL)}"), x=x + 13, y=y + 17)
+    content += tag("text", for_drawing(fit(details, _NOTE)), cls="soft", x=x + 13, y=y + 32)
+    group = tag("g", content, cls=f"node {style.tone}")
     return tag("a", group, href=node.href) if node.href else group

@@ -60,7 +60,7 @@ class HarnessQuestion:
 
 
 @dataclass(slots=True)
-class Harnesses:
+class HarnessTurns:
     """One workspace's harnesses. `environ` is the daemon's own environment."""
 
     engine: Engine
@@ -77,7 +77,7 @@ class Harnesses:
         self.reports.route(HarnessProgress, self._record_progress)
         self.reports.route(HarnessQuestion, self._ask)
 
-    # -------------------------------------------------------------- a turn begins
+    # a turn begins
 
     def start(self, call: Call, effect: RunTurn, task: Task, attempt: Attempt, prompt: bytes) -> None:
         """Begin a turn. Raises NotStarted, WorldError."""
@@ -124,7 +124,7 @@ class Harnesses:
         environment = transport.environment(self.environ, self.configured[harness].environment)
         self.calls.start(call, argv, self.engine.clock.monotonic(), cwd=wanted.cwd, environment=environment)
 
-    # -------------------------------------------------------------- while it runs
+    # while it runs
 
     def look(self) -> None:
         """Take what running turns have to say: what they are at, and what they ask for."""
@@ -180,7 +180,7 @@ class Harnesses:
         except Refused as refused:
             self._answer(origin, "rejected", str(refused))
 
-    # -------------------------------------------------------------- what was decided
+    # what was decided
 
     def answer(self, effect: AnswerPermission) -> None:
         """Tell the harness that waits. Its directory may be gone: then nobody waits any more. Raises WorldError."""
@@ -202,7 +202,7 @@ class Harnesses:
     def _row(self, task: str, origin: str) -> Approval | None:
         return next((row for row in self.engine.store.approvals.of_task(task) if row.origin == origin), None)
 
-    # -------------------------------------------------------------- a turn has ended
+    # a turn has ended
 
     def over(self, effect: RunTurn, outcome: Outcome) -> tuple[Outcome, tuple[Made, ...]]:
         """What is known when the program of a turn has ended; what it has left running is ended as well."""
@@ -213,7 +213,7 @@ class Harnesses:
             outcome = replace(outcome, run_id=effect.turn_id)  # by which its session is found again
         return outcome, transport.artifacts(folder)
 
-    # -------------------------------------------------------------- a turn was lost
+    # a turn was lost
 
     def look_up(self, order: Order, effect: LookUp) -> Outcome | None:
         """Ask what became of a lost turn; at once what can be said without asking, None while it is asked."""

@@ -41,7 +41,6 @@ from mailboxd.engine.reports import Reports
 from mailboxd.errors import EXIT_TRY_AGAIN
 from mailboxd.store.store import Order
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Prepares planned actions for a person: what exactly would happen is looked at, and a gate is put before it.
 #
 # Nothing is performed. After a crash it is done again: a gate of Lobster's that nobody knows of runs nothing.
@@ -84,7 +83,7 @@ class NotPreparable:
 
 
 @dataclass(slots=True)
-class Preparing:
+class ActionPreparer:
     """One workspace's. `program` is the Lobster of the configuration; empty: none."""
 
     engine: Engine
@@ -144,8 +143,6 @@ class Preparing:
             gate = f"{BUILTIN}: lobster has put up no gate: {first_line(why)}"
         self.reports.append(Prepared(order, effect, shown, gate))
 
-    # -------------------------------------------------------------- inside
-
     def _ask(self, call: Call, effect: Prepare, place: Place, shown: Shown, now: float) -> str:
         """Have Lobster put up a gate; the name of the gate if it need not be waited for."""
         if effect.action.kind is ActionKind.MANUAL or not self.program:
@@ -185,9 +182,6 @@ class Preparing:
         self.unrecorded.discard(report.effect.approval_id)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Lets approved actions happen, once, and finds out what became of them.
-
 _SLACK = 30.0
 """Seconds past its own timeout that a runner is left to end by itself."""
 _LATER = 10.0
@@ -226,35 +220,25 @@ class NotWanted:
 
 
 @dataclass(slots=True)
-class Performing:
+class ActionPerformer:
     """One workspace's side effects."""
 
-    preparing: Preparing
+    preparing: ActionPreparer
+    engine: Engine = field(init=False)
+    calls: Calls = field(init=False)
+    setting: Setting = field(init=False)
+    reports: Reports = field(init=False)
     _seen: int = -1
     """The last event that gates were put away after."""
 
     def __post_init__(self) -> None:
+        self.engine, self.calls = self.preparing.engine, self.preparing.calls
+        self.setting, self.reports = self.preparing.setting, self.preparing.reports
         self.reports.route(RunnerEnded, self._settle)
         self.reports.route(Verified, self._record_verified)
         self.reports.route(NotWanted, lambda report: self._finish(report.order))
 
-    @property
-    def engine(self) -> Engine:
-        return self.preparing.engine
-
-    @property
-    def calls(self) -> Calls:
-        return self.preparing.calls
-
-    @property
-    def setting(self) -> Setting:
-        return self.preparing.setting
-
-    @property
-    def reports(self) -> Reports:
-        return self.preparing.reports
-
-    # -------------------------------------------------------------- performing
+    # performing
 
     def begin(self, order: Order, effect: Perform) -> None:
         """Start the runner when there is a slot, or wait for one that an earlier daemon has started.
@@ -348,7 +332,7 @@ class Performing:
         exit_ = read_exit(place.effect, None, self.setting.output_cap)
         return self._printed(row, exit_)
 
-    # -------------------------------------------------------------- verifying
+    # verifying
 
     def verify(self, order: Order, effect: Verify) -> None:
         """Start the action's `verify` when there is a slot. Raises WorldError."""
@@ -394,7 +378,7 @@ class Performing:
         self.engine.hear(report.order.task, report.end)
         self._finish(report.order)
 
-    # -------------------------------------------------------------- putting away
+    # putting away
 
     def put_away(self) -> None:
         """Take down the gates that nothing can come through any more. Lobster is told no where a person said no."""
@@ -431,8 +415,6 @@ class Performing:
         """Lobster has been told no: the directory of its gate goes."""
         Place(self.setting.root, call.id.removeprefix(_CLOSING)).remove()
         self.calls.discard_when_recorded(call.id)
-
-    # -------------------------------------------------------------- small
 
     def _seconds(self, row: Approval) -> float:
         return self.setting.seconds(row.action) + GRACE + _SLACK

@@ -44,7 +44,7 @@ _KEPT = 16_384
 _LARGEST = 4 << 20
 """Bytes of a JSON file, or of its schema."""
 
-Said = tuple[CheckVerdict, str, str]
+CheckResult = tuple[CheckVerdict, str, str]
 """Verdict, one line, report."""
 Files = dict[str, str]
 """Files of the workspace that a command names, each with its sha256."""
@@ -52,16 +52,16 @@ _PASSED, _FAILED, _IMPOSSIBLE = CheckVerdict.PASSED, CheckVerdict.FAILED, CheckV
 
 
 @dataclass(frozen=True, slots=True)
-class CheckRun:
+class CheckReport:
     """A report: what a check said."""
 
     order: Order
     effect: RunCheck
-    said: Said
+    said: CheckResult
 
 
 @dataclass(slots=True)
-class Checking:
+class CheckRunner:
     """One workspace's checks. `environ` is the daemon's own environment."""
 
     engine: Engine
@@ -73,7 +73,7 @@ class Checking:
     """Of the checks that run, the files that they name, as they were before."""
 
     def __post_init__(self) -> None:
-        self.reports.route(CheckRun, self._record)
+        self.reports.route(CheckReport, self._record)
 
     def begin(self, order: Order, effect: RunCheck) -> None:
         """Run a check when there is a slot for it, or wait for one that an earlier daemon started.
@@ -101,7 +101,7 @@ class Checking:
         if said is None:
             self._files[order.id] = files
         else:
-            self.reports.append(CheckRun(order, effect, said))
+            self.reports.append(CheckReport(order, effect, said))
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
         """Take the result of a check."""
@@ -109,9 +109,7 @@ class Checking:
         if not isinstance(effect, RunCheck) or (exit_.rc is None and not call.stopped):
             return  # adopted: its exit status is lost, so it is run again
         said = _judged(exit_, call.stopped) if effect.check.command else _fits(exit_, call.stopped)
-        self.reports.append(CheckRun(order, effect, _bound(said, files, self._named(effect.check))))
-
-    # -------------------------------------------------------------- inside
+        self.reports.append(CheckReport(order, effect, _bound(said, files, self._named(effect.check))))
 
     def _named(self, check: Check) -> Files:
         """What lies there now: whoever can write it decides what the check says, so it is on record."""
@@ -125,7 +123,7 @@ class Checking:
         most = self.engine.settings.checks.timeout
         return min(check.timeout or most, most)
 
-    def _start(self, call: Call, task: Task, check: Check, now: float) -> Said | None:
+    def _start(self, call: Call, task: Task, check: Check, now: float) -> CheckResult | None:
         """Begin a check; what it says at once, if nothing has to be waited for. Raises NotStarted, WorldError."""
         why = may_not_run(self.engine.settings.checks, check)  # the configuration may have changed since the spec came
         if why is not None:
@@ -147,7 +145,7 @@ class Checking:
     def _environment(self) -> dict[str, str]:
         return marked({name: text for name in _ENVIRONMENT if (text := self.environ.get(name))})
 
-    def _file(self, check: Check) -> Said:
+    def _file(self, check: Check) -> CheckResult:
         """Whether the file is there, and how large. Raises WorldError where nobody can look."""
         parent, _, name = check.file.rpartition("/")
         try:
@@ -166,7 +164,7 @@ class Checking:
             return _PASSED, f"{check.file} has {size} bytes", f"{check.file}: {size} bytes"
         return _FAILED, why, why
 
-    def _schema(self, call: Call, task: Task, check: Check, now: float) -> Said | None:
+    def _schema(self, call: Call, task: Task, check: Check, now: float) -> CheckResult | None:
         """The texts are read here, without following links; judged in a process of its own."""
         schema = check.schema_text or self._text(check.schema_file)
         instance = self._text(check.of) if check.of else task.result
@@ -201,7 +199,7 @@ class Checking:
         except UnicodeDecodeError:
             return None
 
-    def _record(self, run: CheckRun) -> None:
+    def _record(self, run: CheckReport) -> None:
         self.engine.hear(run.order.task, CheckEnded(run.effect.check.id, run.effect.attempt_id, *run.said))
         self.engine.store.outbox.finish(run.order.id)
         self.calls.discard_when_recorded(run.order.id)
@@ -214,7 +212,7 @@ def _within(ws: Workspace, path: str) -> Iterator[int]:
         yield place
 
 
-def _judged(exit_: Exit, stopped: str) -> Said:
+def _judged(exit_: Exit, stopped: str) -> CheckResult:
     text = _output(exit_)
     if not stopped and exit_.rc == 0:
         return _PASSED, "exit status 0", text
@@ -223,7 +221,7 @@ def _judged(exit_: Exit, stopped: str) -> Said:
     return _FAILED, f"{how}: {last}" if last else how, text
 
 
-def _bound(said: Said, before: Files, now: Files) -> Said:
+def _bound(said: CheckResult, before: Files, now: Files) -> CheckResult:
     """With the files that the command named, and which of them are other ones now than when it was begun."""
     verdict, summary, report = said
     changed = [name for name, sha in before.items() if now.get(name) != sha]
@@ -233,7 +231,7 @@ def _bound(said: Said, before: Files, now: Files) -> Said:
     return verdict, summary + meanwhile, "\n".join([*lines, report])
 
 
-def _fits(exit_: Exit, stopped: str) -> Said:
+def _fits(exit_: Exit, stopped: str) -> CheckResult:
     text = _output(exit_)
     if stopped:
         return _IMPOSSIBLE, f"the schema takes too long: {stopped}", text

@@ -22,7 +22,7 @@ from mailboxd.core.outcomes import Failed, Outcome, Succeeded
 from mailboxd.core.session_keys import message_key
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS
-from mailboxd.effects.message_builder import Outgoing, file_name, row_of_sent
+from mailboxd.effects.message_builder import MessageBuilder, file_name, row_of_sent
 from mailboxd.effects.process_table import PATIENCE, Call, CallKind, Calls
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.late_messages import tells_of_end
@@ -49,11 +49,11 @@ class HandedOver:
 
 
 @dataclass(slots=True)
-class Posting:
+class MessageDelivery:
     engine: Engine
     calls: Calls
     dispatcher: Dispatcher
-    outgoing: Outgoing
+    outgoing: MessageBuilder
     ws: Workspace
     route: Callable[[str], str | None]
     """Why an agent cannot be told anything; None = it can."""
@@ -99,8 +99,6 @@ class Posting:
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
         """Take the result of handing a message over."""
         self.reports.append(HandedOver(order, call.id, classify(exit_)))
-
-    # -------------------------------------------------------------- inside
 
     def _receiver(self, order: Order) -> str:
         if isinstance(order.effect, Send | Bounce):
@@ -230,14 +228,13 @@ def undelivered(order: Order, message_id: str, to: str, reason: str) -> tuple[Ha
     return Happened(Kind.MESSAGE_UNDELIVERED, order.task or None, data), Finished(order.id, "failed")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # The messages that give work out: kept in the transaction that sends them, and written to outbox/ after it.
 #
 # The database is what makes them durable. Their files are written once the calls of a round have begun, so that no
 # call waits for them, without waiting for the disk, and synced later, many together. What a crash or a power cut took
 # of them until then is written again from the database when the daemon starts.
 
-Kept = tuple[str, bytes]
+KeptMessage = tuple[str, bytes]
 """A message that is kept: its name in outbox/, and its bytes."""
 
 _LATER = 1.0
@@ -245,7 +242,7 @@ _LATER = 1.0
 
 
 @dataclass(slots=True)
-class Dispatches:
+class DispatchedMessages:
     engine: Engine
     ws: Workspace
     reports: Reports
@@ -258,7 +255,7 @@ class Dispatches:
     _doubtful: bool = True
     """Nothing is known of what was written: by an earlier daemon, or the disk has failed to sync."""
 
-    def keep(self, effect: RunTurn, task: Task, raw: bytes) -> Kept:
+    def keep(self, effect: RunTurn, task: Task, raw: bytes) -> KeptMessage:
         """Record that a message is sent, with its bytes; inside the batch that lets its turn begin."""
         path = f"outbox/{file_name(effect.message_id, 'task', task.local_id)}"
         message = row_of_sent(effect.message_id, "task", self.engine.settings.agent, effect.agent, path, raw)
@@ -266,7 +263,7 @@ class Dispatches:
         self.engine.record(Event(Kind.MESSAGE_SENT, task.id, {"at": self.engine.now, "message": message}))
         return str(message["name"]), raw
 
-    def take(self, effect: RunTurn, kept: Kept | None) -> bytes:
+    def take(self, effect: RunTurn, kept: KeptMessage | None) -> bytes:
         """The bytes of a message whose keeping is committed. Its file waits for `write`, and the call for neither.
 
         `kept` is what `keep` said; None = an earlier round or daemon kept it, and the database is asked.

@@ -58,12 +58,11 @@ from mailboxd.protocol.prompts import (
 )
 from mailboxd.store.store import Store
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What we say in turns of agents over work of ours, made from the store at the moment they begin.
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Prompt:
     """A text to send, and what of its sources did not fit."""
 
     text: str
@@ -71,7 +70,7 @@ class Said:
 
 
 @dataclass(slots=True)
-class Prompting:
+class PromptBuilder:
     """Renders for one workspace. `keep` writes a text that is cut in full to a file and names it."""
 
     agent: str
@@ -82,7 +81,7 @@ class Prompting:
     keep: Callable[[Task], str]
     peers: Callable[[], Sequence[Peer]]
 
-    def prompt(self, effect: RunTurn, task: Task) -> Said:
+    def prompt(self, effect: RunTurn, task: Task) -> Prompt:
         """The text of a turn of an agent over work of ours."""
         match effect.turn:
             case Turn.SYNTHESIS:
@@ -115,9 +114,7 @@ class Prompting:
             return ""
         return shorten(task.result, self.context_bytes, lambda: self.keep(task))[0]
 
-    # -------------------------------------------------------------- one for each kind of turn
-
-    def _work(self, task: Task, effect: RunTurn) -> Said:
+    def _work(self, task: Task, effect: RunTurn) -> Prompt:
         spec, cuts = self.with_context(task)
         prompt = WorkPrompt(
             local_id=task.local_id,
@@ -135,9 +132,9 @@ class Prompting:
             may_ask=True,
             deadline=task.policy.deadline,
         )
-        return Said(render_work(self.templates, prompt), cuts)
+        return Prompt(render_work(self.templates, prompt), cuts)
 
-    def _synthesis(self, task: Task, effect: RunTurn) -> Said:
+    def _synthesis(self, task: Task, effect: RunTurn) -> Prompt:
         done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
         carried = self.carry(done)
         prompt = SynthesisPrompt(
@@ -152,9 +149,9 @@ class Prompting:
             previous=self.previous(task),
             note=effect.note,
         )
-        return Said(render_synthesis(self.templates, prompt), carried.cuts)
+        return Prompt(render_synthesis(self.templates, prompt), carried.cuts)
 
-    def _review(self, task: Task, effect: RunTurn) -> Said:
+    def _review(self, task: Task, effect: RunTurn) -> Prompt:
         prompt = ReviewPrompt(
             local_id=task.local_id,
             attempt=max(task.attempt, 1),
@@ -166,9 +163,9 @@ class Prompting:
             earlier=said_by(self.store.tasks.previous_reviews(task)),
             evidence="\n".join(f"{run.id}: {run.verdict}: {run.summary}" for run in self.store.tasks.check_runs(task)),
         )
-        return Said(render_review(self.templates, prompt))
+        return Prompt(render_review(self.templates, prompt))
 
-    def _draft(self, task: Task, effect: RunTurn) -> Said:
+    def _draft(self, task: Task, effect: RunTurn) -> Prompt:
         prompt = DraftPrompt(
             local_id=task.local_id,
             attempt=task.mending.drafts,
@@ -179,9 +176,9 @@ class Prompting:
             lacks=problems_text(lint(task.spec, task.policy.weak)),
             findings=task.findings,
         )
-        return Said(render_draft(self.templates, prompt))
+        return Prompt(render_draft(self.templates, prompt))
 
-    def _answer(self, task: Task, effect: RunTurn) -> Said:
+    def _answer(self, task: Task, effect: RunTurn) -> Prompt:
         parent = self.store.tasks.get(task.parent) if task.parent else None
         above = parent or task
         prompt = AnswerPrompt(
@@ -195,7 +192,7 @@ class Prompting:
             parent=above.spec,
             question=effect.note,
         )
-        return Said(render_answer(self.templates, prompt))
+        return Prompt(render_answer(self.templates, prompt))
 
 
 def joined(*texts: str) -> str:
@@ -203,23 +200,20 @@ def joined(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What we say by message, made from the store at the moment it is sent.
-
 MOST_TOKENS = RANGES["usage_tokens"][1]
 _LARGEST_RESULT = 900_000
 """Bytes of a result that fit into one message with its headers (the largest message is 1 MiB)."""
 
 
 @dataclass(slots=True)
-class Outgoing:
+class MessageBuilder:
     """Renders for one workspace. `keep` writes a text that is cut in full to a file and names it."""
 
     agent: str
     store: Store
     templates: Templates
     keep: Callable[[Task], str]
-    prompting: Prompting
+    prompting: PromptBuilder
 
     def dispatch(self, effect: RunTurn, task: Task, attempt: Attempt, now: str) -> tuple[bytes, tuple[Cut, ...]]:
         """The `task` message that gives a child to a peer (protocol section 2)."""
@@ -311,8 +305,6 @@ class Outgoing:
         if not task.broadcast and task.policy.synthesis == "none":
             return f"{len(done)} children completed.", ""
         return concatenate([Upstream(child.key, child.executor, child.result) for child in done]), ""
-
-    # -------------------------------------------------------------- inside
 
     def _previous(self, task: Task) -> str:
         """For a peer without a daemon; one with a daemon has kept its own result."""

@@ -59,7 +59,7 @@ class NoticeEnded:
 
 
 @dataclass(slots=True)
-class Notifying:
+class ApprovalNotifier:
     """One workspace's notices."""
 
     engine: Engine
@@ -99,8 +99,6 @@ class Notifying:
     def _report(self, order: Order) -> None:
         if order.id not in self.calls.orders():
             self.reports.append(NoticeEnded(order))
-
-    # -------------------------------------------------------------- inside
 
     def _start(self, order: Order, row: Approval, way: str, now: float) -> None:
         name, key = f"{order.id}.{way}", f"notice:{order.id}:{way}"

@@ -36,14 +36,14 @@ from mailboxd.core.outcomes import Failed, Failure, Made, Results, Silence, Succ
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.vocabulary import Phase, Turn
 from mailboxd.effects import turns
-from mailboxd.effects.acp_turns import Harnesses
-from mailboxd.effects.action_performer import Performing
-from mailboxd.effects.check_runner import Checking
-from mailboxd.effects.delivery import Posting, undelivered
-from mailboxd.effects.message_builder import Outgoing
-from mailboxd.effects.notifier import Notifying
+from mailboxd.effects.acp_turns import HarnessTurns
+from mailboxd.effects.action_performer import ActionPerformer
+from mailboxd.effects.check_runner import CheckRunner
+from mailboxd.effects.delivery import MessageDelivery, undelivered
+from mailboxd.effects.message_builder import MessageBuilder
+from mailboxd.effects.notifier import ApprovalNotifier
 from mailboxd.effects.process_table import Call, CallKind, Calls
-from mailboxd.effects.turns import LookupReport, Recovery, Starting, TurnReport
+from mailboxd.effects.turns import LookupReport, TurnLookup, TurnReport, TurnStarter
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
@@ -83,14 +83,14 @@ class Relay:
 
     engine: Engine
     calls: Calls
-    outgoing: Outgoing
-    starting: Starting
-    posting: Posting
-    recovery: Recovery
-    checking: Checking
-    harnesses: Harnesses
-    performing: Performing
-    notifying: Notifying
+    outgoing: MessageBuilder
+    starting: TurnStarter
+    posting: MessageDelivery
+    recovery: TurnLookup
+    checking: CheckRunner
+    harnesses: HarnessTurns
+    performing: ActionPerformer
+    notifying: ApprovalNotifier
     before_turn_ends: Callable[[Task], str]
     """Reads what the agent wrote into its task.md, inside the batch that records the end of its turn.
 
@@ -186,7 +186,7 @@ class Relay:
     def perform(self) -> None:
         """Perform what is pending, as far as slots allow. Raises WorldError, when everything was tried."""
         orders, self._orders = self._orders, None
-        self.recovery.go_on()
+        self.recovery.fetch_replies()
         self.harnesses.look()
         self.performing.put_away()
         trouble = self.starting.trouble
@@ -229,7 +229,7 @@ class Relay:
         elif (take := self._by_call[call.kind].ended) is not None:
             take(call.order, call, exit_)
 
-    # -------------------------------------------------------------- performers without a module of their own
+    # performers without a module of their own
 
     def _stop_turns(self, order: Order, _effect: StopTurns) -> None:
         self.calls.stop(order.task, "the task was cancelled", self.engine.clock.monotonic())
@@ -252,7 +252,7 @@ class Relay:
         elif isinstance(order.effect, LookUp):
             self.reports.append(LookupReport(order, order.effect, self.harnesses.looked_up(call, exit_)))
 
-    # -------------------------------------------------------------- recording, inside a batch
+    # recording, inside a batch
 
     def _record_turn(self, report: TurnReport) -> None:
         order, effect, outcome = report.order, report.effect, report.outcome

@@ -36,9 +36,9 @@ from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Perma
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, Turn
-from mailboxd.effects.acp_turns import Harnesses
-from mailboxd.effects.delivery import Dispatches, Kept, undelivered
-from mailboxd.effects.message_builder import Outgoing
+from mailboxd.effects.acp_turns import HarnessTurns
+from mailboxd.effects.delivery import DispatchedMessages, KeptMessage, undelivered
+from mailboxd.effects.message_builder import MessageBuilder
 from mailboxd.effects.process_table import PATIENCE, Call, CallKind, Calls
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Happened, Postponed, Reports
@@ -48,7 +48,6 @@ from mailboxd.protocol.prompts import Cut
 from mailboxd.store.outbox import CALLS_LEFT
 from mailboxd.store.store import Order
 
-# ---------------------------------------------------------------------------------------------------------------------
 # What the end of a call means: how the turn ended, and what was said in it.
 
 
@@ -90,9 +89,6 @@ def ended(
     return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness, question=asked)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Begins turns: marked in the transaction that lets them begin, called after its commit.
-
 _log = logging.getLogger("mailboxd")
 
 
@@ -117,7 +113,7 @@ class LookupReport:
 
 
 @dataclass(slots=True)
-class Starting:
+class TurnStarter:
     """Begins the turns of one workspace. `sign` signs a message of ours, where there is a key; `boot` is this boot
     of the machine.
     """
@@ -125,22 +121,22 @@ class Starting:
     engine: Engine
     calls: Calls
     dispatcher: Dispatcher
-    outgoing: Outgoing
-    dispatches: Dispatches
-    harnesses: Harnesses
+    outgoing: MessageBuilder
+    dispatches: DispatchedMessages
+    harnesses: HarnessTurns
     sign: Callable[[bytes], bytes]
     boot: str
     reports: Reports
     trouble: WorldError | None = None
     """What the disk refused while turns were marked; they wait, and the next round tries again."""
-    _fresh: dict[str, tuple[Task, Attempt | None, Kept | None]] = field(default_factory=dict)
+    _fresh: dict[str, tuple[Task, Attempt | None, KeptMessage | None]] = field(default_factory=dict)
     """What this round has marked, by order, with what it is about and its message: nothing of that has run, and it may.
 
     It is not asked again after the commit: whoever cancels it in between is heard in the next round, as if he had come
     right after the call began.
     """
 
-    # -------------------------------------------------------------- inside the batch
+    # inside the batch
 
     def mark(self, orders: Iterable[Order], capacity: Capacity) -> int:
         """Mark the turns of these orders that there is capacity for, and make their messages.
@@ -177,12 +173,14 @@ class Starting:
         return over
 
     def _mark(self, order: Order, effect: RunTurn) -> bool:
-        if self.calls.state(effect.turn_id) is State.NEVER_STARTED and not self._was_found(effect):
+        if self.calls.state(effect.turn_id) is State.NEVER_STARTED and not (
+            effect.turn is Turn.SYNTHESIS and self._was_found(effect)
+        ):
             task, attempt = self._asked_for(order)
             if task is None or not is_wanted(task, attempt, effect):
                 self.engine.store.outbox.finish(order.id)
                 return False
-            kept: Kept | None = None
+            kept: KeptMessage | None = None
             if effect.turn is Turn.DISPATCH and attempt is not None:
                 made = self._made(effect, task, attempt)
                 if isinstance(made, Failed):
@@ -195,8 +193,6 @@ class Starting:
 
     def _was_found(self, effect: RunTurn) -> bool:
         """Whether a rebuild found the call of this synthesis: its directory then holds what the turn brought."""
-        if effect.turn is not Turn.SYNTHESIS:
-            return False
         left: dict[str, str] = json.loads(self.engine.store.meta.get(CALLS_LEFT) or "{}")
         name = left.pop(effect.session_key, None)
         if name is None:
@@ -215,7 +211,7 @@ class Starting:
         raw = self.sign(raw)
         return refuse_message(raw) or raw
 
-    # -------------------------------------------------------------- after the commit
+    # after the commit
 
     def begin(self, order: Order, effect: RunTurn) -> None:
         """Make the call of a turn, or continue what an earlier round or daemon began. Raises WorldError."""
@@ -249,7 +245,7 @@ class Starting:
         self._start(order, effect, task, attempt)
 
     def _start(
-        self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, kept: Kept | None = None
+        self, order: Order, effect: RunTurn, task: Task, attempt: Attempt | None, kept: KeptMessage | None = None
     ) -> None:
         prompt = self._prompt(task, effect, kept)
         if isinstance(prompt, Failed):
@@ -276,7 +272,7 @@ class Starting:
         argv = self.dispatcher.turn_argv(effect.agent, effect.session_key, file, task.policy.timeout, model)
         self.calls.start(call, argv, self.engine.clock.monotonic())
 
-    def _prompt(self, task: Task, effect: RunTurn, kept: Kept | None) -> bytes | Failed:
+    def _prompt(self, task: Task, effect: RunTurn, kept: KeptMessage | None) -> bytes | Failed:
         """The bytes of the turn's message, or why there are none (it would be too large for its receiver)."""
         if effect.turn is Turn.DISPATCH and not effect.harness:
             return self.dispatches.take(effect, kept)
@@ -317,7 +313,6 @@ def _cannot(error: MessageError) -> Failed:
     return Failed(f"the message cannot be sent: {error}", Permanence.PERMANENT, started=False)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Turns whose outcome is unknown: OpenClaw's ledger is queried before anything is repeated.
 
 _CALL_SECONDS = 60.0
@@ -335,7 +330,7 @@ class _Asking:
 
 
 @dataclass(slots=True)
-class Recovery:
+class TurnLookup:
     engine: Engine
     calls: Calls
     openclaw: OpenClaw
@@ -351,7 +346,7 @@ class Recovery:
         """The orders that are being looked up."""
         return {asking.order.id for asking in (*self._asking.values(), *self._to_fetch)}
 
-    def go_on(self) -> None:
+    def fetch_replies(self) -> None:
         """Ask the second question where the first answer called for one; outside of any transaction."""
         asking, self._to_fetch = self._to_fetch, []
         for one in asking:

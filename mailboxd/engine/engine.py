@@ -1,7 +1,7 @@
-"""load -> decide -> record, in one transaction. The only caller of `decide`, and the same for every entrance.
+"""Load, decide, record: one transaction. The only caller of `decide`.
 
-The daemon groups all that one wake-up brought into one `batch`, which is one commit. The CLI calls the same engine
-in its own process, so commands work while the daemon is down; only the daemon performs effects.
+The daemon handles all inputs of one wake-up in one `batch`, which is one commit. The CLI, MCP and the web page call the
+same engine in their own processes, so commands work while the daemon is down; only the daemon performs effects.
 """
 
 from __future__ import annotations
@@ -42,33 +42,32 @@ from mailboxd.errors import Refused
 from mailboxd.ids import Ids
 from mailboxd.store.store import Store
 
-# The wall clock jumped: what was to wait for a while waits for as long as was left of it, no longer and no shorter.
+# Clock jumps: when the clock was set or the machine slept, waits keep the time that was left of them.
 #
-# Pauses, leases and holds are stored as moments, and a moment is further away, or over, when the clock was set or the
-# machine slept: a peer that slept with it has not been silent. Deadlines and the expiry of approvals are moments that a
-# person was told: they stay what they are.
+# Pauses, leases and holds are stored as times, so a jump would lengthen or end them: a peer on the same machine was
+# asleep too, not silent. Deadlines and the expiry of approvals were told to people, and do not move.
 
 _NOTE = "the clock jumped: what is left of the wait is kept"
 
 
 def kept(store: Store, now: str, jump: float) -> Iterator[Event]:
-    """The events that move everything that waited when the clock jumped by `jump` seconds; inside a transaction."""
-    since = min(now, plus(now, -jump))  # what was over before the jump stays over
+    """The events that move all waits by `jump` seconds; inside a transaction."""
+    since = min(now, plus(now, -jump))  # waits that were over before the jump stay over
     for task in store.schedule.with_timers(since):
         moments = {"due": task.due, "not_before": task.not_before, "heartbeat": task.heartbeat}
         moved: dict[str, Any] = {name: plus(at, jump) for name, at in moments.items() if at is not None and at > since}
         yield lifecycle.amend(task, now, _NOTE, **moved)[0]
     store.outbox.shift_delays(since, jump)
     if jump > 0:
-        return  # a breaker opens for its trial by itself
+        return  # breakers become half open through the tick
     for broken in store.breakers.not_closed():
-        # one turn may try, now: whether the agent is well is not for a clock to say
+        # allow a trial turn now: the clock says nothing about the agent
         event = breaker.pause_over(replace(broken, until=min(broken.until or now, now)), now)
         if event is not None:
             yield event
 
 
-# How many turns an agent may have at this moment: its slots, its breaker, its turns of the last hour.
+# Rate limits: how many turns an agent may have now, by its slots, its breaker, and its turns of the last hour.
 
 _HOUR = 3600.0
 _log = logging.getLogger("mailboxd")
@@ -76,16 +75,16 @@ _log = logging.getLogger("mailboxd")
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """`per_hour` turns are ordered of one agent in any hour; 0 = as many as there are."""
+    """`per_hour`: the maximum turns of an agent within an hour; 0 = no limit."""
 
     store: Store
     slots_per_agent: int
     per_hour: int
     gone: Callable[[str], str | None] = lambda _agent: None
-    """Why there is no such agent any more that may be given work; None = there is."""
+    """Why the agent no longer exists or may not be given work; None = it may."""
 
     def allowed(self, agents: Iterable[str], now: str) -> dict[str, int]:
-        """How many turns each may have; what keeps some from having any is noted for `why` and `status`."""
+        """How many turns each agent may have; the reasons for none are stored for `why` and `status`."""
         agents = list(agents)
         paced = {agent: at for agent in agents if (at := self.resumes(agent, now)) is not None}
         self.store.meta.set_paced(paced)
@@ -96,30 +95,30 @@ class Pacing:
         return {agent: 0 if agent in paced else self.starts(agent) for agent in agents}
 
     def starts(self, agent: str) -> int:
-        """How many turns of the agent may be under way, as its breaker says."""
+        """How many turns of the agent its breaker allows at once."""
         return 0 if self.gone(agent) else turns_at_once(self.store.breakers.get(agent), self.slots_per_agent)
 
     def is_shut(self, agent: str) -> bool:
-        """Whether the breaker of the agent is open: nothing at all is sent to it."""
+        """Whether the agent's breaker is open: nothing is sent to it."""
         return self.store.breakers.get(agent).state is State.OPEN
 
     def resumes(self, agent: str, now: str) -> str | None:
-        """When the agent may be given turns again after it had all of an hour's; None = it may."""
+        """When the agent may have turns again after using up its hour; None = now."""
         first = self.store.schedule.latest_turn(agent, self.per_hour) if self.per_hour else None
         return plus(first, _HOUR) if first is not None and first > plus(now, -_HOUR) else None
 
 
-# Which tasks an operator's retry concerns: what runs again, and what has to be opened again so that it can.
+# Scope of a retry: which tasks run again, and which are reopened for them.
 #
-# Nothing that completed is run again unless it is named, or needs what is (`Retry.with_dependants`). Whatever ended
-# above a task that runs again is opened as well: it puts its results together anew, and keeps those of the others.
+# A completed task runs again only if it is named, or depends on one that is (`Retry.with_dependants`). Ended tasks
+# above it are reopened: they combine their results again, and keep those of their other children.
 
 _REOPENED = (Phase.COMPLETED, Phase.FAILED)
 _PENDING = (Phase.SPEC_DRAFT, Phase.SPEC_REVIEW, Phase.EXECUTION_READY)
 
 
 def retried(store: Store, task: Task, order: Retry) -> list[str]:
-    """The ids of all tasks that a retry of `task` concerns, parents first. Raises Refused."""
+    """The ids of all tasks that a retry of `task` affects, parents first. Raises Refused."""
     if order.only_failed:
         return _only_failed(store, task)
     above = _ended_above(store, task)
@@ -135,7 +134,7 @@ def retried(store: Store, task: Task, order: Retry) -> list[str]:
 
 
 def _only_failed(store: Store, task: Task) -> list[str]:
-    """What failed at or below the task, open circuits too. Raises Refused."""
+    """The failed tasks at or below the task, including open circuits. Raises Refused."""
     itself = task.phase in (Phase.FAILED, Phase.CIRCUIT_OPEN) or task.cancelled_with_parent
     fallen = [_load(store, one) for one in store.tasks.reopenable_below(task.id, also="", open_circuits=True)]
     if task.phase is Phase.COMPLETED or not (fallen or itself):
@@ -144,7 +143,7 @@ def _only_failed(store: Store, task: Task) -> list[str]:
 
 
 def _ended_above(store: Store, task: Task) -> list[Task]:
-    """The ancestors that ended, from the nearest up: without them the task could not run."""
+    """The ended ancestors, from the nearest up, which have to be reopened."""
     above: list[Task] = []
     below = task
     while below.parent is not None:
@@ -158,7 +157,7 @@ def _ended_above(store: Store, task: Task) -> list[Task]:
 
 
 def _may_reopen(store: Store, parent: Task, child: Task) -> None:
-    """Raise Refused where the parent has decided without the child, or is deciding just now."""
+    """Raise Refused if the parent was decided without the child, or is combining its results now."""
     if child.phase not in TERMINAL:
         return
     if parent.broadcast and parent.policy.join is not Join.ALL and parent.phase in _REOPENED:
@@ -166,14 +165,14 @@ def _may_reopen(store: Store, parent: Task, child: Task) -> None:
         raise Refused("parent-ended", problem, f"Retry {parent.local_id} instead: all copies run again.")
     attempt = store.tasks.attempt(parent.id, parent.attempt)
     if parent.phase is Phase.EXECUTING and attempt is not None and attempt.waiting_for is not Waiting.CHILDREN:
-        problem = f"{parent.local_id} is putting the results of its children together"
+        problem = f"{parent.local_id} is combining the results of its children"
         raise Refused("parent-busy", problem, "Wait until it has ended, then retry.")
 
 
 def _dependants(store: Store, sources: Iterable[Task], known: dict[str, Task]) -> dict[str, Task]:
-    """Everything that needs one of `sources`, however indirectly, with all that was made below it. Raises Refused."""
+    """All direct and indirect dependents of `sources`, with the tasks below them. Raises Refused."""
     found: dict[str, Task] = {}
-    waiting = [(source, False) for source in sources]  # each with whether what stands below it is meant, too
+    waiting = [(source, False) for source in sources]  # each with whether the tasks below it are meant too
     while waiting:
         task, whole = waiting.pop()
         for one in (*store.tasks.dependents(task.id), *(store.tasks.children(task.id) if whole else ())):
@@ -200,17 +199,17 @@ def _load(store: Store, task_id: str) -> Task:
     return task
 
 
-# load -> decide -> record, in one transaction. The only caller of `decide`, and the same for every entrance.
+# The engine.
 
 _SPENDS = frozenset({Kind.TURN_ENDED, Kind.USAGE_REPORTED, Kind.PLAN_ADOPTED})
-"""What uses up budgets, of the task and of those above it."""
+"""Events that use up the budgets of the task and of its ancestors."""
 _SETTLES = frozenset({Kind.REVIEW_APPENDED, Kind.REVIEW_LOST, Kind.CHECK_ENDED, Kind.NEEDS_CHANGED})
-"""Evidence after which something may follow for its task."""
+"""Events after which a state trigger of the task may apply."""
 
 
 @dataclass(slots=True)
 class Engine:
-    """One workspace's decisions. `random` and `new_token` are injected so that a simulation repeats itself."""
+    """The engine of one workspace. A simulation injects `random` and `new_token` to be repeatable."""
 
     store: Store
     settings: Settings
@@ -222,18 +221,18 @@ class Engine:
     is_gone: Callable[[str], str | None] = lambda _agent: None
     now: str = ""
     broken: Sequence[breaker.Breaker] = ()
-    """The breakers that are not closed, as the latest `tick` found them."""
+    """The breakers that were not closed at the latest `tick`."""
     _touched: set[str] = field(default_factory=set)
     _jumps: JumpWatch = field(default_factory=JumpWatch)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """One transaction for any number of inputs; they all happen at one moment. Raises WorldError."""
+        """One transaction, and one time, for any number of inputs. Raises WorldError."""
         with self.store.transaction():
             self.now = self.clock.now()
             self._touched.clear()
             if jump := self._jumps.look(self.now, self.clock.monotonic()):
-                why = f"it moved by {jump:+.0f} s in no time: it was set, or the machine slept"
+                why = f"it jumped by {jump:+.0f} s: it was set, or the machine slept"
                 self.record(Event(Kind.ALARM, None, {"at": self.now, "what": "clock", "why": why}))
                 for event in kept(self.store, self.now, jump):
                     self.record(event)
@@ -243,9 +242,9 @@ class Engine:
     def hear(
         self, task_id: str | None, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
     ) -> list[Event]:
-        """Let one input happen, with everything that follows from it; inside a batch. Returns the events.
+        """Handle one input and everything that follows from it; inside a batch. Returns the events.
 
-        Raises Refused or PlanError, and then nothing was recorded.
+        Raises Refused or PlanError; then nothing was recorded.
         """
         require(role, verb_of(heard, role))
         view = None if task_id is None else self._view(task_id, heard)
@@ -266,7 +265,7 @@ class Engine:
         return events
 
     def _view(self, task_id: str, heard: Input) -> TaskView:
-        """The task as a decision about `heard` has to see it."""
+        """The view of the task that a decision about this input needs."""
         asks = isinstance(heard, OfApproval)
         view = self.store.tasks.view(task_id, family=_brings_plan(heard), approvals=asks)
         match heard:
@@ -297,7 +296,7 @@ class Engine:
         return task
 
     def needs_of_edited(self, parent: Task, planned: PlannedChild) -> tuple[str, ...]:
-        """The ids of what an edited child needs. Raises PlanError when it could no longer be carried out."""
+        """The ids of an edited child's dependencies. Raises PlanError if it could not be carried out."""
         family = self.store.tasks.family(parent)
         others = {key: needs for key, needs in family.existing.nodes.items() if key != planned.key}
         plans.admit(Plan((planned,)), self.settings.limits, parent.depth, Level(others), family.outer)
@@ -305,7 +304,7 @@ class Engine:
         return tuple(next(ids[need] for ids in scopes if need in ids) for need in planned.depends_on)
 
     def record(self, event: Event) -> None:
-        """Evidence from the edge (a message received, filed, sent): recorded as it is, inside a batch."""
+        """Record an event that needs no decision (a message received, filed, sent); inside a batch."""
         self.store.append([event], self.now)
         if event.task is not None:
             self._touched.add(event.task)
@@ -321,7 +320,7 @@ class Engine:
         return Pacing(self.store, self.settings.slots_per_agent, self.settings.turns_per_hour, self.is_gone)
 
     def close_breaker(self, agent: str, actor: str) -> list[Event]:
-        """The operator's order; inside a batch. Raises Refused when it is closed."""
+        """Close a breaker by the operator's order; inside a batch. Raises Refused if it is closed."""
         event = breaker.ordered(self.store.breakers.get(agent), self.now, actor)
         if event is None:
             raise Refused("not-blocked", f"the breaker of {agent} is closed", "See `mailboxd status`.")
@@ -329,12 +328,12 @@ class Engine:
         return [event]
 
     def look_again(self) -> None:
-        """Ask of every weak spec and every hold whether it still is: what the configuration says may have changed."""
+        """Reconsider every weak spec and every hold: the configuration may have changed."""
         for task_id in [*self.store.tasks.drafts(), *self.store.tasks.held()]:
             self.hear(task_id, TimePassed(""))
 
     def tick(self, read_until: str | None = None) -> None:
-        """Everything whose moment has come. `read_until`: mail that came later may lie unread; None: none does."""
+        """Handle everything that is due. `read_until`: mail has been read up to this time; None = all of it."""
         self.broken = self.store.breakers.not_closed()
         for broken in self.broken:
             if (event := breaker.pause_over(broken, self.now)) is not None:
@@ -345,16 +344,16 @@ class Engine:
             self.hear(task_id, ApprovalExpired(approval_id))
 
     def gateway_is_back(self, unreached: Collection[str]) -> None:
-        """The gateway answers again: those whose turns did not reach it, or were locked out, may try at once."""
+        """Allow trial turns at once, now that the gateway answers again, for agents that it had cut off."""
         for broken in self.store.breakers.not_closed():
             waited = broken.agent in unreached or broken.is_locked_out
             if waited and (event := breaker.gateway_is_back(broken, self.now)) is not None:
                 self.record(event)
 
     def schedule(self, capacity: schedule.Capacity | None = None) -> int:
-        """Start what is ready and has a slot; inside a batch. Returns how many were started.
+        """Start the ready tasks for which there are slots; inside a batch. Returns how many.
 
-        Without a capacity, where there are no calls, the settings give the number of slots.
+        Without a capacity the settings give the number of slots.
         """
         started, slots = 0, self.settings.slots if capacity is None else capacity.in_all
         while True:
@@ -367,17 +366,15 @@ class Engine:
                 return started
             started += now_started
             if not any(item.by_children for item in ready) and schedule.is_full(busy, slots - now_started, allowed):
-                return started  # what only now became ready needs a slot as well
+                return started  # newly ready tasks need slots too
 
     def _start(self, task_id: str) -> bool:
-        """False when it is no longer ready: the start of one before it may have ended their parent."""
+        """False if it is no longer ready: an earlier start may have ended its parent."""
         try:
             self.hear(task_id, Start())
         except Refused:
             return False
         return True
-
-    # -------------------------------------------------------------- inside
 
     def _context(self) -> Context:
         return Context(
@@ -424,7 +421,7 @@ class Engine:
             self.order(task_id, effect)
 
     def _woken(self, task_id: str, moved: Mapping[str, Any]) -> list[str]:
-        """The neighbours for whom something may follow from this task's transition."""
+        """The neighbours that this task's transition may affect."""
         source, target = moved["from"], moved["to"]
         woken = []
         if target in TERMINAL or source in TERMINAL:
@@ -437,7 +434,7 @@ class Engine:
         return woken
 
     def _may_go_on(self, parent: Task) -> bool:
-        """Whether a completed child may be what it waits for: while others are open, only for a broadcast."""
+        """Whether a completed child may let it continue: if others are open, only for a broadcast."""
         return parent.broadcast or not self.store.tasks.has_open_children(parent.id)
 
 

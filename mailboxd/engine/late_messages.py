@@ -1,4 +1,4 @@
-"""Messages about our work that have crossed with something: what they are about is over, or there is more of it."""
+"""Messages about our work that arrived too late: what they are about has ended or was superseded."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mailboxd.store.store import Store
 
 
 def is_late(store: Store, task: Task, message: AnswerMessage | CancelMessage | SteerMessage) -> bool:
-    """Whether an order of the task's sender comes too late. Nobody did anything wrong, so it is not refused."""
+    """Whether a sender's message is too late. That is nobody's fault, so it is not rejected."""
     match message:
         case CancelMessage():
-            # of an older attempt: its sender has given the work out again since
+            # it cancels an older attempt: its sender has dispatched the work again since
             return task.phase.is_terminal or (message.attempt or task.origin.attempt) < task.origin.attempt
         case AnswerMessage() if _is_answered(store, task, message):
             return True
@@ -22,21 +22,21 @@ def is_late(store: Store, task: Task, message: AnswerMessage | CancelMessage | S
 
 
 def tells_of_end(task: Task, message_id: str) -> bool:
-    """Whether a reply is about the end that the task has now; one without an id of ours is taken for such."""
+    """Whether a reply reports the task's present end; a reply with a foreign id counts as such."""
     made = time_of(message_id)
     return task.phase.is_terminal and (made is None or (task.completed_at or "") <= made)
 
 
 def was_told(store: Store, task: Task) -> bool:
-    """Whether its sender was told of the end that the task has now, or is about to be."""
+    """Whether a reply about the task's present end was sent or is pending."""
     replies = [*store.outbox.notes_sent(task.id, "reply", task.sender), store.messages.latest_reply(task.id)]
     return any(reply is not None and tells_of_end(task, reply) for reply in replies)
 
 
 def _is_answered(store: Store, task: Task, message: AnswerMessage) -> bool:
-    """Whether the question of ours that it answers is not open any more: somebody else was faster.
+    """Whether the question that it answers is no longer open.
 
-    A question may have been put twice, to two attempts of the sender: the answer to either is one to both.
+    A question may have been sent to two attempts of the sender: the answer to either answers both.
     """
     asked = store.outbox.notes_sent(task.id, "question", message.from_)
     if message.in_reply_to not in asked:

@@ -1,6 +1,6 @@
-"""The engine for whoever comes in by a command, a typed tool or the page: it records, and leaves effects to the daemon.
+"""Opens the engine for commands, MCP and the web page: it records, and leaves effects to the daemon.
 
-Apart from what the daemon is put together of (`assemble`): an order of a person costs a third less without that.
+Separate from `daemon.assemble`, whose imports would make a command a third slower.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mailboxd.store.opening import open_workspace
 
 
 def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> Setting:
-    """Where and with what side effects are performed; `environ` is the daemon's own environment."""
+    """The environment of side effects; `environ` is the daemon's own."""
     return Setting(
         root=ws.root,
         environ=environ,
@@ -35,12 +35,12 @@ def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> Settin
 
 
 _MOST_WAITS = 11
-"""How often a command waits once more for the daemon of its own workspace, `BUSY_MS` each time: a minute in all."""
+"""How often a command waits `BUSY_MS` for the daemon of its workspace: a minute in all."""
 
 
 @dataclass(slots=True)
 class _Patience:
-    """A command waits for the daemon, which may be recording a plan of thousands; for anybody else it does not."""
+    """Lets a command wait for the daemon, which may be recording a large plan, but for no other process."""
 
     ws: Workspace
     tell: Callable[[str], None]
@@ -60,10 +60,10 @@ class _Patience:
 def engine(
     ws: Workspace, config: Config, tell: Callable[[str], None] | None = None, *, accept_older: bool = False
 ) -> Iterator[Engine]:
-    """The engine for a command: it records, and leaves effects to the daemon. Raises WorldError.
+    """Open the engine for a command: it records, and leaves effects to the daemon. Raises WorldError.
 
-    With `tell`, it waits for up to a minute while the daemon writes, and says so. `accept_older`: every page is read,
-    and a database that is older than what was served here is opened as well.
+    With `tell`, it waits for up to a minute while the daemon writes, and says so. `accept_older`: check every page, and
+    also open a database that is older than the one last served here.
     """
     clock = SystemClock()
     store = open_workspace(ws.database, clock.now(), thorough=accept_older, accept_older=accept_older)

@@ -1,4 +1,4 @@
-"""Completion, installed and taken away again: in a home directory of its own, with the bash that is there."""
+"""Completion is installed and removed, in a temporary home directory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_one_command_installs_it_and_one_takes_it_away(stage: Stage, home: Path,
     assert made.exit_code == 0, made.output
     assert (home / file).read_text() == stage.run("completion", shell).stdout
     assert str(home / file) in made.stdout
-    assert "nothing is changed" in stage.run("completion", "install", "--shell", shell).stdout
+    assert "already installed" in stage.run("completion", "install", "--shell", shell).stdout
     assert stage.run("completion", "uninstall", "--shell", shell).exit_code == 0
     assert not (home / file).exists()
     assert {path.read_text().rstrip("\n") for path in before} == {RC}
@@ -62,10 +62,10 @@ def test_the_shell_is_that_of_the_user(stage: Stage, home: Path, monkeypatch: py
 
 def test_where_bash_reads_no_directory_its_own_file_does(home: Path) -> None:
     environ = {"HOME": str(home)}
-    assert completion.place_of("bash", environ, lazy_bash=True).startup is None
-    place = completion.place_of("bash", environ, lazy_bash=False)
-    assert place.startup == home / ".bashrc"
-    completion.install_script(place, "true")
+    assert completion.location_of("bash", environ, lazy_bash=True).startup is None
+    location = completion.location_of("bash", environ, lazy_bash=False)
+    assert location.startup == home / ".bashrc"
+    completion.install_script(location, "true")
     assert subprocess.run(["bash", "-n", str(home / ".bashrc")], check=True).returncode == 0
 
 
@@ -75,7 +75,7 @@ def test_a_startup_file_that_is_a_link_stays_one(home: Path) -> None:
     real.write_text(RC)
     real.chmod(0o640)
     (home / ".zshrc").symlink_to(real)
-    completion.install_script(completion.place_of("zsh", {"HOME": str(home)}), "true")
+    completion.install_script(completion.location_of("zsh", {"HOME": str(home)}), "true")
     assert (home / ".zshrc").is_symlink()
     assert "mailboxd completion" in real.read_text()
     assert real.stat().st_mode & 0o777 == 0o640
@@ -99,7 +99,7 @@ def test_a_new_shell_completes_our_verbs(stage: Stage, home: Path, shell: str) -
         "zsh": "source ~/.zshrc; [[ $_comps[mailboxd] == _mailboxd_completion ]] && echo fleet",
         "fish": 'complete -C "mailboxd fle"',
     }[shell]
-    file = completion.place_of(shell, {"HOME": str(home)}).file
+    file = completion.location_of(shell, {"HOME": str(home)}).file
     words = [
         program,
         *(["-f"] if shell == "zsh" else []),

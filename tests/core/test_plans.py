@@ -45,7 +45,7 @@ def test_what_would_wait_for_each_other_for_ever_is_refused_with_the_path(
     children: tuple[PlannedChild, ...], path: str
 ) -> None:
     error = refusal(*children)
-    assert (error.rule, error.problem) == ("cycle", f"these would wait for each other for ever: {path}")
+    assert (error.rule, error.problem) == ("cycle", f"these would wait for each other forever: {path}")
 
 
 # ---------------------------------------------------------------- work that comes back
@@ -229,7 +229,7 @@ def test_an_agent_out_of_reach_refuses_the_whole_plan() -> None:
 @pytest.mark.parametrize(
     ("children", "told"),
     [
-        ((child("a", "self", "b"), child("b", "self", "a")), "for ever: "),
+        ((child("a", "self", "b"), child("b", "self", "a")), "forever: "),
         ((child("a", "self", "nobody"),), "which is not in the plan"),
         ((), "no children"),
         (tuple(child(f"c{number}") for number in range(6)), "more than 5 children"),

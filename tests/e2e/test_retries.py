@@ -76,7 +76,7 @@ def test_a_row_of_the_table_of_failures(found: Found, row: str) -> None:
 def test_an_agent_that_planned_a_cycle_is_told_so_in_its_next_turn(found: Found) -> None:
     """The second answer is given only to a prompt that shows the way round."""
     first = {"match": ".", "times": 1, "plan": CYCLE}
-    told = {"match": {"text": "wait for each other for ever: (a -> b -> a|b -> a -> b)"}, "reply": "Done without."}
+    told = {"match": {"text": "wait for each other forever: (a -> b -> a|b -> a -> b)"}, "reply": "Done without."}
     company = found({"alpha": {"rules": [first, told], "default": {"fail": "it was not told"}}}, breaker=OFF)
     alpha = company["alpha"]
     alpha.start()
@@ -232,7 +232,7 @@ def test_an_open_circuit_shows_what_was_tried_and_how_to_go_on_and_is_held_over_
     alpha.start()
     eventually(lambda: alpha.phase("job") == "failed", why=alpha.last_words)
     ended = alpha.task("job")
-    assert ended["reason"].startswith("nobody unblocked it in time")
+    assert ended["reason"].startswith("not unblocked in time")
     assert ended["completed_at"] >= opened["due"]
     eventually(lambda: len(alpha.sent("reply")) == 1)
     eventually(lambda: "status: failed" in (alpha.root / "tasks/job/task.md").read_text())

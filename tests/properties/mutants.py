@@ -442,8 +442,8 @@ MUTANTS = (
     ),
     Mutant(
         "a turn that ended while nobody looked is begun again",
-        "        if found is State.ENDED:\n            exit_ = self.calls.left_behind(effect.turn_id)",
-        "        if found is State.ENDED and not effect:\n            exit_ = self.calls.left_behind(effect.turn_id)",
+        "        if found is State.ENDED:\n            self.reports.append(TurnReport(",
+        "        if found is State.ENDED and not effect:\n            self.reports.append(TurnReport(",
         in_town=True,
     ),
     Mutant(

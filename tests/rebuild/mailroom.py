@@ -17,8 +17,8 @@ from mailboxd.core.model import Plan, PlannedChild, Policy, Task
 from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Failure, Planned, Results, Succeeded
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Turn
-from mailboxd.effects.delivery import Posting
-from mailboxd.effects.message_builder import Outgoing, Prompting
+from mailboxd.effects.delivery import MessageDelivery
+from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.effects.process_table import Calls
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
@@ -249,8 +249,8 @@ class Parts:
     arrivals: Arrivals
     archiving: Archiver
     taskmd: TaskMarkdown
-    outgoing: Outgoing
-    posting: Posting
+    outgoing: MessageBuilder
+    posting: MessageDelivery
 
     @classmethod
     def of(cls, room: Mailroom) -> Parts:
@@ -259,10 +259,10 @@ class Parts:
         inbox = Inbox(ws, settle_seconds=0.0, incomplete_seconds=0.0, max_bytes=1 << 20)
         taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=0.0), templates, room.reports)
         agent = core.settings.agent
-        prompting = Prompting(agent, core.store, templates, SETTINGS.limits, 100_000, lambda _: "", tuple)
-        outgoing = Outgoing(agent, core.store, templates, lambda _: "", prompting)
+        prompting = PromptBuilder(agent, core.store, templates, SETTINGS.limits, 100_000, lambda _: "", tuple)
+        outgoing = MessageBuilder(agent, core.store, templates, lambda _: "", prompting)
         nobody = cast(Calls, None), cast(Dispatcher, None)
-        posting = Posting(core, *nobody, outgoing, ws, lambda _: "", room.reports)
+        posting = MessageDelivery(core, *nobody, outgoing, ws, lambda _: "", room.reports)
         arrivals = Arrivals(core, intake, inbox, 0.0)
         return cls(
             arrivals, Archiver(core, ws, room.reports, ArchiveWatch(core, ws, room.reports)), taskmd, outgoing, posting

@@ -20,8 +20,8 @@ from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Check, Policy, Spec
 from mailboxd.core.vocabulary import CheckVerdict
-from mailboxd.effects.action_performer import Performing, Preparing
-from mailboxd.effects.check_runner import Checking, CheckRun
+from mailboxd.effects.action_performer import ActionPerformer, ActionPreparer
+from mailboxd.effects.check_runner import CheckReport, CheckRunner
 from mailboxd.effects.process_table import Calls
 from mailboxd.engine import open
 from mailboxd.engine.reports import Reports
@@ -47,7 +47,7 @@ def descriptors(free: int) -> Iterator[None]:
 def verdicts(reports: Reports) -> set[CheckVerdict]:
     """What would be recorded."""
     found: set[CheckVerdict] = set()
-    reports.route(CheckRun, lambda run: found.add(run.said[0]))
+    reports.route(CheckReport, lambda run: found.add(run.said[0]))
     reports.record_all()
     return found
 
@@ -80,7 +80,7 @@ def test_for_want_of_descriptors_no_check_says_that_the_work_is_bad(tmp_path: Pa
         assert isinstance(order.effect, RunCheck)
         calls = Calls(stage.ws.turns, selector, {}, 1 << 20, 1.0)
         reports = Reports(engine)
-        checking = Checking(engine, calls, stage.ws, os.environ, reports)
+        checking = CheckRunner(engine, calls, stage.ws, os.environ, reports)
         with descriptors(free), suppress(WorldError):
             checking.begin(order, order.effect)
         assert verdicts(reports) <= {CheckVerdict.PASSED}
@@ -110,9 +110,9 @@ def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(t
         assert isinstance(order.effect, Verify)
         calls = Calls(stage.ws.turns, selector, {}, 1 << 20, 1.0)
         reports = Reports(engine)
-        preparing = Preparing(engine, calls, open.setting(stage.ws, settings, os.environ), (), reports)
+        preparing = ActionPreparer(engine, calls, open.setting(stage.ws, settings, os.environ), (), reports)
         with descriptors(free), suppress(WorldError):
-            Performing(preparing).verify(order, order.effect)
+            ActionPerformer(preparing).verify(order, order.effect)
         assert not reports
         for call in calls.running.values():
             os.waitpid(call.child.pid, 0)

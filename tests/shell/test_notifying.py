@@ -15,7 +15,7 @@ import pytest
 from mailboxd import config
 from mailboxd.core.effects import Notify
 from mailboxd.core.times import plus
-from mailboxd.effects.notifier import PAUSES, SECONDS, Notifying, Ways
+from mailboxd.effects.notifier import PAUSES, SECONDS, ApprovalNotifier, Ways
 from mailboxd.effects.process_table import CallKind, Calls, Caps
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
@@ -51,7 +51,7 @@ class Bell:
         """Begin every notice that is due and wait for their ends; how many were begun."""
         with self.opened() as engine:
             reports = Reports(engine)
-            notifying = Notifying(engine, self.calls, self.stage.ws, self.ways, reports, _told=self.told)
+            notifying = ApprovalNotifier(engine, self.calls, self.stage.ws, self.ways, reports, _told=self.told)
             orders = self.orders(engine)
             for order in orders:
                 assert isinstance(order.effect, Notify)
@@ -64,7 +64,7 @@ class Bell:
             self.calls.sweep(lambda _task: False)
         return len(orders)
 
-    def take_ended(self, notifying: Notifying) -> bool:
+    def take_ended(self, notifying: ApprovalNotifier) -> bool:
         """Whether nothing runs any more."""
         for call, exit_ in self.calls.ended():
             assert call.kind is CallKind.NOTICE
@@ -179,7 +179,7 @@ def test_what_hangs_is_stopped_and_takes_no_turns_slot_meanwhile(bell: Bell, tmp
     ask(bell.stage, "job", TELL)
     with bell.opened() as engine:
         reports = Reports(engine)
-        notifying = Notifying(engine, bell.calls, bell.stage.ws, bell.ways, reports)
+        notifying = ApprovalNotifier(engine, bell.calls, bell.stage.ws, bell.ways, reports)
         (order,) = bell.orders(engine)
         assert isinstance(order.effect, Notify)
         notifying.begin(order, order.effect)

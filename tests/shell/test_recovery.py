@@ -15,7 +15,7 @@ from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.core.effects import LookUp
 from mailboxd.core.outcomes import Outcome, Unknown
 from mailboxd.effects.process_table import Calls
-from mailboxd.effects.turns import LookupReport, Recovery
+from mailboxd.effects.turns import LookupReport, TurnLookup
 from mailboxd.engine.reports import Reports
 from tests.agents.recorded import recorded
 from tests.core.desk import Desk
@@ -42,7 +42,7 @@ class Asked:
         self.reports = Reports(self.desk.engine)
         self.calls = Calls(root / "turns", selector, dict(os.environ), 1 << 20, 1.0)
         command = (sys.executable, str(root / "program.py"), str(root))
-        self.recovery = Recovery(self.desk.engine, self.calls, OpenClaw(command), self.reports)
+        self.recovery = TurnLookup(self.desk.engine, self.calls, OpenClaw(command), self.reports)
         self.found: Outcome | None = None
         self.reports.route(LookupReport, self._take)
 
@@ -62,7 +62,7 @@ class Asked:
         self.recovery.begin(order, order.effect)
         assert self.calls.running
         while order.id in self.recovery.busy():
-            self.recovery.go_on()
+            self.recovery.fetch_replies()
             ((call, exit_),) = eventually(lambda: list(self.calls.ended()))
             with self.desk.engine.batch():
                 self.recovery.ended(order, call, exit_)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, carry_out_any, read_text
+from mailboxd.cli.operator_actions import OPERATOR, Order, carry_out, carry_out_any, give, read_text
 from mailboxd.cli.session import Header, Session, Text, task_argument, verb
 from mailboxd.cli.text import folded, say, to_json
 from mailboxd.core.sanitize import for_terminal
@@ -30,11 +30,10 @@ def cancel_command(session: Session, task: str, reason: str) -> None:
     """Cancel a task and its subtasks, and stop their running turns. This is final."""
     from mailboxd.core.inputs import Cancel
 
-    heard = Cancel(OPERATOR, reason)
-    carry_out(session, task, lambda order: order.engine.command(order.task, heard, order.user))
+    give(session, task, Cancel(OPERATOR, reason))
 
 
-_MOST = 1 << 20
+_MAX_TEXT = 1 << 20
 
 
 @verb(
@@ -63,9 +62,8 @@ def retry_command(
     if only_failed and with_dependants:
         raise click.UsageError("--only-failed and --with-dependants are mutually exclusive")
 
-    said = "" if instructions is None else read_text(instructions, _MOST).strip()
-    heard = Retry("\n\n".join(filter(None, [note, said])), only_failed, with_dependants)
-    carry_out(session, task, lambda order: order.engine.command(order.task, heard, order.user))
+    more = "" if instructions is None else read_text(instructions, _MAX_TEXT).strip()
+    give(session, task, Retry("\n\n".join(filter(None, [note, more])), only_failed, with_dependants))
 
 
 @verb(
@@ -113,8 +111,7 @@ def unblock_command(
         raise click.UsageError("--budget-usd and --budget-tokens require --retry")
     if remedy is None:
         raise click.UsageError("give one of --retry, --accept or --fail")
-    heard = Unblock(Remedy(remedy), note, budget_usd, budget_tokens)
-    carry_out(session, task, lambda order: order.engine.command(order.task, heard, order.user))
+    give(session, task, Unblock(Remedy(remedy), note, budget_usd, budget_tokens))
 
 
 @verb(
@@ -136,11 +133,8 @@ def answer_command(session: Session, task: str, text: tuple[str, ...], file: str
     """
     from mailboxd.engine import operator_commands
 
-    said = (" ".join(text) if file is None else read_text(file, _MOST)).strip()
-    if not said or (file is not None and text):
-        raise click.UsageError("give the answer as TEXT or with --file")
-
-    carry_out(session, task, lambda order: operator_commands.answer(order.engine, order.task, said, order.user))
+    words = _text_or_file(text, file, "answer")
+    carry_out(session, task, lambda order: operator_commands.answer(order.engine, order.task, words, order.user))
 
 
 @verb(
@@ -160,11 +154,15 @@ def steer_command(session: Session, task: str, text: tuple[str, ...], file: str 
     """
     from mailboxd.core.inputs import Steer
 
-    said = (" ".join(text) if file is None else read_text(file, _MOST)).strip()
-    if not said or (file is not None and text):
-        raise click.UsageError("give the instructions as TEXT or with --file")
-    heard = Steer(OPERATOR, said)
-    carry_out(session, task, lambda order: order.engine.command(order.task, heard, order.user))
+    give(session, task, Steer(OPERATOR, _text_or_file(text, file, "instructions")))
+
+
+def _text_or_file(text: tuple[str, ...], file: str | None, name: str) -> str:
+    """The text, from the arguments or a file. Raises UsageError."""
+    words = (" ".join(text) if file is None else read_text(file, _MAX_TEXT)).strip()
+    if not words or (file is not None and text):
+        raise click.UsageError(f"give the {name} as TEXT or with --file")
+    return words
 
 
 _HEAD = """\
@@ -195,7 +193,7 @@ def spec_command(session: Session, task: str, edit: bool, file: str | None) -> N
     if edit and file is not None:
         raise click.UsageError("--edit and --file are mutually exclusive")
     if file is not None:
-        _write(session, task, read_text(file, _MOST))
+        _write(session, task, read_text(file, _MAX_TEXT))
     elif edit:
         _edit(session, task)
     else:
