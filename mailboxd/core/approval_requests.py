@@ -1,7 +1,7 @@
-"""What is decided about approvals: requested, resolved by a person, voided by an edit, performed once.
+"""Approvals: requesting them, people's decisions, undo, expiry. Performing them is in `core.approved_actions`.
 
-Only the rows of planned actions move their task, through the table of `core.lifecycle`; those of permissions and of
-taking back do not. A row is bound to what it shows: nothing here ever changes its action, only what became of it.
+Only the approvals of planned actions move their task, by the table of `core.lifecycle`; those of permissions and undo
+do not. An approval's action never changes, only its status.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UNDO_KEY = "{}/undo"
 
 
 def heard(builder: DecisionBuilder, said: OfApproval) -> None:
-    """Take it, or raise Refused."""
+    """Handle an input about approvals. Raises Refused."""
     match said:
         case ActionDeclared(action):
             _declared(builder, action)
@@ -73,7 +73,7 @@ def heard(builder: DecisionBuilder, said: OfApproval) -> None:
 
 
 def found(builder: DecisionBuilder, approval_id: str) -> Approval:
-    """The row of this task with that id. Raises Refused when there is none."""
+    """The task's approval with that id. Raises Refused if there is none."""
     row = next((row for row in builder.view.approvals if row.id == approval_id), None)
     if row is None:
         raise Refused(
@@ -103,13 +103,13 @@ def _declared(builder: DecisionBuilder, action: Action) -> None:
 
 
 def refused(builder: DecisionBuilder, actions: tuple[Action, ...]) -> str | None:
-    """Why one of these actions may not be performed here, as far as the configuration can say; None = they may."""
+    """Why the configuration does not allow one of these actions; None = it allows all."""
     problems = ((action.id, builder.ctx.may_perform(action)) for action in actions)
     return next((f"the planned action {name} cannot be performed here: {why}" for name, why in problems if why), None)
 
 
 def _looked_at(builder: DecisionBuilder, action: Action) -> None:
-    """What was ordered for an action of this name is over: another one, of a later attempt, is still to be prepared."""
+    """Note that the preparation of the action ended: a later attempt's action of this name needs another one."""
     left = builder.view.ordered_acts - {f"prepare:{action.id}"}
     builder.view = replace(builder.view, ordered_acts=left)
 
@@ -118,7 +118,7 @@ def _prepared(builder: DecisionBuilder, said: ActionPrepared) -> None:
     task = builder.task
     asked = any(row.action.id == said.action.id for row in builder.view.live_approvals) and not said.undoes
     if asked or any(row.id == said.approval_id for row in builder.view.approvals):
-        return  # it was prepared twice
+        return  # prepared twice
     if not said.undoes and (task.phase is not Phase.AWAITING_APPROVAL or said.action not in task.planned_actions):
         record_late(builder, "mailboxd", "", f"the action {said.action.id} was prepared, and is not wanted any more")
         return
@@ -136,7 +136,7 @@ def _prepared(builder: DecisionBuilder, said: ActionPrepared) -> None:
 
 
 def _warned(builder: DecisionBuilder, row: Approval) -> str:
-    """The risk, and before it what became of the same action when it was begun, or approved in vain, before."""
+    """The risk, preceded by the outcomes of earlier approvals of the same action."""
     void = [
         old for old in builder.view.approvals if old.action == row.action and old.void and old.attempt == row.attempt
     ]
@@ -148,12 +148,12 @@ def _warned(builder: DecisionBuilder, row: Approval) -> str:
 
 
 def derived_key(local_id: str, action: Action, digest: str) -> str:
-    """The key of an action that declares none: the same action of the same task has the same one."""
+    """The key of an action that declares none: equal for the same action of the same task."""
     return f"{local_id}/{action.id}/{digest[:12]}"
 
 
 def _key(builder: DecisionBuilder, said: ActionPrepared) -> str:
-    """The key it runs under. A derived one is ours: after a failure a person is asked about a fresh one."""
+    """The idempotency key. A derived one gets a number after a failure, for another approval."""
     if said.action.idempotency_key:
         return said.action.idempotency_key
     base = derived_key(builder.task.local_id, said.action, said.digest)
@@ -166,7 +166,7 @@ def _key(builder: DecisionBuilder, said: ActionPrepared) -> str:
 
 
 def _declared_by(builder: DecisionBuilder, purpose: Purpose, action: Action) -> str:
-    """Whoever wants it: the sender whose spec has it, else the executor whose result or turn does."""
+    """Who requested it: the sender if the spec declares it, else the executor."""
     task = builder.task
     if purpose is Purpose.UNDO:
         return builder.actor
@@ -203,7 +203,7 @@ def _request(builder: DecisionBuilder, row: Approval) -> None:
 
 
 def _impossible(builder: DecisionBuilder, said: ActionImpossible) -> None:
-    """What the sender declared wrongly no further attempt mends; what the work declared, the next one may."""
+    """An action of the sender's spec opens the circuit; one of the result is reworked."""
     task = builder.task
     reason = f"the planned action {said.action.id} cannot be performed: {first_line(said.why)}"
     trigger = None if said.undoes else impossible_action_trigger(task, said.action)
@@ -232,7 +232,7 @@ def _undo(builder: DecisionBuilder, row: Approval) -> None:
     if not row.started_at or row.state is Performed.STARTED:
         raise Refused("not-performed", f"{row.short_id} was not performed: there is nothing to take back")
     if any(other.origin == row.id and other.state is Performed.DONE for other in builder.view.approvals):
-        return  # it was taken back before: there is nothing left to take back
+        return  # undone already
     if any(other.origin == row.id and other.is_open for other in builder.view.approvals):
         raise Refused("asked-already", f"taking {row.short_id} back is asked for already", "mailboxd approvals")
     what = f"take back: {row.requested_action}"
@@ -254,7 +254,7 @@ _DECIDERS = frozenset({Role.OPERATOR, Role.LOBSTER})
 
 
 def _resolved(builder: DecisionBuilder, said: Resolve) -> None:
-    """A person's word. Raises Refused for anybody else's, and for a second one that says something else."""
+    """Record a person's decision. Raises Refused for other roles, and for a second, different decision."""
     row, task = found(builder, said.approval_id), builder.task
     if builder.role not in _DECIDERS:
         hint = "A person decides; what expires, or becomes void, is resolved without a word."

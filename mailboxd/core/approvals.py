@@ -1,7 +1,7 @@
-"""Approvals: the nouns. What waits for a person, what the person said, and what became of the action.
+"""Records of planned actions and their approvals, and the inputs about them.
 
-A row never changes what it asks for: an edit voids the request, and another one is made. What is decided and done
-about it is in `core.approval_requests` and `core.approved_actions`.
+An approval never changes its action: an edit voids it, and another one is requested. The decisions are in
+`core.approval_requests` and `core.approved_actions`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from enum import StrEnum
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.sanitize import first_line
 
-# Planned actions: side effects that work declares and that a person has to approve before they happen.
-#
-# Nothing here does anything. An action is only what stands there: `digest` is over all of it, so whoever approved a
-# digest approved exactly that.
+# Planned actions: declared side effects, which need approval. `digest` covers the whole action, so that an approval is
+# for exactly that.
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class ActionKind(StrEnum):
-    """What performs it. MANUAL: nothing of ours can; a person does what the words say, and approving says so."""
+    """What performs the action. MANUAL: a person, who confirms it by approving."""
 
     COMMAND = "command"
     MESSAGE = "message"
@@ -35,57 +33,57 @@ class ActionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One side effect, as a spec, a plan or a result declares it. Which fields count follows from `kind`."""
+    """A side effect declared by a spec, a plan or a result. `kind` says which fields apply."""
 
     id: str
     kind: ActionKind
     action: str = ""
-    """What it does, in the words of who declares it. All that a MANUAL one has."""
+    """A description by its author; the only content of a MANUAL action."""
     risk: str = ""
     idempotency_key: str = ""
-    """Under one key it runs at most once in this workspace; empty: a key is derived, see `core.approvals`."""
+    """With one key it runs at most once in this workspace; empty: a key is derived."""
     argv: tuple[str, ...] = ()
     """COMMAND: words, no shell."""
     cwd: str = ""
     """COMMAND: a directory, relative to the workspace or absolute; empty: the workspace."""
     env: tuple[str, ...] = ()
-    """COMMAND, HTTP: names of environment variables that it is given; the configuration has to allow each."""
+    """COMMAND, HTTP: names of environment variables that it gets; the configuration has to allow each."""
     timeout: int = 0
-    """Seconds it may take; 0: as long as the configuration allows."""
+    """Maximum seconds; 0: the maximum of the configuration."""
     channel: str = ""
     target: str = ""
     account: str = ""
     text: str = ""
-    """MESSAGE: what is said, to whom, over which channel of OpenClaw (and which account of it)."""
+    """MESSAGE: the text, its recipient, and OpenClaw's channel and account."""
     path: str = ""
-    """FILE: the absolute path that is written, whole."""
+    """FILE: the absolute path of the file, which is replaced."""
     content: str = ""
     source: str = ""
-    """FILE: what is written: these words, or this file of the workspace."""
+    """FILE: the new content, or a file of the workspace with it."""
     method: str = ""
     url: str = ""
     headers: tuple[tuple[str, str], ...] = ()
-    """HTTP: headers as they are sent; `${NAME}` in a value is the environment variable, which `env` has to name."""
+    """HTTP: the headers; `${NAME}` in a value is an environment variable, which `env` has to name."""
     body: str = ""
     verify: tuple[str, ...] = ()
-    """A command that tells what became of it when nobody saw: 0 = it happened, 1 = it did not, else unknown."""
+    """A command that finds out an unknown outcome: exit 0 = it happened, 1 = it did not, else unknown."""
     undo: tuple[str, ...] = ()
-    """A command that takes it back; offered to the operator, and approved like any other."""
+    """A command that undoes it; offered to the operator, and approved like any other."""
 
 
 def canonical(action: Action) -> str:
-    """The action as JSON in one fixed form: what a digest is over and what a gate stores."""
+    """The action as canonical JSON, for digests and gates."""
     return json.dumps(to_json(action), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def digest(action: Action, content_sha256: str = "", target_sha256: str = "") -> str:
-    """sha256 over the action and, for a file, over what is written and what stood there when a person was asked."""
+    """sha256 over the action and, for a file, the digests of its new content and of the target at the request."""
     text = "\n".join([canonical(action), content_sha256, target_sha256])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def merged(declared: tuple[Action, ...], more: tuple[Action, ...]) -> tuple[Action, ...]:
-    """Both, each action once. Another action under an id that is taken gets an id of its own."""
+    """Both, each action once. A different action with a used id gets a new id."""
     actions = list(declared)
     for action in more:
         if action in actions:
@@ -100,7 +98,7 @@ def merged(declared: tuple[Action, ...], more: tuple[Action, ...]) -> tuple[Acti
 
 
 def in_words(action: Action) -> str:
-    """What will happen, in one line of at most 200 characters, for a person."""
+    """The action in one line of at most 200 characters, for people."""
     match action.kind:
         case ActionKind.COMMAND:
             said = "run " + " ".join(word if word.isalnum() else json.dumps(word) for word in action.argv)
@@ -117,14 +115,14 @@ def in_words(action: Action) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ActionRules:
-    """What the operator lets actions have here."""
+    """What the configuration allows actions."""
 
     environment: frozenset[str] = frozenset()
-    """Names of environment variables that an action may be given."""
+    """Names of environment variables that an action may get."""
 
 
 def may_not_perform(rules: ActionRules, action: Action) -> str | None:
-    """Why an action cannot be performed here, as far as the configuration says; None = it can."""
+    """Why the configuration does not allow an action here; None = it does."""
     used = {*action.env, *(name for _, text in action.headers for name in _VARIABLE.findall(text))}
     if forbidden := sorted(used - rules.environment):
         return f"actions.environment of this workspace's configuration does not name {', '.join(forbidden)}"
@@ -133,11 +131,11 @@ def may_not_perform(rules: ActionRules, action: Action) -> str | None:
     return None
 
 
-# Approvals: the nouns. What waits for a person, what the person said, and what became of the action.
+# Approvals
 
 
 class Purpose(StrEnum):
-    """Why a person is asked. Only an ACTION moves its task."""
+    """What an approval is for. Only an ACTION moves its task."""
 
     ACTION = "action"
     UNDO = "undo"
@@ -145,7 +143,7 @@ class Purpose(StrEnum):
 
 
 class ApprovalStatus(StrEnum):
-    """Protocol section 6. A request that an edit or the end of the task made void is EXPIRED as well, and `void`."""
+    """Protocol section 6. An approval voided by an edit or by the end of its task is EXPIRED and `void`."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -155,7 +153,7 @@ class ApprovalStatus(StrEnum):
 
 
 class ApprovalDecision(StrEnum):
-    """What a person may say."""
+    """What people can decide."""
 
     APPROVED = "approved"
     REJECTED = "rejected"
@@ -163,7 +161,7 @@ class ApprovalDecision(StrEnum):
 
 
 class Performed(StrEnum):
-    """How far an approved action is. STARTED is committed before anything happens, and never goes back to NOT."""
+    """The progress of an approved action. STARTED is committed before it starts."""
 
     NOT = ""
     STARTED = "started"
@@ -182,20 +180,20 @@ class Approval:
     purpose: Purpose
     action: Action
     requested_action: str
-    """In one line, for a person."""
+    """The action in one line, for people."""
     side_effect_kind: ActionKind
     risk: str
     preview: str
     digest: str
-    """sha256 over everything that would happen, see `core.actions.digest`."""
+    """sha256 over everything that would happen: `digest`."""
     idempotency_key: str
     requested_by: str
     at: str
     gate: str = ""
-    """Who keeps it from happening until then: `lobster`, or `builtin` and why not Lobster."""
+    """The gate in front of it: `lobster`, or `builtin` and why not Lobster."""
     content_sha256: str = ""
     target_sha256: str = ""
-    """FILE: what is written, and what stood there when the person was asked."""
+    """FILE: digests of its new content, and of the target when the approval was requested."""
     status: ApprovalStatus = ApprovalStatus.PENDING
     expires_at: str = ""
     resolved_by: str = ""
@@ -207,33 +205,33 @@ class Approval:
     summary: str = ""
     artifact: str = ""
     checked: bool = False
-    """UNKNOWN: what it declares as `verify` was asked, or there is none."""
+    """UNKNOWN: its `verify` was run, or it has none."""
     tries: int = 0
-    """How often it was tried to begin it, and provably nothing began."""
+    """Failed attempts to start it, in which provably nothing happened."""
     void: bool = False
-    """It was made void before anything came of it: by an edit, or because its task or its attempt ended."""
+    """Voided before it was used: by an edit, or because its task or attempt ended."""
     origin: str = ""
-    """UNDO: the approval that is taken back. PERMISSION: the call that waits."""
+    """UNDO: the approval of the action to undo. PERMISSION: the waiting call."""
 
     @property
     def short_id(self) -> str:
-        """What a person types: the end of the id, lower case."""
+        """The end of the id in lower case, for commands."""
         return self.id[-6:].lower()
 
     @property
     def is_open(self) -> bool:
-        """Whether something can still become of it."""
+        """Whether it can still be decided or performed."""
         return self.status is ApprovalStatus.PENDING or (
             self.status is ApprovalStatus.APPROVED and self.state in (Performed.NOT, Performed.STARTED)
         )
 
 
-# What is heard of them
+# Inputs about approvals
 
 
 @dataclass(frozen=True, slots=True)
 class ActionPrepared:
-    """An action can be performed, and this is what a person has to see of it."""
+    """An action can be performed; this is its preview for people."""
 
     approval_id: str
     action: Action
@@ -243,12 +241,12 @@ class ActionPrepared:
     content_sha256: str = ""
     target_sha256: str = ""
     undoes: str = ""
-    """The approval of the action that it takes back."""
+    """The approval of the action to undo."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionImpossible:
-    """It cannot be performed as it was declared."""
+    """The action cannot be performed as declared."""
 
     action: Action
     why: str
@@ -257,23 +255,23 @@ class ActionImpossible:
 
 @dataclass(frozen=True, slots=True)
 class ActionDeclared:
-    """Somebody who may request approvals adds an action to the work."""
+    """A caller who may request approvals adds an action to the task."""
 
     action: Action
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionAsked:
-    """A harness wants more, in the middle of its turn, than its attempt was given. `call` is the turn's id."""
+    """A harness asks for a permission during its turn. `call` is the turn's id."""
 
     approval_id: str
     call: str
     wish: str
-    """What it wants, in its words: untrusted."""
+    """The harness's description: untrusted."""
     preview: str
     risk: str = ""
     attempt_id: str = ""
-    """The attempt that its turn is of; empty = the present one."""
+    """The attempt of its turn; empty = the present one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +285,7 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class RequestUndo:
-    """A person wants a performed action taken back, as it was declared."""
+    """The operator wants a performed action undone, as declared."""
 
     approval_id: str
 
@@ -299,7 +297,7 @@ class ApprovalExpired:
 
 @dataclass(frozen=True, slots=True)
 class ActionStarted:
-    """The runner is about to perform it: said, and committed, before anything happens. `digest` is of what it has."""
+    """The runner is about to perform the action with this digest: committed before anything happens."""
 
     approval_id: str
     digest: str
@@ -307,7 +305,7 @@ class ActionStarted:
 
 @dataclass(frozen=True, slots=True)
 class ActionEnded:
-    """What became of it. UNKNOWN: it was begun, and nobody saw its end."""
+    """The action ended. UNKNOWN: it started, and its end was not observed."""
 
     approval_id: str
     state: Performed
@@ -317,10 +315,10 @@ class ActionEnded:
 
 @dataclass(frozen=True, slots=True)
 class ActionNotBegun:
-    """It was tried to begin it, and provably nothing happened.
+    """The action could not be started, and provably nothing happened.
 
-    `for_now`: the machine had no descriptor, no memory or no process to give. That is no verdict about the action, and
-    costs no try; its runner says so, also after it was noted as started.
+    `for_now`: the machine lacked descriptors, memory or processes. That costs no try, and may be reported after
+    ActionStarted.
     """
 
     approval_id: str
@@ -331,5 +329,5 @@ class ActionNotBegun:
 ByGate = (
     ActionDeclared | ActionPrepared | ActionImpossible | PermissionAsked | ActionStarted | ActionEnded | ActionNotBegun
 )
-"""What the daemon and its runner say."""
+"""Inputs of the daemon and its runner."""
 OfApproval = ByGate | Resolve | RequestUndo | ApprovalExpired

@@ -1,7 +1,7 @@
-"""Approved actions: begun once, ended or not, and what follows for the next one.
+"""Approved actions: started once, ended, retried, voided.
 
-`ACTION_STARTED` is committed before anything happens, and a key that has begun never begins again: whoever comes
-second finds the row. What nobody saw the end of is UNKNOWN, and only its own `verify` or a person can say more.
+`ACTION_STARTED` is committed before anything happens, and nothing runs again under a key that was started. If the end
+was not observed the outcome is UNKNOWN, which only the action's `verify` or a person can resolve.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from mailboxd.core.vocabulary import AttemptStatus, Phase
 from mailboxd.errors import Refused
 
 MOST_TRIES = 3
-"""How often it is tried to begin an action, when each time provably nothing began."""
+"""How often an action is tried that provably did not start."""
 _PAUSE = 5.0
-"""Seconds before it is tried again."""
+"""Seconds before the first retry."""
 
 
 def same_work(old: Approval, new: Approval) -> bool:
-    """The same action, done: what a file's target looked like when somebody was asked does not matter any more."""
+    """Whether `old` already did the work of `new`, whatever a file's target was when it was requested."""
     same = old.action == new.action and old.content_sha256 == new.content_sha256
     return same and old.idempotency_key == new.idempotency_key and old.state is Performed.DONE
 
 
 def started(builder: DecisionBuilder, row: Approval, digest: str) -> None:
-    """The runner asks whether it may begin. Raises Refused when it may not, and nothing is recorded then."""
+    """Let the runner start the action. Raises Refused if it may not; then nothing is recorded."""
     task = builder.task
     if row.status is not ApprovalStatus.APPROVED or row.purpose is Purpose.PERMISSION:
         raise Refused("not-approved", f"{row.short_id} is {row.status}: it is not approved")
@@ -63,12 +63,12 @@ def started(builder: DecisionBuilder, row: Approval, digest: str) -> None:
 
 
 def may_decide(person: str, ctx: Context) -> bool:
-    """Whether the configuration, as it is now, lets this person decide about approvals."""
+    """Whether the present configuration lets this person decide about approvals."""
     return not ctx.approvers or person in ctx.approvers
 
 
 def _ask_again(builder: DecisionBuilder, row: Approval) -> None:
-    """An unused approval of somebody who is no approver any more is void, and the action waits for another one."""
+    """Void an unused approval by a person who is no longer an approver, and request another one."""
     why = f"{row.resolved_by}, who approved it, is not among approvals.approvers any more"
     resolve(builder, row, ApprovalStatus.EXPIRED, "mailboxd", f"asked again: {why}", void=True)
     if row.purpose is Purpose.UNDO:
@@ -78,7 +78,7 @@ def _ask_again(builder: DecisionBuilder, row: Approval) -> None:
 
 
 def ended(builder: DecisionBuilder, row: Approval, said: ActionEnded) -> None:
-    """What became of it, in whatever phase the task is by now. What is known is not made unknown again."""
+    """Record the outcome, whatever the task's phase. A known outcome is not replaced."""
     settled = row.state in (Performed.DONE, Performed.FAILED) or (row.state is Performed.UNKNOWN and row.checked)
     if settled or row.state is Performed.NOT:
         record_late(
@@ -111,11 +111,11 @@ def not_begun(builder: DecisionBuilder, row: Approval, why: str, *, for_now: boo
     builder.order(Perform(row.id, plus(builder.ctx.now, _PAUSE * (row.tries + 1))))
 
 
-# What follows by itself
+# The next action
 
 
 def order_next(builder: DecisionBuilder) -> None:
-    """Order what the planned actions call for where the task rests, or void what they no longer do."""
+    """Order what the planned actions need in the task's phase, or void their approvals."""
     match builder.task.phase:
         case Phase.AWAITING_APPROVAL:
             _prepare_missing(builder)
@@ -156,7 +156,7 @@ def _perform_next(builder: DecisionBuilder) -> None:
 
 
 def void(builder: DecisionBuilder, why: str) -> None:
-    """Nothing may come any more of what was asked or approved for this task, and has not begun."""
+    """Void the task's approvals that are pending, or approved and not started."""
     for row in builder.view.approvals:
         waits = row.status is ApprovalStatus.PENDING or (
             row.status is ApprovalStatus.APPROVED and row.state is Performed.NOT and row.purpose is Purpose.ACTION
@@ -166,7 +166,7 @@ def void(builder: DecisionBuilder, why: str) -> None:
 
 
 def turn_over(builder: DecisionBuilder, ended: TurnEnded) -> None:
-    """What a harness asked for in a turn that has ended is asked for no more."""
+    """Void the permissions that a harness asked for in a turn that has ended."""
     attempt = builder.attempt
     if attempt is None or attempt.id != ended.attempt_id or not attempt.worker_ref:
         return

@@ -1,7 +1,7 @@
-"""Checks: evidence that a spec declares and the daemon gathers itself, after an attempt and before its gates.
+"""Checks of a spec: run by the daemon after an attempt, before its gates, without a model.
 
-A check is run by the daemon beside the agent that did the work, and by no other: of work that went to a peer, the
-checks travel with the dispatch and run there, under that workspace's rules. What may run is the operator's to say.
+The daemon of the executing agent runs them: for work of a peer they travel with the dispatch and run there, under that
+workspace's configuration.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LONGEST_PATH = 1024
 
 @dataclass(frozen=True, slots=True)
 class CheckRules:
-    """What the operator lets checks do here."""
+    """What the configuration allows checks."""
 
     commands: tuple[tuple[str, ...], ...] = ()
-    """How a command must begin, word for word; with none, no command runs."""
+    """Allowed beginnings of commands, word for word; without any, no command runs."""
     timeout: int = 300
-    """Seconds: the longest that one check may take."""
+    """Maximum seconds of a check."""
     has_schemas: bool = True
-    """The library that judges JSON schemas is installed."""
+    """The library for JSON schemas is installed."""
 
 
 def may_not_run(rules: CheckRules, check: Check) -> str | None:
@@ -50,10 +50,7 @@ def kind_of(check: Check) -> str:
 
 
 def path_problem(path: str) -> str | None:
-    """Why `path` may not name a file or directory of the workspace in a check; None when it may.
-
-    Links are not followed when it is opened, so what is pure here is all about names.
-    """
+    """Why a check may not use this path; None if it may. Links are refused when it is opened."""
     parts = path.split("/")
     if not path or len(path) > _LONGEST_PATH or not path.isprintable():
         return f"a path is 1 to {_LONGEST_PATH} printable characters"
@@ -65,16 +62,16 @@ def path_problem(path: str) -> str | None:
 
 
 def command_problem(command: Sequence[str], allowed: Sequence[Sequence[str]]) -> str | None:
-    """Why a command may not run; None when one of the `allowed` beginnings is its own, word for word."""
+    """Why a command may not run; None if it begins with one of `allowed`, word for word."""
     if any(tuple(command[: len(words)]) == tuple(words) for words in allowed if words):
         return None
     return f"`{first_line(' '.join(command), 80)}` is not among checks.commands of this workspace's configuration"
 
 
 def refused(task: Task, spec: Spec, ctx: Context) -> tuple[str, ...]:
-    """Why checks and actions of `spec`, as that of `task`, may not run here; what runs elsewhere is not judged.
+    """Why checks and actions of `spec`, as the spec of `task`, may not run here.
 
-    Actions always run beside whoever declared them, also those of work that was given away.
+    Checks that run at a peer are not judged. Actions always run here, also for work of a peer.
     """
     own = not task.broadcast and same_agent(task.executor, ctx.agent)
     problems = [(f"the check {check.id}", ctx.may_check(check)) for check in spec.checks if own]
@@ -83,14 +80,14 @@ def refused(task: Task, spec: Spec, ctx: Context) -> tuple[str, ...]:
 
 
 def due_here(view: TaskView, ctx: Context) -> tuple[Check, ...]:
-    """The checks that the present attempt has to pass here. Those of a broadcast are its copies'."""
+    """The checks that the present attempt has to pass here. A broadcast's run for its copies."""
     task, attempt = view.task, view.attempt
     own = attempt is not None and same_agent(attempt.executor, ctx.agent)
     return task.spec.checks if own and task.phase is Phase.SPEC_GATE and not task.broadcast else ()
 
 
 def order_missing(builder: DecisionBuilder) -> None:
-    """Order every check that is due and neither ordered nor ended."""
+    """Order every due check that is neither ordered nor ended."""
     ended = {run.id for run in builder.view.check_runs}
     for check in builder.view.checks:
         if check.id not in ended and check.id not in builder.view.ordered_checks:
@@ -99,7 +96,7 @@ def order_missing(builder: DecisionBuilder) -> None:
 
 
 def check_ended(builder: DecisionBuilder, ended: CheckEnded) -> None:
-    """Record what a check said as a `test_report`; of an attempt that is over it changes nothing."""
+    """Record the result of a check with its `test_report`; one of an earlier attempt is late."""
     attempt = builder.attempt
     declared = {check.id for check in builder.task.spec.checks}
     ran = {run.id for run in builder.view.check_runs}
@@ -116,6 +113,6 @@ def check_ended(builder: DecisionBuilder, ended: CheckEnded) -> None:
 
 
 def findings(runs: Sequence[CheckRun]) -> tuple[Finding, ...]:
-    """What the failed ones say, as findings that no model had a part in."""
+    """The failed checks as findings."""
     failed = (run for run in runs if run.verdict is CheckVerdict.FAILED)
     return tuple(Finding("major", f"the check {run.id} failed: {run.summary}") for run in failed)

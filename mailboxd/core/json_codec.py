@@ -1,8 +1,7 @@
-"""Frozen dataclasses <-> plain JSON values, by their type hints. What `events` carry and `store` keeps.
+"""Frozen dataclasses <-> plain JSON values, by their type hints, for events and the store.
 
-Covers what the core uses and no more: dataclasses, enums, tuples, frozensets (written sorted), optional values,
-scalars. Defaults are left out when writing, so that a log stays short and an older log stays readable. How a type is
-read is worked out once per type, not once per value: every event and every row of a task passes through here.
+Covers what the core uses: dataclasses, enums, tuples, frozensets (written sorted), optional values, scalars. Defaults
+are not written, which keeps the log short and older logs readable. The reader of a type is built once.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ def to_json(value: Any) -> Any:
         return {
             name: item if type(item) in _PLAIN else to_json(item)
             for name, default in _defaults(kind)
-            if (item := getattr(value, name)) is not default and item != default  # to compare records is dear
+            if (item := getattr(value, name)) is not default and item != default  # comparing records is slow
         }
     return value
 
 
 def each_to_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON form of each of these values, by its name."""
+    """The JSON form of each value, by name."""
     return {name: value if type(value) in _PLAIN else to_json(value) for name, value in values.items()}
 
 
 def from_json(kind: Callable[..., T], data: Mapping[str, Any]) -> T:
-    """The dataclass `kind` out of its JSON form. Raises KeyError or ValueError when the data is not of that form."""
+    """The dataclass `kind` from its JSON form. Raises KeyError or ValueError for other data."""
     readers = _readers(kind)
     return kind(**{name: reader(value) if (reader := readers[name]) else value for name, value in data.items()})
 
 
 def read_field(kind: Callable[..., Any], name: str, value: Any) -> Any:
-    """One field of `kind` out of its JSON form."""
+    """One field of `kind` from its JSON form."""
     reader = _readers(kind)[name]
     return reader(value) if reader else value
 
@@ -63,7 +62,7 @@ _Reader = Callable[[Any], Any] | None
 
 @cache
 def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
-    # in the order of their names, as the log writes them: what the log is replayed to is then the same to the letter
+    # in the order of their names, as in the log, so that a replay gives the same bytes
     return tuple(sorted(((field.name, field.default) for field in fields(kind)), key=itemgetter(0)))
 
 
@@ -87,7 +86,7 @@ def _reader(hint: Any) -> _Reader:
 
 
 def _enum_reader(kind: type[Enum]) -> Callable[[Any], Any]:
-    """`kind(value)`, by a plain look-up: every row of a task has six of them."""
+    """`kind(value)` by a dict look-up, which is faster: every task row has six."""
     members = {member.value: member for member in kind}
     return lambda value: members[value] if value in members else kind(value)
 

@@ -1,7 +1,7 @@
-"""Review turns: who is asked, and what came of it. What the verdicts add up to is `core.lifecycle`'.
+"""Review turns: ordering them and recording their verdicts. `core.lifecycle` has the conditions of the gates.
 
-A turn that brings no verdict is no verdict. One that failed is tried again after a pause; one whose answer cannot be
-read is asked for once more and then counts as `blocked`: a reviewer that cannot say yes has not said yes.
+A failed turn is repeated after a pause. A reviewer with an unreadable answer is asked once more; then the answer counts
+as `blocked`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNREADABLE_AT_MOST = 2
 
 
 def ask_reviewers(builder: DecisionBuilder, gate: Gate) -> None:
-    """Ask every reviewer who has not been asked; nobody reviews what he made (protocol section 5)."""
+    """Order a turn of every reviewer who was not asked yet; nobody reviews their own work (protocol section 5)."""
     task = builder.task
     reason = _nobody_to_ask(builder, gate)
     if reason:
@@ -53,13 +53,13 @@ def ask_reviewers(builder: DecisionBuilder, gate: Gate) -> None:
 
 
 def silent(view: TaskView) -> tuple[str, ...]:
-    """Reviewers that were asked at the present gate and have given no verdict."""
+    """Reviewers who were asked at the present gate and have given no verdict."""
     given = {review.reviewer for review in view.reviews}
     return tuple(asked.reviewer for asked in view.asked_reviewers if asked.reviewer not in given)
 
 
 def _nobody_to_ask(builder: DecisionBuilder, gate: Gate) -> str:
-    """Why the gate cannot be decided by the reviewers that are named; empty when it can."""
+    """Why the named reviewers cannot decide the gate; empty if they can."""
     named, policy, ctx = independent_reviewers(builder.view), builder.task.policy, builder.ctx
     if not named:
         return f"{gate} is on, but no reviewer other than the executor is named"
@@ -82,7 +82,7 @@ def _ask(builder: DecisionBuilder, gate: Gate, reviewer: str, not_before: str | 
 
 
 def fence(task: Task, attempt: Attempt | None) -> str:
-    """Names what is reviewed: the attempt, or where there is none the text of the spec. What names another is late."""
+    """The name of what is reviewed: the attempt, or else the version of the spec. Reports about another are late."""
     return attempt.id if attempt else f"review-{review_round(task)}"
 
 
@@ -91,7 +91,7 @@ def _key(builder: DecisionBuilder, gate: Gate, reviewer: str) -> str:
 
 
 def said_by(reviews: Iterable[Review]) -> str:
-    """What reviewers said, as a text for whoever has to mend it, or check that it is mended."""
+    """The reviews as text, for the agent that has to fix the findings or verify the fix."""
     lines = []
     for review in reviews:
         found = [f"- {finding.severity}: {finding.message}" for finding in review.findings]
@@ -100,11 +100,11 @@ def said_by(reviews: Iterable[Review]) -> str:
     return "\n".join(lines)
 
 
-# What came of it
+# Verdicts
 
 
 def review_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
-    """Take what a reviewer's turn brought; what nobody waits for is recorded and changes nothing."""
+    """Judge a review turn; one that is no longer wanted is only recorded."""
     task, gate = builder.task, ended.gate
     about = fence(task, builder.attempt)
     asked = next((asked for asked in builder.view.asked_reviewers if asked.reviewer == ended.agent), None)
@@ -135,12 +135,12 @@ def _unreadable(builder: DecisionBuilder, gate: Gate, asked: AskedReviewer) -> N
 
 
 def _failed(builder: DecisionBuilder, gate: Gate, asked: AskedReviewer, ended: TurnEnded) -> None:
-    """No verdict: after a pause it is tried again. What never reached its reviewer costs nothing but time."""
+    """Repeat a failed review after a pause; turns that never reached the reviewer do not count."""
     failed, policy, ctx = ended.outcome, builder.task.policy, builder.ctx
     stalled = isinstance(failed, Failed) and not failed.started and failed.permanence is Permanence.TRANSIENT
     _lost(builder, gate, asked.reviewer, ReviewLoss.STALLED if stalled else ReviewLoss.FAILED, outcome_text(failed))
     if not stalled and asked.failures + 1 >= policy.max_attempts:
-        return  # what follows from that is the gate's
+        return  # the gate decides what follows
     pause = backoff(policy, asked.failures + asked.stalls + 1, ctx.jitter, ctx.jitter_share)
     if isinstance(failed, Failed):
         pause = max(pause, failed.retry_after)
@@ -153,7 +153,7 @@ def _lost(builder: DecisionBuilder, gate: Gate, reviewer: str, why: ReviewLoss, 
 
 
 def reviewed_by(builder: DecisionBuilder, gate: Gate, reviewer: str, review: Reviewed) -> None:
-    """Record a verdict. Raises Refused for one of the executor, or of somebody who is not named as a reviewer."""
+    """Record a verdict. Raises Refused for the executor, and for agents that are not reviewers of the task."""
     if same_agent(reviewer, builder.task.executor):
         raise Refused("own-work", f"{reviewer} executed {builder.task.local_id} and may not review it")
     if reviewer not in eligible_reviewers(builder.view):

@@ -1,8 +1,8 @@
-"""The permission matrix of the protocol (section 5), as a table. What is not in it is refused.
+"""The permission matrix of the protocol (section 5). What is not in it is refused.
 
-Only the orchestrator moves phases; everyone else adds evidence or gives commands. The engine asks `require` before
-every input, whatever entrance it came through, so that no entrance can go around it. What is *whose* ("own attempt",
-"assigned") is asked where the input meets the task: `require_read` here, `core.tool_evidence`, `core.attempts`.
+Only the orchestrator moves phases; the other roles add evidence or give orders. The engine calls `require` before every
+input, so that no interface can bypass it. Conditions such as "own attempt" are checked with the task: by `require_read`
+here, in `core.tool_evidence` and in `core.attempts`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mailboxd.errors import Refused
 
 
 class Verb(StrEnum):
-    CREATE = "create"  # a root task; children come of plans alone
+    CREATE = "create"  # a root task; children only come from plans
     READ = "read"
     START_ATTEMPT = "start_attempt"
     CHECKPOINT = "checkpoint"
@@ -51,7 +51,7 @@ class Verb(StrEnum):
     RESOLVE_APPROVAL = "resolve_approval"
     TRANSITION = "transition"
     OPEN_CIRCUIT = "open_circuit"
-    COMMAND = "command"  # cancel, retry, unblock, edit: what a person may order
+    COMMAND = "command"  # the operator's orders
 
 
 MATRIX: Mapping[Role, frozenset[Verb]] = {
@@ -81,7 +81,7 @@ _VERBS: Mapping[type, Verb] = {
 
 
 def verb_of(heard: Input, role: Role) -> Verb:
-    """What a caller in `role` wants who brings this input."""
+    """The verb of this input from a caller in `role`."""
     if isinstance(heard, ReviewGiven):
         return Verb.REVIEW_SPEC if heard.kind is ReviewKind.SPEC else Verb.REVIEW_QUALITY
     if role is Role.OPERATOR and type(heard) in BY_INPUT:  # from others it is a message, for the orchestrator to judge
@@ -115,7 +115,7 @@ def require_executor(actor: str, executor: str, task: Task) -> None:
 
 
 def require_reviewer(actor: str, task: Task) -> None:
-    """Raise Refused for whoever is not named as a reviewer of the task, or has executed it."""
+    """Raise Refused unless `actor` is a reviewer of the task and has not executed it."""
     if same_agent(actor, task.executor):
         raise Refused("own-work", f"{actor} executed {task.local_id} and may not review it")
     if not any(same_agent(actor, name) for name in task.policy.reviewers):

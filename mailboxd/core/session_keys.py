@@ -1,7 +1,7 @@
-"""Which OpenClaw session a turn runs in: the key belongs to the piece of work, not to the process.
+"""The OpenClaw session of a turn: its key belongs to the work, not to the process.
 
-A new key is taken only when the end of the earlier attempt is proven; an attempt after an unknown outcome keeps it
-(protocol section 2, "Sessions": another key executed the same work twice).
+An attempt gets a new key only if the earlier attempt provably ended; after an unknown outcome the key is kept, because
+a new session could execute the same work twice (protocol section 2, "Sessions").
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ def review_key(reviewer: str, local_id: str, own_agent: str, gate: Gate, round_:
 
 
 def draft_key(agent: str, local_id: str, own_agent: str, round_: int) -> str:
-    """The session in which a weak spec is mended, between two reviews of it."""
+    """The session in which a weak spec is drafted, between two reviews of it."""
     return f"{session_key(agent, local_id, own_agent, round_ + 1)}-draft"
 
 
 def message_key(receiver: str, local_id: str, own_agent: str, order_id: str) -> str:
-    """The session in which one message of ours is handed over; ids of orders are unique."""
+    """The session that delivers one message; ids of orders are unique."""
     return f"{session_key(receiver, local_id, own_agent, 1)}-{order_id.lower()}"
 
 
 def next_session_key(previous: Attempt | None, executor: str, local_id: str, own_agent: str, ordinal: int) -> str:
     """The key for attempt `ordinal`, given how the attempt before it ended.
 
-    An attempt that was stopped or never reached its agent proves nothing about the one whose key it had taken over.
+    An attempt that was stopped or never reached its agent proves nothing about an earlier one with the same key.
     """
     if previous is not None and previous.executor == executor:
         unproven = previous.status is AttemptStatus.ABORTED and previous.session_key != session_key(

@@ -16,20 +16,20 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def to_text(epoch: float) -> str:
-    """The text of a moment given in seconds since 1970, rounded to the nearest millisecond.
+    """The text of a time in seconds since 1970, rounded to the nearest millisecond.
 
-    Raises ValueError outside the years 1 to 9999, which text cannot say.
+    Raises ValueError outside the years 1 to 9999.
     """
     return _text(_milliseconds(epoch))
 
 
 def to_epoch(text: str) -> float:
-    """Seconds since 1970 of a text in the one form `to_text` writes. Raises ValueError on any other."""
+    """Seconds since 1970 of a text as `to_text` writes it. Raises ValueError for any other."""
     return _parse(text) / 1000
 
 
 def plus(text: str, seconds: float) -> str:
-    """The moment `seconds` after `text` (before it, if negative). Raises ValueError like its two halves."""
+    """The time `seconds` after `text`, before it if negative. Raises ValueError as the functions above."""
     return _text(_parse(text) + _milliseconds(seconds))
 
 
@@ -40,7 +40,7 @@ def _milliseconds(seconds: float) -> int:
         raise ValueError(f"{seconds} is no number of seconds") from None
 
 
-@lru_cache(maxsize=256)  # what happens at one moment is recorded with one time, and asks for its number many times
+@lru_cache(maxsize=256)  # a batch has one time, which is parsed many times
 def _parse(text: str) -> int:
     if _CANONICAL.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not a time like 2026-11-21T02:07:53.120Z")

@@ -1,7 +1,7 @@
-"""What a caller of a typed tool brings: checkpoints, files, verdicts, and the orchestrator's order to stop trying.
+"""Inputs of MCP tools: checkpoints, files, verdicts, and the orchestrator's order to open the circuit.
 
-The role was checked by `core.roles` already; here it is asked whose the work is. Evidence is recorded in the caller's
-name and moves no phase; what follows from it (a gate that is decided) is the orchestrator's, as everywhere.
+`core.roles` has checked the role; this module checks that the work is the caller's. Evidence is recorded in the
+caller's name and moves no phase.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GATES = {
 
 
 def given(builder: DecisionBuilder, heard: ByTool) -> None:
-    """Take it, or raise Refused."""
+    """Handle the input. Raises Refused."""
     match heard:
         case Checkpoint(note, attempt_id):
             _require_part(builder, attempt_id)
@@ -40,14 +40,14 @@ def given(builder: DecisionBuilder, heard: ByTool) -> None:
 
 
 def _require_part(builder: DecisionBuilder, attempt_id: str | None) -> None:
-    """An executor adds to its own live attempt, a reviewer to what it is named for; the others to any live attempt."""
+    """Raise Refused unless the caller may add evidence: executors to their live attempt, reviewers to their reviews."""
     task, attempt = builder.task, builder.attempt
     if builder.role in REVIEWERS:
         require_reviewer(builder.actor, task)
     if builder.role is Role.EXECUTOR:
         require_executor(builder.actor, attempt.executor if attempt else task.executor, task)
     if task.phase.is_terminal:
-        raise Refused("ended", f"{task.local_id} is {task.phase}: nothing is added to it any more")
+        raise Refused("ended", f"{task.local_id} is {task.phase}: it accepts no further evidence")
     if attempt is None or (builder.role is Role.EXECUTOR and attempt.status is not AttemptStatus.RUNNING):
         raise Refused("no-attempt", f"{task.local_id} is {task.phase}: no attempt is running")
     _require_live(builder, attempt_id)
@@ -82,7 +82,7 @@ def _file(builder: DecisionBuilder, file: FileMade) -> None:
 
 
 def _review(builder: DecisionBuilder, given_: ReviewGiven) -> None:
-    """The first verdict of a reviewer in a round counts; the same one again changes nothing, another is refused."""
+    """Record the reviewer's first verdict in the round; an equal one is ignored, another is refused."""
     task, actor = builder.task, builder.actor
     require_reviewer(actor, task)
     gate = next((gate for gate in _GATES[given_.kind] if gate.value == task.phase.value), None)

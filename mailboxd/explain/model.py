@@ -1,4 +1,4 @@
-"""What an explanation is made of: tasks as they stand, with what each waits for. `explain.why` tells it in words."""
+"""The data of an explanation: tasks and what each waits for. `explain.why` puts it into words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
 
 @dataclass(frozen=True, slots=True)
 class AttemptSummary:
-    """One attempt, as far as it explains something."""
+    """An attempt, as an explanation needs it."""
 
     ordinal: int
     executor: str
@@ -28,12 +28,12 @@ class AttemptSummary:
     tokens: int = 0
     usd: float = 0.0
     heard: bool = True
-    """Whether the executor itself has sent word of it: until then only its mailbox is known to have it."""
+    """Whether the executor has confirmed it; until then only the delivery is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingEffect:
-    """An effect that was ordered at `at` and is not done; `kind` as in the outbox (`run_turn`, `look_up` ...)."""
+    """An effect ordered at `at` and not done; `kind` as in the outbox (`run_turn`, `look_up` ...)."""
 
     kind: str
     agent: str
@@ -44,7 +44,7 @@ class PendingEffect:
 
 @dataclass(frozen=True, slots=True)
 class RunningCall:
-    """A call that is ordered or running: whom it occupies, for which task (local id), since when."""
+    """A call that is ordered or running: its agent, its task (local id), and since when."""
 
     agent: str
     task: str
@@ -54,7 +54,7 @@ class RunningCall:
 
 @dataclass(frozen=True, slots=True)
 class LastEvent:
-    """The latest event that concerns a picture: the last sign of life."""
+    """The latest event of a snapshot's tasks: the last activity."""
 
     seq: int
     at: str
@@ -63,7 +63,7 @@ class LastEvent:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One line of an explanation. `then` happens by itself at `at` (None: as soon as it can); empty: nothing does."""
+    """One line of an explanation. `then` is what happens next, at `at` (None: as soon as possible); empty: nothing."""
 
     task: str
     kind: str
@@ -76,7 +76,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class OpenBreaker:
-    """The breaker of an agent, when it is not closed: open `until` then, or half open (None)."""
+    """A breaker that is not closed: open `until` then, or half open (None)."""
 
     until: str | None
     reason: str = ""
@@ -84,7 +84,7 @@ class OpenBreaker:
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A task as an explanation needs it. `needs` and `children` hold ids, and may be cut: the counts are whole."""
+    """A task, as an explanation needs it. `needs` and `children` are ids and may be cut; the counts are complete."""
 
     id: str
     local_id: str
@@ -95,32 +95,32 @@ class TaskSnapshot:
     parent: str | None = None
     parent_live: bool = True
     timeout: int = 0
-    """Seconds that a call of it may take; 0 where none is ordered."""
+    """Maximum seconds of its call; 0 if none is ordered."""
     due: str | None = None
     not_before: str | None = None
     has_result: bool = False
     asks: tuple[tuple[str, str, str], ...] = ()
-    """What a person has to decide about it: the short id, what it is, until when."""
+    """Its pending approvals: short id, action, expiry."""
     coordinates: bool = False
     attempts: tuple[AttemptSummary, ...] = ()
-    """The latest ones, oldest first."""
+    """The latest attempts, oldest first."""
     pending: tuple[PendingEffect, ...] = ()
     silent: tuple[str, ...] = ()
-    """Reviewers that were asked at the present gate and have not answered."""
+    """Reviewers who were asked at the present gate and have not answered."""
     question: tuple[str, str] | None = None
-    """Whom the latest question was put to, and its text."""
+    """The receiver and the text of the latest question."""
     unmet: int = 0
     needs: tuple[str, ...] = ()
     open_children: int = 0
     children: tuple[str, ...] = ()
     held: str = ""
     held_by: str = ""
-    """The local id of the task above it that is held."""
+    """The local id of the task above it that is on hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Tasks by id, at the moment `now`. `daemon` is the pid of the one that runs here (0 = it did not say)."""
+    """Tasks by id, at the time `now`. `daemon` is the pid of the running daemon (0 = unknown, None = none)."""
 
     now: str
     daemon: int | None
@@ -132,10 +132,10 @@ class Snapshot:
     breakers: Mapping[str, OpenBreaker] = field(default_factory=dict)
     """Agents (lower case) whose breaker is not closed."""
     paced: Mapping[str, str] = field(default_factory=dict)
-    """Agents that have had all their turns of an hour, and when they may have another one."""
+    """Agents that have used all their turns of an hour, and when they may have the next one."""
     gateway: str = ""
-    """Why OpenClaw's gateway takes no turns, as the daemon that runs has found."""
+    """Why OpenClaw's gateway accepts no turns, as the daemon found."""
     away: Mapping[str, str] = field(default_factory=dict)
-    """Agents that are waited for and have no daemon that works, and what is known of it."""
+    """Agents that are waited for and have no working daemon, and what is known about it."""
     gone: Mapping[str, str] = field(default_factory=dict)
-    """Agents that OpenClaw no longer has, or no longer lets us give work to, and why."""
+    """Agents that no longer exist in OpenClaw or may no longer be given work, and why."""

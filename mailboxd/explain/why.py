@@ -16,11 +16,11 @@ from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import LOOKUP_SECONDS, AttemptStatus, Phase, Waiting
 from mailboxd.explain.model import AttemptSummary, Cause, LastEvent, Snapshot, TaskSnapshot
 
-# What keeps a turn from starting although everything else is ready: a budget, a breaker, the turns of an hour.
+# Blockers: what keeps a turn from starting although its task is ready: a budget, a breaker, a rate limit.
 
 
 def blocker(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
-    """The cause that stands before what the task's phase would say; None when nothing of that kind does."""
+    """The blocker that hides the cause of the task's phase; None if there is none."""
     cause = _blocker_now(task, snapshot)
     pause = task.not_before if task.phase is Phase.EXECUTION_READY else None
     if (
@@ -30,7 +30,7 @@ def blocker(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         and pause is not None
         and (cause.at or snapshot.now) <= pause
     ):
-        return None  # it passes by itself, and the pause after a failure ends last
+        return None  # it ends before the pause after a failure does
     return cause
 
 
@@ -75,14 +75,14 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
 
 
 def _next_agent(task: TaskSnapshot, snapshot: Snapshot) -> str:
-    """Whose turn is the next thing that happens to the task; empty when it is something else."""
+    """The agent whose turn comes next for the task; empty if something else does."""
     if task.phase is Phase.EXECUTION_READY:
         return "" if task.unmet or not task.parent_live or task.coordinates else task.executor
     running = snapshot.room.running if snapshot.room is not None else ()
     return next((order.agent for order in task.pending if order.kind == "run_turn" and order.id not in running), "")
 
 
-# Why a task is not finished: what it waits for, down to the root causes, and what happens next by itself.
+# Explanations
 
 _NAMED = 5
 
@@ -91,12 +91,12 @@ _NAMED = 5
 class Explanation:
     causes: tuple[Cause, ...]
     next: Cause | None
-    """The cause whose `then` comes first, if anything happens by itself."""
+    """The cause whose `then` comes first, if any."""
     sign: LastEvent | None
 
 
 def explain(snapshot: Snapshot, task_id: str) -> Explanation:
-    """What the task waits for: its own line first, below it the tasks it waits for, each as deep as it is needed."""
+    """What the task waits for: its own line first, below it the tasks that it waits for, recursively."""
     task = snapshot.tasks[task_id]
     causes = list(_tell(snapshot, task))
     if snapshot.daemon is None and not task.phase.is_terminal:
@@ -106,12 +106,12 @@ def explain(snapshot: Snapshot, task_id: str) -> Explanation:
 
 
 def first_to_happen(causes: Sequence[Cause], now: str) -> Cause | None:
-    """The cause whose consequence comes first; one without a date can come at once."""
+    """The cause whose consequence comes first; one without a time can come at once."""
     return min((cause for cause in causes if cause.then), key=lambda cause: cause.at or now, default=None)
 
 
 def cause_of(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
-    """What the task itself waits for, without its neighbours."""
+    """What the task itself waits for."""
     return blocker(task, snapshot) or _CAUSES[task.phase](task, snapshot)
 
 
@@ -139,9 +139,9 @@ def _tell(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
 
 
 def _neighbours(snapshot: Snapshot, task: TaskSnapshot) -> tuple[list[TaskSnapshot], int]:
-    """The tasks it waits for that are worth a line, and how many more there are.
+    """The tasks it waits for that get a line, and how many more there are.
 
-    Children that wait only for siblings are not: the siblings are the reason.
+    Children that only wait for siblings get none: the siblings are the reason.
     """
     awaited, count = task.needs, task.unmet
     if task.phase is Phase.EXECUTING and _waiting(task) is Waiting.CHILDREN:
@@ -173,7 +173,7 @@ def _attempt(task: TaskSnapshot, tried: AttemptSummary, depth: int) -> Cause:
 
 
 def _took(tried: AttemptSummary) -> str:
-    """How long it took and what it cost, as far as that is known."""
+    """Its duration and cost, as far as known."""
     took = [f"{to_epoch(tried.finished_at) - to_epoch(tried.started_at):.1f} s"] if tried.finished_at else []
     took += [f"{tried.tokens} tokens"] if tried.tokens else []
     took += [money(tried.usd)] if tried.usd else []
@@ -239,7 +239,7 @@ def _ready(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
 
 
 def _no_room(snapshot: Snapshot, agent: str) -> tuple[str, str]:
-    """What keeps a turn of `agent` from starting: its kind, and in words."""
+    """The kind and the text of what keeps a turn of `agent` from starting."""
     room = snapshot.room
     running = [c for c in snapshot.calls if room is None or not c.id or c.id in room.running]
     own = [call for call in running if call.agent == agent]
