@@ -1,10 +1,9 @@
-"""The head of the event log, once a day, in a file beside the database: so that a log that was cut shows.
+"""Checkpoints of the event log, written daily to a file beside the database, which reveal a truncated log.
 
-A hash chain proves that nothing inside was changed; it cannot tell that its end is missing. So the daemon appends a
-line to `.mailboxd/heads.jsonl` on every UTC day on which something happened, and when it stops: number and hash of
-the newest event, the hash of the line before, and a signature where there is a key. The database remembers the last
-line, so that a shortened file shows too. Whoever wants to be safe from somebody who may write both notes a line
-elsewhere (`mailboxd audit head`).
+A hash chain shows every change except a missing end. So the daemon appends a line to `.mailboxd/heads.jsonl` on every
+UTC day with events, and when it stops: number and hash of the latest event, the hash of the previous line, and a
+signature if there is a key. The database stores the last line, so that a truncated file is noticed too. An attacker who
+can write both is caught only by a copy kept elsewhere (`mailboxd audit head`).
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ from mailboxd.store import event_log
 from mailboxd.store.store import Store
 
 Sign = Callable[[bytes], str | None]
-"""A signature of these bytes, as text, or None where there is no key."""
+"""Returns a signature of the bytes as text, or None without a key."""
 Check = Callable[[bytes, str], bool]
-"""Whether the text is a signature of these bytes by the key of this workspace."""
+"""Whether the text is a signature of the bytes by the key of this workspace."""
 
 FILE = "heads.jsonl"
 NOTED = "head"
-"""The name in the table `meta` under which the last line's hash and number stand."""
+"""The name in `meta` of number and hash of the last line."""
 _CONTEXT = b"mailboxd-head-1\n"
 _LARGEST = 64 << 20
 _RECENT = 100
-"""Heads that are compared at a start; `mailboxd audit verify` compares all."""
+"""Checkpoints compared at start; `mailboxd audit verify` compares all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """One line. `before` is the hash of the line before it, empty for the first one."""
+    """A line of the file. `before` is the hash of the previous line, empty for the first."""
 
     seq: int
     hash: str
@@ -51,7 +50,7 @@ class Head:
     signature: str = ""
 
     def signed(self) -> bytes:
-        """What the signature is made over."""
+        """The bytes to sign."""
         said = {name: value for name, value in asdict(self).items() if name != "signature"}
         return _CONTEXT + json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
 
@@ -60,7 +59,7 @@ class Head:
 
 
 def signer(ws: Workspace, environ: Mapping[str, str]) -> Sign:
-    """Signs with the key of this workspace's agent, where it has one (`mailboxd keys`) and the extra is installed."""
+    """Sign with the key of this workspace's agent, if it has one (`mailboxd keys`) and the extra is installed."""
 
     def sign(raw: bytes) -> str | None:
         try:
@@ -73,7 +72,7 @@ def signer(ws: Workspace, environ: Mapping[str, str]) -> Sign:
 
 
 def checker(ws: Workspace, environ: Mapping[str, str]) -> Check | None:
-    """Knows the signatures of this workspace's key; None without one. Raises ConfigError, WorldError."""
+    """Check signatures by this workspace's key; None without one. Raises ConfigError, WorldError."""
     key = _key(ws, environ)
     if key is None:
         return None
@@ -96,7 +95,7 @@ def _key(ws: Workspace, environ: Mapping[str, str]) -> PrivateKey | None:
 
 @dataclass(slots=True)
 class Heads:
-    """The heads of one workspace's log, written by its daemon."""
+    """The checkpoints of a workspace, written by its daemon."""
 
     engine: Engine
     ws: Workspace
@@ -104,10 +103,10 @@ class Heads:
     reports: Reports
     _day: str = ""
     _last: tuple[int, str] | None = None
-    """Number of the event and hash of the line that was written last."""
+    """Number of the event and hash of the line written last."""
 
     def perform(self) -> int:
-        """Once a day, if something happened since the last head; returns how many lines. Raises WorldError."""
+        """Write a checkpoint once a day if there were events; returns the number of lines. Raises WorldError."""
         today = self.engine.clock.now()[:10]
         if today == self._day:
             return 0
@@ -119,12 +118,12 @@ class Heads:
         return self.write(today)
 
     def write(self, today: str = "") -> int:
-        """Append the head as it is now, unless it stands there already. Raises WorldError."""
+        """Append a checkpoint unless the last one is current. Raises WorldError."""
         self._last = self._last or self._written()[0]
         seq, before = self._last
         tip = event_log.tip(self.engine.store.db)
         if tip.seq <= seq:
-            return 0  # nothing happened: asked again with the next round
+            return 0  # no events: checked again in the next round
         head = Head(tip.seq, tip.hash, self.engine.clock.now(), before)
         signature = self.sign(head.signed())
         if signature is not None:
@@ -136,7 +135,7 @@ class Heads:
         return 1
 
     def _written(self) -> tuple[tuple[int, str], str]:
-        """What the last line says: its event and its own hash, and the day. Raises WorldError."""
+        """Event number and hash of the last line, and its day. Raises WorldError."""
         try:
             heads = read(self.ws)
         except ValueError as error:
@@ -147,7 +146,7 @@ class Heads:
 
 
 def read(ws: Workspace) -> list[Head]:
-    """Every head in the file, oldest first; half a line that a crash left is none. Raises WorldError, ValueError."""
+    """All checkpoints, oldest first; an incomplete last line is ignored. Raises WorldError, ValueError."""
     with world_errors(f"read {ws.state / FILE}"), directory(ws.root, ws.state.name) as fd:
         file = open_regular(fd, FILE)
         if file is None:
@@ -161,9 +160,9 @@ def read(ws: Workspace) -> list[Head]:
 
 
 def beyond(ws: Workspace, store: Store) -> str:
-    """What the heads name that the log does not have, the newest first; empty when it goes through all of them.
+    """The newest checkpoint that the log does not contain, as text; empty if it contains all.
 
-    A file that cannot be read says nothing here: who writes the next head says so.
+    An unreadable file counts as empty here; writing the next checkpoint reports it.
     """
     try:
         heads = read(ws)
@@ -179,14 +178,14 @@ def beyond(ws: Workspace, store: Store) -> str:
 
 
 def set_aside(ws: Workspace, stamp: str) -> None:
-    """Keep the heads of a log that was replaced under another name. Raises WorldError."""
+    """Rename the file of a log that was replaced. Raises WorldError."""
     file = ws.state / FILE
     with world_errors(f"rename {file}"), suppress(FileNotFoundError):
         file.rename(file.with_name(f"{FILE}.replaced-{stamp.replace(':', '').replace('.', '')}"))
 
 
 def parse(line: bytes, number: int) -> Head:
-    """A line of the file. Raises ValueError, naming it."""
+    """Parse a line. Raises ValueError, naming the line."""
     try:
         said = json.loads(line)
         head = Head(int(said["seq"]), str(said["hash"]), str(said["at"]), str(said["before"]), str(said["signature"]))
@@ -198,5 +197,5 @@ def parse(line: bytes, number: int) -> Head:
 
 
 def digest(head: Head) -> str:
-    """The hash of its line, by which the next line and the database name it."""
+    """The hash of a line, by which the next line and the database refer to it."""
     return hashlib.sha256(head.line()).hexdigest()

@@ -1,10 +1,10 @@
-"""A database that is older than the rest of the workspace: noticed before anything is served, accepted only by order.
+"""A database that is older than the rest of the workspace: it is detected at start and used only on an operator's
+order.
 
-Four things know how far the log has gone: the seal beside the database (`store.seal`, compared at every opening), the
-heads, and the files in archive/ and outbox/. Where the seal shows that nobody but mailboxd has written to the database
-since its log was verified, that is the newest one, and nothing else is read. Otherwise (it was killed in the middle of
-a commit, or somebody wrote to the file) the whole chain is verified, and those files are looked for that came later
-than the newest event.
+Four things show how far the log had gone: the seal (`store.integrity`, compared at every opening), the checkpoints, and
+the files in archive/ and outbox/. If the seal shows that only mailboxd has written since the log was verified, the
+database is the newest one, and nothing else is read. Otherwise (it was killed during a commit, or another program wrote
+to the file) the whole chain is verified, and files newer than the latest event are searched for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INDEX = "INDEX.md"
 _LARGEST = 16 << 20
 _NAMED = 3
 _AT_GATES = frozenset({Phase.SPEC_GATE, Phase.QUALITY_GATE, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
-"""Where a command of ours may run next: a check, or an action that was approved."""
+"""Phases in which a command may run next: a check or an approved action."""
 HELD = "the database is older than the mailbox: this may have been done since. Look before you let it go on"
 
 
@@ -65,20 +65,17 @@ class _Found:
 
     @property
     def id(self) -> str:
-        """Of a message of ours."""
+        """The message id in the name of a sent message."""
         return _id_of(self.name)
 
 
-# ---------------------------------------------------------------- noticing it
-
-
 def require_newest(ws: Workspace, store: Store, now: str) -> None:
-    """Raise OutdatedError when heads, archive/ or outbox/ know more than the database, or its log was changed.
+    """Raise OutdatedError if checkpoints, archive/ or outbox/ are newer than the database, or its log was changed.
 
-    Before anything is taken or begun. Raises WorldError when the database cannot be read.
+    Call before anything is accepted or started. Raises WorldError if the database cannot be read.
     """
     if store.is_rebuilt:
-        log_checkpoints.set_aside(ws, now)  # they are of the log before
+        log_checkpoints.set_aside(ws, now)  # they belong to the previous log
     elif beyond := log_checkpoints.beyond(ws, store):
         raise OutdatedError(older(ws.database, beyond))
     if store.is_sealed():
@@ -99,10 +96,10 @@ def _unknown(paths: list[str]) -> str:
 
 
 def _later(ws: Workspace, store: Store) -> Iterator[_Found]:
-    """The messages in archive/ and outbox/ that came after the newest event, and that the database does not know.
+    """Messages in archive/ and outbox/ that are newer than the latest event and unknown to the database.
 
-    A file of which a crash has only kept the record back (judged and moved, or ordered and written) is known. Without
-    any event there is nothing to be older than: so a workspace begins in which others have worked before.
+    Files whose record a crash prevented (judged and moved, or ordered and written) are known. Without any event nothing
+    is newer: the workspace is new, and its files are from before.
     """
     last = store.last_event_at()
     if last:
@@ -112,9 +109,9 @@ def _later(ws: Workspace, store: Store) -> Iterator[_Found]:
 
 
 def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection[str] = ()) -> Iterator[_Found]:
-    """What lies in archive/ and outbox/ unknown, as far as it was put there after that moment (seconds since 1970).
+    """Unknown files of archive/ and outbox/ that were put there after `since` (seconds since 1970).
 
-    `judged`: what was judged, by its hash, and may have been moved already.
+    `judged` are hashes of judged files that may have been moved already.
     """
     for folder in _folders(ws, since):
         place = folder.parts[0]
@@ -127,7 +124,7 @@ def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection
             try:
                 parsed = parse_message(raw or b"", path, max_bytes=_LARGEST)
             except MessageError:
-                continue  # no message, or none that would be judged
+                continue  # not a message, or not one that would be judged
             if place == "outbox":
                 is_known = store.messages.sent_path(_id_of(name)) is not None
             else:
@@ -140,9 +137,9 @@ def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection
 
 
 def _folders(ws: Workspace, since: float) -> Iterator[PurePosixPath]:
-    """outbox/, and the days of archive/ and outbox/, in which something was changed after that moment.
+    """outbox/ and the days of archive/ and outbox/ that changed after `since`.
 
-    What cannot be read shows nothing: who takes mail says so.
+    Unreadable ones are skipped: intake reports them.
     """
     for place in ("archive", "outbox"):
         with suppress(OSError), directory(ws.root, "mailbox", place) as fd:
@@ -157,10 +154,7 @@ def _folders(ws: Workspace, since: float) -> Iterator[PurePosixPath]:
 
 
 def _names(ws: Workspace, folder: PurePosixPath, since: float, known: set[str]) -> Iterator[tuple[str, float]]:
-    """The files of a directory that are not on record there and got their names after that moment.
-
-    With each, when it was written.
-    """
+    """Files of a directory that are not recorded and got their names after `since`, each with its mtime."""
     with suppress(OSError), directory(ws.root, "mailbox", *folder.parts) as fd:
         with os.scandir(fd) as found:
             names = sorted({entry.name for entry in found} - known)
@@ -177,17 +171,14 @@ def _id_of(name: str) -> str:
 
 
 def _is_ours(name: str, since: float) -> bool:
-    """Whether the name of a file in outbox/ is one that mailboxd gives, of a message made after that moment."""
+    """Whether a file in outbox/ has a name as mailboxd writes it, of a message composed after `since`."""
     made = time_of(_id_of(name))
     return made is not None and to_epoch(made) > since
 
 
-# ---------------------------------------------------------------- going on from it
-
-
 @dataclass(slots=True)
 class Account:
-    """What was done to go on: why it was needed, how much is on record now, and the tasks that wait for a person."""
+    """What was done: the reason, the number of files recorded, and the tasks that need attention."""
 
     why: str
     messages: int = 0
@@ -195,16 +186,16 @@ class Account:
 
 
 def accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
-    """Go on from an older database: nothing that is open runs unasked, and what came later is on record.
+    """Continue with an older database: record newer files and hold all open work.
 
-    Raises Refused when nothing knows more than the database, OutdatedError when its log was changed, WorldError.
+    Raises Refused if nothing is newer than the database, OutdatedError if its log was changed, WorldError.
     """
     store = core.store
     if problem := store.verify_log():
         raise OutdatedError(changed(ws.database, problem))
     with core.batch():
         account = _accept(core, intake, ws)
-    log_checkpoints.set_aside(ws, core.now)  # both are of the log that went further
+    log_checkpoints.set_aside(ws, core.now)  # both belong to the log that was lost
     if store.seal is not None:
         store.seal.forget()
     with store.transaction():
@@ -234,16 +225,16 @@ def _accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
 
 
 def _replies(found: Iterable[_Found]) -> Iterator[ReplyMessage]:
-    """What lies in outbox/ and says how work has ended."""
+    """Replies in outbox/ that report how work ended."""
     for one in found:
         if one.is_sent and isinstance(one.parsed.message, ReplyMessage):
             yield one.parsed.message
 
 
 def _record(core: Engine, intake: Intake, found: _Found, answered: Collection[tuple[str, str | None]]) -> None:
-    """Let the database know a file: what came counts as it did, except work that has ended, as a reply tells.
+    """Record a file. A received message takes effect, except a dispatch whose end a reply reports.
 
-    Other work becomes a task, which is then held as all others.
+    Other work becomes a task, which is then held like all others.
     """
     message, raw = found.parsed.message, found.raw
     path, _ = stored_name(found.path)
@@ -264,7 +255,7 @@ def _record(core: Engine, intake: Intake, found: _Found, answered: Collection[tu
 
 
 def _takes(core: Engine, intake: Intake, file: InboxFile, parsed: Parsed) -> bool:
-    """Let a message happen as when it came; False where that is refused, for it may be about what came to be later."""
+    """Apply a message as when it came; False if it is refused, because it may concern a later state."""
     with suppress(_NotTakenError), core.store.savepoint():
         if intake.receive(file, parsed) == "rejected":
             raise _NotTakenError
@@ -273,11 +264,11 @@ def _takes(core: Engine, intake: Intake, file: InboxFile, parsed: Parsed) -> boo
 
 
 class _NotTakenError(Exception):
-    """Undoes what a message would have led to."""
+    """Undoes the effects of a message."""
 
 
 def _hold(core: Engine, task_id: str) -> None:
-    """Let an open task wait for a person: its circuit opens where a command would run next, else its tree is held."""
+    """Hold an open task: open its circuit if a command may run next, else hold its tree."""
     task = core.store.tasks.get(task_id)
     if task is None or task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
         return

@@ -1,1 +1,1 @@
-"""The database made again from mailbox/ and tasks/ alone."""
+"""Rebuilding the database from mailbox/ and tasks/ alone."""

@@ -1,6 +1,6 @@
-"""The files of archive/, rejected/, outbox/ and tasks/, each read without following a link.
+"""Reads the files of archive/, rejected/, outbox/ and tasks/ without following links.
 
-They are read in batches, which need nothing of each other; many of them are shared out among processes.
+They are read in independent batches, which large rebuilds share among processes.
 """
 
 from __future__ import annotations
@@ -30,29 +30,26 @@ from mailboxd.progress import Progress, silent
 from mailboxd.protocol import headers
 from mailboxd.protocol.messages import AnyMessage, Parsed, QuestionMessage, ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.taskmd import TaskFile, parse_task_file, unsealed
-from mailboxd.rebuild.workers import ENOUGH, Hand, processors
+from mailboxd.rebuild.workers import ENOUGH, WorkerProcess, processors
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What there is to rebuild from, as it was read from the files of archive/, rejected/, outbox/ and tasks/.
-#
-# The bytes of the messages are kept until they are recorded, as far as they fit; the rest is read a second time then,
-# so a large mailbox does not have to fit into memory.
+# What was read. The bytes of messages are kept until they are recorded, as far as they fit into memory; others are read
+# again then.
 
 _LARGEST = 16 << 20
 _KEPT = 64 << 20
-"""Bytes of messages that are kept."""
+"""Bytes of messages to keep."""
 _CLASH = re.compile(r"^(.*)~(?:[0-9a-f]{12}-)?(\d+)(\.[^.~]*)?$", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Came:
-    """A file of archive/. `day` is empty for one that mailboxd did not put there (it was imported)."""
+    """A file of archive/. `day` is empty for one that was imported rather than filed by mailboxd."""
 
     path: str
     day: str
     name: str
     written_at: str
-    """When its sender wrote it, as the file system has it."""
+    """The mtime of the file."""
     parsed: Parsed
 
     @property
@@ -62,7 +59,7 @@ class Came:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A file of rejected/, with what stands beside it."""
+    """A file of rejected/ with its reason."""
 
     path: str
     reason: dict[str, Any]
@@ -70,7 +67,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Sent:
-    """A message of outbox/. `of` is the local id in its name: the task it is about."""
+    """A message of outbox/. `of` is the local id in its name."""
 
     path: str
     of: str
@@ -81,7 +78,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Shown:
-    """A task.md. `place` is where its directory lies, relative to the workspace."""
+    """A task.md. `place` is its directory, relative to the workspace."""
 
     local_id: str
     written: TaskFile
@@ -96,18 +93,18 @@ class Sources:
     sent: list[Sent] = field(default_factory=list)
     shown: dict[str, Shown] = field(default_factory=dict)
     problems: list[tuple[str, str]] = field(default_factory=list)
-    """A path relative to the workspace, and why nothing can be made of what lies there."""
+    """Paths relative to the workspace, each with the reason why the file is unusable."""
     _kept: dict[str, bytes] = field(default_factory=dict)
     _room: int = _KEPT
 
     def keep(self, path: str, raw: bytes) -> None:
-        """Keep the bytes of the file `path` below mailbox/ for `raw_of`, if there is room."""
+        """Keep the bytes of a file below mailbox/ for `raw_of`, if there is room."""
         if len(raw) <= self._room:
             self._room -= len(raw)
             self._kept[path] = raw
 
     def add(self, more: Sources) -> None:
-        """What was read after this."""
+        """Append what was read later."""
         self.came += more.came
         self.refusals += more.refusals
         self.sent += more.sent
@@ -117,20 +114,22 @@ class Sources:
             self.keep(path, raw)
 
     def raw_of(self, ws: Workspace, path: str) -> bytes | None:
-        """The bytes of a file below mailbox/, asked for once; None if it is no regular file. Raises WorldError."""
+        """The bytes of a file below mailbox/, which are then released; None if it is not a regular file. Raises
+        WorldError.
+        """
         kept = self._kept.pop(path, None)
         return raw_of(ws, path) if kept is None else kept
 
 
 def raw_of(ws: Workspace, path: str) -> bytes | None:
-    """The bytes of a file below mailbox/; None if it is no regular file. Raises WorldError."""
+    """The bytes of a file below mailbox/; None if it is not a regular file. Raises WorldError."""
     place = PurePosixPath(path)
     with world_errors(f"read mailbox/{path}"), directory(ws.mailbox, *place.parent.parts) as fd:
         return bytes_of(fd, place.name)
 
 
 def bytes_of(fd: int, name: str) -> bytes | None:
-    """The bytes of a file in the directory of this descriptor; None if it is no regular file. Raises OSError."""
+    """The bytes of a file in an open directory; None if it is not a regular file. Raises OSError."""
     file = open_regular(fd, name)
     if file is None:
         return None
@@ -141,22 +140,21 @@ def bytes_of(fd: int, name: str) -> bytes | None:
 
 
 def natural(name: str) -> tuple[str, int, str]:
-    """`x.md` before `x~2.md` before `x~10.md`."""
+    """Sorts `x.md` before `x~2.md` before `x~10.md`."""
     clash = _CLASH.match(name) if "~" in name else None
     return (clash[1] + (clash[3] or ""), int(clash[2]), name) if clash else (name, 1, name)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What foreign files say that the past can be made of: moments that can be counted from, names that can be recorded.
+# Validation of times and names in files.
 
 EARLIEST = "1970-01-01T00:00:00.000Z"
-"""Before it no id can be made."""
+"""Ids cannot encode earlier times."""
 _LATEST = "8999-12-31T23:59:59.999Z"
-"""What is added to a moment (a timeout, a pause) has to end before the year 10,000."""
+"""Leaves room to add a timeout or backoff before the year 10,000."""
 
 
 def moment(text: str) -> str:
-    """The moment that a file names, as times are written here. Raises MessageError for none that can be."""
+    """Normalize a time. Raises MessageError if it is invalid or out of range."""
     found = headers.time(text, lambda _: None)
     _require_possible(found, text)
     return found
@@ -168,7 +166,7 @@ def _require_possible(moment: str, said: str) -> None:
 
 
 def of_file(mtime: float) -> str:
-    """When a file was written, as its file system has it: whatever its writer wanted it to be."""
+    """The mtime of a file as a time within the valid range."""
     return to_text(min(max(mtime, 0.0), to_epoch(_LATEST)))
 
 
@@ -182,7 +180,7 @@ def is_day(folder: str) -> bool:
 
 
 def is_text(name: str) -> bool:
-    """Whether a name is UTF-8: the database holds no others."""
+    """Whether a name is valid UTF-8, as the database requires."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -191,7 +189,7 @@ def is_text(name: str) -> bool:
 
 
 def dated(written: TaskFile, mtime: float) -> TaskFile:
-    """With moments that can be. One that somebody has just made says none: it came when it was written.
+    """The task file with valid times; a new one without any was created when the file was written.
 
     Raises MessageError.
     """
@@ -210,25 +208,24 @@ def _said(text: str) -> str:
     return moment(text) if text else ""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What our own messages tell: when work was given out and when it ended. Their ids begin with the millisecond.
+# What sent messages tell: when work was dispatched and when it ended. Their ids begin with the time in ms.
 
 Work = tuple[str, str]
-"""The task_id and the subtask_id of a message."""
+"""task_id and subtask_id of a message."""
 
 
 @dataclass(slots=True)
 class Outbox:
-    """The messages of outbox/, by what they are about; each list in the order in which they were made."""
+    """The messages of outbox/ by subject, each list in order of creation."""
 
     dispatches: dict[Work, list[Sent]] = field(default_factory=lambda: defaultdict(list))
     given: dict[str, list[Sent]] = field(default_factory=lambda: defaultdict(list))
     """Dispatches by local id."""
     replies: dict[str, list[Sent]] = field(default_factory=lambda: defaultdict(list))
-    """By local id; not those that said that a task was rejected."""
+    """By local id, without rejections."""
     questions: dict[str, list[Sent]] = field(default_factory=lambda: defaultdict(list))
     attempts: dict[str, Sent] = field(default_factory=dict)
-    """Dispatches by the id of the attempt that they began."""
+    """Dispatches by the id of the attempt that they started."""
 
     @classmethod
     def of(cls, sent: Iterable[Sent]) -> Outbox:
@@ -254,35 +251,34 @@ def _is_bounce(message: ReplyMessage) -> bool:
 
 
 def made(sent: Sent) -> str:
-    """When a message of ours was decided: with the attempt that it began, or when its id was given."""
+    """When a message was composed: the time in the id of its attempt, or in its own."""
     message = sent.message
     begun = time_of(message.attempt_id or "") if isinstance(message, TaskMessage) else None
     return begun or time_of(message.message_id or "") or message.sent_at or message.completed_at or ""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The files of archive/, rejected/, outbox/ and tasks/, each read without following a link.
+# Reading in batches.
 
 READER = "mailboxd.rebuild.read_worker"
 _DEEPEST = 4
 _MOST_READERS = 8
-"""More than these read faster than one process takes it in."""
+"""More processes read faster than one can process the results."""
 _BATCH = 100
 _NEEDED = dict.fromkeys(("name", "rejected_at", "message", "rule", "problem"), str)
 _REASON = {**_NEEDED, "hint": str, "line": int | None, "field": str | None, "sha256": str | None}
-"""What stands beside a rejected file."""
+"""The fields of a reason file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some files of one directory below mailbox/, or, where the folder begins with "tasks", some tasks."""
+    """Files of one directory below mailbox/, or tasks if the folder begins with "tasks"."""
 
     folder: str
     names: Sequence[str]
 
 
 def read(ws: Workspace, progress: Progress = silent) -> Sources:
-    """Everything there is. Raises WorldError when a directory cannot be read."""
+    """Read everything. Raises WorldError if a directory cannot be read."""
     batches = [
         Batch(folder, names[first : first + _BATCH])
         for folder, names in _listed(ws)
@@ -301,7 +297,7 @@ def read(ws: Workspace, progress: Progress = silent) -> Sources:
 
 
 def _leave_copies(found: Sources) -> None:
-    """Somebody may have copied a file of ours, and with it the id that stands in it: the shorter name has it."""
+    """Drop copies of sent messages, which have the same id: the shorter name is the original."""
     named = [(str(one.message.message_id), one.path) for one in found.sent]
     named += [(one.reason["message"], one.path) for one in found.refusals]
     first: dict[str, str] = {}
@@ -314,13 +310,13 @@ def _leave_copies(found: Sources) -> None:
 
 
 def _parts(ws: Workspace, batches: Sequence[Batch], total: int) -> Iterator[Sources]:
-    """What each batch holds, in their order."""
+    """The contents of the batches, in order."""
     readers = min(processors(), _MOST_READERS) if total >= ENOUGH else 1
     if readers == 1:
         yield from (read_batch(ws, batch) for batch in batches)
         return
     with ExitStack() as stack:
-        hands = [stack.enter_context(Hand("reads files", READER, str(ws.root))) for _ in range(readers)]
+        hands = [stack.enter_context(WorkerProcess("reads files", READER, str(ws.root))) for _ in range(readers)]
         for number, hand in enumerate(hands):
             hand.tell(batches[number::readers])
         for number in range(len(batches)):
@@ -328,18 +324,17 @@ def _parts(ws: Workspace, batches: Sequence[Batch], total: int) -> Iterator[Sour
 
 
 def _listed(ws: Workspace) -> Iterator[tuple[str, Sequence[str]]]:
-    """The names in each directory, in the order in which they are to be read."""
+    """The names in each directory, in reading order."""
     for folder, depth in (("archive", _DEEPEST), ("rejected", 0), ("outbox", 0)):
         for place, names in groupby(_files(ws, folder, depth), key=lambda found: found[0]):
             yield place, [name for _, name in names if place != "rejected" or not name.endswith(REASON)]
-    for parts in (("tasks", ARCHIVE), ("tasks",)):  # what is live stands before what was put away
+    for parts in (("tasks", ARCHIVE), ("tasks",)):  # the later directory takes precedence
         yield "/".join(parts), _tasks(ws, parts)
 
 
 def _files(ws: Workspace, folder: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Every file below a directory of mailbox/, as the path of its directory and its name.
-
-    In the order in which names of a clash were given out.
+    """Every file below a directory of mailbox/, as directory and name, in the order in which clashing names were
+    assigned.
     """
     with (
         world_errors(f"read mailbox/{folder}"),
@@ -368,7 +363,7 @@ def _tasks(ws: Workspace, parts: tuple[str, ...]) -> Sequence[str]:
 
 
 def read_batch(ws: Workspace, batch: Batch) -> Sources:
-    """What these files hold. Raises WorldError."""
+    """Read the files of a batch. Raises WorldError."""
     found, folder = Sources(), batch.folder
     parts = tuple(folder.split("/"))
     if parts[0] == "tasks":
@@ -418,7 +413,7 @@ def _rejected(fd: int, path: str, name: str, found: Sources) -> None:
 
 
 def _reason(raw: bytes) -> dict[str, Any]:
-    """What stands beside a rejected file. Raises one of many errors if it is not what we write there."""
+    """Parse a reason file. Raises various errors for one that mailboxd did not write."""
     found = json.loads(raw)
     said: dict[str, Any] = {name: found[name] for name in _REASON if name in found or name in _NEEDED}
     if not all(isinstance(value, _REASON[name]) for name, value in said.items()):

@@ -1,7 +1,6 @@
-"""How the replayed past goes on: what was under way is asked about, what was sent is not sent again.
+"""Prepares the replayed database for a daemon: running turns are looked up, and sent messages are not sent again.
 
-Of a call that was running only its directory in .mailboxd/turns/ can tell. It is read for that alone: a turn that was
-begun must not be begun again because a file does not show it yet.
+Only the directories in .mailboxd/turns/ show which calls were running. They are read so that a turn is not run twice.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ _LOST = "the database was made again while this turn was under way"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A call that has left a directory of this name: it runs, or no task.md shows yet how it ended."""
+    """A call that left a directory: it is running, or no task.md shows its result yet."""
 
     name: str
     synthesis: bool
 
 
 def called(ws: Workspace) -> Mapping[str, Found]:
-    """The calls that have left a directory, by the session of each; of several in one session, the last."""
+    """The latest call with a directory, by session."""
     keys: dict[str, Found] = {}
     try:
         with directory(ws.root, ws.state.name, ws.turns.name) as turns, os.scandir(turns) as entries:
@@ -64,7 +63,7 @@ def called(ws: Workspace) -> Mapping[str, Found]:
 
 
 def _beginning(dir_fd: int, name: str) -> bytes:
-    """The first bytes of a file; none of one that is missing, or no file."""
+    """The first bytes of a file; empty if it is missing or not regular."""
     if (file := open_regular(dir_fd, name)) is None:
         return b""
     try:
@@ -74,7 +73,7 @@ def _beginning(dir_fd: int, name: str) -> bytes:
 
 
 def finish(replay: Replay, found: Sources, calls: Mapping[str, Found]) -> None:
-    """Bring everything to a place from which a daemon can go on; inside the batch of the replay."""
+    """Bring every task into a state from which a daemon can continue; inside the transaction of the replay."""
     store = replay.desk.store
     left: dict[str, str] = {}
     replies = Outbox.of(found.sent).replies
@@ -104,7 +103,7 @@ def _task_of(replay: Replay, local_id: str) -> str:
 
 
 def _reconcile(replay: Replay, shown: Shown, replies: Sequence[Sent]) -> None:
-    """What people wrote into a task.md, and whether the task stands where the file says."""
+    """Apply edits to a task.md, and check that the task is in the state that the file shows."""
     here = replay.desk.store.states.of(shown.local_id)
     if here is None:
         replay.differences.append(f"{shown.local_id}: its task.md could not be taken")
@@ -119,12 +118,12 @@ def _reconcile(replay: Replay, shown: Shown, replies: Sequence[Sent]) -> None:
 
 
 def _is_behind(shown: Shown, replies: Sequence[Sent]) -> bool:
-    """Whether the file shows open work of which a later reply of ours says that it has ended."""
+    """Whether the file shows open work that a later reply reports as ended."""
     return shown.written.status not in ENDED and any(made(sent) > shown.written.updated_at for sent in replies)
 
 
 def _edited(replay: Replay, shown: Shown, sections: tuple[tuple[str, str], ...]) -> TaskState | None:
-    """Take the working notes, and the sections of a person's own."""
+    """Apply the working notes and the operator's own sections."""
     task, notes = replay.desk.store.tasks.by_local_id(shown.local_id), shown.written.notes
     if task is not None and (task.notes, task.sections) != (notes, sections):
         try:
@@ -135,11 +134,12 @@ def _edited(replay: Replay, shown: Shown, sections: tuple[tuple[str, str], ...])
 
 
 def _go_on(replay: Replay, task: Task, calls: Mapping[str, Found], ordinals: Sequence[int]) -> Mapping[str, str]:
-    """An open task: a call that may be running is looked up, never begun again. `ordinals`: those in `calls`.
+    """Continue an open task: look up a call that may be running instead of starting it again. `ordinals` are those in
+    `calls`.
 
-    Of a turn that no file shows, the order takes the name of its call's directory: what that holds is then found like
-    after any restart. Returned is, by its session, the call of a synthesis that is not ordered yet, because no file
-    shows that the last child has ended.
+    The order of such a turn gets the id in the name of the call's directory, so its contents are found as after any
+    restart. Returns, by session, the call of a synthesis that is not ordered yet because no file shows the end of the
+    last child.
     """
     own = replay.desk.engine.settings.agent
     keys = ((ordinal, session_key(task.executor, task.local_id, own, ordinal)) for ordinal in ordinals)
@@ -165,9 +165,9 @@ def _go_on(replay: Replay, task: Task, calls: Mapping[str, Found], ordinals: Seq
     was_called = attempt.session_key in calls
     turn = replay.waits_for(task, attempt)
     if turn is Turn.DISPATCH or was_called:
-        _ended(replay, task, attempt, Unknown(_LOST))  # OpenClaw's ledger is queried
+        _ended(replay, task, attempt, Unknown(_LOST))  # OpenClaw's run records are consulted
     elif turn is Turn.WORK and same_agent(attempt.executor, own):
-        _ended(replay, task, attempt, Unknown(_LOST, looked_up=True))  # nobody knows which session to ask about
+        _ended(replay, task, attempt, Unknown(_LOST, looked_up=True))  # the session is unknown: no lookup
     return {}
 
 
@@ -177,12 +177,12 @@ def _ended(replay: Replay, task: Task, attempt: Attempt, outcome: Failed | Unkno
 
 
 def _close_orders(replay: Replay) -> None:
-    """What was ordered on the way is done, but for what an open task still waits for."""
+    """Finish the orders of the replay, except those that an open task waits for."""
     store = replay.desk.store
     for ordered in store.outbox.ordered:
         task = store.tasks.get(ordered.task) if ordered.task else None
         match ordered.effect:
-            case StopTurns() | Resend():  # what was stopped has ended; what was asked for again was sent
+            case StopTurns() | Resend():  # stopped turns have ended, and repeated messages were sent
                 store.outbox.finish(ordered.id)
             case RunTurn(turn=turn, attempt_id=attempt_id) if turn is not Turn.REVIEW and turn is not Turn.DRAFT:
                 attempt = None if task is None else replay.live(task)
@@ -190,7 +190,7 @@ def _close_orders(replay: Replay) -> None:
                 if not waits:
                     store.outbox.finish(ordered.id)
             case Send() | Bounce():
-                pass  # those that lie in outbox/ are finished; the others were never written
+                pass  # messages in outbox/ are finished; others were never written
             case _:
                 if task is None or task.phase in TERMINAL:
                     store.outbox.finish(ordered.id)

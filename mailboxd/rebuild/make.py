@@ -1,4 +1,4 @@
-"""`mailboxd rebuild`: read the files, replay them into a new database, prove it; only then let it take its place."""
+"""`mailboxd rebuild`: read the files, replay them into a new database, verify it, and only then put it in place."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from mailboxd.progress import Progress, silent, stepwise
 from mailboxd.protocol.prompts import Templates
 from mailboxd.rebuild.files import EARLIEST, Sources, read
 from mailboxd.rebuild.finish import called, finish
-from mailboxd.rebuild.replay import Desk, Mail, Replay
+from mailboxd.rebuild.replay import Mail, Replay, ReplayEngine
 from mailboxd.rebuild.timeline import Step, timeline
-from mailboxd.rebuild.workers import ENOUGH, Hand, processors
+from mailboxd.rebuild.workers import ENOUGH, WorkerProcess, processors
 from mailboxd.store import event_log
 from mailboxd.store.backup import (
     close_as_one_file,
@@ -41,26 +41,24 @@ from mailboxd.store.integrity import Seal
 from mailboxd.store.rebuild_store import DatabaseWriter, LogBatch, RebuildStore
 from mailboxd.taskmd.sync import TaskMarkdown
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The writing of the new database: by a second process, where there is much of it, while the first one decides on.
-#
-# What it makes of the events is then compared with the tables that the first one decided over.
+# Writing the new database, in a second process if it is large. Its tables are then compared with those that the engine
+# used.
 
 SCRIBE = "mailboxd.rebuild.write_worker"
 _OFTEN = 250
-"""Steps after which what was recorded is handed on."""
+"""Steps between batches."""
 _MUCH = 4 << 20
-"""Bytes of messages after which it is, too: both processes hold what is handed on."""
+"""Bytes of messages that end a batch early: both processes hold them."""
 
 
-class Afar:
-    """A scribe in a process of its own."""
+class WriterProcess:
+    """A writer in a process of its own."""
 
-    def __init__(self, hand: Hand) -> None:
+    def __init__(self, hand: WorkerProcess) -> None:
         self._hand = hand
 
     def write(self, told: LogBatch) -> None:
-        """Raises WorldError when it could not write, or has seen that something is wrong."""
+        """Raises WorldError if writing or verification failed."""
         self._hand.tell(told)
 
     def complete(self, beside: Mapping[str, Sequence[Sequence[Any]]]) -> None:
@@ -70,53 +68,50 @@ class Afar:
         self._hand.hear()
 
     def finish(self) -> str:
-        """The fingerprint, as soon as it is there. Raises WorldError."""
+        """Wait for the fingerprint. Raises WorldError."""
         return str(self._hand.hear())
 
 
 class Writing:
-    """One new database at `path` that follows what is recorded in a store."""
+    """A new database at `path` that follows what is recorded in a store."""
 
-    def __init__(self, store: RebuildStore, path: Path, scribe: DatabaseWriter | Afar) -> None:
+    def __init__(self, store: RebuildStore, path: Path, writer: DatabaseWriter | WriterProcess) -> None:
         self._store = store
         self._path = path
-        self._scribe = scribe
+        self._writer = writer
         self._steps = 0
 
     def step(self) -> None:
-        """Something was recorded; outside of savepoints. Raises WorldError."""
+        """WorkerProcess over what was recorded, if it is enough. Call outside savepoints. Raises WorldError."""
         self._steps += 1
         if self._steps % _OFTEN == 0 or self._store.messages.size >= _MUCH:
-            self._scribe.write(self._store.take())
+            self._writer.write(self._store.take())
 
     def complete(self) -> None:
-        """Everything is recorded. Raises WorldError."""
-        self._scribe.write(self._store.take())
-        self._scribe.complete(self._store.other_tables())
+        """WorkerProcess over the rest. Raises WorldError."""
+        self._writer.write(self._store.take())
+        self._writer.complete(self._store.other_tables())
 
     def prove(self, progress: Progress) -> str:
-        """The fingerprint. Raises WorldError unless the file is sound and says what was decided over."""
+        """The fingerprint. Raises WorldError unless the file is sound and its tables equal those of the store."""
         with closing(connect(self._path, read_only=True)) as db, storage_errors(db):
             require_sound(db, progress)
             progress("tables", 0, 0)
             if problems := event_log.differing(self._store.db, db):
                 raise WorldError("the audit trail does not hold: " + "; ".join(problems))
-        return self._scribe.finish()
+        return self._writer.finish()
 
 
 @contextmanager
 def writing(store: RebuildStore, path: Path, beginning: str, steps: int) -> Iterator[Writing]:
-    """The writing of the new database at `path`, of which `steps` are to be expected. Raises WorldError."""
+    """Write a new database at `path`; about `steps` steps are expected. Raises WorldError."""
     if steps < ENOUGH or processors() == 1:
-        with closing(DatabaseWriter(path, beginning)) as scribe:
-            yield Writing(store, path, scribe)
+        with closing(DatabaseWriter(path, beginning)) as writer:
+            yield Writing(store, path, writer)
     else:
-        with Hand("writes the database", SCRIBE, str(path), beginning) as hand:
-            yield Writing(store, path, Afar(hand))
+        with WorkerProcess("writes the database", SCRIBE, str(path), beginning) as hand:
+            yield Writing(store, path, WriterProcess(hand))
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# `mailboxd rebuild`: read the files, replay them into a new database, prove it; only then let it take its place.
 
 NOT_IN_THE_FILES = {
     "events": "the log begins anew: other numbers, hashes and words; what an agent said and used in a turn is gone",
@@ -137,12 +132,12 @@ NOT_IN_THE_FILES = {
     "reviews, review_requests, check_runs, approvals, breakers": "not there: nothing in the files tells of them",
     "outbox, meta": "what was ordered and done; what OpenClaw had said of its agents is asked again",
 }
-"""What a rebuilt database does not have as it was; everything else is equal."""
+"""What a rebuild does not restore; everything else is equal."""
 
 
 @dataclass(slots=True)
 class Account:
-    """What was made: `fingerprint` is the same for the same files."""
+    """The result. `fingerprint` is the same for the same files."""
 
     database: str
     fingerprint: str = ""
@@ -160,18 +155,18 @@ def make(
     progress: Progress = silent,
     trust: Trust | None = None,
 ) -> Account:
-    """Make the database again, as a new file `into`, or in the place of the present one, which is kept beside it.
+    """Rebuild the database as the new file `into`, or in place of the current one, which is kept beside it.
 
-    `now` only names what is kept; `trust` says whose signature is missing. Performs nothing. Raises LockedError when a
-    daemon runs there, UnavailableError when `into` exists, WorldError; then nothing was replaced.
+    `now` only names the kept one; `trust` tells whose signature is missing. Performs no effects. Raises LockedError if
+    a daemon is running, UnavailableError if `into` exists, WorldError; nothing is replaced then.
     """
     with lock.acquire(ws, now):
         target = ws.database.with_name(f"{ws.database.name}.rebuilding")
         if into is not None:
             require_free(into)
-            target = into.with_name(f".{into.name}.rebuilding")  # not proven, it has no name by which it is taken
+            target = into.with_name(f".{into.name}.rebuilding")  # unverified, it must not be mistaken for a database
         with world_errors(f"write {target}"):
-            remove(target)  # of a rebuild that was killed
+            remove(target)  # left by a rebuild that was killed
         account = Account(str(into or ws.database))
         try:
             with _not_collecting():
@@ -193,7 +188,7 @@ def make(
 
 @contextmanager
 def _not_collecting() -> Iterator[None]:
-    """What a rebuild makes lives to its end or dies at once: few are in circles, and the search takes time."""
+    """Disable garbage collection: a rebuild creates few cycles, and collection takes long."""
     gc.disable()
     try:
         yield
@@ -206,8 +201,8 @@ def _build(
 ) -> None:
     found = read(ws, progress)
     steps, messages = deque(timeline(found)), len(found.came) + len(found.refusals) + len(found.sent)
-    found.came.clear()  # each message is held by its step alone, and goes with it: memory is for tables or for messages
-    desk = Desk.open(settings, found.sent, EARLIEST)
+    found.came.clear()  # each message is held by its step alone and freed with it
+    desk = ReplayEngine.open(settings, found.sent, EARLIEST)
     try:
         with writing(desk.store, target, EARLIEST, len(steps)) as made:
             replay = _replay(ws, desk, found, stepwise(_each(steps), "messages", len(steps), progress), trust, made)
@@ -226,13 +221,13 @@ def _build(
 
 
 def _each(steps: deque[Step]) -> Iterator[Step]:
-    """The steps in their order; none is held any longer."""
+    """The steps in order, each released when it is done."""
     while steps:
         yield steps.popleft()
 
 
 def _replay(
-    ws: Workspace, desk: Desk, found: Sources, steps: Iterable[Step], trust: Trust | None, made: Writing
+    ws: Workspace, desk: ReplayEngine, found: Sources, steps: Iterable[Step], trust: Trust | None, made: Writing
 ) -> Replay:
     intake = Intake(desk.engine)
     taskmd = TaskMarkdown(desk.engine, intake, TaskFiles(ws), Templates(ws.templates), Reports(desk.engine))
@@ -243,5 +238,5 @@ def _replay(
             made.step()
         finish(replay, found, called(ws))
     with desk.engine.batch():
-        desk.store.states.clear_ended(found.shown)  # in tasks/.archive/ or here, it is shown already
+        desk.store.states.clear_ended(found.shown)  # tasks/ or tasks/.archive/ shows it already
     return replay

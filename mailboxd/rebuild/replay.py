@@ -1,7 +1,7 @@
-"""The past, step by step, through the same engine and the same intake as the first time.
+"""Replays the past step by step through the engine and the intake of the daemon.
 
-What an agent did in a turn is not in the files; its end and its result are. So a turn begins and ends here as the
-files say, and nothing is called, sent or written.
+The files show the end and the result of a turn, not what the agent did in it. So turns begin and end here as the files
+say, and nothing is called, sent or written.
 """
 
 from __future__ import annotations
@@ -64,29 +64,27 @@ from mailboxd.store.outbox import Outbox
 from mailboxd.store.rebuild_store import RebuildStore
 from mailboxd.taskmd.sync import TaskMarkdown
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The engine of a rebuild: the daemon's own, on a clock that is set, with ids that are given, over files that exist.
-#
-# What the engine orders and a file in outbox/ shows to be sent counts as sent: the order takes that file's id.
+# The engine of a rebuild: its clock and ids come from the files. An effect with a message in outbox/ counts as
+# performed, and its order takes the id of that message.
 
 _SEED = 0
-"""Chance is fixed: the same files make the same database."""
+"""Fixed, so that the same files give the same database."""
 
 
 class GivenIds(Ids):
-    """Ids that are known from files come first, the others are made from the moment and a fixed sequence."""
+    """Ids known from files first; then ids made from the time and a fixed sequence."""
 
     def __init__(self) -> None:
-        random = Random(_SEED)  # noqa: S311 - nothing here is to be unguessable
+        random = Random(_SEED)  # noqa: S311 - need not be unguessable
         super().__init__(random.getrandbits)
         self._given: dict[str, deque[str]] = {}
 
     def give(self, prefix: str, name: str) -> None:
-        """The next id with this prefix."""
+        """Set the next id with this prefix."""
         self._given.setdefault(prefix, deque()).append(name)
 
     def take_back(self) -> None:
-        """Forget what was given and not used."""
+        """Discard ids that were given but not used."""
         self._given.clear()
 
     def new(self, prefix: str, now: str) -> str:
@@ -96,7 +94,7 @@ class GivenIds(Ids):
 
 @dataclass(slots=True)
 class Ordered:
-    """An effect that was ordered while the past was replayed."""
+    """An effect that was ordered during the replay."""
 
     id: str
     task: str
@@ -112,7 +110,7 @@ class ReplayOutbox(Outbox):
         self._tasks = store.tasks
         self.ordered: list[Ordered] = []
         self.fresh: list[Ordered] = []
-        """Those for which a message was found that is not recorded yet."""
+        """Those whose message was found but is not recorded yet."""
         self._of_task: dict[str, list[Effect]] = {}
         self.unmatched: dict[str, Sent] = {one.path: one for one in sent}
         self._by_work: dict[tuple[str, str], list[Sent]] = {}
@@ -133,7 +131,7 @@ class ReplayOutbox(Outbox):
             self.fresh.append(ordered)
 
     def ordered_for(self, task: str) -> Sequence[Effect]:
-        """What was ordered for a task, in order."""
+        """The effects ordered for a task, in order."""
         return self._of_task.get(task, ())
 
     def _find(self, task: str, effect: Effect, now: str) -> Sent | None:
@@ -157,11 +155,11 @@ class ReplayOutbox(Outbox):
 
 
 class ReplayStore(RebuildStore):
-    """The new database; it knows what is in outbox/."""
+    """The new database; it knows the messages in outbox/."""
 
     outbox: ReplayOutbox
     lies = ""
-    """The path below mailbox/ of the message that is replayed now."""
+    """The path below mailbox/ of the message that is being replayed."""
 
     def know(self, sent: Sequence[Sent]) -> None:
         """Match orders with these messages from now on."""
@@ -170,14 +168,14 @@ class ReplayStore(RebuildStore):
     def append(self, events: Sequence[Event], now: str, left: TaskView | None = None) -> None:
         for event in events:
             if event.kind in (Kind.MESSAGE_RECEIVED, Kind.MESSAGE_REJECTED):
-                # It was filed long ago: a second event that says only this was a quarter of all events.
+                # Saves a second event, which was a quarter of all events.
                 event.data["message"]["path"] = self.lies
         super().append(events, now, left)
 
 
 @dataclass(slots=True)
-class Desk:
-    """The engine, and the clock that a replay sets."""
+class ReplayEngine:
+    """The engine with the clock of the replay."""
 
     engine: Engine
     store: ReplayStore
@@ -187,45 +185,44 @@ class Desk:
     _made: int = 0
 
     @classmethod
-    def open(cls, settings: Settings, sent: Sequence[Sent], beginning: str) -> Desk:
-        """A desk over the tables of a new database."""
+    def open(cls, settings: Settings, sent: Sequence[Sent], beginning: str) -> ReplayEngine:
+        """Open an engine over an empty database."""
         store = ReplayStore.empty(beginning)
         store.know(sent)
         clock, ids = ManualClock(beginning), GivenIds()
-        random = Random(_SEED)  # noqa: S311 - the jitter of pauses that are over
+        random = Random(_SEED)  # noqa: S311 - jitter of delays that are over
         desk = cls(Engine(store, settings, clock, ids, random), store, clock, ids)
         desk.engine.new_token = desk._token
         return desk
 
     def _token(self) -> str:
-        """That of the message that was sent; one for an attempt that nobody was sent is never compared."""
+        """The token in the sent message; one for an attempt without a message is never compared."""
         self._made += 1
         return self.tokens.popleft() if self.tokens else hashlib.sha256(f"rebuilt {self._made}".encode()).hexdigest()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Mail of the past, through the same intake as the first time: judged again, and compared with where it lies.
+# Received messages, judged again by the intake and compared with where they are filed.
 
 _MAX_FILE = 16 << 20
 
 
 class _Diverged(Exception):
-    """A message that counted once does not count here: the files do not say all that it met."""
+    """A message that was accepted is not accepted now: the files do not tell everything about its circumstances."""
 
 
 @dataclass(slots=True)
 class Mail:
-    """What arrived; inside the batch of the rebuild. `read` gives the bytes of a file below mailbox/."""
+    """Received messages; inside the transaction of the rebuild. `read` returns the bytes of a file below mailbox/."""
 
-    desk: Desk
+    desk: ReplayEngine
     intake: Intake
     read: Callable[[str], bytes | None]
     trust: Trust | None = None
     differences: list[str] = field(default_factory=list)
-    """What could not be brought to where its file says it was."""
+    """What could not be brought into the state that its file shows."""
 
     def receive(self, came: Came) -> None:
-        """A message that lies in the archive arrives."""
+        """Receive an archived message."""
         self.desk.store.lies = came.path
         raw = self.read(came.path) or b""
         parsed = came.parsed
@@ -249,7 +246,7 @@ class Mail:
             self.differences.append(f"mailbox/{came.path}: it counts as late here")
 
     def _doubt(self, came: Came, raw: bytes) -> None:
-        """Name what an inbox would not take today; it is taken all the same, for it may be older than the key."""
+        """Report what the inbox would not accept today. It is accepted here, because it may be older than the key."""
         if self.trust is not None:
             try:
                 self.trust.admit(self.trust.verify(raw, came.message), came.message.from_)
@@ -263,7 +260,7 @@ class Mail:
         self.desk.engine.record(Event(Kind.MESSAGE_RECEIVED, None, data, actor=came.message.from_))
 
     def refuse(self, refusal: Refusal) -> None:
-        """One that lies in rejected/ arrives."""
+        """Receive a rejected message."""
         said = refusal.reason
         raw = self.read(refusal.path) if said.get("sha256") else None
         file = InboxFile(said["name"], raw, said.get("sha256"), len(raw) if raw is not None else None, {})
@@ -280,15 +277,14 @@ class Mail:
         self.intake.reject(file, error, message)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What has begun had a complete spec, which was reviewed where that was asked for: hardly any file tells of either.
+# Work that began had a complete and reviewed spec, but hardly any file shows either.
 
 _UNTOLD_SPEC = "As agreed before the work began; no file tells of it."
 _UNTOLD_REVIEW = "It was approved, for the work began; no file tells of it."
 
 
 def written(spec: Spec, sent: Sent | None) -> SpecWritten:
-    """A weak spec becomes complete, by the message that gave the work out as far as that says when it is done."""
+    """Complete a weak spec, as far as possible from the dispatch."""
     expected = sent.message.section("Expected Output") if sent else ""
     wanted = criteria(sent.message.section("Acceptance Criteria")) if sent else ()
     expected = expected or spec.expected_output or ("" if wanted else _UNTOLD_SPEC)
@@ -296,35 +292,34 @@ def written(spec: Spec, sent: Sent | None) -> SpecWritten:
 
 
 def approved(view: TaskView) -> Iterator[TurnEnded]:
-    """The review of the spec ends well."""
+    """Approve the spec in every review."""
     for asked in view.asked_reviewers:
         review = Reviewed(Verdict.APPROVED, _UNTOLD_REVIEW)
         about = fence(view.task, view.attempt)
         yield TurnEnded(Turn.REVIEW, about, asked.reviewer, Succeeded(""), review, Gate.SPEC_REVIEW, called=False)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What the words of a task.md say of how work ended.
+# The status words of task.md.
 
 UNTOLD = "an attempt that no file tells of"
-"""The error of an attempt that must have failed, for there was a later one."""
+"""The error of an attempt that must have failed, because there was a later one."""
 _LOST = "the database was made again from files, which do not say how this turn ended"
 
 
 def as_it_came(written: TaskFile) -> TaskFile:
-    """Without the progress that it shows: that happens again, each at its moment."""
+    """The file without its progress, which is replayed step by step."""
     dag = tuple(DagNode(node.planned) for node in written.dag)
     return replace(written, status="", results="", synthesised="", subtask_results=(), dag=dag)
 
 
 def agrees(phase: Phase, status: str) -> bool:
-    """Whether a task in this phase stands where this word of clawflow's says that it ended."""
+    """Whether this status word of clawflow matches the phase."""
     ends = {"done": Phase.COMPLETED, "failed": Phase.FAILED, "cancelled": Phase.CANCELLED}
     return ends.get(status, Phase.CIRCUIT_OPEN) is phase
 
 
 def outcome_of(status: str, text: str) -> Outcome:
-    """How the last turn of a task ended that ended so."""
+    """The outcome of the last turn of a task with this status."""
     if status == "done":
         return Succeeded(text)
     if status == "failed":
@@ -332,31 +327,28 @@ def outcome_of(status: str, text: str) -> Outcome:
     return Unknown(_LOST, looked_up=True)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The past, step by step, through the same engine and the same intake as the first time.
-
 ACTOR = "rebuild"
 _MOST_TURNS = 2
-"""Of an attempt that ends: new instructions make another turn behind the one that ran."""
+"""Turns per ended attempt: new instructions add one to the turn that ran."""
 _UNTOLD_ANSWER = "an answer that no file tells of"
 _CANCELLED = re.compile(r"cancelled by ([A-Za-z0-9_][A-Za-z0-9._-]{0,127})(?:: (.*))?", re.DOTALL)
 
 
 @dataclass(slots=True)
 class Replay:
-    """One rebuild; inside one batch."""
+    """A rebuild, inside one transaction."""
 
-    desk: Desk
+    desk: ReplayEngine
     mail: Mail
     taskmd: TaskMarkdown
 
     @property
     def differences(self) -> list[str]:
-        """What could not be brought to where its file says it was."""
+        """What could not be brought into the state that its file shows."""
         return self.mail.differences
 
     def perform(self, step: Step) -> None:
-        """Let one step of the past happen."""
+        """Replay one step."""
         self.desk.clock.text = self.desk.engine.now = step.at
         match step.what:
             case Receive(came):
@@ -371,9 +363,7 @@ class Replay:
                 self._try(step, lambda: self._adopt(shown.local_id, shown.written))
             case Begin(task, sent):
                 self._on(step, task, lambda found: self._begin(found, sent))
-            case Ask(local_id, text) if (
-                step.name in self.desk.store.outbox.unmatched
-            ):  # else it was asked about its spec
+            case Ask(local_id, text) if step.name in self.desk.store.outbox.unmatched:  # otherwise it is about its spec
                 self._on(step, ("", local_id), lambda found: self._ask(found, text))
             case Close(task, status, text):
                 if not self._has_ended(task, status):
@@ -383,7 +373,7 @@ class Replay:
         self.record_sent()
 
     def record_sent(self) -> None:
-        """Record the messages of ours that an order was found for."""
+        """Record the sent messages for which an order was found."""
         fresh, self.desk.store.outbox.fresh = self.desk.store.outbox.fresh, []
         for ordered in fresh:
             if ordered.sent is not None:
@@ -392,7 +382,7 @@ class Replay:
                     self.desk.store.outbox.finish(ordered.id)
 
     def sent(self, sent: Sent, task: str) -> None:
-        """Record a message that lies in outbox/."""
+        """Record a message of outbox/."""
         message = sent.message
         raw = self.mail.read(sent.path) or b""
         row = row_of_sent(str(message.message_id), message.type, message.from_, message.to or "", sent.path, raw)
@@ -400,16 +390,14 @@ class Replay:
         self.desk.engine.record(Event(Kind.MESSAGE_SENT, task or None, {"at": at, "message": row}))
 
     def hear(self, task: Task, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = ACTOR) -> Task:
-        """Let an input happen; the task as it is then."""
+        """Apply an input; returns the task afterwards."""
         self.desk.engine.hear(task.id, heard, role, actor)
         return self.desk.store.tasks.get(task.id) or task
 
     def live(self, task: Task) -> Attempt | None:
-        """The attempt that runs, if one does."""
+        """The running attempt, or None."""
         attempt = self.desk.store.tasks.attempt(task.id, task.attempt) if task.attempt else None
         return attempt if attempt is not None and attempt.status is AttemptStatus.RUNNING else None
-
-    # -------------------------------------------------------------- tasks
 
     def _adopt(self, local_id: str, written: TaskFile) -> None:
         task = self.desk.store.tasks.by_local_id(local_id)
@@ -428,10 +416,10 @@ class Replay:
             self.hear(task, Edited(added=fresh))
 
     def _begin(self, task: Task, sent: Sent | None) -> None:
-        """An attempt begins, the one of `sent` if that was given to a peer."""
+        """Start an attempt, that of `sent` if it was dispatched to a peer."""
         wanted = sent.message.attempt or 1 if sent is not None else task.attempt + 1
         if sent is None and task.phase is Phase.EXECUTING:
-            return  # a child of it has begun before
+            return  # one of its children began earlier
         for _ in range(task.attempt, wanted - 1):
             task = self._again(task)
             task = self._started(task) if task.phase is Phase.EXECUTION_READY else task
@@ -445,7 +433,7 @@ class Replay:
             return
         self._awaken(task)
         if sent is None and not same_agent(task.executor, self.desk.engine.settings.agent):
-            self.hear(task, ImportedDispatched())  # somebody has it; no file shows that we sent it
+            self.hear(task, ImportedDispatched())  # it was dispatched, though no file shows by which message
             return
         if sent is not None and sent.message.attempt_id is not None:
             self.desk.ids.give("att", sent.message.attempt_id)
@@ -461,12 +449,12 @@ class Replay:
         return task
 
     def _again(self, task: Task) -> Task:
-        """A later attempt of what is over here was sent: a person had retried it, which no file tells."""
+        """Run a task again that had ended but was dispatched later: an operator retried it, which no file shows."""
         over = task.phase is Phase.CIRCUIT_OPEN or bool(task.completed_at and task.completed_at < self.desk.engine.now)
         return self._reopened(task) if over else task
 
     def _awaken(self, task: Task) -> None:
-        """A child begins only where its parent executes: one that was given out again has begun again by then."""
+        """Start the parent if it was requeued: children begin only while it executes."""
         parent = None if task.parent is None else self.desk.store.tasks.get(task.parent)
         if parent is not None and parent.phase is Phase.EXECUTION_READY:
             self._started(parent)
@@ -486,12 +474,12 @@ class Replay:
             self.hear(task, ended)
 
     def _has_ended(self, task: tuple[str, str], status: str) -> bool:
-        """Whether what was replayed has brought it there, as it mostly has; asked without reading the whole task."""
+        """Whether the replay has already brought the task to this end, which is usual; reads only its phase."""
         phase = self.desk.store.states.phase(*task)
         return phase is not None and phase.is_terminal and agrees(phase, status)
 
     def _close(self, task: Task, status: str, text: str) -> None:
-        """The task ends as its file says."""
+        """End the task as its file says."""
         if task.phase.is_terminal or (task.phase is Phase.CIRCUIT_OPEN and status in ("done", "failed")):
             task = self._reopened(task)
         if status == "cancelled":
@@ -521,13 +509,13 @@ class Replay:
         self.hear(task, Cancel(by, reason), Role.OPERATOR, by)
 
     def _end(self, task: Task, outcome: Outcome) -> Task:
-        """The live attempt ends so."""
+        """End the running attempt with this outcome."""
         attempt = self.live(task)
         if attempt is None:
             return task
         if attempt.waiting_for is Waiting.REPLY and isinstance(outcome, Failed):
             said = Reply(attempt.executor, Failure(outcome.error), attempt.id)
-            return self.hear(task, said)  # its turn is over long since: only a message can end it
+            return self.hear(task, said)  # its turn ended long ago: only a message can end it
         if attempt.waiting_for is Waiting.ANSWER and not attempt.acknowledged:
             task = self.hear(task, Clarification("operator", _UNTOLD_ANSWER))
         answer = Results(outcome.text) if isinstance(outcome, Succeeded) else None
@@ -535,13 +523,11 @@ class Replay:
         return self.hear(task, TurnEnded(turn, attempt.id, attempt.executor, outcome, answer, called=False))
 
     def waits_for(self, task: Task, attempt: Attempt) -> Turn:
-        """Which of its turns the attempt waits for."""
+        """The turn that the attempt waits for."""
         for effect in reversed(self.desk.store.outbox.ordered_for(task.id)):
             if isinstance(effect, RunTurn | LookUp) and effect.attempt_id == attempt.id:
                 return effect.turn
         return Turn.SYNTHESIS if self.desk.store.tasks.children(task.id) else Turn.WORK
-
-    # -------------------------------------------------------------- inside
 
     def _on(self, step: Step, task: tuple[str, str], act: Callable[[Task], None]) -> None:
         parent, key = task

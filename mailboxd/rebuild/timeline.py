@@ -1,6 +1,6 @@
-"""In which order it all happened: steps with their moments, made of what the files say of each other.
+"""The order of events: steps with times, derived from the files.
 
-Exact moments stand in the ids of what we sent, in task.md and in the reasons beside rejected files.
+Exact times are in the ids of sent messages, in task.md and in reason files.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from mailboxd.protocol.messages import AnswerMessage, CancelMessage, ReplyMessag
 from mailboxd.protocol.plan import DagNode
 from mailboxd.rebuild.files import EARLIEST, Came, Outbox, Refusal, Sent, Shown, Sources, Work, made, natural
 
-# ---------------------------------------------------------------------------------------------------------------------
-# When each archived message was taken. Its day stands in its path; the moment is known where it led to something.
-#
-# What only its sender dates comes as early as its file was written, and after what it answers. The same message again
-# comes after the first one.
+# When each archived message was accepted. The path contains the day; the time is known if the message had an effect.
+# Otherwise it is when the file was written, but after the message that it answers. A duplicate comes after the first
+# copy.
 
 _MOST_NAMES = 20
 _AFTER = 0.001
-"""Seconds: what comes after something came with the next round at the earliest."""
+"""Seconds: a consequence follows in the next round at the earliest."""
 
 
 class Moments:
-    """The moments of one archive. Ask in the order of `ordered`: who comes first has caused what the files show."""
+    """The times of an archive. Call in the order of `ordered`: the first match caused what the files show."""
 
     def __init__(self, found: Sources, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -44,14 +42,14 @@ class Moments:
         self._cancelled |= {(one.local_id, ""): one.written for one in cancelled}
         self._first: dict[tuple[str, ...], str] = {}
         self._names: dict[tuple[str, str], str] = {}
-        """The local id of a work that did not get the one that it wanted, by its sender and that one."""
+        """Local ids of tasks whose wanted name was taken, by sender and wanted name."""
         self._given: dict[str, str] = {}
-        """When a work was given again, or cancelled, the last time, by its local id."""
+        """When work was last dispatched again or cancelled, by local id."""
         self._attempts: dict[tuple[str, ...], int] = {}
-        """The last attempt of a work that its sender has given out, by the identity of the work as in `_first`."""
+        """The last attempt that the sender dispatched, by the identity of the work as in `_first`."""
 
     def of(self, came: Came) -> str:
-        """When it was taken."""
+        """When the message was accepted."""
         at = _guess(came)
         identity: tuple[str, ...] = ("path", came.path)
         match came.message:
@@ -72,7 +70,7 @@ class Moments:
                 identity = ("cancel", message.from_, message.task_id, message.subtask_id or "")
                 if identity not in self._first:
                     at = self._cancellation(message, at) or at
-            case SteerMessage() | AnswerMessage() as message:  # its task may have lain in the inbox as well
+            case SteerMessage() | AnswerMessage() as message:  # its task may have been in the inbox as well
                 given_as = "task", message.from_, root_local_id(message.task_id, message.subtask_id)
                 at = max(at, self._first.get(given_as, ""))
             case _:
@@ -82,7 +80,7 @@ class Moments:
         return at
 
     def _creation(self, message: TaskMessage, wanted: str, at: str) -> str:
-        """When the task came into being, under the name it wanted or the next one that was free."""
+        """When the task was created, under the wanted name or the next free one."""
         for ordinal in range(1, _MOST_NAMES):
             one = self._created.get((message.from_, message.task_id, distinct(wanted, ordinal)))
             if one is not None:
@@ -92,7 +90,7 @@ class Moments:
         return at
 
     def _again(self, message: TaskMessage, wanted: str, at: str) -> str:
-        """When known work was given again: a reply that was made after that names this attempt or a later one."""
+        """When known work was dispatched again: a later reply names this attempt or a later one."""
         local_id = self._name(message.from_, wanted)
         replies = self._outbox.replies.get(local_id, ())
         earlier = [made(reply) for reply in replies if (reply.message.attempt or 0) < (message.attempt or 0)]
@@ -104,7 +102,7 @@ class Moments:
         return self._names.get((sender, wanted), wanted)
 
     def _cancellation(self, message: CancelMessage, at: str) -> str:
-        """When the task was cancelled, if it was by this message; else when it had ended, for it came too late."""
+        """When the task was cancelled if this message did it, else when it ended, because the message was late."""
         local_id = root_local_id(message.task_id, message.subtask_id)
         written = self._cancelled.get((message.task_id, message.from_))
         if written is None and message.from_ in OPERATORS:
@@ -112,12 +110,12 @@ class Moments:
         work = ("task", message.from_, local_id)
         last, came = self._attempts.get(work, math.inf), self._first.get(work, "")
         local_id = self._name(message.from_, local_id)
-        if written is None:  # an end of an attempt that was given out since is none that it came too late for
+        if written is None:  # not the end of an attempt that was dispatched later
             replies = self._outbox.replies.get(local_id, ())
             ends = [made(reply) for reply in replies if (reply.message.attempt or 0) <= last]
-            given = self._given.get(local_id, came)  # it may have ended before, and been given again
+            given = self._given.get(local_id, came)  # it may have ended before and been dispatched again
             return max(plus(next((end for end in ends if end > given), ends[0]), _AFTER) if ends else given, at)
-        why = "" if written.dag else written.results  # or it shows what it had brought before
+        why = "" if written.dag else written.results  # or the previous result
         if why.startswith("cancelled by ") and not why.startswith(f"cancelled by {message.from_}"):
             return ""
         self._given[local_id] = written.updated_at
@@ -129,12 +127,12 @@ class Moments:
 
 
 def ordered(came: list[Came]) -> Iterator[Came]:
-    """The order in which they were written, as far as that is known."""
+    """The messages in the order of writing, as far as known."""
     yield from sorted(came, key=lambda one: (one.day, one.written_at, natural(one.path)))
 
 
 def _guess(came: Came) -> str:
-    """When the file was written, or what its sender says, on the day of its archive."""
+    """When the file was written, or the time that its sender gives, on the day of its archive."""
     message = came.message
     said = message.sent_at or message.completed_at or ""
     if not came.day:
@@ -145,12 +143,11 @@ def _guess(came: Came) -> str:
     return f"{came.day}T00:00:00.000Z" if came.written_at[:10] < came.day else f"{came.day}T23:59:59.999Z"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# In which order it all happened: steps with their moments, made of what the files say of each other.
+# Steps.
 
 ENDED = ("done", "failed", "cancelled", "blocked")
 _PERHAPS_NEVER_BEGUN = ("", "pending", "planning", "cancelled")
-"""What a task.md may say of a task that no attempt was made at: then no attempt is made up."""
+"""Statuses of tasks that may never have begun; no attempt is invented for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +162,9 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A task that came as a task.md, unless a message has brought it by then.
+    """A task that was created as a task.md, unless a message created it before.
 
-    `whole`: it had ended when it came, for nobody was told of its end.
+    `whole`: it had already ended, because no reply reports its end.
     """
 
     shown: Shown
@@ -176,14 +173,14 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """The children that a task.md shows and no message named."""
+    """The children in a task.md that no message created."""
 
     shown: Shown
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """An attempt began; `sent` is the message that gave it to a peer."""
+    """An attempt began; `sent` dispatched it to a peer."""
 
     task: tuple[str, str]
     sent: Sent | None = None
@@ -191,7 +188,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The agent that works on a root task asked whoever gave it."""
+    """The agent of a root task asked its sender a question."""
 
     local_id: str
     text: str
@@ -199,7 +196,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The task ended, as its file or our reply says."""
+    """The task ended, as its file or a reply says."""
 
     task: tuple[str, str]
     status: str
@@ -208,12 +205,12 @@ class Close:
 
 What = Receive | Refuse | Create | Adopt | Begin | Ask | Close
 _RANK = (Receive, Refuse, Create, Adopt, Close, Begin, Ask)
-"""What happens first of what happens at one moment: what ends makes room for what begins."""
+"""The order at one time: what ends frees slots for what begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`task` of what is to be done is (parent's local id, key) for a child, ("", local id) for a root task."""
+    """`task` in `what` is (parent's local id, key) for a child, ("", local id) for a root task."""
 
     at: str
     what: What
@@ -221,9 +218,9 @@ class Step:
 
     @property
     def order(self) -> tuple[bool, str, int, int, int, tuple[str, int, str]]:
-        """Of ends at one moment those come first that others follow from: a child's, but a parent's cancellation.
+        """At one time children end before parents, but a parent is cancelled before its children.
 
-        That a circuit is open has no moment in the files: it comes when all that is known has happened.
+        An open circuit has no time in the files: it comes after everything else.
         """
         what = self.what
         status = ENDED.index(what.status) if isinstance(what, Close) else 0
@@ -247,13 +244,13 @@ def timeline(found: Sources) -> list[Step]:
         if shown.written.dag:
             steps += _coordinated(found, outbox, shown)
     for local_id in sorted(outbox.replies.keys() - found.shown.keys()):
-        steps += _earlier(outbox.replies[local_id], ("", local_id))  # its task.md is gone
+        steps += _earlier(outbox.replies[local_id], ("", local_id))  # its task.md is missing
     steps += _given_unshown(found, outbox)
     return sorted(steps, key=lambda step: step.order)
 
 
 def _given_unshown(found: Sources, outbox: Outbox) -> Iterator[Step]:
-    """What was given to peers and no task.md shows (yet, or any more): it counts as sent all the same."""
+    """Dispatches that no task.md shows, which still count as sent."""
     shown = {(one.local_id, node.key) for one in found.shown.values() for node in one.written.dag}
     for work, given in outbox.dispatches.items():
         if work not in shown:
@@ -263,7 +260,7 @@ def _given_unshown(found: Sources, outbox: Outbox) -> Iterator[Step]:
 
 
 def _children(found: Sources) -> set[str]:
-    """The local ids that have a task.md of their own and stand in the DAG of another one."""
+    """The local ids that have a task.md and are in the DAG of another one."""
     named = set()
     for shown in found.shown.values():
         for node in shown.written.dag:
@@ -287,7 +284,7 @@ def _root(outbox: Outbox, shown: Shown) -> Iterator[Step]:
     for sent in outbox.questions.get(local_id, []):
         yield Step(made(sent), Ask(local_id, sent.message.text), sent.path)
     if replies and begun and written.status not in ENDED:
-        yield Step(updated, Begin(task), local_id)  # it had ended, and was given out again or retried
+        yield Step(updated, Begin(task), local_id)  # it had ended, and was dispatched again or retried
     last = replies[-1] if replies and _is_told(written.status, replies[-1]) else None
     yield from _earlier(replies if last is None else replies[:-1], task)
     if written.status in ENDED:
@@ -297,7 +294,7 @@ def _root(outbox: Outbox, shown: Shown) -> Iterator[Step]:
 
 
 def _is_told(status: str, reply: Sent) -> bool:
-    """Whether the last reply is of the end that the file shows: who cancels what he gave gets none."""
+    """Whether the last reply reports the end that the file shows; a sender's own cancel gets no reply."""
     if status == "cancelled":
         return _tells_of_a_cancel(reply)
     return status in ENDED and status != "blocked"
@@ -308,7 +305,7 @@ def _tells_of_a_cancel(reply: Sent) -> bool:
 
 
 def _earlier(replies: list[Sent], task: tuple[str, str]) -> Iterator[Step]:
-    """Ends that were reported and did not last: the work was given out again, or a person retried it."""
+    """Reported ends that did not last: the work was dispatched again, or an operator retried it."""
     for sent in replies:
         message = sent.message
         done = isinstance(message, ReplyMessage) and message.status == "done"
@@ -336,11 +333,11 @@ def _child(outbox: Outbox, shown: Shown, node: DagNode, result: str) -> Iterator
         yield Step(node.dispatched_at, Begin(task), name)
     yield from (Step(made(sent), Begin(task, sent), name) for sent in given)
     if node.status in ENDED:
-        at = node.completed_at or _latest(shown)  # a circuit opens without a time in the DAG
+        at = node.completed_at or _latest(shown)  # an open circuit has no time in the DAG
         yield Step(at, Close(task, node.status, result or node.result_summary), name)
 
 
 def _latest(shown: Shown) -> str:
-    """The latest moment that a task.md shows."""
+    """The latest time in a task.md."""
     nodes = [moment for node in shown.written.dag for moment in (node.dispatched_at, node.completed_at)]
     return max(shown.written.created_at, shown.written.updated_at, *nodes)

@@ -1,7 +1,7 @@
-"""Processes of ours that share the work of a large rebuild: told what to do over one pipe, heard over another.
+"""Worker processes of a large rebuild: each receives work over one pipe and answers over another.
 
-Each is in a process group of its own, so Ctrl-C reaches only the rebuild, which then ends them; and when the rebuild
-dies, however it dies, they read the end of their pipe, or cannot write to the other one, and go.
+Each has its own process group, so Ctrl-C reaches only the rebuild, which then stops them. If the rebuild dies, they
+reach the end of one pipe or cannot write to the other, and exit.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from typing import IO, Any, Self
 from mailboxd.errors import WorldError
 
 ENOUGH = 4000
-"""From so many messages on they are worth their start, which takes a third of a second of processor time each."""
+"""The number of messages from which workers pay: starting one takes a third of a second of CPU time."""
 _PIPE = 1 << 20
-"""Bytes that can be told before they are heard: who tells goes on meanwhile."""
+"""Bytes that can be sent before they are received."""
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """The number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 _CUT_OFF = (EOFError, pickle.UnpicklingError)
-"""What is read of a pipe whose other end is gone, between two words or within one."""
+"""Errors from reading a pipe whose other end was closed, between or within messages."""
 
 
 @dataclass(frozen=True)
 class Bug:
-    """The last word of a hand that does not know what has happened to it."""
+    """The last answer of a worker that failed with an unexpected error."""
 
     report: str
 
 
-class Hand:
-    """`python -m MODULE WORDS`, as a context that it does not outlive. `does` names its work in an error."""
+class WorkerProcess:
+    """`python -m MODULE WORDS` for the duration of a context. `does` names its work in errors."""
 
     def __init__(self, does: str, module: str, *words: str) -> None:
         self._does = does
@@ -57,7 +57,7 @@ class Hand:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._to: IO[bytes] = self._child.stdin
-        with suppress(OSError):  # whoever has many pipes may not have large ones: then one waits for the other
+        with suppress(OSError):  # a user with many pipes may not enlarge them; then writers wait
             fcntl.fcntl(self._to, fcntl.F_SETPIPE_SZ, _PIPE)
         self._from: IO[bytes] = self._child.stdout
 
@@ -68,11 +68,11 @@ class Hand:
         self._child.kill()
         self._child.wait()
         for pipe in (self._from, self._to):
-            with suppress(BrokenPipeError):  # of what it was still to be told
+            with suppress(BrokenPipeError):  # of work that was still to be sent
                 pipe.close()
 
     def tell(self, what: object) -> None:
-        """Raises WorldError when it has ended."""
+        """Send work. Raises WorldError if the worker has exited."""
         try:
             pickle.dump(what, self._to, pickle.HIGHEST_PROTOCOL)
             self._to.flush()
@@ -81,9 +81,9 @@ class Hand:
             raise self._gone() from None
 
     def hear(self) -> Any:
-        """What it says next. Raises WorldError when that is one, or when it has ended without a word.
+        """Receive an answer. Raises WorldError if that is one, or if the worker exited without one.
 
-        RuntimeError, with its traceback, for what is none of the world's.
+        Raises RuntimeError with the traceback of an unexpected error.
         """
         try:
             said = pickle.load(self._from)  # noqa: S301 - written by our own program, a moment ago
@@ -100,14 +100,14 @@ class Hand:
         return WorldError(f"a process that {self._does} ended with status {status} before it was done; run it again")
 
 
-class Master:
-    """The other end of the pipes: who a hand works for."""
+class ParentProcess:
+    """The worker's end of the pipes."""
 
     def __init__(self) -> None:
         self._to, self._from = sys.stdout.buffer, sys.stdin.buffer
 
     def hear(self) -> Any:
-        """What is to be done next."""
+        """Receive work."""
         return pickle.load(self._from)  # noqa: S301 - written by our own program, a moment ago
 
     def tell(self, what: object) -> None:
@@ -115,14 +115,14 @@ class Master:
         self._to.flush()
 
     def tell_last(self, what: object) -> None:
-        """What follows nothing more: who is still telling hears it, instead of waiting to be heard."""
-        os.close(self._from.fileno())  # closed as a file it would stay open: Python keeps the standard streams
+        """Send the last answer: a parent that is still sending gets an error instead of waiting."""
+        os.close(self._from.fileno())  # closing the file object would leave it open: Python keeps the standard streams
         self.tell(what)
 
 
-def serve(work: Callable[[Master], None]) -> None:
-    """Do the work of a hand, whose errors are its last word; when nobody is there any more, end."""
-    master = Master()
+def serve(work: Callable[[ParentProcess], None]) -> None:
+    """Run the work of a worker and send its errors as the last answer; exit when the parent has."""
+    master = ParentProcess()
     try:
         try:
             work(master)
@@ -133,4 +133,4 @@ def serve(work: Callable[[Master], None]) -> None:
         except Exception:
             master.tell_last(Bug(traceback.format_exc()))
     except (*_CUT_OFF, BrokenPipeError):
-        os._exit(1)  # at an exit as usual Python would complain of what it cannot write
+        os._exit(1)  # a normal exit would complain about output that cannot be written

@@ -1,4 +1,4 @@
-"""`python -m mailboxd.rebuild.write_worker DATABASE MOMENT`: writes the database of a rebuild, a hand of `writing`."""
+"""`python -m mailboxd.rebuild.write_worker DATABASE TIME`: writes the database of a rebuild."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from mailboxd.rebuild.workers import Master, serve
+from mailboxd.rebuild.workers import ParentProcess, serve
 from mailboxd.store.rebuild_store import DatabaseWriter
 
 
-def main(master: Master) -> None:
-    """Write what is told for as long as there is more, then the rest; say so, and then its fingerprint.
-
-    Raises WorldError.
-    """
-    with closing(DatabaseWriter(Path(sys.argv[1]), sys.argv[2])) as scribe:
+def main(master: ParentProcess) -> None:
+    """Write batches until the last one, then the other tables; confirm, and send the fingerprint. Raises WorldError."""
+    with closing(DatabaseWriter(Path(sys.argv[1]), sys.argv[2])) as writer:
         while (told := master.hear()) is not None:
-            scribe.write(told)
-        scribe.complete(master.hear())
+            writer.write(told)
+        writer.complete(master.hear())
         master.tell(None)
-        master.tell(scribe.finish())
+        master.tell(writer.finish())
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from mailboxd.errors import StoreError, WorldError
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.rebuild import files, make
 from mailboxd.rebuild.files import READER, Batch
-from mailboxd.rebuild.workers import Hand
+from mailboxd.rebuild.workers import WorkerProcess
 from mailboxd.store.database import connect
 from mailboxd.store.rebuild_store import DatabaseWriter, LogBatch, RebuildStore
 from tests.rebuild.mailroom import SETTINGS, Mailroom
@@ -77,7 +77,7 @@ def test_one_that_ends_before_it_is_done_is_an_error(
 
 
 def test_what_a_reader_cannot_read_is_its_error(room: Mailroom) -> None:
-    with Hand("reads files", READER, str(room.ws.root)) as hand:
+    with WorkerProcess("reads files", READER, str(room.ws.root)) as hand:
         hand.tell([Batch("archive/2001-01-01", ["a.md"])])
         with pytest.raises(WorldError, match="cannot read mailbox/archive/2001-01-01: No such file"):
             hand.hear()
@@ -111,7 +111,7 @@ def test_large_messages_are_handed_on_at_once(tmp_path: Path) -> None:
 def test_the_scribe_sees_an_event_that_is_missing(tmp_path: Path) -> None:
     at = "2026-11-21T00:00:00.000Z"
     event = (2, at, Kind.ALARM, None, Role.ORCHESTRATOR, "mailboxd", {"at": at, "what": "clock", "why": "a test"})
-    with Hand("writes the database", make.SCRIBE, str(tmp_path / "one.db"), at) as hand:
+    with WorkerProcess("writes the database", make.SCRIBE, str(tmp_path / "one.db"), at) as hand:
         hand.tell(LogBatch([event], []))
         hand.tell(None)
         hand.tell({})
@@ -121,7 +121,7 @@ def test_the_scribe_sees_an_event_that_is_missing(tmp_path: Path) -> None:
 
 def test_what_the_scribe_cannot_write_is_its_error(tmp_path: Path) -> None:
     with (
-        Hand("writes the database", make.SCRIBE, str(tmp_path / "nowhere" / "one.db"), NOW) as hand,
+        WorkerProcess("writes the database", make.SCRIBE, str(tmp_path / "nowhere" / "one.db"), NOW) as hand,
         pytest.raises(WorldError, match="the database cannot be opened"),
     ):
         hand.hear()
@@ -166,7 +166,7 @@ def test_a_disk_that_damages_the_new_database_is_the_worlds_error(
 
 def test_a_bug_in_a_hand_is_a_bug_of_ours_and_not_the_worlds(tmp_path: Path) -> None:
     """To run it again does not help; and what is to be reported is in the report, not somewhere before it."""
-    with Hand("writes the database", make.SCRIBE, str(tmp_path / "one.db"), NOW) as hand:
+    with WorkerProcess("writes the database", make.SCRIBE, str(tmp_path / "one.db"), NOW) as hand:
         hand.tell("this is nothing that can be written")
         with pytest.raises(RuntimeError, match=r"a process that writes the database: Traceback(?s:.*)AttributeError"):
             hand.hear()
@@ -179,7 +179,7 @@ def test_a_long_last_word_is_heard_by_one_who_is_still_telling(tmp_path: Path) -
     said = {"at": at, "changes": {"x" * 200_000: 1}}
     bad = LogBatch([(1, at, Kind.TASK_AMENDED, "t", Role.ORCHESTRATOR, "mailboxd", said)], [])
     with (
-        Hand("writes the database", make.SCRIBE, str(tmp_path / "one.db"), NOW) as hand,
+        WorkerProcess("writes the database", make.SCRIBE, str(tmp_path / "one.db"), NOW) as hand,
         pytest.raises(RuntimeError, match="changes unknown columns"),
     ):
         list(map(hand.tell, [bad, LogBatch([], [("a", bytes(8 << 20))])]))
@@ -196,8 +196,8 @@ def test_a_rebuild_that_dies_within_a_word_leaves_no_complaint(tmp_path: Path) -
 def test_when_the_rebuild_is_killed_its_hands_go(tmp_path: Path) -> None:
     Workspace.create(tmp_path / "ws")
     program = (
-        "import sys; from mailboxd.rebuild.workers import Hand\n"
-        f"with Hand('reads files', '{READER}', {str(tmp_path / 'ws')!r}) as hand:\n"
+        "import sys; from mailboxd.rebuild.workers import WorkerProcess\n"
+        f"with WorkerProcess('reads files', '{READER}', {str(tmp_path / 'ws')!r}) as hand:\n"
         "    print(hand._child.pid, flush=True); sys.stdin.read()\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
