@@ -23,7 +23,7 @@ from pathlib import Path
 from mailboxd.agents.gateway.client import ApprovalPending, pair
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.process import Dispatcher
+from mailboxd.agents.process import TurnTransport
 from mailboxd.clock import SystemClock
 from tests.live.gateway import Gateway, run_of
 from tests.live.model import Model
@@ -54,7 +54,7 @@ def measured(argv: Sequence[str], gateway: Gateway, place: Path) -> Cost:
     return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 
 
-def turn(by: Dispatcher, gateway: Gateway, root: Path, number: int) -> Callable[[], Cost]:
+def turn(by: TurnTransport, gateway: Gateway, root: Path, number: int) -> Callable[[], Cost]:
     """A turn in a session of its own."""
     call = f"trn_{type(by).__name__.lower()}{number}"
     place = root / call
@@ -94,7 +94,7 @@ def compare(gateway: Gateway, root: Path, turns: int, at_once: int) -> None:
         pair(device, f"ws://127.0.0.1:{gateway.port}", "alpha", gateway.token, SystemClock()), ApprovalPending
     ):
         sys.exit("the gateway wants a person to approve the device")
-    transports: dict[str, Dispatcher] = {"cli": cli, "gateway": GatewayTransport(cli, device)}
+    transports: dict[str, TurnTransport] = {"cli": cli, "gateway": GatewayTransport(cli, device)}
     for number, by in enumerate(transports.values()):  # the first turn of a gateway is slow for whoever asks
         turn(by, gateway, root, 900 + number)()
 

@@ -37,7 +37,7 @@ from mailboxd.agents.openclaw import (
     parse_version,
 )
 from mailboxd.agents.process import NotStarted
-from mailboxd.agents.readiness import Gateway, is_here
+from mailboxd.agents.readiness import Gateway, is_loopback
 from mailboxd.core.sanitize import first_line, storable_line
 from mailboxd.core.vocabulary import OPERATORS, SELF
 from mailboxd.effects.process_table import Call, CallKind, Calls
@@ -306,7 +306,7 @@ class Peers:
             host, port = parts.hostname or "", parts.port
         except (ConfigError, ValueError):
             return
-        self.gateway.is_at(host, port if parts.scheme == "ws" and is_here(host) else None)
+        self.gateway.is_at(host, port if parts.scheme == "ws" and is_loopback(host) else None)
 
     def _store(self) -> None:
         answer = {

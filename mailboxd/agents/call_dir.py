@@ -1,7 +1,6 @@
-"""The files of one call's directory, read and written with distrust: agents of the same user can reach them.
+"""The files of one call's directory. Agents of the same user can write there, so nothing in it is trusted.
 
-A directory may be given as text: to join a `Path` costs more than the system call that it is for, and this is done for
-each call.
+Paths may be text: joining a `Path` costs more than the system call, and this happens for each call.
 """
 
 from __future__ import annotations
@@ -18,37 +17,36 @@ from pathlib import Path
 from mailboxd.errors import WorldError, world_error
 
 OUTPUT_CAP = 16 * 1024 * 1024
-"""Bytes of standard output that are read by default; a longer one is reported as truncated."""
+"""Default limit for stdout in bytes; a longer output is reported as truncated."""
 PROMPT = "prompt.md"
 CALL = "call"
 OUTPUT = ("stdout", "stderr")
 _FILES = (PROMPT, *OUTPUT, CALL)
 """What the directory of a plain call holds. The mark is removed last: without it, the call would count as never run."""
-_AT_ONCE = 64 * 1024
-"""Bytes that are read at once: a buffer of the size of the cap would be mapped and unmapped for every short answer."""
+_CHUNK = 64 * 1024
+"""Bytes per read: a buffer of the cap's size would be mapped and unmapped for every short answer."""
 STDERR_CAP = 64 * 1024
-"""Bytes of standard error that are read: it is for people, nothing is decided by it."""
+"""Limit for stderr in bytes; it is only displayed."""
 KEPT_OUTPUT = 64 * 1024
-"""Bytes of each file that stay of an output that was too long."""
+"""Bytes kept of each oversized output file."""
 _SPOILT = frozenset({errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOTDIR, errno.EACCES})
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a program ended. `rc` is negative for a signal (as in `subprocess`), None if it cannot be known any more."""
+    """How a program ended. `rc` is negative for a signal (as in `subprocess`), None if it is lost."""
 
     rc: int | None
     stdout: bytes
     stderr: bytes = b""
     truncated: bool = False
-    """The standard output is longer than the cap; `stdout` holds its beginning."""
+    """stdout is longer than the cap; `stdout` is its beginning."""
 
 
 def write_prompt(directory: Path | str, prompt: bytes, name: str = PROMPT) -> str:
-    """Create the call's directory (0700) and the file that it is given (0600); returns the file's path.
+    """Create the call's directory (0700) and its prompt file (0600); returns the file's path.
 
-    It is not synced: only the program that is started next reads it, and a power cut ends that too.
-    Raises WorldError if the disk refuses: then nothing must be spawned.
+    Not synced: only the program started next reads it, and a power failure ends that too. Raises WorldError.
     """
     path = f"{directory}/{name}"
     try:
@@ -64,7 +62,7 @@ def write_prompt(directory: Path | str, prompt: bytes, name: str = PROMPT) -> st
 
 
 def remove(directory: Path | str) -> None:
-    """Remove the directory of a call with all that is in it, as far as it lets itself be removed."""
+    """Remove the directory of a call with its contents, as far as possible."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -73,19 +71,16 @@ def remove(directory: Path | str) -> None:
                     os.unlink(name, dir_fd=descriptor)
         finally:
             os.close(descriptor)
-        os.rmdir(directory)  # noqa: PTH106 - as in all of this file: pathlib costs more than the system call
-    except OSError:  # something else lies there, or it is gone: found out only where it is so, this is done per call
-        with suppress(RecursionError):  # a call may have put directories in each other without end
+        os.rmdir(directory)  # noqa: PTH106 - pathlib costs more than the system call
+    except OSError:  # it contains other files, or is gone
+        with suppress(RecursionError):  # directories nested too deep
             shutil.rmtree(directory, ignore_errors=True)
-        with suppress(OSError):  # or a link or a file in its place
+        with suppress(OSError):  # a link or a file in its place
             os.unlink(directory)  # noqa: PTH108
 
 
 def output_size(directory: Path | str) -> int:
-    """Bytes that the call has written to stdout and stderr so far: its caller kills one that writes without end.
-
-    What cannot be asked now does not count: it is asked again soon, and is no reason to leave the call alone.
-    """
+    """Bytes that the call has written to stdout and stderr so far; 0 for a file that cannot be checked now."""
     total = 0
     for name in OUTPUT:
         with suppress(OSError):
@@ -94,10 +89,10 @@ def output_size(directory: Path | str) -> int:
 
 
 def cut_output(directory: Path | str, cap: int) -> None:
-    """Give back the disk space of an output that is too long: its first 64 KiB stay, the rest becomes a hole.
+    """Free the disk space of an oversized output: its first 64 KiB stay, the rest becomes a hole.
 
-    The size stays above the cap, so that nobody takes what is left for a whole answer. A program that still writes
-    appends behind the hole; its caller cuts again. A file that has another name as well is not ours to cut.
+    The size stays above the cap, so that the rest is not taken for a complete answer. A program that still writes
+    appends behind the hole. A file with a second hard link is left alone.
     """
     for name in OUTPUT:
         with suppress(OSError):
@@ -112,9 +107,9 @@ def cut_output(directory: Path | str, cap: int) -> None:
 
 
 def read_exit(directory: Path | str, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:
-    """What an ended call has written, at most `cap` bytes of stdout. Raises WorldError.
+    """The output of an ended call, at most `cap` bytes of stdout. Raises WorldError.
 
-    Files that are missing are empty, and so is what the call has put in their place.
+    Missing files count as empty, and so does anything the call put in their place.
     """
     try:
         stdout, truncated = written(directory, "stdout", cap)
@@ -125,7 +120,7 @@ def read_exit(directory: Path | str, rc: int | None, cap: int = OUTPUT_CAP) -> E
 
 
 def written(directory: Path | str, name: str, cap: int) -> tuple[bytes, bool]:
-    """As `read_capped`, of one of the call's files. Raises OSError."""
+    """`read_capped` for one of the call's files. Raises OSError."""
     try:
         return read_capped(f"{directory}/{name}", cap)
     except OSError as problem:
@@ -135,10 +130,7 @@ def written(directory: Path | str, name: str, cap: int) -> tuple[bytes, bool]:
 
 
 def is_spoilt(directory: Path | str, problem: OSError) -> bool:
-    """Whether a file of a call cannot be read because something else lies there than what we have made.
-
-    Only the call itself does that, and a later try would find the same. What keeps us from all calls is not that.
-    """
+    """Whether a file is unreadable because the call replaced it, by a link for example: a retry would not help."""
     return problem.errno in _SPOILT and os.path.lexists(directory)
 
 
@@ -152,12 +144,12 @@ def world(directory: Path | str) -> Iterator[None]:
 
 
 def refusal(directory: Path | str, problem: OSError) -> WorldError:
-    """What `world` raises: for what is done for each call, and seldom fails."""
+    """The WorldError that `world` raises, for hot paths."""
     return world_error(f"{directory}: {problem}", problem)
 
 
 def open_regular(path: Path | str, flags: int) -> int:
-    """A descriptor of a regular file: no link is followed, no FIFO blocks. Raises OSError."""
+    """Open a regular file without following links or blocking on a FIFO. Raises OSError."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
@@ -166,9 +158,9 @@ def open_regular(path: Path | str, flags: int) -> int:
 
 
 def open_empty(path: Path | str, flags: int) -> int:
-    """A descriptor of a regular file that holds nothing, made if it is missing. Raises OSError.
+    """Open an empty regular file, created or truncated. Raises OSError.
 
-    One that is empty already is not cut: some file systems write a file to the disk when it is closed after that.
+    An empty file is not truncated: ext4 flushes a file that is closed after a truncation.
     """
     descriptor = open_regular(path, flags | os.O_CREAT)
     if os.lseek(descriptor, 0, os.SEEK_END):
@@ -185,7 +177,7 @@ def make_directory(directory: Path | str) -> None:
         os.mkdir(directory, 0o700)  # noqa: PTH102
         return
     if not stat.S_ISDIR(mode):
-        raise NotADirectoryError(errno.ENOTDIR, "something that is no directory lies there", str(directory))
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
 
 
 def write(descriptor: int, raw: bytes) -> None:
@@ -203,7 +195,7 @@ def read_capped(path: Path | str, cap: int) -> tuple[bytes, bool]:
         return b"", False
     parts, left = [], cap + 1
     try:
-        while left and (part := os.read(descriptor, min(left, _AT_ONCE))):
+        while left and (part := os.read(descriptor, min(left, _CHUNK))):
             parts.append(part)
             left -= len(part)
     finally:

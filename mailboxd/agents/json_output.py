@@ -1,4 +1,4 @@
-"""Reading a program's JSON output with distrust: one object, nothing before or after it, nothing that JSON lacks."""
+"""Parse a program's JSON output strictly (one value, no extensions, no duplicate keys), and read typed values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ERROR_LENGTH = 2000
 
 
 def parse(exit_: Exit) -> Any:
-    """The one JSON value that stdout consists of; None if it is anything else (`null` included). Never raises."""
+    """The single JSON value that stdout consists of; None if invalid (or `null`). Never raises."""
     if exit_.truncated:
         return None
     try:
@@ -26,7 +26,7 @@ def parse(exit_: Exit) -> Any:
 
 
 def parse_object(exit_: Exit) -> dict[str, Any] | None:
-    """Like `parse`, but only an object will do."""
+    """Like `parse`, for objects only."""
     value = parse(exit_)
     return value if isinstance(value, dict) else None
 
@@ -41,7 +41,7 @@ def cli_error(exit_: Exit) -> str | None:
 
 
 def at(value: object, *path: str) -> Any:
-    """The value under nested keys, None where the path leaves the objects."""
+    """The value under nested keys, None if there is none."""
     for key in path:
         if not isinstance(value, dict):
             return None
@@ -50,13 +50,13 @@ def at(value: object, *path: str) -> Any:
 
 
 def text_at(value: object, *path: str) -> str:
-    """The text under nested keys, without what cannot be stored (NUL, lone surrogates); empty if it is no text."""
+    """The text under nested keys, without NUL and lone surrogates; empty if there is none."""
     found = at(value, *path)
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", found) if isinstance(found, str) else ""
 
 
 def reference_at(value: object, *path: str) -> str | None:
-    """A run or session id under nested keys; None unless it is safe as an argument of a command."""
+    """A run or session id under nested keys; None unless it is safe as a command argument."""
     found = at(value, *path)
     return found if isinstance(found, str) and _REFERENCE.fullmatch(found) else None
 
@@ -76,7 +76,7 @@ def amount_at(value: object, *path: str) -> float | None:
 
 
 def brief(text: str) -> str:
-    """Foreign text for an error line: at most 2,000 characters, control characters escaped."""
+    """Untrusted text for an error message: at most 2,000 characters, control characters escaped."""
     shown = _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text.strip())
     return shown if len(shown) <= _ERROR_LENGTH else shown[: _ERROR_LENGTH - 1] + "…"
 
@@ -92,4 +92,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)  # `loads` would make one for each answer
+_DECODER = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique)  # `loads` would create one per call

@@ -1,6 +1,6 @@
-"""The command lines of OpenClaw 2026.8.1 and later: what is asked, of whom, in which environment. All pure.
+"""The command lines of OpenClaw 2026.8.1 and later, their environment, and parsers of its configuration. All pure.
 
-`outcome` reads what a turn brought back, `ledger` looks up one that was lost, `discovery` finds out who is there.
+`outcome` parses the result of a turn, `openclaw_runs` looks up a lost one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.vocabulary import is_id
 
 MAX_MESSAGE_BYTES = 4_194_304
-"""The longest message file that OpenClaw takes."""
+"""OpenClaw's limit for a message file."""
 
 _HISTORY = {"limit": 10, "maxChars": 500_000}
-"""Without `maxChars` OpenClaw cuts every text at 8,000 characters; 500,000 is the most that it takes."""
+"""`maxChars`: by default OpenClaw truncates texts at 8,000 characters; 500,000 is its maximum."""
 _WAIT_MS = 500
 
 _PERSON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LANGUAGE", "TMPDIR")
@@ -32,7 +32,7 @@ _ENVIRONMENT_PREFIXES = ("LC_", "OPENCLAW_", "NODE_", "XDG_")
 
 @dataclass(frozen=True, slots=True)
 class OpenClaw:
-    """How OpenClaw is called here: the operator's command (`openclaw.command` of the configuration)."""
+    """Builds command lines from the configured `openclaw.command`."""
 
     command: tuple[str, ...]
 
@@ -41,8 +41,8 @@ class OpenClaw:
     ) -> tuple[str, ...]:
         """One turn of `agent` with the message in `message_file`; `timeout` in seconds, at least 1.
 
-        OpenClaw gives up after `timeout` + 30 s, and does not count the time in the gateway's queue. Raises
-        ValueError for an argument that OpenClaw would take for an option: ids are checked long before.
+        OpenClaw gives up after `timeout` + 30 s, not counting the time in the gateway's queue. Raises ValueError for
+        an argument that could be taken for an option.
         """
         if not is_id(agent) or timeout < 1 or (model is not None and not re.match(r"[A-Za-z0-9]", model)):
             raise ValueError(f"not a turn: agent {agent!r}, timeout {timeout}, model {model!r}")
@@ -51,15 +51,15 @@ class OpenClaw:
         return (*self.command, "agent", *options, *limit, *(("--model", model) if model is not None else ()))
 
     def tasks_show_argv(self, key_or_run: str) -> tuple[str, ...]:
-        """The ledger's row of a run, or the latest of a session key. Works without the gateway; rows live 7 days."""
+        """The record of a run, or the latest of a session key. Works without the gateway; kept for 7 days."""
         return (*self.command, "tasks", "show", key_or_run, "--json")
 
     def wait_argv(self, run_id: str) -> tuple[str, ...]:
-        """The reply of a run of the gateway's present life, for about 10 minutes; cut at 4,096 characters."""
+        """The reply of a run since the gateway's start, for about 10 minutes; truncated at 4,096 characters."""
         return self._gateway("agent.wait", {"runId": run_id, "timeoutMs": _WAIT_MS})
 
     def history_argv(self, session_key: str) -> tuple[str, ...]:
-        """The latest messages of a session, whole up to 500,000 characters each; they live 30 days."""
+        """The latest messages of a session, up to 500,000 characters each; kept for 30 days."""
         return self._gateway("chat.history", {"sessionKey": session_key, **_HISTORY})
 
     def agents_list_argv(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class OpenClaw:
         return (*self.command, "agents", "list", "--json")
 
     def config_agents_argv(self) -> tuple[str, ...]:
-        """The `agents` section of OpenClaw's configuration, in which `allowAgents` stands."""
+        """The `agents` section of OpenClaw's configuration, which has `allowAgents`."""
         return (*self.command, "config", "get", "agents", "--json")
 
     def config_agent_to_agent_argv(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class OpenClaw:
         return (*self.command, "config", "get", "tools.agentToAgent", "--json")
 
     def config_file_argv(self) -> tuple[str, ...]:
-        """Where OpenClaw's configuration lies: to be watched, never to be parsed."""
+        """The path of OpenClaw's configuration, for watching; it is never parsed."""
         return (*self.command, "config", "file", "--json")
 
     def config_get_argv(self, section: str) -> tuple[str, ...]:
@@ -83,13 +83,13 @@ class OpenClaw:
         return (*self.command, "config", "get", section, "--json")
 
     def config_patch_argv(self, file: Path) -> tuple[str, ...]:
-        """Merge a file into OpenClaw's configuration: all of it or, if the result is not valid, nothing."""
+        """Merge a file into OpenClaw's configuration, unless the result would be invalid."""
         return (*self.command, "config", "patch", "--file", str(file))
 
     def plugin_install_argv(self, source: Path) -> tuple[str, ...]:
         """Copy a plugin into OpenClaw's state. A running gateway loads it.
 
-        The options are what OpenClaw would ask a person: whether the source is trusted, and what it may do.
+        The options answer OpenClaw's questions: whether the source is trusted, and what it may do.
         """
         return (*self.command, "plugins", "install", str(source), "--force", "--accept-capabilities")
 
@@ -97,30 +97,30 @@ class OpenClaw:
         return (*self.command, "plugins", "enable", plugin, "--accept-capabilities")
 
     def plugin_may_read_argv(self, plugin: str) -> tuple[str, ...]:
-        """Let a plugin see what is said to agents: without it OpenClaw blocks hooks like `before_agent_reply`."""
+        """Let a plugin read messages to agents; otherwise OpenClaw blocks hooks like `before_agent_reply`."""
         path = f"plugins.entries.{plugin}.hooks.allowConversationAccess"
         return (*self.command, "config", "set", path, "true", "--strict-json")
 
     def plugin_reload_argv(self, plugin: str) -> tuple[str, ...]:
-        """Have the running gateway load a plugin again; fails where none runs, and does not exist in 2026.9.2 yet.
+        """Reload a plugin in the running gateway; fails if none runs, and does not exist in 2026.9.2.
 
-        2026.9.6 needs it: a plugin that is enabled after it was let see messages is loaded without its hooks.
+        2026.9.6 needs it: a plugin that is enabled after it was allowed to read messages is loaded without hooks.
         """
         return (*self.command, "plugins", "reload", plugin, "--accept-capabilities", "--json")
 
     def gateway_restart_argv(self) -> tuple[str, ...]:
-        """Have the running gateway restart when the work that it has now is done; fails where none runs."""
+        """Restart the running gateway once its current work is done; fails if none runs."""
         return (*self.command, "gateway", "restart", "--safe", "--json")
 
     def gateway_health_argv(self) -> tuple[str, ...]:
         return (*self.command, "gateway", "call", "health", "--json")
 
     def plugin_uninstall_argv(self, plugin: str) -> tuple[str, ...]:
-        """Remove a plugin, its files and its settings; of these `enabled: false` stays. --force asks no questions."""
+        """Remove a plugin, its files and its settings except `enabled: false`, without questions."""
         return (*self.command, "plugins", "uninstall", plugin, "--force")
 
     def plugin_inspect_argv(self, plugin: str) -> tuple[str, ...]:
-        """What a plugin registers when it is loaded, in a process of its own. 4 to 8 s; works without the gateway."""
+        """What a plugin registers when loaded. Takes 4 to 8 s; works without the gateway."""
         return (*self.command, "plugins", "inspect", plugin, "--runtime", "--json")
 
     def version_argv(self) -> tuple[str, ...]:
@@ -131,9 +131,9 @@ class OpenClaw:
 
 
 def refuse_message(raw: bytes) -> Failed | None:
-    """Why OpenClaw would not take this message, or would take it for a command of its own; None if it is fine."""
+    """Why OpenClaw would refuse this message or take it for one of its commands; None if it is fine."""
     if len(raw) > MAX_MESSAGE_BYTES:
-        problem = f"prompt-too-large: {len(raw)} bytes, OpenClaw takes {MAX_MESSAGE_BYTES}"
+        problem = f"prompt-too-large: {len(raw)} bytes, the limit is {MAX_MESSAGE_BYTES}"
     elif not raw.strip():
         problem = "empty prompt"
     elif raw.lstrip()[:1] in (b"/", b"$"):
@@ -149,23 +149,20 @@ def refuse_message(raw: bytes) -> Failed | None:
 
 
 def child_environment(environ: Mapping[str, str], extra: Iterable[str] = ()) -> dict[str, str]:
-    """What of `environ` a program of ours may see: an allow-list, plus the names in `extra` (configuration).
+    """The variables of `environ` for OpenClaw's programs: an allow-list, plus the names in `extra` (configuration).
 
-    OPENCLAW_NO_RESPAWN=1, because otherwise the pid is only a launcher's and a kill leaves the real client alive.
+    With OPENCLAW_NO_RESPAWN=1: otherwise the pid is a launcher's, and a kill leaves the real client alive.
     """
     allowed = _ENVIRONMENT | frozenset(extra)
     kept = {name: text for name, text in environ.items() if name in allowed or name.startswith(_ENVIRONMENT_PREFIXES)}
     return kept | {"OPENCLAW_NO_RESPAWN": "1"}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Who is there, and whom may this agent reach? Parsers of OpenClaw's answers; the caller keeps the last good one.
-#
-# `openclaw agent` is the operator's surface and enforces none of these rules, so mailboxd does before it dispatches.
-# Configuration is read through the CLI, never from its file (JSON5, includes, migrations in memory).
+# Which agents exist, and which may this agent give work to? `openclaw agent` does not enforce these rules, so mailboxd
+# does. The configuration is read through the CLI, never from its file (JSON5, includes, migrations in memory).
 
 MINIMUM_VERSION = (2026, 8, 1)
-"""Older ones silently run a turn again when the gateway goes away in the middle of it."""
+"""Older versions silently repeat a turn when the gateway goes away in the middle of it."""
 MESSAGING_BY_DEFAULT = (2026, 9, 2)
 
 _VERSION = re.compile(r"OpenClaw (\d{4})\.(\d{1,2})\.(\d{1,4})(?![\d.])")
@@ -174,7 +171,7 @@ _UNSET = "Config path is valid but unset"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """An agent of this OpenClaw. `workspace` is as OpenClaw prints it; workspaces may be nested or shared."""
+    """An agent of this OpenClaw. `workspace` is as printed by OpenClaw; workspaces may be nested or shared."""
 
     id: str
     name: str
@@ -184,10 +181,10 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the `agents` section of the configuration says: whom we may reach, what agents are for, how many turns run.
+    """The `agents` section of the configuration: permitted receivers, descriptions, concurrency.
 
     `roles` holds the description and theme of each agent that has them, by its id in lower case. `lane` is
-    `defaults.maxConcurrent`, the turns that the gateway runs at once; None where it does not say.
+    `defaults.maxConcurrent`, the gateway's limit of concurrent turns; None if unset.
     """
 
     allowed: Allowed
@@ -197,7 +194,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Whom an agent may give work to: anybody, or the agents named (lower case)."""
+    """The agents that an agent may give work to: all, or those named (lower case)."""
 
     anyone: bool
     agents: frozenset[str]
@@ -209,13 +206,13 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Messaging:
-    """OpenClaw's `tools.agentToAgent`. An empty `patterns` is everybody."""
+    """OpenClaw's `tools.agentToAgent`. Empty `patterns` match all agents."""
 
     enabled: bool
     patterns: tuple[str, ...]
 
     def permits(self, requester: str, target: str) -> bool:
-        """Whether the one may send work to the other: both must match; an agent always reaches itself."""
+        """Whether one may send work to the other: both must match; an agent may always send to itself."""
         if requester.lower() == target.lower():
             return True
         return self.enabled and self._matches(requester) and self._matches(target)
@@ -231,7 +228,7 @@ def parse_version(exit_: Exit) -> tuple[int, int, int] | None:
 
 
 def parse_agents(exit_: Exit) -> tuple[Peer, ...] | None:
-    """The agents of `agents list --json`, None if that failed. An entry whose id cannot be ours is left out."""
+    """The agents of `agents list --json`, None if that failed. Entries with an invalid id are skipped."""
     entries = parse(exit_)
     if exit_.rc != 0 or not isinstance(entries, list):
         return None
@@ -241,8 +238,8 @@ def parse_agents(exit_: Exit) -> tuple[Peer, ...] | None:
 def parse_allowed(exit_: Exit, own_agent: str) -> Allowed | None:
     """The rule for `own_agent` out of `config get agents --json`, None if that failed.
 
-    `allowAgents` of the agent, else of the defaults, else only itself; `["*"]` is anybody, `[]` nobody. Knows the
-    form `entries: {id: ...}` and the older `list: [{id, ...}]`. A rule that is no list of texts permits nobody.
+    `allowAgents` of the agent, else of the defaults, else only itself; `["*"]` is all, `[]` none. Supports
+    `entries: {id: ...}` and the older `list: [{id, ...}]`. An invalid rule permits none.
     """
     only_itself = Allowed(anyone=False, agents=frozenset({own_agent.lower()}))
     if (cli_error(exit_) or "").startswith(_UNSET):
@@ -260,7 +257,7 @@ def parse_allowed(exit_: Exit, own_agent: str) -> Allowed | None:
 
 
 def parse_rules(exit_: Exit, own_agent: str) -> Rules | None:
-    """All that is asked of `config get agents --json`, None if that failed."""
+    """Parse `config get agents --json`; None if it failed."""
     allowed = parse_allowed(exit_, own_agent)
     if allowed is None:
         return None
@@ -282,7 +279,7 @@ def parse_config_file(exit_: Exit) -> str:
 def parse_messaging(exit_: Exit, version: tuple[int, int, int]) -> Messaging | None:
     """The rule out of `config get tools.agentToAgent --json`, None if that failed.
 
-    Unset means enabled for everybody since 2026.9.2, disabled in 2026.8.2.
+    Unset means enabled for all since 2026.9.2, disabled in 2026.8.2.
     """
     if (cli_error(exit_) or "").startswith(_UNSET):
         return messaging(None, version)
@@ -291,7 +288,7 @@ def parse_messaging(exit_: Exit, version: tuple[int, int, int]) -> Messaging | N
 
 
 def messaging(rule: object, version: tuple[int, int, int]) -> Messaging:
-    """The rule that the section `tools.agentToAgent` states; None is an unset one."""
+    """The rule of the section `tools.agentToAgent`; None if unset."""
     by_default = version >= MESSAGING_BY_DEFAULT
     said = rule if isinstance(rule, dict) else {}
     return Messaging(enabled=said.get("enabled", by_default) is True, patterns=_texts(said.get("allow", [])))
@@ -308,7 +305,7 @@ def _entry(agents: dict[str, object], own_agent: str) -> object:
 
 
 def _entries(agents: Mapping[str, object]) -> list[tuple[str, object]]:
-    """Each agent's id and entry, in the newer form and the older one."""
+    """Each agent's id and entry, in both formats."""
     entries = agents.get("entries")
     pairs: list[tuple[object, object]] = list(entries.items()) if isinstance(entries, dict) else []
     older = agents.get("list")

@@ -1,14 +1,13 @@
-"""What `openclaw agent --json` brought back, as one of four outcomes. Measured on OpenClaw 2026.9.6.
+"""Classify the output of `openclaw agent --json` as one of four outcomes. Tested with OpenClaw 2026.9.6.
 
 The exit code is 1 for nearly every failure, so the JSON decides:
 
     full result        the gateway saw the run end: succeeded or failed
-    error, no runId    never accepted if it is one of the errors that are documented as such, else unknown
+    error, no runId    never accepted if it is a documented error of that kind, else unknown
     error with runId   accepted; failed if the text says that the model refused, else unknown
     anything else      unknown
 
-Unknown is the answer whenever nothing better is proven: it costs a look into the ledger, a wrong guess costs a
-second execution.
+The outcome is unknown unless something else is proven: that costs a lookup, a wrong guess costs a second execution.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _PROVIDER_DISABLED = 60.0
 _RATE_LIMITED = 30.0
 _CUT_NOTICE = "⚠️ Reply truncated"
 _BY_PLUGIN = "mailboxd: the message "
-"""How our plugin in the receiver's gateway begins an error. OpenClaw up to 2026.9.2 drops the mark that it is one."""
+"""The beginning of an error of mailboxd's plugin. OpenClaw up to 2026.9.2 does not mark it as an error."""
 _NOT_DELIVERED = f"{_BY_PLUGIN}was not delivered"
-"""How it begins one which says: neither the inbox nor the agent has the message."""
+"""The beginning of the error for a message that neither the inbox nor the agent has received."""
 
 
 _LOST = re.compile(r"gateway (?:closed|timeout)\b|.*outcome is unknown", re.IGNORECASE | re.DOTALL)
@@ -43,7 +42,7 @@ _LOST = re.compile(r"gateway (?:closed|timeout)\b|.*outcome is unknown", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What an error text means (matched at its beginning)."""
+    """The meaning of an error message, matched at its beginning."""
 
     pattern: str
     permanence: Permanence
@@ -54,7 +53,7 @@ class Rule:
 _DOWN = Outage.UNREACHABLE
 _LOCKED = Outage.LOCKED_OUT
 _OURS = "Gateway cannot start the turn now: "
-"""How `agents.gateway` begins a refusal; OpenClaw's own words follow."""
+"""The beginning of a refusal by `agents.gateway`; OpenClaw's message follows."""
 
 HOST_FAILURES = (
     Rule(r"Agent database ", Permanence.TRANSIENT, outage=_LOCKED),
@@ -65,8 +64,8 @@ HOST_FAILURES = (
     Rule(r"Database maintenance resource ", Permanence.TRANSIENT, outage=_LOCKED),
     Rule(r"SQLite (?:actor|worker|shared actor|database) ", Permanence.TRANSIENT, outage=_LOCKED),
 )
-"""The gateway cannot use the database of this agent. The same may happen in the middle of a run, so with a run id only
-the ledger can say that nothing had started."""
+"""The gateway cannot use this agent's database. That may also happen during a run, so with a run id only OpenClaw's
+records can prove that nothing had started."""
 
 NOT_ACCEPTED = (
     *HOST_FAILURES,
@@ -101,7 +100,7 @@ NOT_ACCEPTED = (
 )
 """Every error that OpenClaw 2026.9.6 returns before it accepts a run; docs/integrations.md has the table.
 
-The last four are those of our own programs, `agents.gateway` and `agents.acp`. What is not listed is unknown.
+The last four are from `agents.gateway` and `agents.acp`. Any other error is unknown.
 """
 
 _MODEL_FAILED = (
@@ -113,11 +112,11 @@ _MODEL_FAILED = (
     Rule(r".*(?:\bHTTP 429\b|\brate limit reached\b)", Permanence.TRANSIENT, _RATE_LIMITED),
     Rule(r".*\bLLM request (?:failed|timed out)\b", Permanence.TRANSIENT),
 )
-"""Ways in which the model's provider refuses an accepted run, which has then ended."""
+"""Errors of the model's provider, which end an accepted run."""
 
 
 def classify(exit_: Exit) -> Outcome:
-    """The outcome of one turn, from what its client left behind. Never raises, whatever the output is."""
+    """The outcome of one turn, from its client's output. Never raises."""
     if exit_.rc in _ABORT_CODES and not exit_.stdout.strip():
         return _aborted(exit_)
     value = parse_object(exit_)
@@ -134,7 +133,7 @@ def classify(exit_: Exit) -> Outcome:
 
 
 def model_failure(message: str) -> Failed | None:
-    """The failure that an error text of an accepted run proves (its permanence, when to try again), else None."""
+    """The failure that an error of an accepted run proves, with its permanence and retry time; else None."""
     if _LOST.match(message):
         return None
     cooldown = _COOLDOWN.search(message)
@@ -145,7 +144,7 @@ def model_failure(message: str) -> Failed | None:
 
 
 def host_failure(message: str) -> Failed | None:
-    """The failure of the host that an error text names, where it is known that nothing had started; else None."""
+    """The host's failure in an error of a run that provably had not started; else None."""
     return _first(HOST_FAILURES, message, started=False)
 
 
@@ -158,7 +157,7 @@ def _never_accepted(message: str) -> Failed | None:
 
 
 def _aborted(exit_: Exit) -> Outcome:
-    # On a signal the client has the gateway abort the run, and says so only if that could not be confirmed.
+    # on a signal the client makes the gateway abort the run, and prints something only if that was not confirmed
     unconfirmed = _UNCONFIRMED.search(exit_.stderr)
     if unconfirmed is None:
         return Aborted(f"stopped by {_ABORT_CODES[exit_.rc or 0]}")
@@ -200,7 +199,7 @@ def _from_result(rc: int | None, value: dict[str, Any], run_id: str | None) -> O
 
 
 def _marked(payload: object, meta: dict[str, Any]) -> object:
-    """The payload, marked as an error if it is one of our plugin's: such a text, for which no model used any tokens."""
+    """The payload, marked as an error if it is one of mailboxd's plugin: its text, and no tokens used."""
     by_plugin = at(meta, "agentMeta", "usage") is None and text_at(payload, "text").startswith(_BY_PLUGIN)
     return {**payload, "isError": True} if by_plugin and isinstance(payload, dict) else payload
 
@@ -217,7 +216,7 @@ def _error_text(payload: object) -> str:
 
 def _spoken(payloads: list[Any], stop: str) -> str:
     texts = [text_at(payload, "text") for payload in payloads]
-    # The notice about a cut reply is OpenClaw's, but not marked as such.
+    # OpenClaw's notice about a truncated reply is not marked as a notice
     if stop == "length" and len(texts) > 1 and texts[-1].startswith(_CUT_NOTICE):
         texts.pop()
     return "\n\n".join(text for text in texts if text)
@@ -243,7 +242,7 @@ def _first(rules: tuple[Rule, ...], message: str, *, started: bool) -> Failed | 
 
 
 def _usage(meta: dict[str, Any]) -> Usage:
-    """Input counts all that the model read, from a cache or not."""
+    """Input includes tokens read from a cache."""
     usage = at(meta, "agentMeta", "usage")
     read = [count_at(usage, name) for name in ("input", "cacheRead", "cacheWrite")]
     cost = amount_at(meta, "agentMeta", "costUsd")

@@ -1,18 +1,17 @@
-"""One call of an agent's program: a child process whose every trace is in one directory.
+"""One call of an agent's program: a child process whose traces are all in one directory.
 
-    <call>/prompt.md    the message, 0600: never in the argument list, never in a log
-    <call>/call         the mark, made right before the spawn: without it the program provably never ran.
-                        Line 1: argv. Line 2: pid, boot id: how a later daemon finds the child again.
-                        flock'd through a descriptor that the child inherits: held = somebody of this call is alive
+    <call>/prompt.md    the message, 0600: never in the argument list or in a log
+    <call>/call         the mark, created right before the spawn: without it the program provably never ran.
+                        Line 1: argv. Line 2: pid and boot id, by which a later daemon finds the child.
+                        flock'd through a descriptor that the child inherits: held = a process of this call is alive
     <call>/stdout, <call>/stderr
 
-The mark is made durable, unless its caller has committed one of its own: then it only has to outlive this process.
-It is one file, because files that are made and soon removed are what a call costs the kernel most.
-Mark first, then act: a crash between the two reads as "may have run" and is looked up, where the other order would
-run the work twice. Nothing here blocks: a caller waits for `Child.pidfd` in its own selector and then reaps.
+The mark is made durable, unless the caller has committed the start elsewhere. It precedes the spawn, so that a crash
+between the two reads as "may have run" and is looked up; the other order could run the work twice. Nothing here blocks:
+callers wait for `Child.pidfd` in their own selector and then reap.
 
-A call has ended when *its own process* has. Grandchildren may outlive it and hold the lock and the output files;
-they are neither waited for nor believed.
+A call has ended when *its own process* has. Grandchildren may outlive it and hold the lock and the output files; they
+are neither waited for nor trusted.
 """
 
 from __future__ import annotations
@@ -50,41 +49,244 @@ from mailboxd.agents.call_dir import (
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.errors import UnavailableError, WorldError
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The seam between mailboxd and whatever carries a turn to its agent: one object decides the argv of every turn.
-#
-# A turn is a program that is started, watched and judged the same way whoever it is: it gets its message in a file and
-# prints what `openclaw agent --json` prints (`agents.outcome` reads it), with the same exit codes, and SIGTERM aborts
-# the turn. `OpenClaw`, the command line, is the default; another transport is another program with that contract.
-# Looking up a lost turn and asking who is there stay with `OpenClaw`: they work without a connection.
+_PERMANENT = frozenset(
+    {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.E2BIG}
+)
 
 
-class Dispatcher(Protocol):
-    """What `relay` and `posting` need to know of a transport."""
+class TurnTransport(Protocol):
+    """Decides which program runs a turn: OpenClaw's command line, or another program with the same contract.
+
+    The program gets its message in a file, prints what `openclaw agent --json` prints (see `agents.outcome`) with the
+    same exit status, and aborts the turn on SIGTERM.
+    """
 
     def turn_argv(
         self, agent: str, session_key: str, message_file: Path | str, timeout: int, model: str | None = None
     ) -> tuple[str, ...]:
-        """The program of one turn of `agent`, with `timeout` in seconds. Raises ValueError for what is no turn."""
+        """The program of one turn of `agent`; `timeout` in seconds. Raises ValueError for invalid arguments."""
         ...
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Is the process of a call still alive? Asked of the kernel, never of a pid in a file.
-#
-# The proof of life is a `flock` on a descriptor that the child inherited: it cannot be recycled as a pid can, and goes
-# with its holders whatever way they die. The record of the call only says which of them is its own process.
+class State(StrEnum):
+    """What a call's directory proves about its program."""
+
+    NEVER_STARTED = "never_started"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class NotStarted(UnavailableError):
+    """The program could not be executed; nothing has run."""
+
+    def __init__(self, program: str, problem: OSError) -> None:
+        self.program = program
+        self.permanence = Permanence.PERMANENT if problem.errno in _PERMANENT else Permanence.TRANSIENT
+        super().__init__(f"cannot run {program!r}: {problem.strerror}")
+
+    def require_lasting(self) -> None:
+        """Raise WorldError if the machine refused temporarily, which is no verdict about the program."""
+        if self.permanence is Permanence.TRANSIENT:
+            raise WorldError(str(self)) from self.__cause__
+
+    @property
+    def outcome(self) -> Failed:
+        """The outcome of the turn: it never reached the agent and costs no attempt."""
+        return Failed(str(self), permanence=self.permanence, started=False)
+
+
+class Child:
+    """A running call: a child of this process, or one that an earlier daemon started and this one adopted.
+
+    `pidfd` becomes readable when the process has ended. Unregister it before `reap`, which closes it.
+    """
+
+    def __init__(self, directory: Path | str, pid: int, pidfd: int, popen: subprocess.Popen[bytes] | None) -> None:
+        self.directory = directory
+        self.pid = pid
+        self.pidfd = pidfd
+        self._popen = popen
+        self._reaped = False
+
+    @property
+    def adopted(self) -> bool:
+        """Whether an earlier daemon started it, so that its exit status is lost."""
+        return self._popen is None
+
+    def reap(self, cap: int = OUTPUT_CAP) -> Exit | None:
+        """Collect the ended process and at most `cap` bytes of its output; None while it is running.
+
+        Raises WorldError if the output cannot be read.
+        """
+        if self._popen is not None:
+            rc = self._popen.poll()
+            if rc is None:
+                return None
+        elif self._reaped or has_ended(self.pidfd):
+            rc = None
+        else:
+            return None
+        exit_ = read_exit(self.directory, rc, cap)  # first, so that it can be retried if it fails
+        if not self._reaped:
+            os.close(self.pidfd)
+            self._reaped = True
+        return exit_
+
+    def leave(self) -> None:
+        """Leave it running; a later daemon adopts it."""
+        if not self._reaped:
+            os.close(self.pidfd)
+            self._reaped = True
+
+    def terminate(self) -> None:
+        """SIGTERM to the whole process group; nothing if it has ended. OpenClaw then aborts the turn and exits 143."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group; nothing if it has ended. The turn may continue inside the gateway."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._reaped and not self._is_collected():
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def _is_collected(self) -> bool:
+        """Whether its pid may have been reused."""
+        return has_ended(self.pidfd) if self._popen is None else self._popen.returncode is not None
+
+
+def spawn(
+    directory: Path | str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None, *, marked: bool = False
+) -> Child:
+    """Start `argv` as the only call of `directory`, in its own session, with exactly `env`.
+
+    `marked`: the start is committed elsewhere, with the boot id, so the mark is not synced.
+    Raises NotStarted if it could not be executed (the mark is removed again), WorldError if the call was started
+    before or the machine refuses (a child may then be alive: `adopt` finds it).
+    """
+    try:
+        make_directory(directory)
+        call = _create_mark(directory)
+        try:
+            popen = _spawn_marked(directory, call, argv, env, cwd, durable=not marked)
+            # opened before the child is reaped, so it is this process and not a successor of its pid
+            pidfd = os.pidfd_open(popen.pid)
+            # without this record the child is still found through the lock
+            with suppress(OSError):
+                record(call, popen.pid)
+        finally:
+            os.close(call)
+    except OSError as problem:
+        raise refusal(directory, problem) from problem
+    return Child(directory, popen.pid, pidfd, popen)
+
+
+def _create_mark(directory: Path | str) -> int:
+    """Create the empty mark. Raises WorldError if there is one, OSError."""
+    try:
+        return open_regular(f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
+
+
+def _spawn_marked(
+    directory: Path | str, call: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, *, durable: bool
+) -> subprocess.Popen[bytes]:
+    try:
+        # fails if a check holds the lock right now; the retry succeeds
+        fcntl.flock(call, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write(call, json.dumps(list(argv)).encode() + b"\n")
+        if durable:
+            sync(directory)
+            sync(Path(directory).parent)
+        return _spawn_writing(directory, call, argv, env, cwd)
+    except (NotStarted, OSError):
+        os.unlink(f"{directory}/{CALL}")  # noqa: PTH108
+        sync(directory)
+        raise
+
+
+def _spawn_writing(
+    directory: Path | str, lock: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
+) -> subprocess.Popen[bytes]:
+    stdout = open_empty(f"{directory}/stdout", os.O_WRONLY | os.O_APPEND)
+    try:
+        stderr = open_empty(f"{directory}/stderr", os.O_WRONLY | os.O_APPEND)
+        try:
+            return _execute(argv, env, cwd, stdout, stderr, lock)
+        finally:
+            os.close(stderr)
+    finally:
+        os.close(stdout)
+
+
+def _execute(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdout: int, stderr: int, lock: int
+) -> subprocess.Popen[bytes]:
+    try:
+        # no RLIMIT_FSIZE, which would also limit the program's own database and logs; see `output_size`
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=dict(env),
+            cwd=cwd,
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+    except OSError as problem:
+        raise NotStarted(argv[0], problem) from problem
+
+
+def adopt(directory: Path | str) -> Child | None:
+    """The running call of `directory`, started by an earlier daemon; None if it has ended or never ran.
+
+    The process is identified by the lock it holds: a pid may be reused, the record forged or missing. Its exit status
+    is lost: `reap` gives rc None. Raises WorldError.
+    """
+    with world(directory), suppress(FileNotFoundError):
+        pid = leader(directory)
+        if pid is None:
+            return None
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+        is_it = False
+        try:
+            # checked again, now that the descriptor pins the process
+            is_it = leader(directory) == pid
+        finally:
+            if not is_it:
+                os.close(pidfd)
+        return Child(directory, pid, pidfd, None) if is_it else None
+    return None
+
+
+def state(directory: Path | str) -> State:
+    """What is provable about the call of `directory`, without side effects. Raises WorldError."""
+    try:
+        return State.ENDED if leader(directory) is None else State.RUNNING
+    except FileNotFoundError:
+        return State.NEVER_STARTED
+    except OSError as problem:
+        raise refusal(directory, problem) from problem
+
+
+# Is the process of a call alive? The proof is a `flock` on a descriptor that the child inherited: unlike a pid it
+# cannot be reused, and it is released however its holders die. The record only says which holder is the call's own.
 
 _RECORD_CAP = 4 * 1024 * 1024
-"""All arguments of a program (the kernel takes 2 MB of them, JSON may need more), and who it is."""
+"""Room for all arguments (2 MB in the kernel, more as JSON) and the identity."""
 _STAT_CAP = 4096
 
 
 def leader(directory: Path | str) -> int | None:
     """The pid of the call's own process while it lives and holds the lock, else None.
 
-    None also of one that has put something else in the place of its lock. Raises FileNotFoundError if the call was
-    never started, OSError.
+    None also if the call replaced its lock file. Raises FileNotFoundError if it was never started, OSError.
     """
     try:
         lock = open_regular(f"{directory}/{CALL}", os.O_RDONLY)
@@ -93,7 +295,7 @@ def leader(directory: Path | str) -> int | None:
             return None
         raise
     try:
-        # Shared: those who only ask do not disturb each other.
+        # shared, so that concurrent checks do not disturb each other
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _leading_holder(lock, os.fstat(lock))
@@ -104,23 +306,22 @@ def leader(directory: Path | str) -> int | None:
 
 
 def record(call: int, pid: int) -> None:
-    """Write into the file of a call who it is: its pid, and the boot id. Raises OSError.
+    """Write the pid and boot id into the call's file. Raises OSError.
 
-    It is not made durable: after a power cut the process is gone too. That it is this process, and no later one of its
-    number, says the lock: to ask the kernel for more while it executes the program would wait for that.
+    Not durable: after a power failure the process is gone too. The lock tells it from a later process with its pid.
     """
     write(call, json.dumps({"pid": pid, "boot_id": boot_id()}).encode() + b"\n")
 
 
 def identity(pid: int) -> dict[str, object]:
-    """What tells this process from a later one with its number."""
+    """What tells this process from a later one with its pid."""
     return {"pid": pid, "start_time": _start_time(pid), "boot_id": boot_id()}
 
 
 def survivors(leader: Mapping[str, object]) -> list[int]:
-    """The living processes of the session that `leader` (an `identity`) has opened, also after its own end.
+    """The living processes of the session that `leader` (an `identity`) opened, even after its own end.
 
-    Its number is nobody else's while any of them lives; if somebody else has it now, there is none.
+    Its pid is not reused while one of them lives; if it has been reused, none does.
     """
     pid, started = leader.get("pid"), leader.get("start_time")
     if type(pid) is not int or pid <= 1 or leader.get("boot_id") != boot_id():
@@ -138,10 +339,10 @@ def has_ended(pidfd: int) -> bool:
 
 
 def has_writer(directory: Path | str) -> bool:
-    """Whether somebody has an output file of the call open for writing, as far as the kernel tells us.
+    """Whether a process has an output file of the call open for writing, as far as the kernel tells.
 
-    A read lease is granted only on a file that nobody can write (F_SETLEASE in fcntl(2)). Who opens it meanwhile waits
-    until it is closed here, and we are told: by a signal that is not SIGIO, which would end us.
+    A read lease is granted only on a file without writers (F_SETLEASE in fcntl(2)). A process that opens the file
+    meanwhile waits, and the kernel signals it here: with SIGURG, as SIGIO would end this process.
     """
     for name in OUTPUT:
         with suppress(OSError):
@@ -157,10 +358,9 @@ def has_writer(directory: Path | str) -> bool:
 
 
 def kill_writers(directory: Path | str) -> None:
-    """SIGKILL to every process that has an output file of the call open for writing, in whatever session it is.
+    """Kill every process that has an output file of the call open for writing, in any session.
 
-    Who only reads them, like a person's `tail -f`, is left alone, and so are the writers of a file that has another
-    name as well: that one is not the call's alone.
+    Readers such as `tail -f` are left alone, and so are writers of a file with a second hard link.
     """
     files = set()
     for name in OUTPUT:
@@ -174,7 +374,7 @@ def kill_writers(directory: Path | str) -> None:
         with suppress(OSError):
             pidfd = os.pidfd_open(pid)
             try:
-                if _writes(pid, files):  # asked again, now that the descriptor pins the process
+                if _writes(pid, files):  # checked again, now that the descriptor pins the process
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             finally:
                 os.close(pidfd)
@@ -186,7 +386,7 @@ def _writes(pid: int, files: set[tuple[int, int]]) -> bool:
             with suppress(OSError):
                 seen = entry.stat()
                 if (seen.st_dev, seen.st_ino) in files and entry.stat(follow_symlinks=False).st_mode & stat.S_IWUSR:
-                    return True  # the link has the rights with which the file was opened (proc_pid_fd(5))
+                    return True  # the link's mode tells how the file was opened (proc_pid_fd(5))
     return False
 
 
@@ -194,15 +394,15 @@ def _leading_holder(call: int, lock: os.stat_result) -> int | None:
     recorded = _recorded(os.pread(call, _RECORD_CAP, 0))
     if recorded is not None:
         pid, boot = recorded
-        # A record that points at somebody else's process, by accident or on purpose, must not get that one killed.
+        # a record that names an unrelated process must not get it killed
         return pid if boot == boot_id() and _leads(pid, lock) else None
-    # No record: the earlier daemon died between the spawn and the record.
-    names = os.listdir("/proc")  # noqa: PTH208 - the names are all that is wanted, of every process
+    # no record: the earlier daemon died between spawn and record
+    names = os.listdir("/proc")  # noqa: PTH208
     return next((int(name) for name in names if name.isdecimal() and _leads(int(name), lock)), None)
 
 
 def _leads(pid: int, lock: os.stat_result) -> bool:
-    """Whether it holds the lock and has opened a session of its own, as the process of a call does."""
+    """Whether it holds the lock and leads a session, as the process of a call does."""
     return _session(pid) == pid and _holds(pid, lock)
 
 
@@ -257,220 +457,5 @@ def _stat_fields(pid: int) -> list[str]:
 
 @cache
 def boot_id() -> str:
-    """Which start of the machine this is (random(4))."""
+    """Identifies this boot of the machine (random(4))."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One call of an agent's program: a child process whose every trace is in one directory.
-
-_PERMANENT = frozenset(
-    {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.E2BIG}
-)
-
-
-class State(StrEnum):
-    """What a call's directory proves about its program."""
-
-    NEVER_STARTED = "never_started"
-    RUNNING = "running"
-    ENDED = "ended"
-
-
-class NotStarted(UnavailableError):
-    """The program could not be executed: missing, not executable, wrong format, no memory. Nothing has run."""
-
-    def __init__(self, program: str, problem: OSError) -> None:
-        self.program = program
-        self.permanence = Permanence.PERMANENT if problem.errno in _PERMANENT else Permanence.TRANSIENT
-        super().__init__(f"cannot run {program!r}: {problem.strerror}")
-
-    def require_lasting(self) -> None:
-        """Raise WorldError where the machine has refused, and may not the next time: nothing is judged by that."""
-        if self.permanence is Permanence.TRANSIENT:
-            raise WorldError(str(self)) from self.__cause__
-
-    @property
-    def outcome(self) -> Failed:
-        """The same as the outcome of a turn: it never reached the agent and costs no attempt."""
-        return Failed(str(self), permanence=self.permanence, started=False)
-
-
-class Child:
-    """A running call: a child of this process, or one that an earlier daemon started and this one adopted.
-
-    `pidfd` becomes readable when the process has ended. Unregister it before `reap`, which closes it.
-    """
-
-    def __init__(self, directory: Path | str, pid: int, pidfd: int, popen: subprocess.Popen[bytes] | None) -> None:
-        self.directory = directory
-        self.pid = pid
-        self.pidfd = pidfd
-        self._popen = popen
-        self._reaped = False
-
-    @property
-    def adopted(self) -> bool:
-        """Whether an earlier daemon started it: its exit status is then lost."""
-        return self._popen is None
-
-    def reap(self, cap: int = OUTPUT_CAP) -> Exit | None:
-        """Collect the ended process and what it wrote, at most `cap` bytes; None while it is still running.
-
-        Raises WorldError if the output cannot be read.
-        """
-        if self._popen is not None:
-            rc = self._popen.poll()
-            if rc is None:
-                return None
-        elif self._reaped or has_ended(self.pidfd):
-            rc = None
-        else:
-            return None
-        exit_ = read_exit(self.directory, rc, cap)  # if that fails, it can be tried again
-        if not self._reaped:
-            os.close(self.pidfd)
-            self._reaped = True
-        return exit_
-
-    def leave(self) -> None:
-        """Let it run on without us; whoever comes next adopts it."""
-        if not self._reaped:
-            os.close(self.pidfd)
-            self._reaped = True
-
-    def terminate(self) -> None:
-        """SIGTERM to the whole process group; nothing if it has ended. OpenClaw then aborts the turn and exits 143."""
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """SIGKILL to the whole process group; nothing if it has ended. The turn may go on inside the gateway."""
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if not self._reaped and not self._is_collected():
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, number)
-
-    def _is_collected(self) -> bool:
-        """Whether its pid may belong to anybody: also while its output cannot be read. Others collect adopted ones."""
-        return has_ended(self.pidfd) if self._popen is None else self._popen.returncode is not None
-
-
-def spawn(
-    directory: Path | str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None, *, marked: bool = False
-) -> Child:
-    """Start `argv` as the one call of `directory`, in a session of its own, with exactly `env`.
-
-    `marked`: that it begins is on record elsewhere, with the boot of the machine; the mark here is not synced.
-    Raises NotStarted if it could not be executed (the directory is then as if nothing had been tried), WorldError if
-    the call was started before, or if the machine refuses (a child may then be alive: `adopt` finds it).
-    """
-    try:
-        make_directory(directory)
-        call = _create_mark(directory)
-        try:
-            popen = _spawn_marked(directory, call, argv, env, cwd, durable=not marked)
-            # Taken before anybody can reap the child, so it is this process and no successor of its pid.
-            pidfd = os.pidfd_open(popen.pid)
-            # Without this record the child is still found, through the lock: not worth losing a running child over.
-            with suppress(OSError):
-                record(call, popen.pid)
-        finally:
-            os.close(call)
-    except OSError as problem:
-        raise refusal(directory, problem) from problem
-    return Child(directory, popen.pid, pidfd, popen)
-
-
-def _create_mark(directory: Path | str) -> int:
-    """Create the empty mark. Raises WorldError if there is one, OSError."""
-    try:
-        return open_regular(f"{directory}/{CALL}", os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
-    except FileExistsError:
-        raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
-
-
-def _spawn_marked(
-    directory: Path | str, call: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, *, durable: bool
-) -> subprocess.Popen[bytes]:
-    try:
-        # Somebody may ask at this moment who holds it; he has gone when it is tried again.
-        fcntl.flock(call, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        write(call, json.dumps(list(argv)).encode() + b"\n")
-        if durable:
-            sync(directory)
-            sync(Path(directory).parent)
-        return _spawn_writing(directory, call, argv, env, cwd)
-    except (NotStarted, OSError):
-        os.unlink(f"{directory}/{CALL}")  # noqa: PTH108
-        sync(directory)
-        raise
-
-
-def _spawn_writing(
-    directory: Path | str, lock: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None
-) -> subprocess.Popen[bytes]:
-    stdout = open_empty(f"{directory}/stdout", os.O_WRONLY | os.O_APPEND)
-    try:
-        stderr = open_empty(f"{directory}/stderr", os.O_WRONLY | os.O_APPEND)
-        try:
-            return _execute(argv, env, cwd, stdout, stderr, lock)
-        finally:
-            os.close(stderr)
-    finally:
-        os.close(stdout)
-
-
-def _execute(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdout: int, stderr: int, lock: int
-) -> subprocess.Popen[bytes]:
-    try:
-        # No RLIMIT_FSIZE: it would also strike the program's own database and logs. See `output_size`.
-        return subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            env=dict(env),
-            cwd=cwd,
-            pass_fds=(lock,),
-            start_new_session=True,
-        )
-    except OSError as problem:
-        raise NotStarted(argv[0], problem) from problem
-
-
-def adopt(directory: Path | str) -> Child | None:
-    """The still running call of `directory`, started by an earlier daemon; None if it has ended or never ran.
-
-    The process is known by the lock that it holds (a pid may have been recycled, the record may be a lie or missing
-    after a crash). Its exit status is lost: `reap` gives rc None. Raises WorldError.
-    """
-    with world(directory), suppress(FileNotFoundError):
-        pid = leader(directory)
-        if pid is None:
-            return None
-        try:
-            pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return None
-        is_it = False
-        try:
-            # Asked again, now that the descriptor pins the process: it may have ended and been replaced meanwhile.
-            is_it = leader(directory) == pid
-        finally:
-            if not is_it:
-                os.close(pidfd)
-        return Child(directory, pid, pidfd, None) if is_it else None
-    return None
-
-
-def state(directory: Path | str) -> State:
-    """What is provable about the call of `directory`, without side effects. Raises WorldError."""
-    try:
-        return State.ENDED if leader(directory) is None else State.RUNNING
-    except FileNotFoundError:
-        return State.NEVER_STARTED
-    except OSError as problem:
-        raise refusal(directory, problem) from problem

@@ -1,4 +1,4 @@
-"""One question to a program, asked by a command of ours at the terminal and waited for. The daemon never waits so."""
+"""Run a program and wait for it, for commands at the terminal; the daemon never blocks like this."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GRACE = 5.0
 def ask(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> Exit:
     """Run `argv` with exactly `env`, for at most `timeout` seconds (then SIGTERM, after 5 s SIGKILL to its group).
 
-    The child is a process group of its own and is stopped when the caller is interrupted. Raises NotStarted.
+    The child has its own process group and is stopped when the caller is interrupted. Raises NotStarted.
     """
     try:
         child = subprocess.Popen(

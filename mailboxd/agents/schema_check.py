@@ -1,8 +1,8 @@
-"""`python -m mailboxd.agents.schema_check REQUEST`: whether a JSON text fits a JSON schema. Agents write both, and a
-regular expression in a schema can take forever, so it runs in a process of its own and never blocks the daemon.
+"""`python -m mailboxd.agents.schema_check REQUEST`: validate a JSON text against a JSON schema.
 
-REQUEST is a JSON file with the texts `schema` and `instance`. Exit 0: it fits. 1: it does not, and stdout says why.
-2: the schema is none. Nothing is fetched: a reference to another document is an error.
+Agents write both, and a regular expression in a schema can run forever, so this is a separate process. REQUEST is a
+JSON file with the texts `schema` and `instance`. Exit 0: valid. 1: invalid, stdout says why. 2: the schema is invalid.
+References to other documents are errors; nothing is fetched.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from mailboxd.core.sanitize import one_line
 
-FITS, DOES_NOT_FIT, NO_SCHEMA = 0, 1, 2
-MOST_PROBLEMS = 20
+VALID, INVALID, INVALID_SCHEMA = 0, 1, 2
+MAX_PROBLEMS = 20
 _LONGEST = 400
 _FENCED = re.compile(r"\A\s*(`{3,}|~{3,})[^\n]*\n(.*?)\n[ \t]*\1[ \t]*\s*\Z", re.DOTALL)
 
 
-def judge(schema_text: str, instance_text: str) -> tuple[int, list[str]]:
-    """The exit status, and a line for each problem."""
+def validate(schema_text: str, instance_text: str) -> tuple[int, list[str]]:
+    """The exit status and a line for each problem."""
     from jsonschema import exceptions, validators
     from referencing import Registry
 
@@ -31,22 +31,22 @@ def judge(schema_text: str, instance_text: str) -> tuple[int, list[str]]:
         kind: Any = validators.validator_for(schema, default=validators.Draft202012Validator)
         kind.check_schema(schema)
     except (ValueError, RecursionError, exceptions.SchemaError) as error:
-        return NO_SCHEMA, [_line(f"the schema is none: {getattr(error, 'message', error)}")]
+        return INVALID_SCHEMA, [_line(f"the schema is none: {getattr(error, 'message', error)}")]
     fenced = _FENCED.match(instance_text)
     try:
         instance = json.loads(fenced[2] if fenced else instance_text)
     except (ValueError, RecursionError) as error:
-        return DOES_NOT_FIT, [_line(f"it is no JSON: {error}")]
+        return INVALID, [_line(f"it is no JSON: {error}")]
     registry: Any = Registry()
     problems = []
     try:
         for found in kind(schema, registry=registry).iter_errors(instance):
             problems.append(_line(f"{found.json_path}: {found.message}"))
-            if len(problems) == MOST_PROBLEMS:
+            if len(problems) == MAX_PROBLEMS:
                 break
     except (exceptions._WrappedReferencingError, RecursionError) as error:
-        return NO_SCHEMA, [_line(f"the schema cannot be used: {error}")]
-    return (DOES_NOT_FIT if problems else FITS), problems
+        return INVALID_SCHEMA, [_line(f"the schema cannot be used: {error}")]
+    return (INVALID if problems else VALID), problems
 
 
 def _line(text: str) -> str:
@@ -56,7 +56,7 @@ def _line(text: str) -> str:
 
 def main() -> None:
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    status, problems = judge(request["schema"], request["instance"])
+    status, problems = validate(request["schema"], request["instance"])
     sys.stdout.write("".join(f"{problem}\n" for problem in problems))
     sys.exit(status)
 

@@ -1,7 +1,7 @@
-"""A program of ours that runs beside the daemon: started with it, started again when it ends, stopped with it.
+"""A program that runs beside the daemon: started with it, restarted when it ends, stopped with it.
 
-A thread waits for it, so the daemon's own loop knows nothing of it. It holds the write end of the program's standard
-input and never writes: when the daemon dies, however it dies, the program reads the end and goes.
+A thread supervises it, independent of the daemon's loop. The daemon holds the write end of the program's stdin and
+never writes: when the daemon dies, the program reads end of file and exits.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 PAUSES = (1.0, 5.0, 30.0)
-"""Seconds before it is started again after it has ended once, twice, more often in a row."""
+"""Seconds before a restart, after it has ended once, twice, more often in a row."""
 _LONG_LIFE = 60.0
-"""Seconds; a program that ran as long counts as well, and its next end as the first one."""
+"""Seconds after which the program counts as healthy and the restart delay is reset."""
 _GRACE = 10.0
 _log = logging.getLogger("mailboxd")
 
 
-class Service:
-    """`argv` with exactly `env`, from now until `stop`. Its standard error is the daemon's own."""
+class Sidecar:
+    """Runs `argv` with exactly `env` until `stop`. Its stderr is the daemon's."""
 
     def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self.name = name
         self.trouble = ""
-        """Why nobody is served: it ended more than once in a row, or cannot be started; until it lives for a minute."""
+        """Why it does not work (repeated exits, or it cannot be started); empty once it has run for a minute."""
         self._argv, self._env = list(argv), dict(env)
         self._stopping = threading.Event()
         self._guard = threading.Lock()
@@ -36,12 +36,12 @@ class Service:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the program is, or will be, started again when it ends."""
+        """Whether the supervising thread is alive."""
         return self._thread.is_alive()
 
     def _watch(self) -> None:
         ended = 0
-        while (child := self._started()) is not None:
+        while (child := self._start()) is not None:
             lived_long = True
             with suppress(subprocess.TimeoutExpired):
                 child.wait(_LONG_LIFE)
@@ -61,7 +61,7 @@ class Service:
             self._stopping.wait(pause)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL for what has not ended within 10 s."""
+        """SIGTERM, then SIGKILL after 10 s."""
         with self._guard:
             self._stopping.set()
             child = self._child
@@ -73,14 +73,14 @@ class Service:
                 child.kill()
         self._thread.join(_GRACE)
 
-    def _started(self) -> subprocess.Popen[bytes] | None:
-        """The program, started; None once it shall not run any more."""
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        """Start the program; None after `stop`."""
         while not self._stopping.is_set():
             with self._guard:
                 if self._stopping.is_set():
                     break
                 try:
-                    # its own process group: Ctrl-C at the terminal is the daemon's business, which then stops it
+                    # its own process group: on Ctrl-C the daemon stops it
                     self._child = subprocess.Popen(
                         self._argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=self._env, process_group=0
                     )

@@ -14,8 +14,8 @@ from mailboxd import log_checkpoints, stale_database
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.gateway import transport as gateway
 from mailboxd.agents.openclaw import OpenClaw, child_environment
-from mailboxd.agents.process import Dispatcher, boot_id
-from mailboxd.agents.sidecar import Service
+from mailboxd.agents.process import TurnTransport, boot_id
+from mailboxd.agents.sidecar import Sidecar
 from mailboxd.clawflow_import import Account, import_workspace
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
@@ -67,7 +67,7 @@ _OTLP = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTE
 """What a receiver of traces wants of credentials, by the names that OpenTelemetry gave them."""
 
 
-def services(ws: Workspace, config: Config) -> Iterator[Service]:
+def services(ws: Workspace, config: Config) -> Iterator[Sidecar]:
     """Each as a process of its own, which opens the database as a command does. Raises ConfigError."""
     if config.mcp.port:
         yield _service(ws, "mcp", ("mcp",), "mcp", "serve", "--http")
@@ -77,12 +77,12 @@ def services(ws: Workspace, config: Config) -> Iterator[Service]:
         yield _service(ws, "metrics", ("prometheus_client", "opentelemetry"), "metrics", "--serve")
 
 
-def _service(ws: Workspace, extra: str, needs: tuple[str, ...], *words: str) -> Service:
+def _service(ws: Workspace, extra: str, needs: tuple[str, ...], *words: str) -> Sidecar:
     if any(find_spec(name) is None for name in needs):
         raise ConfigError(f"{ws.config}: `{extra}` is set, but the extra is missing: {to_add(extra)}")
     argv = [sys.executable, "-P", "-m", "mailboxd.cli", *words, "--until-eof", "-w", str(ws.root)]
     passed = _OTLP if extra == "metrics" else ()
-    return Service(f"mailboxd {words[0]}", argv, child_environment(os.environ, passed))
+    return Sidecar(f"mailboxd {words[0]}", argv, child_environment(os.environ, passed))
 
 
 @contextmanager
@@ -209,7 +209,7 @@ def _relay(
     bytes_, offered = config.limits.context_bytes, peers.offered
     prompting = PromptBuilder(config.agent, core.store, templates, core.settings.limits, bytes_, keep, offered)
     outgoing = MessageBuilder(config.agent, core.store, templates, keep, prompting)
-    dispatcher: Dispatcher = openclaw
+    dispatcher: TurnTransport = openclaw
     if config.openclaw.transport == "gateway":
         dispatcher = gateway.ready(openclaw, gateway.pairing_file(ws.root, os.environ))
     sign = signer(Keyring.of(ws.root, os.environ))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mailboxd import log
-from mailboxd.agents.sidecar import Service
+from mailboxd.agents.sidecar import Sidecar
 from mailboxd.clock import Clock
 from mailboxd.config.settings import Pace
 from mailboxd.core import breaker
@@ -191,7 +191,7 @@ class Daemon:
     """A warning that there is little room on the disk, or nothing."""
     on_events: Callable[[int], int]
     """Tells the log what was recorded after that event, by whomever; returns the last one it has told."""
-    services: list[Service] = field(default_factory=list)
+    services: list[Sidecar] = field(default_factory=list)
     """What runs beside the loop."""
     _told: int = 0
     _peers_at: float = float("-inf")

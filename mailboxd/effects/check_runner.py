@@ -235,10 +235,10 @@ def _fits(exit_: Exit, stopped: str) -> CheckResult:
     text = _output(exit_)
     if stopped:
         return _IMPOSSIBLE, f"the schema takes too long: {stopped}", text
-    if exit_.rc == schema_check.FITS:
+    if exit_.rc == schema_check.VALID:
         return _PASSED, "it fits the schema", "it fits the schema"
     said = first_line(text) or f"exit status {exit_.rc}"
-    return (_FAILED if exit_.rc == schema_check.DOES_NOT_FIT else _IMPOSSIBLE), said, text
+    return (_FAILED if exit_.rc == schema_check.INVALID else _IMPOSSIBLE), said, text
 
 
 def _output(exit_: Exit) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.outcome import classify, host_failure
-from mailboxd.agents.process import Dispatcher, NotStarted, State
+from mailboxd.agents.process import NotStarted, State, TurnTransport
 from mailboxd.agents.readiness import Gateway, is_suspicious
 from mailboxd.core import decide
 from mailboxd.core.effects import Bounce, Resend, RunTurn, Send
@@ -52,7 +52,7 @@ class HandedOver:
 class MessageDelivery:
     engine: Engine
     calls: Calls
-    dispatcher: Dispatcher
+    dispatcher: TurnTransport
     outgoing: MessageBuilder
     ws: Workspace
     route: Callable[[str], str | None]

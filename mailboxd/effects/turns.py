@@ -15,17 +15,17 @@ from typing import Any
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.openclaw import OpenClaw, refuse_message
 from mailboxd.agents.openclaw_runs import (
-    AskAgain,
-    Fetched,
+    CheckAgain,
+    FetchedReply,
     FetchReply,
-    LedgerAnswer,
-    Lost,
-    read_ledger,
-    read_reply,
+    LostTurn,
+    RunRecord,
+    parse_reply,
+    parse_run,
     resolve,
 )
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import Dispatcher, NotStarted, State
+from mailboxd.agents.process import NotStarted, State, TurnTransport
 from mailboxd.agents.readiness import Gateway
 from mailboxd.core.attempts import is_wanted
 from mailboxd.core.effects import LookUp, RunTurn
@@ -120,7 +120,7 @@ class TurnStarter:
 
     engine: Engine
     calls: Calls
-    dispatcher: Dispatcher
+    dispatcher: TurnTransport
     outgoing: MessageBuilder
     dispatches: DispatchedMessages
     harnesses: HarnessTurns
@@ -325,7 +325,7 @@ class _Asking:
 
     order: Order
     effect: LookUp
-    ledger: LedgerAnswer | None = None
+    ledger: RunRecord | None = None
     fetching: FetchReply | None = None
 
 
@@ -367,17 +367,17 @@ class TurnLookup:
         """Take the answer to a question; the outcome is reported once it is known."""
         asking = self._asking.pop(call.id)
         self.calls.discard(call.id)
-        fetched: Fetched | None = None
+        fetched: FetchedReply | None = None
         if asking.fetching is None:
-            asking.ledger = read_ledger(exit_)
+            asking.ledger = parse_run(exit_)
         else:
-            fetched = read_reply(asking.fetching.source, exit_, asking.fetching.run_id)
+            fetched = parse_reply(asking.fetching.source, exit_, asking.fetching.run_id)
             if fetched.answered:
                 self._answered.setdefault(order.id, self.engine.clock.monotonic())
         if asking.ledger is None:
             raise AssertionError("a reply was fetched before the ledger was read")
         match resolve(self.openclaw, self._lost(asking), asking.ledger, fetched):
-            case AskAgain(seconds):
+            case CheckAgain(seconds):
                 self._tell(asking, seconds)
                 self.reports.append(Postponed(order.id, plus(self.engine.now, seconds)))
             case FetchReply() as fetch:
@@ -387,7 +387,7 @@ class TurnLookup:
                 self._answered.pop(order.id, None)
                 self.reports.append(LookupReport(order, asking.effect, found))
 
-    def _lost(self, asking: _Asking) -> Lost:
+    def _lost(self, asking: _Asking) -> LostTurn:
         task = self.engine.store.tasks.get(asking.order.task)
         timeout = task.policy.timeout if task else self.engine.settings.policy.timeout
         waited = to_epoch(self.engine.now) - to_epoch(asking.order.at)
@@ -395,7 +395,7 @@ class TurnLookup:
         if back is not None:  # the time during which the gateway could not be asked does not count
             waited = min(waited, mono - back)
         since = self._answered.get(asking.order.id)
-        return Lost(
+        return LostTurn(
             asking.effect.session_key,
             asking.effect.run_id,
             waited,

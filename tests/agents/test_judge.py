@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.schema_check import DOES_NOT_FIT, FITS, NO_SCHEMA, judge
+from mailboxd.agents.schema_check import INVALID, INVALID_SCHEMA, VALID, validate
 
 SHAPE = '{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer", "minimum": 3}}}'
 
@@ -17,23 +17,23 @@ SHAPE = '{"type": "object", "required": ["n"], "properties": {"n": {"type": "int
 @pytest.mark.parametrize(
     ("schema", "instance", "status", "says"),
     [
-        (SHAPE, '{"n": 5}', FITS, ""),
-        (SHAPE, '```json\n{"n": 5}\n```\n', FITS, ""),
-        ("true", "1", FITS, ""),
-        (SHAPE, '{"n": 1}', DOES_NOT_FIT, "$.n: 1 is less than the minimum of 3"),
-        (SHAPE, "{}", DOES_NOT_FIT, "$: 'n' is a required property"),
-        (SHAPE, "no json", DOES_NOT_FIT, "it is no JSON"),
-        (SHAPE, "[" * 100_000, DOES_NOT_FIT, "it is no JSON"),
-        ("{", "1", NO_SCHEMA, "the schema is none"),
-        ('{"type": 7}', "1", NO_SCHEMA, "the schema is none"),
-        ('{"$ref": "http://localhost:9/x.json"}', "1", NO_SCHEMA, "the schema cannot be used"),
-        ('{"$ref": "file:///etc/passwd"}', "1", NO_SCHEMA, "the schema cannot be used"),
-        ('{"$ref": "#"}', "1", NO_SCHEMA, "the schema cannot be used"),
-        ('{"enum": ["\\u001b[31m\\n"]}', "1", DOES_NOT_FIT, "1 is not one of"),
+        (SHAPE, '{"n": 5}', VALID, ""),
+        (SHAPE, '```json\n{"n": 5}\n```\n', VALID, ""),
+        ("true", "1", VALID, ""),
+        (SHAPE, '{"n": 1}', INVALID, "$.n: 1 is less than the minimum of 3"),
+        (SHAPE, "{}", INVALID, "$: 'n' is a required property"),
+        (SHAPE, "no json", INVALID, "it is no JSON"),
+        (SHAPE, "[" * 100_000, INVALID, "it is no JSON"),
+        ("{", "1", INVALID_SCHEMA, "the schema is none"),
+        ('{"type": 7}', "1", INVALID_SCHEMA, "the schema is none"),
+        ('{"$ref": "http://localhost:9/x.json"}', "1", INVALID_SCHEMA, "the schema cannot be used"),
+        ('{"$ref": "file:///etc/passwd"}', "1", INVALID_SCHEMA, "the schema cannot be used"),
+        ('{"$ref": "#"}', "1", INVALID_SCHEMA, "the schema cannot be used"),
+        ('{"enum": ["\\u001b[31m\\n"]}', "1", INVALID, "1 is not one of"),
     ],
 )
 def test_a_schema_fits_or_says_why_not(schema: str, instance: str, status: int, says: str) -> None:
-    found, problems = judge(schema, instance)
+    found, problems = validate(schema, instance)
     assert (found, says in " ".join(problems)) == (status, True), problems
     assert all(line.isprintable() and len(line) <= 400 for line in problems)
 
@@ -43,4 +43,4 @@ def test_it_is_a_program(tmp_path: Path) -> None:
     request.write_text(json.dumps({"schema": SHAPE, "instance": '{"n": 1}'}))
     argv = [sys.executable, "-I", "-m", "mailboxd.agents.schema_check", str(request)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (DOES_NOT_FIT, "$.n: 1 is less than the minimum of 3\n")
+    assert (done.returncode, done.stdout) == (INVALID, "$.n: 1 is less than the minimum of 3\n")

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from mailboxd.agents.readiness import DOWN, WELL, Gateway, is_here, is_suspicious
+from mailboxd.agents.readiness import DOWN, WELL, Gateway, is_loopback, is_suspicious
 from mailboxd.core.outcomes import Failed, Outage, Outcome, Succeeded, Unknown
 from tests.e2e.support import eventually
 
@@ -94,7 +94,7 @@ def test_one_that_starts_or_drains_is_down_too() -> None:
     with answering(503) as port:
         gateway = Gateway(port=port)
         asked(gateway, 0.0)
-        assert "starts, drains or restarts" in gateway.why
+        assert "starting, draining or restarting" in gateway.why
 
 
 def test_a_suspicion_is_looked_into_at_once() -> None:
@@ -140,7 +140,7 @@ def test_another_address_is_another_gateway() -> None:
     ("host", "here"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False), ("x.org", False)]
 )
 def test_only_this_machine_is_asked(host: str, here: bool) -> None:
-    assert is_here(host) is here
+    assert is_loopback(host) is here
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from mailboxd.agents.openclaw import (
     parse_messaging,
     parse_version,
 )
-from mailboxd.agents.openclaw_runs import FetchReply, LedgerStatus, Lost, ReplySource, read_ledger, read_reply, resolve
+from mailboxd.agents.openclaw_runs import FetchReply, LostTurn, ReplySource, RunStatus, parse_reply, parse_run, resolve
 from mailboxd.agents.outcome import classify
 from mailboxd.agents.scripted.script import Ledger, Message, runs
 from mailboxd.core.outcomes import Aborted, Failed, Permanence, Succeeded, Unknown
@@ -168,8 +168,8 @@ def test_failures_are_classified_like_real_ones(call: Call, text: str, started: 
     outcome = classify(call("turn", "alpha", text))
     assert isinstance(outcome, Failed)
     assert (outcome.started, outcome.permanence) == (started, permanence)
-    status = LedgerStatus.FAILED if started else LedgerStatus.NOT_FOUND
-    assert read_ledger(call("tasks_show", KEY)).status is status
+    status = RunStatus.FAILED if started else RunStatus.NOT_FOUND
+    assert parse_run(call("tasks_show", KEY)).status is status
 
 
 @pytest.mark.parametrize("text", ["garbage", "crash"])
@@ -181,28 +181,28 @@ def test_a_turn_that_hangs_times_out(call: Call) -> None:
     outcome = classify(call("turn", "alpha", "hang"))
     assert isinstance(outcome, Failed)
     assert "timed out" in outcome.error
-    assert read_ledger(call("tasks_show", KEY)).status is LedgerStatus.TIMED_OUT
+    assert parse_run(call("tasks_show", KEY)).status is RunStatus.TIMED_OUT
 
 
 def test_a_lost_reply_is_unknown_then_found_by_looking_it_up(call: Call, tmp_path: Path) -> None:
     outcome = classify(call("turn", "alpha", "# Title\n\nlose"))
     assert isinstance(outcome, Unknown)
     assert (tmp_path / "ws/alpha/out/a.md").read_text() == "Title"
-    openclaw, lost = OpenClaw(()), Lost(KEY, outcome.run_id, waited=0, patience=60)
-    answer = read_ledger(call("tasks_show", KEY))
+    openclaw, lost = OpenClaw(()), LostTurn(KEY, outcome.run_id, waited=0, patience=60)
+    answer = parse_run(call("tasks_show", KEY))
     assert (answer.run_id, answer.tool_use_count) == (outcome.run_id, 1)
     step = resolve(openclaw, lost, answer)
     assert isinstance(step, FetchReply)
-    fetched = read_reply(step.source, call("history", KEY), step.run_id)
+    fetched = parse_reply(step.source, call("history", KEY), step.run_id)
     assert resolve(openclaw, lost, answer, fetched) == Succeeded("did it", run_id=outcome.run_id)
-    assert read_reply(ReplySource.WAIT, call("wait", outcome.run_id), outcome.run_id).text == "did it"
+    assert parse_reply(ReplySource.WAIT, call("wait", outcome.run_id), outcome.run_id).text == "did it"
     assert [run.status for run in runs(ledger(tmp_path))] == ["succeeded"]
 
 
 def test_a_session_that_never_was_is_empty_and_has_no_row(call: Call) -> None:
-    assert read_ledger(call("tasks_show", "agent:alpha:none")).status is LedgerStatus.NOT_FOUND
-    assert read_reply(ReplySource.HISTORY, call("history", "agent:alpha:none"), None).empty
-    assert read_reply(ReplySource.WAIT, call("wait", "none"), None).text is None
+    assert parse_run(call("tasks_show", "agent:alpha:none")).status is RunStatus.NOT_FOUND
+    assert parse_reply(ReplySource.HISTORY, call("history", "agent:alpha:none"), None).empty
+    assert parse_reply(ReplySource.WAIT, call("wait", "none"), None).text is None
 
 
 def test_an_agent_writes_only_into_its_workspace(call: Call, tmp_path: Path) -> None:

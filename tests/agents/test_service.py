@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.agents import sidecar
-from mailboxd.agents.sidecar import Service
+from mailboxd.agents.sidecar import Sidecar
 from tests.e2e.support import eventually
 
 LIVES = """
@@ -40,21 +40,21 @@ def lines(said: Path) -> list[str]:
 
 
 @pytest.fixture
-def started(said: Path) -> Iterator[Service]:
-    made = Service("lives", [sys.executable, "-c", LIVES, str(said)], os.environ)
+def started(said: Path) -> Iterator[Sidecar]:
+    made = Sidecar("lives", [sys.executable, "-c", LIVES, str(said)], os.environ)
     eventually(lambda: lines(said))
     yield made
     made.stop()
 
 
-def test_what_is_killed_comes_back(started: Service, said: Path) -> None:
+def test_what_is_killed_comes_back(started: Sidecar, said: Path) -> None:
     os.kill(int(lines(said)[0]), signal.SIGKILL)
     eventually(lambda: len(lines(said)) == 2)
     assert started.is_watched
 
 
 def test_what_dies_at_once_is_tried_again_and_again(said: Path) -> None:
-    dies = Service("dies", [sys.executable, "-c", DIES, str(said)], os.environ)
+    dies = Sidecar("dies", [sys.executable, "-c", DIES, str(said)], os.environ)
     eventually(lambda: len(lines(said)) > 3)
     assert dies.trouble == "dies ended with status 3, again and again; the log says why"
     dies.stop()
@@ -66,13 +66,13 @@ def test_what_lives_for_a_while_is_in_no_trouble_any_more(said: Path, monkeypatc
     twice = LIVES.replace(
         "sys.stdin.read()", "len(open(sys.argv[1]).readlines()) < 3 and sys.exit(3); sys.stdin.read()"
     )
-    came_back = Service("twice", [sys.executable, "-c", twice, str(said)], os.environ)
+    came_back = Sidecar("twice", [sys.executable, "-c", twice, str(said)], os.environ)
     eventually(lambda: len(lines(said)) == 3)
     eventually(lambda: not came_back.trouble)
     came_back.stop()
 
 
-def test_stop_ends_it_and_it_stays_ended(started: Service, said: Path) -> None:
+def test_stop_ends_it_and_it_stays_ended(started: Sidecar, said: Path) -> None:
     [pid] = lines(said)
     started.stop()
     assert not started.is_watched
@@ -81,7 +81,7 @@ def test_stop_ends_it_and_it_stays_ended(started: Service, said: Path) -> None:
 
 
 def test_a_program_that_is_missing_is_no_reason_to_die(caplog: pytest.LogCaptureFixture) -> None:
-    missing = Service("missing", ["/nowhere/at/all"], os.environ)
+    missing = Sidecar("missing", ["/nowhere/at/all"], os.environ)
     eventually(lambda: "cannot be started" in caplog.text)
     missing.stop()
     assert not missing.is_watched
@@ -90,8 +90,8 @@ def test_a_program_that_is_missing_is_no_reason_to_die(caplog: pytest.LogCapture
 def test_it_reads_the_end_when_its_starter_is_killed(said: Path) -> None:
     program = (
         "import os, sys, threading\n"
-        "from mailboxd.agents.sidecar import Service\n"
-        f"Service('lives', [sys.executable, '-c', {LIVES!r}, {str(said)!r}], os.environ)\n"
+        "from mailboxd.agents.sidecar import Sidecar\n"
+        f"Sidecar('lives', [sys.executable, '-c', {LIVES!r}, {str(said)!r}], os.environ)\n"
         "threading.Event().wait()\n"
     )
     starter = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", program])

@@ -304,7 +304,7 @@ class Company:
         hidden.rename(self.script)
 
     def entries(self) -> list[dict[str, Any]]:
-        return witness.read_ledger(self.ledger)
+        return witness.parse_run(self.ledger)
 
     def executions(self, **like: str) -> list[dict[str, Any]]:
         """The turns that were worked in, those whose fields are as given."""

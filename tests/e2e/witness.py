@@ -38,7 +38,7 @@ def complaints(workspaces: Iterable[Path], ledger: Path | None = None, *, at_res
     for case in cases:
         found += [f"{case.root.name}: {problem}" for problem in _of_one(case, at_rest)]
     if ledger is not None:
-        found += _executions(cases, read_ledger(ledger))
+        found += _executions(cases, parse_run(ledger))
     return found
 
 
@@ -320,7 +320,7 @@ def _litter(case: Case) -> Iterator[str]:
 # ---------------------------------------------------------------- 4: the ledger
 
 
-def read_ledger(path: Path) -> list[Row]:
+def parse_run(path: Path) -> list[Row]:
     """The lines of the scripted agents' own record; one that a kill cut short is left out."""
     entries = []
     for line in path.read_bytes().splitlines() if path.exists() else []:

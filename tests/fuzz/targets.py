@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.openclaw import parse_agents, parse_config_file, parse_messaging, parse_rules, parse_version
-from mailboxd.agents.openclaw_runs import ReplySource, read_ledger, read_reply
+from mailboxd.agents.openclaw_runs import ReplySource, parse_reply, parse_run
 from mailboxd.agents.outcome import classify
 from mailboxd.config import default_text, load
 from mailboxd.core.outcomes import Answer, Outcome, Results, Succeeded
@@ -153,9 +153,9 @@ def outcome(raw: bytes) -> None:
 def openclaw(raw: bytes) -> None:
     """Every other answer of OpenClaw's program: whatever it prints, it is an answer or none."""
     left = Exit(0 if raw[:1] != b"1" else 1, raw[1:])
-    read_ledger(left)
+    parse_run(left)
     for source in ReplySource:
-        read_reply(source, left, "run_1")
+        parse_reply(source, left, "run_1")
     for read in (parse_version, parse_agents, parse_config_file):
         read(left)
     parse_rules(left, "main")

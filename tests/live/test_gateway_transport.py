@@ -22,9 +22,9 @@ from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.gateway import pairing
 from mailboxd.agents.gateway.transport import GatewayTransport, pairing_file
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.openclaw_runs import LedgerStatus, read_ledger
+from mailboxd.agents.openclaw_runs import RunStatus, parse_run
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import Dispatcher
+from mailboxd.agents.process import TurnTransport
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN
 from tests.e2e.support import eventually, task
@@ -55,7 +55,7 @@ class Turns:
         self,
         text: str = "Work.",
         *,
-        by: Dispatcher | None = None,
+        by: TurnTransport | None = None,
         timeout: int = 60,
         call: str = "",
         agent: str = "alpha",
@@ -100,9 +100,9 @@ class Turn:
     def outcome(self) -> Outcome:
         return classify(self.exit())
 
-    def ledger(self) -> LedgerStatus:
+    def ledger(self) -> RunStatus:
         done = self.gateway.openclaw("tasks", "show", self.key, "--json")
-        return read_ledger(Exit(done.returncode, done.stdout.encode())).status
+        return parse_run(Exit(done.returncode, done.stdout.encode())).status
 
 
 def paired(company: LiveCompany) -> Turns:
@@ -207,7 +207,7 @@ def test_sigterm_aborts_the_run(turns: Turns) -> None:
     ended = turn.exit(5)
     assert (ended.rc, ended.stdout, ended.stderr) == (143, b"", b"")
     assert isinstance(classify(ended), Aborted)
-    assert eventually(lambda: turn.ledger() is LedgerStatus.ABORTED, 20)
+    assert eventually(lambda: turn.ledger() is RunStatus.ABORTED, 20)
 
 
 def test_an_abort_that_nobody_confirms_is_unknown(found_apart: FoundApart) -> None:
@@ -389,7 +389,7 @@ def test_a_turn_outlives_its_daemon(found: Found) -> None:
 def test_only_the_tools_of_openclaws_owner_are_withheld(turns: Turns) -> None:
     """docs/integrations.md lists them."""
 
-    def offered(by: Dispatcher) -> set[str]:
+    def offered(by: TurnTransport) -> set[str]:
         turn = turns.begin(by=by)
         assert isinstance(turn.outcome(), Succeeded)
         (call,) = turns.company.model.made(task=turn.call)

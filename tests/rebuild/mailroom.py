@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
-from mailboxd.agents.process import Dispatcher
+from mailboxd.agents.process import TurnTransport
 from mailboxd.clock import ManualClock
 from mailboxd.config.settings import Settings
 from mailboxd.core.effects import Bounce, Compose, RunTurn, Send
@@ -261,7 +261,7 @@ class Parts:
         agent = core.settings.agent
         prompting = PromptBuilder(agent, core.store, templates, SETTINGS.limits, 100_000, lambda _: "", tuple)
         outgoing = MessageBuilder(agent, core.store, templates, lambda _: "", prompting)
-        nobody = cast(Calls, None), cast(Dispatcher, None)
+        nobody = cast(Calls, None), cast(TurnTransport, None)
         posting = MessageDelivery(core, *nobody, outgoing, ws, lambda _: "", room.reports)
         arrivals = Arrivals(core, intake, inbox, 0.0)
         return cls(
