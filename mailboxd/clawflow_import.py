@@ -47,7 +47,7 @@ def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progre
         if engine.store.tasks.by_local_id(local_id) is not None:
             account.known += 1
             continue
-        look = taskmd.look(to_epoch(engine.now), [local_id])
+        look = taskmd.scan(to_epoch(engine.now), [local_id])
         if engine.store.tasks.by_local_id(local_id) is not None:
             account.tasks.append(local_id)
         elif look.changed or look.unusable:

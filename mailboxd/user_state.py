@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from mailboxd.errors import ConfigError, MailboxdError
-from mailboxd.mailbox.files import directory, look, open_regular, read_up_to, replace, world_errors
+from mailboxd.mailbox.files import directory, lstat, open_regular, read_up_to, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
 
 _FOLDER = "mailboxd"
@@ -58,7 +58,7 @@ class UserState:
         with world_errors(f"read {path}"):
             try:
                 with directory(self.parent, _FOLDER) as folder:
-                    if look(folder, name) is None:
+                    if lstat(folder, name) is None:
                         return None
                     return _read_own(folder, path)
             except (FileNotFoundError, NotADirectoryError):

@@ -13,7 +13,7 @@ from mailboxd.actions.command import parts_of
 from mailboxd.actions.gate import LARGEST, read_regular
 from mailboxd.actions.result import End, Impossible, require_possible
 from mailboxd.core.approvals import Performed
-from mailboxd.mailbox.files import directory, look
+from mailboxd.mailbox.files import directory, lstat
 from mailboxd.mailbox.layout import STATE
 
 _NEW = 0o666
@@ -50,7 +50,7 @@ def folder(names: list[str]) -> Iterator[int]:
 
 def present(fd: int, name: str) -> bytes | None:
     """What stands there, None if nothing does. Raises Impossible if that cannot be replaced by a file."""
-    status = look(fd, name)
+    status = lstat(fd, name)
     if status is None:
         return None
     if not stat.S_ISREG(status.st_mode):
@@ -98,7 +98,7 @@ def _write(fd: int, name: str, path: str, content: bytes, expected_sha256: str) 
 
 
 def _mode(fd: int, name: str) -> int | None:
-    status = look(fd, name)
+    status = lstat(fd, name)
     return None if status is None else stat.S_IMODE(status.st_mode) & 0o777
 
 

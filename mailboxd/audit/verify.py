@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 
 from mailboxd import log_checkpoints
 from mailboxd.intake.archive import reason_file
-from mailboxd.mailbox.files import directory, look, open_regular, read_up_to, world_errors
+from mailboxd.mailbox.files import directory, lstat, open_regular, read_up_to, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import REASON
 from mailboxd.progress import Progress
@@ -106,7 +106,7 @@ def _check(folders: Folders, file: RecordedFile) -> Finding | None:
     where = f"mailbox/{place}"
     try:
         fd = folders.descriptor(place.parent.parts)
-        status = look(fd, place.name)
+        status = lstat(fd, place.name)
     except (FileNotFoundError, NotADirectoryError):
         status = None
     if status is None:

@@ -225,7 +225,7 @@ def _relay(
     notifying = ApprovalNotifier(core, calls, ws, Ways(told.notify_command, *channel, openclaw.command), reports)
     starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot_id(), reports)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying)
-    return Relay(core, calls, outgoing, *performers, taskmd.look_at, reports)
+    return Relay(core, calls, outgoing, *performers, taskmd.scan_task, reports)
 
 
 def _harnesses(config: Config) -> Mapping[str, HarnessSection]:

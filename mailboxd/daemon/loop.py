@@ -98,7 +98,7 @@ class ScanSchedule:
         is_dear = spent >= _DEAR and not seen.truncated  # else the rest of it is looked at first
         self.tasks_from = ended + min(spent * _SHARE, _LATEST) if is_dear else 0.0
         # a file that waits is looked at each time, or the moment at which it is ready would be forgotten
-        self.tasks = seen.truncated or seen.look_again is not None
+        self.tasks = seen.truncated or seen.next_scan_at is not None
         return seen
 
     def rest(self, mono: float, seconds: float) -> None:
@@ -325,9 +325,9 @@ class Daemon:
             self._try(Where.TIDYING, lambda: self.calls.left_over(self.engine.store.outbox.is_settled))
 
     def _look_after(self) -> bool:
-        """See that what was filed is still there; whether more of it is to be put back at once."""
+        """Check archived files; return whether more missing ones are to be restored at once."""
         archive_watch = self.archiving.archive_watch
-        more = archive_watch.look()
+        more = archive_watch.check()
         self.health.say(Where.CUSTODY, archive_watch.why, Grade.AMBER)
         return more
 
@@ -373,14 +373,14 @@ class Daemon:
         try:
             taken = self.arrivals.take(now, can_file=not self.health.is_troubled(Where.FILING))
             looks.mail = taken.more
-            seen = looks.at_tasks(self.engine.clock, lambda: self.taskmd.look(now))
+            seen = looks.at_tasks(self.engine.clock, lambda: self.taskmd.scan(now))
         except StoreError:
             raise
         except WorldError as error:
             self._trouble(Where.LOOKING, error)
             return False
         self._well(Where.LOOKING)
-        looks.wait(mono, [moment - now for moment in (*taken.moments, seen.look_again) if moment is not None])
+        looks.wait(mono, [moment - now for moment in (*taken.moments, seen.next_scan_at) if moment is not None])
         looks.mail = looks.mail or seen.truncated
         return looks.mail
 

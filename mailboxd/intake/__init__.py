@@ -1,1 +1,1 @@
-"""Mail that arrives: judged once, recorded, moved out of the inbox, and looked after where it was filed."""
+"""Incoming mail: judge each file once, record it, move it out of the inbox, and watch over the archive."""

@@ -1,4 +1,4 @@
-"""Moves judged files out of the inbox. The rows of `messages` are its to-do list, so a crash only repeats a move."""
+"""Moves judged files out of the inbox, and watches over the files in archive/ and rejected/."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ from mailboxd.protocol.messages import Message
 from mailboxd.store.messages import Filed, Unfiled
 from mailboxd.store.store import Store
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What is recorded of a file that arrived: its row in `messages`, and its name as the file system has it.
+# The record of a file that arrived
 
 RECOVERED = "recovered"
-"""The verdict on a file that came after the copy of the database that was put back: recorded, not acted upon."""
+"""Verdict on a file newer than a restored database: recorded, not acted upon."""
 
 
 @dataclass(frozen=True, slots=True)
 class InboxFile:
-    """An arrival as it lay in the inbox. `raw` is None when it was refused without being read."""
+    """A file as it was in the inbox. `raw` is None if it was refused unread."""
 
     name: str
     raw: bytes | None
@@ -42,13 +41,13 @@ class InboxFile:
     size: int | None
     stamp: Mapping[str, Any]
     in_place: bool = False
-    """It is not known to have been renamed in."""
+    """It is not known to have been renamed into the inbox."""
 
 
 def message_row(
     engine: Engine, file: InboxFile, verdict: str, message: Message | None, proof: Proof | None = None
 ) -> dict[str, Any]:
-    """The row of `messages` for a file that has been judged. `proof`: what its signature shows; None = not examined."""
+    """Return the row of `messages` for a judged file. `proof`: result of checking its signature; None: not checked."""
     return {
         "id": engine.new_id("msg"),
         "direction": "in",
@@ -78,47 +77,45 @@ def reason_fields(error: MessageError | PlanError | Refused) -> dict[str, Any]:
 def reason_file(
     name: str, at: str, sha256: str | None, message: str, reason: Mapping[str, object] | None
 ) -> dict[str, object]:
-    """What stands in `<name>.reason.json` beside a rejected file; the same in every repetition."""
+    """Content of `<name>.reason.json` beside a rejected file; the same in every repetition."""
     return {"name": name, "rejected_at": at, "sha256": sha256, "message": message, **(reason or {})}
 
 
 def file_system_name(name: str, stamp: Mapping[str, Any]) -> str:
-    """A file's name as the file system has it: SQLite cannot hold one that is not valid text."""
+    """The name in the file system, which SQLite cannot store if it is not valid text."""
     return bytes.fromhex(stamp["name"]).decode("utf-8", "surrogateescape") if "name" in stamp else name
 
 
 def stored_name(name: str) -> tuple[str, dict[str, str]]:
-    """The name as text that can be stored and shown, and what `raw_name` needs to undo that."""
+    """Return the name as valid text, and the part of the stamp from which `file_system_name` restores it."""
     raw = name.encode("utf-8", "surrogateescape")
     shown = raw.decode("utf-8", "backslashreplace")
     return shown, ({} if shown == name else {"name": raw.hex()})
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What was filed is still there: the files of archive/ and rejected/ are looked after all the time, a few at a look.
+# Watching over the archive: the files of archive/ and rejected/ are checked all the time, a few at once
 #
-# The database says where every judged file lies and how large it is. A file that is gone is put back from the bytes in
-# the database, with an alarm that says so. One that is not what was filed, or cannot be put back, is an alarm, once. It
-# is remembered across restarts, keeps health from being green, and is forgotten when it is as it was. That the bytes of
-# the others are the same is for `mailboxd audit verify` to say: it reads every file.
+# The database knows path and size of every judged file. A missing file is restored from the bytes in the database, with
+# an alarm. A file that was changed or cannot be restored raises an alarm once; it is remembered across restarts, keeps
+# health from being green, and is forgotten when it is as it was. Only `mailboxd audit verify` reads and compares every
+# file.
 #
-# To look at every file takes long where there are many. So three things are looked at first: files that were filed a
-# moment ago, to which their writer may still write; days whose directory has changed, is another one or is gone; and
-# what was wrong before.
+# Checking every file takes long where there are many. So three kinds come first: files archived a moment ago, to which
+# their writer may still write; days whose directory has changed, was replaced or is missing; and files wrong before.
 
 WATCH_BATCH = 200
-"""Files that one look takes up of each kind: a stat each."""
+"""Files of each kind per check, at one stat each."""
 EVERY = 5.0
-"""Seconds between two looks, at least."""
+"""Least seconds between two checks."""
 RECENT_SECONDS = 120.0
-"""How long a file counts as filed a moment ago."""
+"""How long an archived file counts as recent."""
 MOST_RECENT = 1000
 MOST_LOST = 1000
-"""Files that are not as they were filed and are remembered; of more the alarm is raised again after a restart."""
+"""Changed files that are remembered; the alarm of any more is raised again after a restart."""
 META = "custody.lost"
 META_PLACES = "custody.places"
 META_RESTS = "custody.rests"
-"""The late rest of messages that was rejected: a list of name, head and moment, the latest last."""
+"""Rejected late rests of messages: a list of name, head and time, the latest last."""
 _MOST_RESTS = 20
 _TOPS = ("archive", "rejected")
 
@@ -135,49 +132,49 @@ class _Recent:
 
 @dataclass(slots=True)
 class ArchiveWatch:
-    """Over the mail of one workspace. Nothing here raises because of what the directories look like."""
+    """Checks the archived mail of one workspace. Trouble with directories is reported, never raised."""
 
     engine: Engine
     ws: Workspace
     reports: Reports
     why: str = ""
-    """What was not as it was filed at the last look, in a sentence for the operator."""
+    """What the last check found wrong, in a sentence for the operator."""
     _next: float = 0.0
     _after: str = ""
-    """The message that was looked at last; empty = begin again."""
+    """Id of the message checked last; empty: start again."""
     _lost: dict[str, str] | None = None
-    """What is wrong with a file, by the message's id."""
+    """Message id -> what is wrong with its file."""
     _recent: deque[_Recent] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     _directories: dict[str, tuple[_Identity, int] | None] = field(default_factory=dict)
-    """Device and inode, and time of the last change, of each directory with filed mail; None: it is not there."""
+    """Device, inode and mtime (ns) of each directory with archived mail; None: it is missing."""
     _sweeps: dict[str, str] = field(default_factory=dict)
-    """Directories all of whose files are to be looked at, with the path that was looked at last."""
+    """Directories whose files must all be checked, with the path checked last."""
     _replaced: set[str] = field(default_factory=set)
-    """Of these, those that are other directories than before."""
+    """Those of them that were replaced."""
     _restored: list[str] = field(default_factory=list)
 
     @property
     def due(self) -> float | None:
-        """When a look is wanted, on the monotonic clock; None: whenever the daemon is awake anyway."""
+        """When to check, on the monotonic clock; None: whenever the daemon is awake anyway."""
         return self._next if self._recent or self._sweeps else None
 
     def _why(self) -> str:
         lost = list((self._lost or {}).values())
         said = [_among(lost)] if lost else []
         if self._replaced:
-            said.append(f"mailbox/{min(self._replaced)} was replaced, and what is missing in it is being put back")
+            said.append(f"mailbox/{min(self._replaced)} was replaced, and missing files are being restored")
         said += late_rests(self.engine.store, self.engine.clock.now())
         return "; ".join(said)
 
     def watch(self, message: str, path: str, stamp: Stamp) -> None:
-        """A file was filed this moment: its writer may have it open still, and write what nobody will read."""
+        """Check a file that was just archived more closely: its writer may still have it open."""
         until = self.engine.clock.monotonic() + RECENT_SECONDS
         self._recent.append(_Recent(message, path, stamp, until))
 
-    def look(self) -> bool:
-        """Look at the next files, if it is time to, and put back what is gone; whether more of it is to be put back.
+    def check(self) -> bool:
+        """Check the next files, if it is time to, and restore missing ones; return whether to continue at once.
 
-        What is found is reported to the next transaction.
+        Findings are recorded by the next transaction.
         """
         mono = self.engine.clock.monotonic()
         if mono < self._next:
@@ -201,30 +198,30 @@ class ArchiveWatch:
         self._keep({name: why for name, why in known.items() if name not in files} | wrong, known)
         self.why = self._why()
         if len(self._restored) > restored and self._sweeps:
-            self._next = mono  # the rest of it at once: all that was put back is said at the end
+            self._next = mono  # continue at once; all restored files are reported at the end
             return True
         self._tell_restored()
         return False
 
-    def notice(self) -> None:
-        """See whether directories were replaced; cheap, for when something may have been mounted."""
+    def notice_replaced(self) -> None:
+        """Check whether directories were replaced; cheap, for when something may have been mounted."""
         if self._directories:
             self._compare_directories()
 
-    # -------------------------------------------------------------- which files
+    # Which files to check
 
     def _compare_directories(self) -> None:
-        """Have those swept in which something came or went."""
-        before, now = self._directories, self._look_at_directories()
+        """Have all files checked in directories that have changed."""
+        before, now = self._directories, self._directory_stats()
         replaced = {place for place, found in now.items() if _is_another(found, before.get(place))}
         noted = self.engine.store.meta.get(META_PLACES)
         places = json.dumps({top: found[0] for top in _TOPS if (found := now[top])})
-        if not before and noted not in (None, places):  # while no daemon ran
+        if not before and noted not in (None, places):  # replaced while no daemon ran
             self._sweeps |= dict.fromkeys(_TOPS, "")
         if tops := replaced & set(_TOPS):
             why = f"mailbox/{min(tops)} is another directory than before: something was mounted or unmounted, or moved"
             self._alarm(why)
-            replaced = tops  # a sweep of it is one of all that lies below
+            replaced = tops  # checking it includes all below
         self._replaced |= replaced
         for place, found in now.items():
             changed = place != "archive" and before and found != before.get(place, found)
@@ -234,7 +231,7 @@ class ArchiveWatch:
         if noted != places:
             self.reports.append(Noted(META_PLACES, places))
 
-    def _look_at_directories(self) -> dict[str, tuple[_Identity, int] | None]:
+    def _directory_stats(self) -> dict[str, tuple[_Identity, int] | None]:
         found: dict[str, tuple[_Identity, int] | None] = {}
         for place in (*_TOPS, *self.engine.store.messages.archive_days()):
             try:
@@ -264,7 +261,7 @@ class ArchiveWatch:
         return files
 
     def _written_since(self, mono: float) -> list[str]:
-        """The messages whose files were written to since they were filed a moment ago."""
+        """Ids of the recent messages whose files were written to since they were archived."""
         while self._recent and self._recent[0].until <= mono:
             self._recent.popleft()
         changed = []
@@ -274,15 +271,15 @@ class ArchiveWatch:
             except OSError:
                 changed.append(recent.id)
             else:
-                # the judged bytes may have been written anew instead: that is another file, with another time
+                # where the judged bytes were written instead, it is another file
                 if status.st_ino == recent.stamp.ino and Stamp.of(status) != recent.stamp:
                     changed.append(recent.id)
         return changed
 
-    # -------------------------------------------------------------- one file
+    # Checking one file
 
     def _wrong(self, file: Filed, *, closely: bool) -> str | None:
-        """What is wrong with a file; empty if it lies there, as large as it was, None if it is gone."""
+        """What is wrong with a file; empty: nothing; None: it is missing."""
         path = self.ws.mailbox / file.path
         try:
             status = path.lstat()
@@ -292,31 +289,31 @@ class ArchiveWatch:
         if file.sha256 is None:
             return ""
         if not stat.S_ISREG(status.st_mode):
-            return f"mailbox/{file.path} is no file any more"
+            return f"mailbox/{file.path} is no longer a file"
         if status.st_size != file.size:
             return (
-                f"mailbox/{file.path} has {status.st_size} bytes, and {file.size} were filed: somebody wrote to it"
-                " afterwards, and only what was filed has been read"
+                f"mailbox/{file.path} has {status.st_size} bytes, and {file.size} were archived: it was written to"
+                " afterwards, and only what was archived has been read"
             )
         if closely and _digest(read_message(self.ws, file.path, file.size + 1)) != file.sha256:
-            return f"mailbox/{file.path} was written to after it was filed, and only what was filed has been read"
+            return f"mailbox/{file.path} was written to after it was archived, and only what was archived has been read"
         return ""
 
     def _restore(self, file: Filed) -> str:
-        """Put a file that is gone back where it lay; why that cannot be done, or nothing."""
+        """Restore a missing file; return why that failed, or nothing."""
         raw = self.engine.store.messages.body(file.id)
         if raw is None or _digest(raw) != file.sha256:
-            return f"mailbox/{file.path} is gone, and the database does not have its bytes"
+            return f"mailbox/{file.path} is missing, and the database does not have its bytes"
         item = self.engine.store.messages.judged(file.id)
         reason = reason_file(item.name, item.at, item.sha256, item.id, item.reason) if item.rejected else None
         try:
             put_back(self.ws, file.path, raw, reason)
         except WorldError as error:
-            return f"mailbox/{file.path} is gone, and cannot be put back: {error}"
+            return f"mailbox/{file.path} is missing, and cannot be restored: {error}"
         self._restored.append(file.path)
         return ""
 
-    # -------------------------------------------------------------- what is said
+    # Reporting
 
     def _keep(self, lost: dict[str, str], before: dict[str, str]) -> None:
         new = [name for name in lost if name not in before]
@@ -324,14 +321,14 @@ class ArchiveWatch:
             self._lost = dict(list(lost.items())[:MOST_LOST])
             self.reports.append(Noted(META, json.dumps(self._lost)))
         if new:
-            hint = "`mailboxd audit verify` says what else, its bytes are in the database"
+            hint = "`mailboxd audit verify` checks all files; the original bytes are in the database"
             self._alarm(f"{_among([lost[name] for name in new])}; {hint}", new)
 
     def _tell_restored(self) -> None:
         if self._restored:
             paths, self._restored = [f"mailbox/{path}" for path in self._restored], []
             were = "was" if len(paths) == 1 else "were"
-            self._alarm(f"{_among(paths)} {were} gone: put back from the database")
+            self._alarm(f"{_among(paths)} {were} missing: restored from the database")
 
     def _alarm(self, why: str, messages: Iterable[str] = ()) -> None:
         tasks = {file.task for file in self.engine.store.messages.filed_among(messages)}
@@ -340,13 +337,13 @@ class ArchiveWatch:
 
 
 def note_late_rest(store: Store, name: str, head: str, at: str) -> None:
-    """Remember that the rest of a message came late, so that health says it for a while; inside a transaction."""
+    """Remember that the rest of a message came late, which health reports for a day; inside a transaction."""
     rests = [*json.loads(store.meta.get(META_RESTS) or "[]"), [name, head, at]]
     store.meta.set(META_RESTS, json.dumps(rests[-_MOST_RESTS:]))
 
 
 def late_rests(store: Store, now: str) -> list[str]:
-    """A sentence about the messages whose rest came late, if there were any within a day."""
+    """A sentence about messages of the last day whose rest came late, if there are any."""
     rests = json.loads(store.meta.get(META_RESTS) or "[]")
     names = [name for name, _, at in rests if to_epoch(now) - to_epoch(at) < REST_SHOWN_SECONDS]
     if not names:
@@ -366,8 +363,7 @@ def _among(said: list[str]) -> str:
     return said[0] + (f", and {len(said) - 1} more" if len(said) > 1 else "")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Moves judged files out of the inbox. The rows of `messages` are its to-do list, so a crash only repeats a move.
+# Moving judged files out of the inbox: rows of `messages` are the queue, so a crash only repeats a move
 
 ARCHIVE_BATCH = 1000
 
@@ -379,12 +375,12 @@ class Archiver:
     reports: Reports
     archive_watch: ArchiveWatch
     obstructed: dict[str, str] = field(default_factory=dict)
-    """Files that do not let themselves be moved, by the message's id, with the reason. Forgotten by `try_again`."""
+    """Message id -> why its file cannot be moved. Cleared by `try_again`."""
 
     _told: set[str] = field(default_factory=set)
 
     def perform(self) -> int:
-        """Move what has been judged; returns how many files. Raises WorldError (then nothing is lost: repeat it)."""
+        """Move judged files; return their number. After a WorldError nothing is lost: call it again."""
         todo = self.waiting()
         accepted = [item for item in todo if not item.rejected]
         rejected = [item for item in todo if item.rejected]
@@ -396,14 +392,14 @@ class Archiver:
         return len(todo)
 
     def waiting(self) -> list[Unfiled]:
-        """What has been judged and can be moved, as far as is known."""
+        """Judged files that can be moved, as far as is known."""
         found = self.engine.store.messages.unfiled(ARCHIVE_BATCH + len(self.obstructed))
         return [item for item in found if item.id not in self.obstructed]
 
     def try_again(self) -> None:
-        """Forget what stood in the way: it may be gone. And see whether the directories are those that they were."""
+        """Retry files that could not be moved, and check whether directories were replaced."""
         self.obstructed.clear()
-        self.archive_watch.notice()
+        self.archive_watch.notice_replaced()
 
     def _judged(self, item: Unfiled) -> JudgedFile:
         raw = self.engine.store.messages.body(item.id)

@@ -1,4 +1,4 @@
-"""From the inbox to the engine: each file that is ready is judged once, however often it is seen."""
+"""Passes each file that is ready from the inbox to the engine, once."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from mailboxd.intake.archive import InboxFile, stored_name
 from mailboxd.intake.interpret import Intake
 from mailboxd.mailbox.inbox import Arrival, Inbox, Refusal
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How much one sender may bring in a minute. What is more waits in the inbox; nothing is refused for its number.
+# Rate limit of one sender: messages above it wait in the inbox, none is refused for it
 #
-# Every message gets a place in a timetable of whole minutes, its sender's own: one that finds this minute full is told
-# which minute is its. So a flood of 50,000 is read twice, not once a minute, and delays nobody but its sender. The
-# timetable is lost with the process, without harm: then the messages that still wait are given places anew.
+# Each sender has a timetable of whole minutes. A message that finds the current minute full is booked into a later one,
+# so a flood of 50,000 is read twice, not once a minute, and delays only its sender. The timetable is lost on restart,
+# without harm: waiting messages are booked again.
 #
-# A sender is who a message says it is from, and any user who can write to the inbox can say anything, so this protects
-# from peers that have run wild. From one that lies, signatures do (`signing.require`).
+# The sender is the one that the message names, so this protects against runaway peers. Against forged senders use
+# signatures (`signing.require`).
 
 _MINUTE = 60.0
 UNKNOWN_SENDER = ""
-"""Who sent what cannot be read: all of that counts as one sender's."""
+"""The sender of all messages that cannot be read."""
 
 
 @dataclass(slots=True)
-class _Page:
-    """The last minute of a sender's timetable in which anything is booked, and what is."""
+class _Bookings:
+    """The last minute of a sender's timetable that has bookings, and their sums."""
 
     minute: int
     messages: int = 0
@@ -39,20 +38,20 @@ class _Page:
 
 @dataclass(slots=True)
 class SenderQuota:
-    """`messages` and `size` (bytes) are what one sender may bring in a minute; 0: as much as it likes."""
+    """One sender may send `messages` and `size` (bytes) per minute; 0: no limit."""
 
     messages: int = 0
     size: int = 0
-    _pages: dict[str, _Page] = field(default_factory=dict)
+    _timetable: dict[str, _Bookings] = field(default_factory=dict)
     _booked: dict[str, float] = field(default_factory=dict)
-    """Names of files that wait -> the moment from which they are taken."""
+    """Name of a waiting file -> time from which it may be taken."""
     _minute: int = 0
 
     def turn(self, sender: str, name: str, size: int, now: float) -> float | None:
-        """When the file `name` with a message of `sender` is to be taken, in seconds since 1970; None: now."""
+        """When to take the file `name` from `sender`, in seconds since 1970; None: now."""
         if not self.messages and not self.size:
             return None
-        self._turn_page(int(now // _MINUTE))
+        self._start_minute(int(now // _MINUTE))
         booked = self._booked.get(name)
         if booked is None:
             booked = self._book(sender.lower(), size)
@@ -63,8 +62,8 @@ class SenderQuota:
         return None
 
     def _book(self, sender: str, size: int) -> float:
-        """A place in the first minute with room, in order; what is too large for any has a minute of its own."""
-        page = self._pages.setdefault(sender, _Page(self._minute))
+        """Book the first minute with room, in order; a message above the limit gets a minute for itself."""
+        page = self._timetable.setdefault(sender, _Bookings(self._minute))
         full = self.messages and page.messages >= self.messages
         heavy = self.size and page.messages and page.size + size > self.size
         if full or heavy:
@@ -73,30 +72,29 @@ class SenderQuota:
         page.size += size
         return page.minute * _MINUTE
 
-    def _turn_page(self, minute: int) -> None:
+    def _start_minute(self, minute: int) -> None:
         if minute == self._minute:
             return
-        if minute < self._minute:  # the clock was set back: what was booked would be far away
-            self._pages.clear()
+        if minute < self._minute:  # the clock was set back: bookings would be far in the future
+            self._timetable.clear()
             self._booked.clear()
         self._minute = minute
-        self._pages = {sender: page for sender, page in self._pages.items() if page.minute >= minute}
-        # a file that somebody took away again must not be remembered for ever
+        self._timetable = {sender: page for sender, page in self._timetable.items() if page.minute >= minute}
+        # forget files that were removed meanwhile
         self._booked = {name: at for name, at in self._booked.items() if at > (minute - 2) * _MINUTE}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# From the inbox to the engine: each file that is ready is judged once, however often it is seen.
+# Taking arrivals
 
 AT_ONCE = 500
 _INCOMPLETE = frozenset({"unterminated", "empty", "length-mismatch"})
-"""What a file that is still being written looks like: it is left for a while before it is judged."""
+"""Errors of a file that may still be written: it is deferred before it is judged."""
 _log = logging.getLogger("mailboxd")
 
 
 @dataclass(frozen=True, slots=True)
 class IntakeResult:
-    """What one look at the inbox leaves to do: moments to look again (seconds since 1970), or at once."""
+    """When to scan again: at these times (seconds since 1970), or at once if there is `more`."""
 
     moments: list[float]
     more: bool
@@ -104,7 +102,7 @@ class IntakeResult:
 
 @dataclass(slots=True)
 class Arrivals:
-    """The inbox of one workspace. `incomplete`: seconds that a file which looks unfinished is left alone."""
+    """The inbox of one workspace. `incomplete`: seconds for which a file that may be unfinished is deferred."""
 
     engine: Engine
     intake: Intake
@@ -112,25 +110,25 @@ class Arrivals:
     incomplete: float
     quota: SenderQuota = field(default_factory=SenderQuota)
     require_directories: Callable[[], None] = lambda: None
-    """Raises WorldError while judged mail could not be moved out of the inbox."""
+    """Raises WorldError if judged mail cannot be moved out of the inbox."""
     is_catching_up: bool = False
-    """What lay here when the daemon started is not judged yet: among it may be what takes back the work that waits."""
+    """Mail from before the start is not all judged yet; it may cancel work that is ready."""
     judged: int = 0
-    """Files that have been judged so far, or read and put off."""
+    """Number of files judged so far, or read and deferred."""
     _read_until: float = 0.0
     _is_behind: bool = True
 
     def take(self, now: float, *, can_file: bool) -> IntakeResult:
-        """Judge what is ready; inside a batch. `now` is seconds since 1970. Raises WorldError.
+        """Judge the files that are ready; inside a batch. `now` is seconds since 1970. Raises WorldError.
 
-        Nothing is judged while it cannot be filed: then the inbox is left as it is.
+        With `can_file` false nothing is judged, because it could not be moved out of the inbox.
         """
         self._is_behind = True
         if not can_file:
             return IntakeResult([], more=False)
         self.require_directories()
         scan = self.inbox.scan(now, AT_ONCE)
-        moments = [scan.look_again]
+        moments = [scan.next_scan_at]
         arrived = ((arrival, _file(arrival)) for arrival in scan.arrivals)
         moments += [self._judge(arrival, file, now) for arrival, file in arrived if self._is_new(file)]
         for refusal in scan.refused:
@@ -142,17 +140,17 @@ class Arrivals:
         return IntakeResult([moment for moment in moments if moment is not None], scan.truncated)
 
     def judged_until(self) -> str | None:
-        """All that came before that moment has been judged: ours, as text. None: all there is has been."""
+        """All files that came before this time have been judged. None: all files have."""
         if not self._is_behind:
             return None
         return to_text(self._read_until) if self._read_until else ""
 
     def _is_new(self, file: InboxFile) -> bool:
-        """Not judged already and only not moved yet, because a crash or an obstacle came between."""
+        """Whether it was not judged yet, rather than judged and not moved because of a crash or an obstacle."""
         return not self.engine.store.messages.awaits_filing(file.name, file.stamp)
 
     def _judge(self, arrival: Arrival, file: InboxFile, now: float) -> float | None:
-        """Let an arrival happen; or the moment at which one that looks unfinished is judged all the same."""
+        """Pass an arrival on, or defer it; return until when (seconds since 1970)."""
         parsed = self.intake.parse(file)
         until = arrival.first_seen + self.incomplete
         unfinished = isinstance(parsed, MessageError) and parsed.rule in _INCOMPLETE and now < until
@@ -168,7 +166,7 @@ class Arrivals:
             except (WorldError, MemoryError):
                 raise
             except Exception as bug:
-                # A bug of ours must not stop the other mail, nor meet the same file again after every restart.
+                # must not stop other mail, nor be repeated after every restart
                 _log.exception("a bug in mailboxd: %s could not be taken; please report this", arrival.name)
                 self.intake.reject(
                     file,

@@ -1,7 +1,7 @@
-"""What a message in the inbox means: a verdict on the file, and the input it stands for.
+"""Interprets messages from the inbox: a verdict on the file, and the input for the engine.
 
-Every judged file becomes one row of `messages` with its bytes, in the same transaction as what it caused; the file
-itself is moved afterwards. So a message counts once, however often it arrives and wherever a crash falls.
+Every judged file becomes one row of `messages` with its bytes, in the same transaction as its effects; the file is
+moved afterwards. So a message counts once, however often it arrives and wherever a crash occurs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mailboxd.core.effects import Bounce, Resend, Send
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Cancel, Clarification, Input, NewTask, Progress, Redispatch, Reply, Steer
 from mailboxd.core.lifecycle import amend
-from mailboxd.core.model import Origin, Plan, Task, Usage
+from mailboxd.core.model import Origin, Task, Usage
 from mailboxd.core.outcomes import Answer, Unreadable
 from mailboxd.core.specs import apply
 from mailboxd.core.times import plus, to_epoch
@@ -49,11 +49,11 @@ from mailboxd.protocol.plan import parse_plan
 from mailboxd.protocol.spec import rewritten
 
 _PASSING = frozenset({"too-many-open"})
-"""Rules that refuse a task now, and perhaps not later."""
+"""Rules that may admit the same task later."""
 
 
 class Intake:
-    """Judges arrivals for one engine. Use inside `engine.batch()`."""
+    """Judges arrivals for one engine. Use it inside `engine.batch()`."""
 
     def __init__(self, engine: Engine, *, accept_plain: bool = True, trust: Trust | None = None) -> None:
         self._engine = engine
@@ -62,9 +62,9 @@ class Intake:
         self._store = engine.store
 
     def parse(self, file: InboxFile) -> Parsed | MessageError:
-        """Read a file's message; pure, so that what is incomplete can be left for later before anything is recorded."""
+        """Parse a file's message; records nothing, so an incomplete file can still be deferred."""
         try:
-            raw = file.raw or b""  # the inbox has judged its size, by the configuration
+            raw = file.raw or b""  # the inbox has checked its size
             parsed = parse_message(raw, file.name, max_bytes=len(raw), sha256=file.sha256)
         except MessageError as error:
             return error
@@ -75,7 +75,7 @@ class Intake:
         return parsed
 
     def receive(self, file: InboxFile, parsed: Parsed) -> str:
-        """Let a message happen, and record it with its verdict, which is returned (docs/messages.md has the words)."""
+        """Pass a message to the engine and record it; return its verdict, one of those in docs/messages.md."""
         message = parsed.message
         proof = self._trust.verify(file.raw or b"", message) if self._trust else Proof()
         if parsed.plain and file.in_place and (rest := self._is_rest(file)):
@@ -96,7 +96,7 @@ class Intake:
         return verdict
 
     def _is_rest(self, file: InboxFile) -> str:
-        """The verdict on a text without front matter, if it is the rest of a message that was taken a moment ago."""
+        """Reject a text without front matter that is the rest of a message just taken; return the verdict, or empty."""
         now = self._engine.now
         head = self._store.messages.head_of(file.name, earliest("msg", plus(now, -REST_SECONDS)))
         if head is None or self._store.messages.first_arrival(None, file.sha256 or ""):
@@ -126,10 +126,10 @@ class Intake:
         task: str | None = None,
         of: str | None = None,
     ) -> None:
-        """Record why a file is not accepted, and tell the sender of a task. `of`: the message that it belongs to."""
+        """Record why a file is rejected, and notify the sender of a task. `of`: the message to which it belongs."""
         row = message_row(self._engine, file, "rejected", message, proof)
         row["reason"] = reason_fields(error) | ({"of": of} if of else {})
-        again = self._store.messages.was_rejected(file.sha256)  # however often it is dropped: its sender has been told
+        again = self._store.messages.was_rejected(file.sha256)  # its sender is notified only once
         self._keep(row, file)
         self._engine.record(Event(Kind.MESSAGE_REJECTED, task, {"at": self._engine.now, "message": row}))
         if isinstance(message, TaskMessage) and error.rule != "id-conflict" and not again:
@@ -146,7 +146,7 @@ class Intake:
         if file.raw is not None:
             self._store.messages.keep_body(row["id"], file.raw)
 
-    # -------------------------------------------------------------- verdicts
+    # Verdicts
 
     def _judge(self, message: AnyMessage, sha256: str, proof: Proof) -> tuple[str, str | None]:
         earlier = self._store.messages.first_arrival(message.message_id, sha256)
@@ -166,10 +166,10 @@ class Intake:
             case ApprovalMessage():
                 return self._approval(message, require_operator(proof, message.from_))
             case _:
-                raise Refused("unknown-type", f"nothing is known to do with a {message.type}")
+                raise Refused("unknown-type", f"a {message.type} cannot be handled")
 
     def _approval(self, message: ApprovalMessage, actor: str) -> tuple[str, str | None]:
-        """The operator's decision, signed. One about nothing that is asked here decides nothing later either."""
+        """Take the operator's signed decision. One about an unknown request has no effect later either."""
         asked = self._store.approvals.get(message.approval_id)
         if asked is None:
             return "orphan", None
@@ -178,18 +178,18 @@ class Intake:
         return "accepted", asked.task
 
     def _task(self, message: TaskMessage) -> tuple[str, str | None]:
-        """New work, the same work again, or ended work that is given out anew (section 2, "Repeats")."""
+        """Take new work, a repeat of it, or ended work that is assigned again (section 2, "Repeats")."""
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         origin = _origin(message)
         if known is None:
             return self._new_task(message, origin)
         if origin.attempt > known.origin.attempt and origin.attempt_id != known.origin.attempt_id:
-            findings = message.section("Findings") or "The work was given out again."
-            anew = Redispatch(message.spec(), origin, findings, message.deadline)
-            self._engine.hear(known.id, anew, actor=message.from_)
+            findings = message.section("Findings") or "The work was assigned again."
+            redispatch = Redispatch(message.spec(), origin, findings, message.deadline)
+            self._engine.hear(known.id, redispatch, actor=message.from_)
             return "accepted", known.id
         if known.phase.is_terminal:
-            told = was_told(self._store, known)  # of what its sender has cancelled he was not
+            told = was_told(self._store, known)  # it was not if its sender has cancelled the task
             again = Resend() if told else Send(self._engine.new_id("msg"), "reply", known.sender)
             self._engine.order(known.id, again)
             return "duplicate", known.id
@@ -204,10 +204,11 @@ class Intake:
         if depth > settings.limits.depth:
             raise MessageError(
                 "too-deep",
-                f"this work stands at depth {depth}, at most {settings.limits.depth} is allowed",
+                f"this work is at depth {depth}, at most {settings.limits.depth} is allowed",
                 "See limits.depth.",
                 field="depth",
             )
+        dag = message.section("DAG")
         new = NewTask(
             task_id=message.task_id,
             subtask_id=message.subtask_id,
@@ -218,31 +219,27 @@ class Intake:
             policy=apply(settings.policy, message.overrides()),
             origin=origin,
             depth=depth,
-            plan=_plan(message),
+            plan=parse_plan(dag, path="DAG") if dag.strip() else None,
             cancelled=self._cancelled_before(message),
         )
-        task_id = self._begin(new, actor=message.from_)
-        self._hold_if_done_before(task_id, message)
-        return "accepted", task_id
+        task = self.create(new, actor=message.from_)
+        self._hold_if_done_before(task, message)
+        return "accepted", task.id
 
-    def _hold_if_done_before(self, task_id: str, message: TaskMessage) -> None:
-        """Work that ended after the copy of the database that was put back is not done again unasked."""
+    def _hold_if_done_before(self, task: Task, message: TaskMessage) -> None:
+        """Hold work that ended after the backup from which the database was restored."""
         path = self._store.messages.recovered_path(message.from_, message.task_id, message.subtask_id)
-        task = self._store.tasks.get(task_id)
-        if path is not None and task is not None and not task.phase.is_terminal:
-            why = f"mailbox/{path} gave out this work before, and outbox/ has its reply: the database was older then"
+        if path is not None and not task.phase.is_terminal:
+            why = f"mailbox/{path} assigned this work before, and outbox/ has its reply: the database is older"
             self._engine.record(amend(task, self._engine.now, why, held=why)[0])
 
     def create(self, new: NewTask, actor: str) -> Task:
-        """Record a new task; inside a batch. Raises PlanError when its plan cannot be carried out."""
-        task = self._store.tasks.get(self._begin(new, actor))
+        """Record a new task; inside a batch. Raises PlanError if its plan cannot be carried out."""
+        created = self._engine.hear(None, new, actor=actor)[0]
+        task = self._store.tasks.get(str(created.task))
         if task is None:
             raise AssertionError(f"{new.local_id} was not recorded")
         return task
-
-    def _begin(self, new: NewTask, actor: str) -> str:
-        """The id of the new task: what is recorded first is that it came into being."""
-        return str(self._engine.hear(None, new, actor=actor)[0].task)
 
     def free_local_id(self, wanted: str) -> str:
         ordinal = 1
@@ -252,12 +249,12 @@ class Intake:
 
     def _cancelled_before(self, message: TaskMessage) -> str:
         if (message.attempt or 1) > 1:
-            return ""  # it was of an attempt before, which never came
+            return ""  # the cancel was for an earlier attempt, which never arrived
         cancelled = self._store.messages.cancelled_before(message.from_, message.task_id, message.subtask_id)
         return f"cancelled by {message.from_} before it arrived" if cancelled else ""
 
     def _report(self, message: AnyMessage) -> tuple[str, str | None]:
-        """Something about an attempt, from whoever has it."""
+        """Take a report about an attempt from its executor."""
         task = self._child(message)
         if task is None:
             return "orphan", None
@@ -280,7 +277,7 @@ class Intake:
         return child or self._store.tasks.delegated_root(message.task_id, message.subtask_id, message.from_)
 
     def _order(self, message: AnswerMessage | SteerMessage | CancelMessage) -> tuple[str, str | None]:
-        """Something for work that the sender gave us: an answer, new instructions, a cancel."""
+        """Take the sender's order about its task: an answer, new instructions, a cancel."""
         task = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         if task is None and message.from_ in OPERATORS:
             task = self._store.tasks.by_local_id(root_local_id(message.task_id, message.subtask_id))
@@ -312,15 +309,10 @@ def _said(message: AnyMessage) -> Answer | Progress:
 
 
 def _usage(message: AnyMessage) -> Usage:
-    """What a reply says that the work cost, as one sum of tokens."""
+    """The cost reported by a reply, with all tokens as one sum."""
     if not isinstance(message, ReplyMessage):
         return Usage()
     return Usage(output_tokens=message.usage_tokens, cost_usd=message.cost_usd)
-
-
-def _plan(message: Message) -> Plan | None:
-    text = message.section("DAG")
-    return parse_plan(text, path="DAG") if text.strip() else None
 
 
 def _origin(message: Message) -> Origin:

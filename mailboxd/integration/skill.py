@@ -147,7 +147,7 @@ def _read(ws: Workspace, name: str) -> bytes | None:
         with directory(ws.root, *_WHERE, *folders) as fd:
             file = open_regular(fd, last)
             if file is None:
-                if files.look(fd, last) is not None:
+                if files.lstat(fd, last) is not None:
                     raise WorldError(f"{ws.root.joinpath(*_WHERE, name)} is not a regular file; move it away")
                 return None
             try:

@@ -27,7 +27,7 @@ from pathlib import Path
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.host.pip_extras import to_add
-from mailboxd.mailbox.files import Stamp, directory, look, open_regular, publish, read_up_to, replace, world_errors
+from mailboxd.mailbox.files import Stamp, directory, lstat, open_regular, publish, read_up_to, replace, world_errors
 
 # Text formats:
 #
@@ -226,7 +226,7 @@ class Keyring:
     def stamp(self, file: str) -> Stamp | None:
         """A value that changes whenever the file changes; None if there is no file. Raises WorldError."""
         with self._open() as folder:
-            status = None if folder is None else look(folder, file)
+            status = None if folder is None else lstat(folder, file)
         return None if status is None else Stamp.of(status)
 
     def trusted(self) -> tuple[Trusted, ...]:
@@ -281,7 +281,7 @@ class Keyring:
 
     def _read(self, file: str) -> bytes | None:
         with self._open() as folder:
-            if folder is None or look(folder, file) is None:
+            if folder is None or lstat(folder, file) is None:
                 return None
             fd = open_regular(folder, file)
             if fd is None:

@@ -86,7 +86,7 @@ def directory(root: Path, *names: str) -> Iterator[int]:
         os.close(fd)
 
 
-def look(dir_fd: int, name: str) -> os.stat_result | None:
+def lstat(dir_fd: int, name: str) -> os.stat_result | None:
     """Status of `name`, of a link itself and not its target; None if it does not exist."""
     try:
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
@@ -99,7 +99,7 @@ def open_regular(dir_fd: int, name: str) -> int | None:
 
     Raises OSError if we have no permission to read it.
     """
-    status = look(dir_fd, name)
+    status = lstat(dir_fd, name)
     if status is None or not stat.S_ISREG(status.st_mode):
         return None
     try:
@@ -166,7 +166,7 @@ def move_by_link(source_fd: int, source: str, target_fd: int, target: str) -> No
     """`move` for file systems without RENAME_NOREPLACE. Between its two steps the file has both names."""
     status = os.stat(source, dir_fd=source_fd, follow_symlinks=False)
     if stat.S_ISDIR(status.st_mode):  # cannot be linked; a rename replaces nothing but an empty directory
-        if look(target_fd, target) is not None:
+        if lstat(target_fd, target) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
         os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
         return

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from mailboxd.core.sanitize import for_file_name
 from mailboxd.errors import MessageError
-from mailboxd.mailbox.files import Stamp, directory, is_being_written, look, open_regular, read_up_to, refusal
+from mailboxd.mailbox.files import Stamp, directory, is_being_written, lstat, open_regular, read_up_to, refusal
 from mailboxd.mailbox.layout import Workspace, is_temporary
 
 # Reading a file only when no process is still writing it
@@ -141,7 +141,7 @@ class Scan:
     """All that came before this time (seconds since 1970) was read, or deferred on purpose; 0: unknown."""
 
     @property
-    def look_again(self) -> float | None:
+    def next_scan_at(self) -> float | None:
         """When a waiting file may become ready without a change (seconds since 1970); None: never."""
         return min((left.until for left in self.waiting if left.until is not None), default=None)
 
@@ -229,7 +229,7 @@ class Inbox:
         fresh = [name for name in new if name not in temporary]
         arrived = []
         for name in fresh[:room]:
-            status = look(fd, name)
+            status = lstat(fd, name)
             if status is not None:
                 known = _Known(status.st_ino, now, self._scanned_at, Stamp.of(status), now, renamed=name in renamed)
                 if not self._scanned_at:  # it may be old; its writer can set its mtime, but not its ctime
@@ -243,7 +243,7 @@ class Inbox:
         noted = self._ignored
         self._ignored = {}
         for name in sorted(names)[:_REPORTED]:
-            status = look(fd, name)
+            status = lstat(fd, name)
             if status is not None:
                 since = noted[name].since if name in noted else min(status.st_mtime, now)
                 self._ignored[name] = LeftFile(for_file_name(name), "a temporary name", since)
@@ -266,7 +266,7 @@ class Inbox:
                     pass
 
     def _examine(self, fd: int, name: str, known: _Known, now: float) -> Arrival | Refusal | LeftFile | None:
-        status = look(fd, name)
+        status = lstat(fd, name)
         if status is None:
             return None
         stamp = Stamp.of(status)

@@ -67,7 +67,7 @@ def holder(ws: Workspace) -> int | None:
 
     The pid may be one of another container. Raises WorldError if the directory cannot be opened.
     """
-    with world_errors(f"look at the lock of {ws.root}"), directory(ws.root) as fd:
+    with world_errors(f"read the lock of {ws.root}"), directory(ws.root) as fd:
         if _flock(fd, fcntl.LOCK_SH):
             return None
         pid = _signature(ws).get("pid")

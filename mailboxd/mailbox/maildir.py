@@ -26,7 +26,7 @@ from mailboxd.mailbox.files import (
     directory,
     holds,
     is_being_written,
-    look,
+    lstat,
     move,
     open_regular,
     publish,
@@ -146,15 +146,15 @@ class Move:
 
 def _is_untouched(inbox: int, request: MoveRequest) -> bool:
     """Whether that file is still in the inbox, so that no earlier run has moved it."""
-    status = look(inbox, request.item.name)
+    status = lstat(inbox, request.item.name)
     return status is not None and Stamp.of(status) == request.item.stamp
 
 
 def _find(target: int, request: MoveRequest, taken: IsFiled) -> str | None:
     """The final name given by an earlier run, if one finished."""
-    first = first_free(lambda number: look(target, request.name(number)) is not None)
+    first = first_free(lambda number: lstat(target, request.name(number)) is not None)
     for name in (request.name(number) for number in numbers_in_use(first)):
-        if look(target, name) is None or taken(f"{request.place}/{name}"):
+        if lstat(target, name) is None or taken(f"{request.place}/{name}"):
             continue
         if request.item.raw is not None and not holds(target, name, request.item.raw):
             continue
@@ -165,7 +165,7 @@ def _find(target: int, request: MoveRequest, taken: IsFiled) -> str | None:
 
 def _left_claim(inbox: int, target: int, request: MoveRequest) -> int | None:
     for where in (target, inbox):
-        if look(where, request.claim) is not None:
+        if lstat(where, request.claim) is not None:
             return where
     return None
 
@@ -195,7 +195,7 @@ def _claim(inbox: int, target: int, request: MoveRequest) -> int | None:
 
 def _is_locked_directory(inbox: int, name: str, error: OSError) -> bool:
     # moving a directory needs write permission on it: the error is not about the inbox
-    status = look(inbox, name)
+    status = lstat(inbox, name)
     return error.errno == errno.EACCES and status is not None and stat.S_ISDIR(status.st_mode)
 
 
@@ -211,7 +211,7 @@ def _is_judged(where: int, request: MoveRequest, *, durable: bool) -> bool:
     """Whether the claimed file is the judged one and has no writer; made durable if so."""
     item = request.item
     if item.raw is None:
-        status = look(where, request.claim)
+        status = lstat(where, request.claim)
         return item.stamp is None or (
             status is not None and (status.st_dev, status.st_ino) == (item.stamp.dev, item.stamp.ino)
         )
@@ -242,7 +242,7 @@ def _put_back(where: int, inbox: int, request: MoveRequest) -> None:
             return
         except FileExistsError:
             number = first_free(
-                lambda number: look(inbox, clash_name(request.item.name, request.item.digest, number)) is not None
+                lambda number: lstat(inbox, clash_name(request.item.name, request.item.digest, number)) is not None
             )
             name = clash_name(request.item.name, request.item.digest, number)
 
@@ -259,15 +259,15 @@ def _name(target: int, request: MoveRequest, put: Callable[[str], None]) -> str:
 
     def is_used(number: int) -> bool:
         name = request.name(number)
-        if look(target, name) is not None:
+        if lstat(target, name) is not None:
             return True
-        beside = None if request.reason is None else look(target, name + REASON)
+        beside = None if request.reason is None else lstat(target, name + REASON)
         return beside is not None and not holds(target, name + REASON, request.reason or b"")
 
     while True:
         name = request.name(first_free(is_used))
         with suppress(FileExistsError):
-            if request.reason is not None and look(target, name + REASON) is None:
+            if request.reason is not None and lstat(target, name + REASON) is None:
                 publish(target, name + REASON, request.reason)
             put(name)
             return name
@@ -280,7 +280,7 @@ def publish_once(target: int, name: str, raw: bytes, *, renamed: bool = False) -
     """
     digest = hashlib.sha256(raw).hexdigest()
     while True:
-        free = first_free(lambda number: look(target, clash_name(name, digest, number)) is not None)
+        free = first_free(lambda number: lstat(target, clash_name(name, digest, number)) is not None)
         for number in numbers_in_use(free) if free else []:
             if holds(target, clash_name(name, digest, number), raw):
                 return clash_name(name, digest, number)

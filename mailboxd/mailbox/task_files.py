@@ -22,7 +22,7 @@ from mailboxd.mailbox.files import (
     Stamp,
     directory,
     is_being_written,
-    look,
+    lstat,
     move,
     open_regular,
     prepare,
@@ -114,7 +114,7 @@ def _put(
 
 def _is_as_expected(fd: int, expected: Stamp | None) -> bool:
     """Whether task.md is missing, or has the expected stamp and no writer."""
-    status = look(fd, TASK_FILE)
+    status = lstat(fd, TASK_FILE)
     if status is None:
         return True
     if Stamp.of(status) != expected:
@@ -165,7 +165,7 @@ class TaskFileChanges:
     unusable: list[UnreadableFile] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Local ids whose task.md was rendered or seen before, and is missing now."""
-    look_again: float | None = None
+    next_scan_at: float | None = None
     """When a waiting file may be ready (seconds since 1970); None: only after a change."""
     truncated: bool = False
     """There is more: scan again as soon as this is handled."""
@@ -185,7 +185,7 @@ class TaskFiles:
         self._unvisited: list[str] = []
         """Local ids that a truncated scan has left for the next one."""
 
-    def look(self, now: float, among: Collection[str] | None = None, limit: int = 256) -> TaskFileChanges:
+    def scan(self, now: float, among: Collection[str] | None = None, limit: int = 256) -> TaskFileChanges:
         """Find files changed by others since the last scan; report each change once, missing files every time.
 
         `among`: scan these local ids only; None: every directory below tasks/, at one stat each. A truncated scan is
@@ -281,7 +281,7 @@ class TaskFiles:
             with suppress(FileExistsError):
                 os.mkdir(ARCHIVE, 0o700, dir_fd=tasks)
             with directory(self._ws.root, "tasks", ARCHIVE) as archive:
-                free = first_free(lambda number: look(archive, clash_name(local_id, "0", number)) is not None)
+                free = first_free(lambda number: lstat(archive, clash_name(local_id, "0", number)) is not None)
                 name = clash_name(local_id, "0", free)
                 try:
                     move(tasks, local_id, archive, name)
@@ -332,7 +332,7 @@ class TaskFiles:
         if isinstance(content, NotReady):
             self._waiting[local_id] = (stamp, since)
             if content.until is not None:
-                found.look_again = min(content.until, found.look_again or content.until)
+                found.next_scan_at = min(content.until, found.next_scan_at or content.until)
             return 0
         self.remember(local_id, stamp)
         found.changed.append(ChangedFile(local_id, content, stamp))
@@ -346,7 +346,7 @@ def _directories(tasks: int) -> Iterable[str]:
 
 def _status(tasks: int, local_id: str) -> os.stat_result | None:
     try:
-        return look(tasks, f"{local_id}/{TASK_FILE}")
+        return lstat(tasks, f"{local_id}/{TASK_FILE}")
     except OSError as error:
         if error.errno not in OBSTACLES:
             raise
@@ -367,7 +367,7 @@ def _problem(local_id: str, status: os.stat_result) -> MessageError | None:
 
 def _move_aside(fd: int, name: str) -> str:
     while True:
-        free = first_free(lambda number: look(fd, clash_name(name, "0", number)) is not None)
+        free = first_free(lambda number: lstat(fd, clash_name(name, "0", number)) is not None)
         with suppress(FileExistsError):
             move(fd, TASK_FILE, fd, clash_name(name, "0", free))
             return clash_name(name, "0", free)

@@ -22,7 +22,7 @@ from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError
 from mailboxd.ids import time_of
-from mailboxd.mailbox.files import directory, look, open_regular, read_up_to, world_errors
+from mailboxd.mailbox.files import directory, lstat, open_regular, read_up_to, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import REASON
 from mailboxd.mailbox.task_files import ARCHIVE, TASK_FILE
@@ -385,10 +385,10 @@ def read_batch(ws: Workspace, batch: Batch) -> Sources:
 
 def _archived(fd: int, path: str, file: str, found: Sources) -> None:
     with world_errors(f"read mailbox/{path}"):
-        status = look(fd, file)
+        status = lstat(fd, file)
         raw = bytes_of(fd, file)
         base = natural(file)[0]
-        name = base if base != file and look(fd, base) is not None else file
+        name = base if base != file and lstat(fd, base) is not None else file
     if raw is None or status is None:
         found.problems.append((f"mailbox/{path}", "it is no regular file"))
         return
@@ -452,7 +452,7 @@ def _sent(fd: int, path: str, name: str, found: Sources) -> None:
 def _task(ws: Workspace, parts: tuple[str, ...], name: str, found: Sources) -> None:
     place = "/".join((*parts, name))
     with world_errors(f"read {place}"), directory(ws.root, *parts, name) as fd:
-        raw, status = bytes_of(fd, TASK_FILE), look(fd, TASK_FILE)
+        raw, status = bytes_of(fd, TASK_FILE), lstat(fd, TASK_FILE)
     if raw is None or status is None:
         return
     try:

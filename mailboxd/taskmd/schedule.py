@@ -1,9 +1,8 @@
-"""When task.md files are written again: coalesced, and never for a large part of the time.
+"""When task.md files are rendered and finished tasks archived.
 
-What changed within `every` seconds becomes one writing. Many files are written in slices, so that nothing else waits
-for long: one after the other while nothing happens, with pauses between them while something does. The file of a tree
-with ten thousand children takes longer to write than a child takes to run: it is followed by a pause of many times its
-length. When nothing happens, all that costs nobody anything, and the files are right soon.
+Changes within `every` seconds are rendered once. Many files are written in slices, so that nothing else waits for
+long: one after the other while the daemon is idle, with pauses while it is busy. The file of a tree with ten thousand
+children takes longer to write than a child takes to run, so it is followed by a pause of many times that length.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from mailboxd.engine.reports import Happened, Reports
 from mailboxd.mailbox.task_files import TaskFiles
 
 SLICE = 0.05
-"""Seconds after which no further file is begun. It is no large part of anything."""
+"""Seconds after which no further file is begun."""
 _SHARE = 3.0
-"""While something happens, many small files take at most one part in this many, and one more, of the time."""
+"""While busy, the pause after many small files, in multiples of their writing time."""
 _SHARE_OF_ONE = 40.0
-"""The same for a single file: that of a tree whose children come and go is out of date all the time."""
+"""The same for a single file: that of a running tree is out of date all the time."""
 _LATEST = 10.0
-"""Seconds that a file of a large tree may be behind, at most."""
+"""Most seconds that the file of a large tree may be out of date."""
 _CALM = 1.0
-"""Seconds without an event after which turns that still run are waited for, and nothing else happens."""
+"""Seconds without an event after which the daemon counts as idle although turns run."""
 _HELD_UP = 1.0
 _TROUBLED = 5.0
 
 
 @dataclass(slots=True)
 class RenderSchedule:
-    """`write` begins files until so many seconds are over, and says how many; `stale` says whether any is out of date,
-    `more` whether the last writing left some for the next; `last_event` grows whenever something happens.
+    """`write(seconds)` writes files until the time is over and returns their number; `stale`: whether any is out of
+    date; `more`: whether the last call left some; `last_event`: a number that grows with each event.
     """
 
     clock: Clock
@@ -48,14 +47,14 @@ class RenderSchedule:
     _next: float = 0.0
     """When it may write again, on the monotonic clock."""
     _while_busy: float = 0.0
-    """The same, while something happens."""
+    """The same, while busy."""
     _written: float = float("-inf")
     _event: int = -1
     _stirred: float = 0.0
 
     def perform(self, *, turns: bool, mail: bool = False) -> int:
-        """Write what is out of date, if it is time to. `turns`: some run that wait for nobody else; `mail`: more of it
-        waits than one round takes. It comes first, but mail that never ends does not put the files off for ever.
+        """Write files that are out of date, if it is time to; return their number. `turns`: turns are running. `mail`:
+        more mail waits than one round takes; it comes first, but cannot delay the files for ever.
         """
         begun = self.clock.monotonic()
         if (event := self.last_event()) != self._event:
@@ -69,9 +68,9 @@ class RenderSchedule:
         if self.is_troubled():
             pause = _TROUBLED
         elif not written and self.stale():
-            pause = max(pause, _HELD_UP)  # somebody is writing that very file
+            pause = max(pause, _HELD_UP)  # the file is being written by someone else
         self._next = self._while_busy = ended + pause
-        if written == 1 or spent >= 2 * SLICE:  # or one of them alone took that long
+        if written == 1 or spent >= 2 * SLICE:  # the second if one of them alone took that long
             self._while_busy = max(self._next, ended + min(spent * _SHARE_OF_ONE, _LATEST))
         elif more:
             self._while_busy = max(self._next, ended + spent * _SHARE)
@@ -82,8 +81,7 @@ class RenderSchedule:
         return min(self._while_busy, max(self._next, self._stirred + _CALM)) if turns else self._next
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Finished tasks leave `tasks/` for `tasks/.archive/` after a configured time. Mail and events are never touched.
+# Finished tasks are moved to `tasks/.archive/` after a configured time; mail and events stay
 
 _EVERY = 3600.0
 _BATCH = 500
@@ -91,7 +89,7 @@ _BATCH = 500
 
 @dataclass(slots=True)
 class Retention:
-    """`keep` is in seconds, counted from the end of the whole tree that a task belongs to."""
+    """`keep` is in seconds from the end of the whole tree."""
 
     engine: Engine
     files: TaskFiles
@@ -100,7 +98,7 @@ class Retention:
     _next: float = 0.0
 
     def perform(self) -> int:
-        """Once an hour, put away what is over; returns how many directories were moved. Raises WorldError."""
+        """Once an hour, archive ended tasks; return how many directories were moved. Raises WorldError."""
         mono = self.engine.clock.monotonic()
         if mono < self._next:
             return 0

@@ -1,7 +1,7 @@
-"""task.md, both ways: the store shown as files, and edits of those files taken as inputs (protocol section 3).
+"""Renders tasks as task.md, and turns edits of these files into inputs (protocol section 3).
 
-SQLite is authoritative. An edit is compared with what the file would show now; a legal one becomes inputs, an
-illegal one is undone, kept beside the file and recorded.
+SQLite is authoritative. An edit is compared with what the file would show now; a legal one becomes inputs, an illegal
+one is kept beside the file, recorded, and overwritten.
 """
 
 from __future__ import annotations
@@ -55,20 +55,19 @@ from mailboxd.protocol.taskmd import (
 from mailboxd.store import explain_query
 from mailboxd.store.store import Store
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A task.md that says more than "to be done": what it says was done, has failed or is with a peer, is taken over.
+# Adopting the status of a task.md that mailboxd did not write
 
 _UNDER_WAY = ("executing", "aggregating", "done", "failed")
 ACTOR = "task.md"
 
 
 def adopt_status(engine: Engine, task: Task, written: TaskFile) -> None:
-    """Bring a task that was just recorded, with its children, to where its file says they are; inside a batch.
+    """Bring a new task and its children to the status in its file; inside a batch.
 
-    What was in progress here starts again, for nobody knows how far it came. Raises Refused.
+    Work that was in progress here starts again, for its progress is unknown. Raises Refused.
     """
     if task.mode is Mode.COORDINATING and written.status in _UNDER_WAY:
-        _children(engine, task, written)
+        _adopt_children(engine, task, written)
     now = engine.store.tasks.get(task.id) or task
     if now.phase.is_terminal:
         return
@@ -79,17 +78,17 @@ def adopt_status(engine: Engine, task: Task, written: TaskFile) -> None:
         case "failed":
             engine.hear(task.id, ImportedFailed(written.results), actor=ACTOR)
         case "cancelled":
-            engine.hear(task.id, Cancel(task.sender, "it was cancelled before mailboxd came"), actor=ACTOR)
+            engine.hear(task.id, Cancel(task.sender, "it was cancelled before mailboxd was set up"), actor=ACTOR)
 
 
-def _children(engine: Engine, task: Task, written: TaskFile) -> None:
+def _adopt_children(engine: Engine, task: Task, written: TaskFile) -> None:
     results = dict(written.subtask_results)
     nodes = {node.key: node for node in written.dag}
     children = engine.store.tasks.children(task.id)
     for child in children:
-        found = _found(nodes[child.key], results.get(child.key, ""))
-        if found is not None:
-            engine.hear(child.id, found, actor=ACTOR)
+        imported = _imported(nodes[child.key], results.get(child.key, ""))
+        if imported is not None:
+            engine.hear(child.id, imported, actor=ACTOR)
     if written.status not in ("executing", "aggregating"):
         return
     engine.hear(task.id, Start())
@@ -98,7 +97,7 @@ def _children(engine: Engine, task: Task, written: TaskFile) -> None:
             engine.hear(child.id, ImportedDispatched(), actor=ACTOR)
 
 
-def _found(node: DagNode, result: str) -> Imported | None:
+def _imported(node: DagNode, result: str) -> Imported | None:
     if node.status == "done":
         return ImportedDone(result or node.result_summary)
     if node.status == "failed":
@@ -106,18 +105,14 @@ def _found(node: DagNode, result: str) -> Imported | None:
     return None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The section of a task.md that says what is blocked in it, what was tried, and what can be done about it.
+# The section about what is blocked, what was tried, and what can be done
 
 HEADING = "Blocked"
 _MOST = 20
 
 
 def blocked_section(store: Store, task: Task, children: Sequence[Task], now: str) -> tuple[tuple[str, str], ...]:
-    """Every open circuit and every hold of the task and its children; nothing when there is none.
-
-    It is told by the same explanation as `mailboxd why`: what was tried, by whom, for how long and at what cost.
-    """
+    """Explain, as `mailboxd why` does, each open circuit and hold of the task and its children; empty without any."""
     lines = [line for one in (task, *children) if _is_blocked(one) for line in _lines(store, one, now)]
     return ((HEADING, "\n".join(lines[: _MOST * 4])),) if lines else ()
 
@@ -127,9 +122,9 @@ def _is_blocked(task: Task) -> bool:
 
 
 def _lines(store: Store, task: Task, now: str) -> list[str]:
-    # Of the task alone: what it waits for has a file, or an entry, of its own.
-    told = explain(explain_query.load(store.db, [task.id], now, 0, neighbours=False), task.id)
-    lines = [line for cause in told.causes[:_MOST] for line in _told(cause)]
+    # without neighbours: its dependencies have files or entries of their own
+    explanation = explain(explain_query.load(store.db, [task.id], now, 0, neighbours=False), task.id)
+    lines = [line for cause in explanation.causes[:_MOST] for line in _cause_lines(cause)]
     if task.stronger.why:
         lines.append(f"  - escalated: {task.stronger.why}")
     if task.result:
@@ -137,19 +132,18 @@ def _lines(store: Store, task: Task, now: str) -> list[str]:
     return lines
 
 
-def _told(cause: Cause) -> list[str]:
+def _cause_lines(cause: Cause) -> list[str]:
     indent = "  " * cause.depth
     when = f" (at {cause.at}: {cause.then})" if cause.at and cause.then else ""
     lines = [f"{indent}- {cause.task}: {cause.text}{when}"]
     return [*lines, f"{indent}  `{cause.hint}`"] if cause.hint else lines
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What the task.md of a task shows: the store's words, as the record that is rendered.
+# What task.md shows
 
 
 def to_record(engine: Engine, task: Task) -> TaskFile:
-    """What the task.md of a task shows."""
+    """Return what the task.md of a task shows."""
     children = engine.store.tasks.children(task.id) if task.mode is Mode.COORDINATING else []
     needs = engine.store.tasks.needs_by_key(task.id) if children else {}
     blocked = blocked_section(engine.store, task, children, engine.clock.now())
@@ -184,12 +178,12 @@ def _node(engine: Engine, child: Task, needs: tuple[str, ...]) -> DagNode:
 
 
 def _status(task: Task) -> str:
-    """clawflow's word for where a task stands."""
+    """clawflow's word for the status of a task."""
     return task_status(task.phase, task.mode, attempted=task.attempt > 0, has_result=bool(task.result))
 
 
 def _planned(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ...] = ()) -> PlannedChild:
-    """A child as its plan would name it now; `own` is the agent that is `self` here."""
+    """A child as its plan would list it now. `own`: the agent that `self` means here."""
     spec, given_to = task.spec, task.stronger.instead_of or task.executor
     return PlannedChild(
         key=task.key,
@@ -205,17 +199,15 @@ def _planned(task: Task, own: str, needs: tuple[str, ...], copies: tuple[str, ..
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What an edit of a task.md was made to: who saves a file has read it at some moment, and much may have come since.
+# Edits of an older version: what the author has not seen must not be reverted
 #
-# New instructions, an answer or `mailboxd spec` change what the file shows of the spec. An edit of an older version
-# takes nothing of that back: its author has not seen it.
+# New instructions, an answer or `mailboxd spec` may have changed the spec since the author of an edit read the file.
 
 
 def edit_base(engine: Engine, task: Task, current: TaskFile, written: TaskFile) -> TaskFile:
-    """`current` with the spec as the file showed it to the author of `written`: `updated_at`, which he left, says when.
+    """Return `current` with the spec as the author of `written` saw it, according to its `updated_at`.
 
-    Without it he counts as one who has read the first version.
+    Without `updated_at` the author is assumed to have read the first version.
     """
     if written.updated_at == current.updated_at:
         return current
@@ -225,25 +217,25 @@ def edit_base(engine: Engine, task: Task, current: TaskFile, written: TaskFile) 
 
 
 def rebase_edit(task: Task, edit: TaskEdit, read: TaskFile) -> TaskEdit:
-    """An edit that was made to `read`, as one of what the spec of the task says now."""
+    """Convert an edit of `read` into one of the current spec of the task."""
     now = TaskFile(instructions=task.spec.instructions, extra_sections=shown_sections(task.spec, task.title))
     said = edit.instructions
     if said is not None:
-        said = _with_what_came(read.instructions, now.instructions, said)
+        said = _with_later_instructions(read.instructions, now.instructions, said)
     sections = edit.extra_sections
     if sections is not None:
-        sections = _with_others_words(read.extra_sections, now.extra_sections, sections)
+        sections = _with_later_sections(read.extra_sections, now.extra_sections, sections)
     return replace(edit, instructions=said if said != now.instructions else None, extra_sections=sections)
 
 
-def _with_what_came(read: str, now: str, said: str) -> str:
-    """New instructions are only ever put behind those before; where somebody wrote them anew, the last word counts."""
+def _with_later_instructions(read: str, now: str, said: str) -> str:
+    """Keep instructions that were appended meanwhile; if they were rewritten, the edit counts."""
     came = now.removeprefix(read).strip() if now.startswith(read) else ""
     return said if came in said else f"{said}\n\n{came}"
 
 
-def _with_others_words(read: Sections, now: Sections, said: Sections) -> Sections:
-    """The sections as they are said, those of the spec that are as they were read as they are now."""
+def _with_later_sections(read: Sections, now: Sections, said: Sections) -> Sections:
+    """The edited sections, with sections of the spec that the author left unchanged as they are now."""
     texts = {heading.casefold(): text for heading, text in now}
     return tuple(
         (
@@ -254,8 +246,7 @@ def _with_others_words(read: Sections, now: Sections, said: Sections) -> Section
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# task.md, both ways: the store shown as files, and edits of those files taken as inputs (protocol section 3).
+# Rendering and reading
 
 _log = logging.getLogger("mailboxd")
 _AT_ONCE = 1000
@@ -273,16 +264,16 @@ class TaskMarkdown:
     reports: Reports
     _shown: dict[str, TaskFile] = field(default_factory=dict)
     _refused_plans: dict[str, str] = field(default_factory=dict)
-    more: bool = False  # the last writing has left files that are out of date
+    more: bool = False  # the last `perform` left files that are out of date
     _behind: str = ""
 
-    # -------------------------------------------------------------- store -> file
+    # Store to file
 
     def perform(self, seconds: float = 5.0) -> int:
-        """Write the files that show less than the tables know; after so many seconds none is begun. Returns how many.
+        """Write files that are out of date; after so many seconds begin no other. Return how many were written.
 
-        The next time goes on where time or room has ended: what is always out of date holds up no other. Raises
-        WorldError, when all were tried.
+        The next call continues where this one stopped, so a file that is always out of date does not delay others.
+        Raises WorldError after all were tried.
         """
         end = self.engine.clock.monotonic() + seconds
         stale = self.engine.store.stale_files.batch(self._behind, _AT_ONCE) or self.engine.store.stale_files.batch(
@@ -294,12 +285,12 @@ class TaskMarkdown:
         written, trouble = 0, None
         for (task, shown, marks), answer in zip(begun, answers, strict=True):
             if isinstance(answer, ObstructedError):
-                _log.error("%s", answer)  # tried again when the task changes
+                _log.error("%s", answer)  # retried when the task changes
             elif isinstance(answer, WorldError):
                 trouble = trouble or answer
                 continue
             elif not answer:
-                continue  # somebody edited it meanwhile: that is read first
+                continue  # it was edited meanwhile: read that first
             elif task.phase.is_terminal:
                 self._shown.pop(task.id, None)
             else:
@@ -325,20 +316,20 @@ class TaskMarkdown:
                 begun.append((task, shown := to_record(self.engine, task), marks))
                 yield task.local_id, sealed(render_task_file(shown, self.templates))
         if not self.more:
-            self._behind = ""  # else newer ones, which come behind it, could put off an older one for ever
+            self._behind = ""  # or newer ones, sorted behind it, could delay an older one for ever
 
-    # -------------------------------------------------------------- file -> store
+    # File to store
 
-    def look(self, now: float, among: Sequence[str] | None = None) -> TaskFileChanges:
-        """Let every task.md that somebody wrote since the last look happen; inside a batch. Raises WorldError."""
-        found = self.files.look(now, among)
+    def scan(self, now: float, among: Sequence[str] | None = None) -> TaskFileChanges:
+        """Take every task.md that was edited since the last scan; inside a batch. Raises WorldError."""
+        found = self.files.scan(now, among)
         for index, changed in enumerate(found.changed):
             try:
                 if not is_sealed(changed.raw):
                     self.take(changed)
             except WorldError:
                 for unread in found.changed[index:]:
-                    self.files.forget(unread.local_id)  # reported again by the next look
+                    self.files.forget(unread.local_id)  # reported again by the next scan
                 raise
         for unusable in found.unusable:
             task = self.engine.store.tasks.by_local_id(unusable.local_id)
@@ -351,25 +342,25 @@ class TaskMarkdown:
         return found
 
     def restore(self) -> None:
-        """Have the files rendered again that were deleted while no daemon ran; inside a batch."""
+        """Have files rendered again that were deleted while no daemon ran; inside a batch."""
         tasks = {local_id: task for task, local_id in self.engine.store.tasks.open_with_file()}
         self.engine.store.stale_files.mark([tasks[local_id] for local_id in self.files.missing(tasks)])
 
-    def look_at(self, task: Task) -> str:
-        """Take what was written into one task's file: its agent's turn is about to be judged.
+    def scan_task(self, task: Task) -> str:
+        """Take an edit of one task's file before its agent's turn is judged.
 
-        Returns why a plan that was written there could not be taken, now or earlier in the turn; else nothing.
+        Return why a plan in it could not be taken, now or earlier in the turn; empty if it could.
         """
         try:
-            self.look(to_epoch(self.engine.now), [task.local_id])
+            self.scan(to_epoch(self.engine.now), [task.local_id])
         except StoreError:
             raise
         except WorldError as error:
-            _log.error("what %s wrote into its task.md cannot be read: %s", task.local_id, error)
+            _log.error("the edited task.md of %s cannot be read: %s", task.local_id, error)
         return self._refused_plans.pop(task.id, "")
 
     def take(self, changed: ChangedFile) -> None:
-        """Let one task.md happen; inside a batch."""
+        """Take one edited task.md; inside a batch."""
         task = self.engine.store.tasks.by_local_id(changed.local_id)
         try:
             written = parse_task_file(unsealed(changed.raw), f"tasks/{changed.local_id}/task.md")
@@ -385,17 +376,17 @@ class TaskMarkdown:
         except (WorldError, MemoryError):
             raise
         except Exception as bug:
-            # A bug of ours must not stop the other work, nor meet the same file again after every restart.
+            # must not stop other work, nor be repeated after every restart
             _log.exception(
                 "a bug in mailboxd: tasks/%s/task.md could not be taken; please report this", changed.local_id
             )
             why = f"a bug in mailboxd ({type(bug).__name__}); its log has the details"
             self._refuse(changed.local_id, changed.raw, task, why)
         if task is not None:
-            self.engine.store.stale_files.mark([task.id])  # also where the edit said nothing: the store's words stand
+            self.engine.store.stale_files.mark([task.id])  # even if nothing was edited: the store's text must show
 
     def create_task(self, local_id: str, written: TaskFile) -> None:
-        """A task.md that no task is known for becomes one, where it says that it is; inside a batch."""
+        """Create a task from a task.md without one, with the status in the file; inside a batch."""
         sender = written.sender or "operator"
         if not is_id(sender):
             raise MessageError("bad-id", f"{sender[:80]!r} cannot be a sender", field="from")
@@ -429,23 +420,22 @@ class TaskMarkdown:
             raise Refused(
                 "spec-fixed", f"{task.local_id} is {task.phase}: {', '.join(fixed)} can no longer change", _STEER
             )
-        with self.engine.store.savepoint():  # an illegal edit changes nothing, also where only its last part is
+        with self.engine.store.savepoint():  # an edit with any illegal part changes nothing
             self.apply(task, rebase_edit(task, edit, current))
         if fixed and any(heading in dict(current.extra_sections) for heading in fixed):
-            # its agent may have written the file from memory, and its results count; what it said of its spec is kept
+            # its agent may have rewritten the whole file: take its results, and keep what it wrote about the spec
             why = f"{', '.join(fixed)} cannot change while it is {task.phase}; the rest is taken (spec-fixed). {_STEER}"
             self._refuse(task.local_id, raw, task, why)
-        # Until it is rendered again the file says what was written: whoever saves a second time changes that.
+        # until it is rendered again the file shows the edit, to which a second edit is compared
         shown = to_record(self.engine, self.engine.store.tasks.get(task.id) or task)
         keys = {node.key for node in written.dag} or {node.key for node in shown.dag}
         said, dag = written.instructions or shown.instructions, tuple(node for node in shown.dag if node.key in keys)
         self._shown[task.id] = replace(shown, updated_at=written.updated_at, instructions=said, dag=dag)
 
     def apply(self, task: Task, edit: TaskEdit) -> None:
-        """A legal edit, as inputs: first what is added, then what is changed, then what is removed.
+        """Turn a legal edit into inputs: first additions, then changes, then removals.
 
-        In this order a changed child may need an added one, and one that no longer needs a removed one is not
-        cancelled with it.
+        So a changed child may depend on an added one, and one that no longer depends on a removed one is not cancelled.
         """
         children = {child.key: child for child in self.engine.store.tasks.children(task.id)}
         ours = tuple(item for item in edit.extra_sections or () if item[0] == HEADING)
@@ -464,7 +454,7 @@ class TaskMarkdown:
             )
 
     def _rewrite_spec(self, task: Task, said: Sections) -> None:
-        now = self.engine.store.tasks.get(task.id) or task  # the instructions may just have been edited
+        now = self.engine.store.tasks.get(task.id) or task  # its instructions may just have been edited
         text = join_body("", "", [Section(heading, text) for heading, text in said])
         spec = rewritten(now.spec, text)
         if spec is not None:
@@ -478,7 +468,7 @@ class TaskMarkdown:
         self.engine.hear(child.id, ChildEdited(planned, None if before == {*needs} else needs), actor="task.md")
 
     def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:
-        """Keep what was written beside the file, and show the store's truth again."""
+        """Keep a refused text beside the file, which is rendered again."""
         try:
             kept = self.files.keep_rejected(local_id, raw, self.engine.now)
         except ObstructedError as error:

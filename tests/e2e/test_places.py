@@ -238,7 +238,7 @@ def test_a_file_system_over_the_archive_is_noticed_and_what_vanishes_with_it_is_
     eventually(lambda: alpha.json("status")["health"]["grade"] == "green", 20, alpha.last_words)
     whys = [event["data"]["why"] for event in alpha.events("alarm")]
     assert sum("mailbox/archive is another directory" in why for why in whys) == 2
-    assert sum("put back from the database" in why for why in whys) >= 2
+    assert sum("restored from the database" in why for why in whys) >= 2
     company.at_rest()
 
 

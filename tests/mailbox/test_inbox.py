@@ -102,7 +102,7 @@ def test_a_half_written_file_waits_as_long_as_its_writer_has_it_open(ws: Workspa
             scan = inbox.scan(NOW + later, 10)
             assert names(scan) == []
             assert [left.why for left in scan.waiting] == ["a writer has it open"]
-            assert scan.look_again is None
+            assert scan.next_scan_at is None
         writer.write(b"second half")
 
     assert names(inbox.scan(NOW + 501, 10)) == []  # it was closed, and may be opened again
@@ -163,7 +163,7 @@ def test_an_empty_file_waits_for_its_content_and_is_refused_after_a_minute(ws: W
 
     scan = inbox.scan(NOW + 1, 10)
     assert [(left.name, left.until) for left in scan.waiting] == [("x.md", NOW + 60)]
-    assert scan.look_again == NOW + 60
+    assert scan.next_scan_at == NOW + 60
 
     (refusal,) = inbox.scan(NOW + 60, 10).refused
     assert (refusal.error.rule, refusal.raw, refusal.sha256) == ("empty", b"", hashlib.sha256(b"").hexdigest())
@@ -341,7 +341,7 @@ def test_what_waits_or_is_deferred_holds_nobody_up(ws: Workspace) -> None:
 
     scan = inbox.scan(NOW, 1)
     assert names(scan) == ["x.md"]
-    assert scan.look_again == NOW + 600
+    assert scan.next_scan_at == NOW + 600
     assert names(inbox.scan(NOW + 600, 1)) == ["orphan.md"]
 
 
@@ -353,7 +353,7 @@ def test_a_deferred_file_that_changes_is_seen_at_once(ws: Workspace) -> None:
     assert names(inbox.scan(NOW + 1, 1)) == []
 
     put(ws, "x.md", b"unfinished no more", mtime=NOW + 2)
-    assert inbox.scan(NOW + 2, 1).look_again == NOW + 3
+    assert inbox.scan(NOW + 2, 1).next_scan_at == NOW + 3
     assert names(inbox.scan(NOW + 3, 1)) == ["x.md"]
 
 
@@ -434,7 +434,7 @@ def test_a_file_we_may_not_read_is_refused_after_a_minute_and_holds_nobody_up(sh
     with another_user():
         scan = inbox.scan(NOW, 10)
         assert names(scan) == ["open.md"]
-        assert scan.look_again == NOW + 60
+        assert scan.next_scan_at == NOW + 60
         assert rules(inbox.scan(NOW + 60, 10)) == {"closed.md": "unreadable"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from mailboxd.errors import WorldError
 from mailboxd.mailbox import files as syncing
 from mailboxd.mailbox import inbox, task_files
-from mailboxd.mailbox.files import ObstructedError, Stamp, look, open_regular
+from mailboxd.mailbox.files import ObstructedError, Stamp, lstat, open_regular
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.task_files import TaskFiles
 from tests.mailbox.killing import every_point
@@ -36,7 +36,7 @@ def edit(ws: Workspace, local_id: str, raw: bytes) -> Path:
 
 
 def changes(files: TaskFiles, *among: str) -> dict[str, bytes]:
-    return {change.local_id: change.raw for change in files.look(NOW, among or None).changed}
+    return {change.local_id: change.raw for change in files.scan(NOW, among or None).changed}
 
 
 def test_a_task_file_that_somebody_dropped_is_reported_once(ws: Workspace) -> None:
@@ -196,11 +196,11 @@ def test_a_deleted_file_is_reported_until_it_is_rendered_again(ws: Workspace) ->
     (ws.tasks / "t2" / "task.md").unlink()
     (ws.tasks / "t2").rmdir()
 
-    assert files.look(NOW).missing == ["t1", "t2"]
-    assert files.look(NOW, ["t2", "t3"]).missing == ["t2"]
+    assert files.scan(NOW).missing == ["t1", "t2"]
+    assert files.scan(NOW, ["t2", "t3"]).missing == ["t2"]
     assert files.write("t1", b"rendered")
     assert files.write("t2", b"rendered")
-    assert files.look(NOW).missing == []
+    assert files.scan(NOW).missing == []
     assert changes(files) == {}
 
 
@@ -216,7 +216,7 @@ def test_links_directories_pipes_and_giants_are_reported_once_and_never_opened(w
     with (ws.tasks / "giant" / "task.md").open("wb") as writer:
         writer.truncate(10 << 30)
 
-    found = files.look(NOW)
+    found = files.scan(NOW)
     assert {it.local_id: it.error.rule for it in found.unusable} == {
         "link": "symlink",
         "dir": "not-regular",
@@ -224,7 +224,7 @@ def test_links_directories_pipes_and_giants_are_reported_once_and_never_opened(w
         "giant": "too-large",
     }
     assert found.changed == []
-    assert files.look(NOW).unusable == []
+    assert files.scan(NOW).unusable == []
 
     assert files.write("link", b"rendered")
     assert files.write("pipe", b"rendered")
@@ -255,7 +255,7 @@ def test_an_id_that_is_none_never_becomes_a_path(ws: Workspace, local_id: str) -
         files.write(local_id, b"text")
     with pytest.raises(ValueError, match="is not an id"):
         files.keep_rejected(local_id, b"text", TIME)
-    assert files.look(NOW, [local_id]).changed == []
+    assert files.scan(NOW, [local_id]).changed == []
 
 
 @pytest.mark.parametrize("time", ["", "../x", "a b", "x" * 65])
@@ -295,7 +295,7 @@ def test_missing_tasks_are_the_worlds_fault(ws: Workspace) -> None:
     ws.tasks.rmdir()
 
     with pytest.raises(WorldError):
-        TaskFiles(ws).look(NOW)
+        TaskFiles(ws).scan(NOW)
     with pytest.raises(WorldError):
         TaskFiles(ws).write("t1", b"text")
 
@@ -305,7 +305,7 @@ def test_many_changes_come_a_few_at_a_time(ws: Workspace) -> None:
         edit(ws, f"t{number}", b"x")
     files = TaskFiles(ws)
 
-    looks = [files.look(NOW, limit=6) for _ in range(3)]
+    looks = [files.scan(NOW, limit=6) for _ in range(3)]
     assert [(len(look.changed), look.truncated) for look in looks] == [(6, True), (4, True), (0, False)]
     assert all(look.missing == [] for look in looks)
 
@@ -318,11 +318,11 @@ def test_each_file_is_visited_once_however_many_have_changed(ws: Workspace, monk
 
     def counting(fd: int, name: str) -> os.stat_result | None:
         visited.append(name)
-        return look(fd, name)
+        return lstat(fd, name)
 
-    monkeypatch.setattr(task_files, "look", counting)
+    monkeypatch.setattr(task_files, "lstat", counting)
 
-    while files.look(NOW, limit=4).truncated:
+    while files.scan(NOW, limit=4).truncated:
         pass
     assert len(visited) <= 2 * 40 + 10
 
@@ -331,12 +331,12 @@ def test_what_changes_behind_a_look_that_goes_on_is_found_by_the_next(ws: Worksp
     for name in ("t1", "t2", "t3"):
         edit(ws, name, b"x")
     files = TaskFiles(ws)
-    (first,) = files.look(NOW, limit=1).changed
+    (first,) = files.scan(NOW, limit=1).changed
     edit(ws, first.local_id, b"edited again")
     edit(ws, "t4", b"made meanwhile")
 
     found = []
-    while (look := files.look(NOW, limit=1)).truncated:
+    while (look := files.scan(NOW, limit=1)).truncated:
         found += look.changed
     assert sorted((change.local_id, change.raw) for change in found) == sorted(
         [(name, b"x") for name in {"t1", "t2", "t3"} - {first.local_id}]
@@ -359,7 +359,7 @@ def test_what_was_read_before_a_look_failed_is_reported_by_the_next(
 
     monkeypatch.setattr(inbox, "open_regular", failing)
     with pytest.raises(WorldError, match="Too many open files"):
-        files.look(NOW)
+        files.scan(NOW)
     assert changes(files) == {"t1": b"one", "t2": b"two"}
 
 
@@ -379,7 +379,7 @@ def test_rendering_survives_a_kill_at_every_point(ws: Workspace) -> None:
     for point in every_point(lambda: files().write("t1", b"new"), prepare):
         assert path.read_bytes() in {b"old", b"new"}, point
         again = TaskFiles(ws)
-        again.look(NOW)
+        again.scan(NOW)
         assert again.write("t1", b"new")
         assert [entry.name for entry in path.parent.iterdir()] == ["task.md"], point
 
@@ -388,11 +388,11 @@ def test_looking_at_two_thousand_unchanged_tasks_is_cheap(ws: Workspace) -> None
     for number in range(2_000):
         edit(ws, f"t{number}", b"x")
     files = TaskFiles(ws)
-    while files.look(NOW, limit=10_000).truncated:
+    while files.scan(NOW, limit=10_000).truncated:
         pass
 
     begun = time.process_time()
-    found = files.look(NOW)
+    found = files.scan(NOW)
 
     assert (found.changed, found.missing, found.truncated) == ([], [], False)
     assert time.process_time() - begun < 0.2

@@ -71,7 +71,7 @@ class Desk:
         self.clock.advance(1.0)
         self.file.write_text(text)
         with self.engine.batch():
-            self.taskmd.look(to_epoch(self.clock.now()) + 3600.0)
+            self.taskmd.scan(to_epoch(self.clock.now()) + 3600.0)
 
     def edits(self) -> int:
         """How often the instructions were edited, as the history has it."""

@@ -65,7 +65,7 @@ class Room:
         self.clock.advance(EVERY)
         before = self.engine.store.last_event()
         self.archiving.try_again()
-        while self.archive_watch.look():
+        while self.archive_watch.check():
             pass
         with self.engine.batch():
             self.reports.record_all()
@@ -103,9 +103,9 @@ def _exchange(file: Path) -> None:
 @pytest.mark.parametrize(
     ("tamper", "said"),
     [
-        (_delete, "is gone, and the database does not have its bytes"),
-        (_cut, "has 1 bytes, and 4 were filed"),
-        (_exchange, "is no file any more"),
+        (_delete, "is missing, and the database does not have its bytes"),
+        (_cut, "has 1 bytes, and 4 were archived"),
+        (_exchange, "is no longer a file"),
     ],
 )
 @pytest.mark.parametrize("which", ["good", "bad"])
@@ -143,7 +143,7 @@ def test_a_day_of_the_archive_that_is_lost_is_put_back_from_the_database(keeping
     assert keeping.look() == []
     shutil.rmtree(more[0].parent)
     (why,) = keeping.look()
-    assert "and 449 more were gone: put back from the database" in why
+    assert "and 449 more were missing: restored from the database" in why
     assert all(file.read_bytes() == b"said" for file in more)
     assert keeping.archive_watch.why == ""
     assert keeping.look() == []
@@ -152,13 +152,13 @@ def test_a_day_of_the_archive_that_is_lost_is_put_back_from_the_database(keeping
 def test_a_day_that_was_lost_while_no_daemon_ran_is_put_back(keeping: Room) -> None:
     shutil.rmtree(keeping.good.parent)
     keeping.begin()
-    assert "put back" in keeping.look()[0]
+    assert "restored" in keeping.look()[0]
     assert keeping.good.read_bytes() == b"said"
 
 
 def test_a_rejected_file_is_put_back_with_its_reason(keeping: Room) -> None:
     keeping.bad.unlink()
-    assert "rejected/bad.md was gone" in keeping.look()[0]
+    assert "rejected/bad.md was missing" in keeping.look()[0]
     assert keeping.bad.read_bytes() == b"said"
     assert b'"name": "bad.md"' in (keeping.bad.parent / "bad.md.reason.json").read_bytes()
 
@@ -166,10 +166,10 @@ def test_a_rejected_file_is_put_back_with_its_reason(keeping: Room) -> None:
 def test_what_cannot_be_put_back_keeps_health_from_being_green(room: Room) -> None:
     room.good.unlink()
     room.look()
-    assert "archive/2026-01-01/good.md is gone" in room.archive_watch.why
+    assert "archive/2026-01-01/good.md is missing" in room.archive_watch.why
     room.begin()
     room.look()
-    assert "archive/2026-01-01/good.md is gone" in room.archive_watch.why
+    assert "archive/2026-01-01/good.md is missing" in room.archive_watch.why
     room.good.write_bytes(b"said")
     room.look()
     assert room.archive_watch.why == ""
@@ -177,10 +177,10 @@ def test_what_cannot_be_put_back_keeps_health_from_being_green(room: Room) -> No
 
 def test_nothing_that_somebody_put_there_is_replaced(keeping: Room) -> None:
     keeping.good.write_bytes(b"something else")
-    assert "has 14 bytes, and 4 were filed" in keeping.look()[0]
+    assert "has 14 bytes, and 4 were archived" in keeping.look()[0]
     assert keeping.good.read_bytes() == b"something else"
     keeping.good.unlink()
-    assert "put back" in keeping.look()[0]
+    assert "restored" in keeping.look()[0]
     assert keeping.good.read_bytes() == b"said"
     assert keeping.archive_watch.why == ""
 
@@ -191,7 +191,7 @@ def test_a_file_that_was_filed_a_moment_ago_is_watched_closely(keeping: Room) ->
     assert keeping.look() == []
     keeping.good.write_bytes(b"sa1d")
     os.utime(keeping.good, (1, 1))
-    assert "was written to after it was filed" in keeping.look()[0]
+    assert "was written to after it was archived" in keeping.look()[0]
     assert keeping.look() == []
     assert "good.md" in keeping.archive_watch.why
     keeping.good.write_bytes(b"said")
@@ -214,6 +214,6 @@ def test_another_directory_in_the_place_of_the_archive_is_noticed_and_what_vanis
     archive.with_name("below").rename(archive)
     said = keeping.look()
     assert "mailbox/archive is another directory than before" in said[0]
-    assert "within.md was gone: put back" in said[1]
+    assert "within.md was missing: restored" in said[1]
     assert within.read_bytes() == b"said"
     assert keeping.archive_watch.why == ""
