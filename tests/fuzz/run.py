@@ -1,10 +1,10 @@
 """Coverage-guided fuzzing of one target, with libFuzzer by way of atheris.
 
     python -m tests.fuzz.run TARGET SECONDS [DIRECTORY]
-    python -m tests.fuzz.run TARGET 5000x [DIRECTORY]      as many inputs, and the same ones every time
+    python -m tests.fuzz.run TARGET 5000x [DIRECTORY]      5,000 inputs, the same ones every time
 
-New inputs are kept in DIRECTORY (default: .fuzz/TARGET), so that the next run goes on where this one ended. What breaks
-a law is printed, kept there as crash-*, and the exit status is not 0: copy it to tests/fuzz/corpus/TARGET/.
+New inputs are kept in DIRECTORY (default: .fuzz/TARGET), so that the next run continues from there. An input that
+violates a property is printed and kept as crash-*, and the exit status is not 0: copy it to tests/fuzz/corpus/TARGET/.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is fuzzed, and the laws: for every reader of foreign text, one function that takes any bytes.
+"""The fuzz targets: for every parser of foreign text, a function that takes any bytes and checks its properties.
 
-Each either returns or raises what breaks a law. The laws: no exception but MessageError; its words are short and
-printable; what was read is written and read back equal; the same bytes give the same answer.
+The properties: no exception except MessageError; its text is short and printable; parsed values survive a round trip;
+the same bytes give the same result.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from mailboxd.protocol.taskmd import parse_task_file, render_task_file
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).with_name("corpus")
-"""Inputs that once broke a law: `corpus/<target>/<what it was>`."""
+"""Inputs that once violated a property: `corpus/<target>/<name>`."""
 SIGNATURE = f"ed25519:{'0' * 32}:{'A' * 86}"
 _TEMPLATES = Templates(None)
 _LONGEST_ERROR = 2048
 _MOST_QUOTED = 4000
-"""Lines: fewer than make a body too large."""
+"""Lines; more would make a body too large."""
 _FOLDER = TemporaryDirectory(prefix="mailboxd-fuzz-")
 _KEYS = ("limits.turns", "signing.require", "openclaw.command", "checks.commands", "gates.reviewers", "nope")
 
 
 def refused(error: MessageError) -> None:
-    """A refusal is for people and terminals: at most 2 KiB, one line, nothing that a terminal would act on."""
+    """An error is at most 2 KiB on one line, without terminal control characters."""
     text = str(error)
     assert error.rule, error
     assert re.fullmatch("[a-z][a-z0-9-]*", error.rule), error.rule
@@ -49,7 +49,7 @@ def refused(error: MessageError) -> None:
 
 
 def message(raw: bytes) -> None:
-    """A file of the inbox: `codec.parse`, and everything that is made of a message."""
+    """A file of the inbox: `parse_message`, and its round trip."""
     try:
         parsed = parse_message(raw, "fuzz.md")
     except MessageError as error:
@@ -69,7 +69,7 @@ def message(raw: bytes) -> None:
 
 
 def signature(raw: bytes) -> None:
-    """The bytes that a signature is over, and adding one."""
+    """The signed bytes of a message, and adding a signature."""
     try:
         before = canonical(raw)
         signed = with_signature(raw, SIGNATURE)
@@ -123,7 +123,7 @@ def actions(raw: bytes) -> None:
 
 
 def answer(raw: bytes) -> None:
-    """What an agent said in its turn: never an exception, a failure never a success, a quotation never an answer."""
+    """An agent's answer: no exception, no failure read as success, no quotation read as an answer."""
     said = text(raw)
     read = read_answer(said)
     assert isinstance(read, Answer)
@@ -139,7 +139,7 @@ def answer(raw: bytes) -> None:
 
 
 def outcome(raw: bytes) -> None:
-    """What OpenClaw's program left behind: exit status, then what it printed."""
+    """The exit status of OpenClaw's program, then its output."""
     rc = [0, 0, 1, 2, 124, 130, 143, -9, -15, None][raw[0] % 10] if raw else 0
     left = Exit(rc, raw[1:], raw[1:200])
     read = classify(left)
@@ -151,7 +151,7 @@ def outcome(raw: bytes) -> None:
 
 
 def openclaw(raw: bytes) -> None:
-    """Every other answer of OpenClaw's program: whatever it prints, it is an answer or none."""
+    """The output of OpenClaw's other commands: parsed or None."""
     left = Exit(0 if raw[:1] != b"1" else 1, raw[1:])
     parse_run(left)
     for source in ReplySource:
@@ -163,7 +163,7 @@ def openclaw(raw: bytes) -> None:
 
 
 def config(raw: bytes) -> None:
-    """config.yaml, which an agent may have written: a configuration, or an error that names the file."""
+    """config.yaml, which an agent may write: a configuration, or an error that names the file."""
     file = Path(_FOLDER.name) / "config.yaml"
     file.write_bytes(raw)
     try:
@@ -175,13 +175,13 @@ def config(raw: bytes) -> None:
 
 
 def told(error: str, file: Path) -> None:
-    """An error about a file names it, and is not as long as it."""
+    """An error about a file names the file and is short."""
     assert str(file) in error
     assert len(error) < 8 * _LONGEST_ERROR
 
 
 def text(raw: bytes) -> str:
-    """Any bytes as text that a decoder can yield, with surrogates for what is not UTF-8: the worst there is."""
+    """Any bytes as text, with surrogates for bytes that are not UTF-8."""
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -192,7 +192,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 
 def seeds(name: str) -> Iterator[bytes]:
-    """Inputs to begin with: what the documentation shows, what OpenClaw has printed, and what once broke a law."""
+    """Initial inputs: examples of the documentation, recorded output of OpenClaw, and the corpus."""
     yield from (path.read_bytes() for path in sorted(CORPUS.glob(f"{name}/*")))
     if name == "config":
         yield default_text("main").encode()

@@ -1,6 +1,6 @@
-"""The laws of `targets`, on everything that once broke one, on what the documentation shows, and on chance.
+"""The properties of `targets` for the corpus, the examples of the documentation, and random inputs.
 
-What an input costs is counted in executed lines, not in seconds: the count is the same on every machine.
+Cost is counted in executed lines, not in seconds: the count is the same on every machine.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.fuzz.targets import CORPUS, ROOT, TARGETS, seeds
 pytestmark = pytest.mark.slow
 
 MOST_LINES_PER_KB = 60_000
-"""Lines of Python that may run for one more kilobyte. Measured: 48,000 for a message of headings alone, which its
-target reads three times and writes twice."""
+"""Lines of Python that may run per additional kilobyte. Measured: 48,000 for a message of headings only, which its
+target parses three times and renders twice."""
 PIECES = [
     *(b"---\n", b"type: task\n", b"type: plan\n", b"task_id: a\n", b"from: b\n", b"mode: direct\n", b"\r\n", b"\n"),
     *(b"# Task: x\n", b"## DAG\n", b"## Checks\n", b"## Planned Actions\n", b"## Instructions\n", b"### a\n"),
@@ -36,11 +36,11 @@ FRAMES = (
     *(b"%s", b"---\ntype: task\ntask_id: a\nfrom: b\n---\n%s", b"---\nx: %s\n---\n", b"- id: a\n  command: %s\n"),
     b"\x02%s",
 )
-"""Whatever could cost more than it is long: the same piece over and over, alone and inside each structure."""
+"""Inputs with more than linear cost, possibly: one piece repeated, alone and inside each structure."""
 
 
 def lines_of(target: Callable[[bytes], None], raw: bytes) -> int:
-    """How many lines of Python run, in whatever is called."""
+    """Counts the executed lines of Python, including calls."""
     count = 0
 
     def trace(_frame: FrameType, event: str, _arg: Any) -> Any:
@@ -94,7 +94,7 @@ def test_what_is_longer_costs_more_in_proportion_and_not_more_than_that(name: st
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_few_thousand_inputs_guided_by_coverage_find_nothing(name: str, tmp_path: Path) -> None:
-    """The same ones every time: what is new is looked for by `make fuzz`, not by whoever changes something else."""
+    """The same inputs every time: `make fuzz` looks for new ones."""
     fuzzed = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.run", name, "3000x", str(tmp_path)],
         cwd=ROOT,
