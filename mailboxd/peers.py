@@ -1,4 +1,4 @@
-"""Whom this agent may give work to, as OpenClaw's own configuration says. No file of ours lists peers.
+"""The agents that this one may give work to, as OpenClaw's configuration says. mailboxd keeps no list of peers.
 
 OpenClaw is asked when the daemon starts, when its configuration file changes (a `stat` per round), soon after somebody
 was refused, and now and then, because a file that it includes is not watched. While a change is being asked about
@@ -48,7 +48,7 @@ from mailboxd.mailbox.files import Stamp, directory, open_regular, read_up_to
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.protocol.prompts import Peer
 
-# What an agent says of itself in its IDENTITY.md: one line, for whoever plans work for it.
+# What an agent says of itself in its IDENTITY.md: one line, for the agent that plans work for it.
 #
 # OpenClaw's form is a list of `- **Label:** value`, and it prefers `Theme`, then `Creature`, then `Vibe`. A value in
 # brackets is its placeholder. A file without any of these says it in its first line of prose.
@@ -108,7 +108,7 @@ def said_identity(workspace: str) -> str:
 _CALL_SECONDS = 60.0
 _NOW_AND_THEN = 900.0
 _IN_DOUBT = 60.0
-"""Seconds between two askings because somebody was refused."""
+"""Seconds between two queries after an agent was refused."""
 _META = "peers"
 _VERSION, _FILE = "discovery.version", "discovery.file"
 _AGENTS, _RULES, _MESSAGING = "discovery.agents", "discovery.allowed", "discovery.messaging"
@@ -142,7 +142,7 @@ class Peers:
     allowed: tuple[str, ...] | None = None
     """Whom this agent may reach; None = anybody that is known."""
     ruled: bool = False
-    """OpenClaw has said so, now or to an earlier daemon. Until then nobody else is given work."""
+    """OpenClaw has answered this or an earlier daemon. Until then no other agent is given work."""
     messaging: Messaging = EVERYBODY
     version: tuple[int, int, int] | None = None
     too_old: str = ""
@@ -333,7 +333,7 @@ class Peers:
         return refused
 
     def is_gone(self, agent: str) -> str | None:
-        """Why nobody does what was planned for `agent` any more, as far as OpenClaw has said; None = somebody does."""
+        """Why `agent` no longer exists or may no longer be reached, as far as OpenClaw has said; None = it may."""
         return self._refused(agent) if self.ruled and self.known else None
 
     def _refused(self, agent: str) -> str | None:

@@ -61,7 +61,7 @@ from mailboxd.store.opening import open_workspace
 from mailboxd.taskmd.schedule import Retention
 from mailboxd.taskmd.sync import TaskMarkdown
 
-# Programs of ours that run beside the daemon, if the configuration wants them: typed tools, the page, instruments.
+# Sidecars that the configuration asks for: typed tools, the page, metrics.
 
 _OTLP = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_CERTIFICATE")
 """What a receiver of traces wants of credentials, by the names that OpenTelemetry gave them."""

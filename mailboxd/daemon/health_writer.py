@@ -32,7 +32,7 @@ _log = logging.getLogger("mailboxd")
 
 
 class Health:
-    """The note of one daemon. Nothing here raises: who cannot note that he is ill is ill all the same."""
+    """The note of one daemon. Nothing here raises: health that cannot be written is no further failure."""
 
     def __init__(self, ws: Workspace, clock: Clock, notifier: Notifier, agent: str) -> None:
         self._ws = ws
@@ -98,7 +98,7 @@ class Health:
         return False
 
     def forget(self, where: Where) -> None:
-        """What was said of it holds no more, and nothing was mended."""
+        """Drop a trouble without logging that it was resolved."""
         if self._troubles.pop(where, None) is not None:
             self._tell()
 

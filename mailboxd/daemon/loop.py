@@ -41,7 +41,7 @@ from mailboxd.taskmd.sync import TaskMarkdown
 # What the next round looks at, and when one looks without being asked.
 
 _DEAR = 0.02
-"""Seconds that a look at tasks/ takes from which on it is followed by a pause of `_SHARE` times its length."""
+"""A scan of tasks/ that takes longer, in seconds, is followed by a pause of `_SHARE` times its length."""
 _SHARE = 50.0
 _LATEST = 30.0
 _SOONEST = 0.02
@@ -62,16 +62,16 @@ class ScanSchedule:
     at: float = 0.0
     tasks_at: float = 0.0
     tasks_from: float = 0.0
-    """Before that moment nothing that was heard is a reason to look at tasks/; 0: there is no such moment."""
+    """Until then notifications do not cause a scan of tasks/; 0: they do."""
     wait_until: float | None = None
     """When a file that waits may be ready."""
     awake_by: float = float("inf")
-    """Who wakes later than that was stopped: much may have come meanwhile, and it counts before the clock does."""
+    """Waking later means that the process was stopped: files that arrived meanwhile are read before timers fire."""
     _soon: float = 0.0
 
     @property
     def next(self) -> float:
-        """When it is time, whatever was heard."""
+        """When the next scan is due without any notification."""
         at = min(self.at, self.tasks_at)
         if self.tasks and self.tasks_from:
             at = min(at, self.tasks_from)
@@ -88,7 +88,7 @@ class ScanSchedule:
         self.tasks_from = 0.0
 
     def at_tasks(self, clock: Clock, look: Callable[[], TaskFileChanges]) -> TaskFileChanges:
-        """What a look at tasks/ finds, if one is wanted now."""
+        """Scan tasks/ if that is due; returns what changed."""
         begun = clock.monotonic()
         if not self.tasks or begun < self.tasks_from:
             return TaskFileChanges()
@@ -97,7 +97,7 @@ class ScanSchedule:
         spent = ended - begun
         is_dear = spent >= _DEAR and not seen.truncated  # else the rest of it is looked at first
         self.tasks_from = ended + min(spent * _SHARE, _LATEST) if is_dear else 0.0
-        # a file that waits is looked at each time, or the moment at which it is ready would be forgotten
+        # while a file waits to settle, tasks/ is scanned each time: otherwise it would be forgotten
         self.tasks = seen.truncated or seen.next_scan_at is not None
         return seen
 
@@ -159,7 +159,7 @@ _ANXIOUS = 5.0
 """Seconds between two looks while something is wrong."""
 _OVERSLEPT = 1.0
 _READ_AGAIN = 1.0
-"""Seconds between two tries to write log lines that nobody has read yet."""
+"""Seconds between two attempts to write log lines to a full pipe."""
 _PEERS = 15.0
 """Seconds between two looks at the daemons of peers."""
 _LONG = 600.0
@@ -190,7 +190,7 @@ class Daemon:
     room: Callable[[], str]
     """A warning that there is little room on the disk, or nothing."""
     on_events: Callable[[int], int]
-    """Tells the log what was recorded after that event, by whomever; returns the last one it has told."""
+    """Logs the events recorded after that one; returns the number of the last."""
     services: list[Sidecar] = field(default_factory=list)
     """What runs beside the loop."""
     _told: int = 0
@@ -302,7 +302,7 @@ class Daemon:
         self.health.say(Where.GATEWAY, gateway.why)
 
     def _look_at_peers(self) -> None:
-        """Whether anybody reads what those who are waited for were sent; inside a batch, now and then."""
+        """Check now and then whether the peers that are waited for have a daemon; inside a batch."""
         mono = self.engine.clock.monotonic()
         if mono < self._peers_at:
             return
@@ -364,7 +364,7 @@ class Daemon:
         self._try(Where.ASKING, self.peers.go_on)
 
     def _take_files(self) -> bool:
-        """Judge what lies in the inbox and what was written below tasks/; whether there is more of it."""
+        """Take the files of inbox/ and the edits in tasks/; returns whether there are more."""
         looks, now, mono = self._schedule, to_epoch(self.engine.now), self.engine.clock.monotonic()
         looks.mail, looks.wait_until = False, None
         if looks.tasks or not self.health.is_green:  # else there is mail, and it does not wait for that
@@ -482,7 +482,7 @@ class Daemon:
         )
 
     def _drain(self) -> None:
-        """Let running calls end; what has not ended by then goes on, and the next daemon adopts it."""
+        """Wait for running calls to end; the next daemon adopts those that have not."""
         deadline = self.engine.clock.monotonic() + self.pace.drain
         while self.calls.running and self._stopping < 2 and self.engine.clock.monotonic() < deadline:
             self._sleep(min(1.0, max(deadline - self.engine.clock.monotonic(), 0.0)))

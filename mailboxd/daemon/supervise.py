@@ -104,7 +104,7 @@ class _Serving:
                 self._stand_still(error)
 
     def _hold_off(self) -> None:
-        """Wait before a start if those before it have failed: who repeats them may do so without any pause."""
+        """Wait before a start if earlier ones have failed: a supervisor may restart without any pause."""
         failed, clock = self.health.failed, SystemClock()
         if not failed.starts:
             return

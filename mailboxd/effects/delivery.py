@@ -56,10 +56,10 @@ class MessageDelivery:
     outgoing: MessageBuilder
     ws: Workspace
     route: Callable[[str], str | None]
-    """Why an agent cannot be told anything; None = it can."""
+    """Why an agent cannot be reached; None = it can."""
     reports: Reports
     sign: Callable[[bytes], bytes] = bytes
-    """Signs a message of ours, where there is a key; else gives it back as it is."""
+    """Signs an outgoing message if there is a key; otherwise returns it unchanged."""
     gateway: Gateway = field(default_factory=Gateway)
     _waiting: set[str] = field(default_factory=set)
     """Orders whose messages lie in outbox/ and wait for a slot or their receiver: there may be thousands of them."""
@@ -121,7 +121,7 @@ class MessageDelivery:
         return not self._read(f"outbox/{file_name(message_id, 'reply', task.local_id)}")
 
     def _written(self, order: Order, message_id: str) -> tuple[str, bytes]:
-        """The receiver and the bytes of a message, from outbox/ if it lies there."""
+        """The receiver and the bytes of a message, from outbox/ if it is there."""
         now = self.engine.clock.now()
         task = self.engine.store.tasks.get(order.task)
         match order.effect:
@@ -223,7 +223,7 @@ class MessageDelivery:
 
 
 def undelivered(order: Order, message_id: str, to: str, reason: str) -> tuple[Happened, Finished]:
-    """The reports of a message that reaches nobody."""
+    """The reports of a message that cannot be delivered."""
     data = {"id": message_id, "to": to, "reason": reason}
     return Happened(Kind.MESSAGE_UNDELIVERED, order.task or None, data), Finished(order.id, "failed")
 

@@ -121,7 +121,7 @@ class Calls:
     _recorded: dict[str, list[str]] = field(default_factory=dict)
     """Ended calls whose results are recorded, by the task whose task.md has to show them (`` = none has to)."""
     _written_on: dict[str, bool] = field(default_factory=dict)
-    """Ended calls to whose output something that they left running may still write; True: nobody needs it any more."""
+    """Ended calls to whose output a leftover process may still write; True: the output is no longer needed."""
     _glance: tuple[float, int | None] | None = None
     _measured: float = float("-inf")
 
@@ -190,12 +190,12 @@ class Calls:
             if kind is not None and call.kind is not kind:
                 continue
             if call.wipe:
-                call.child.kill()  # before the reaping: until then nobody else can have its number
+                call.child.kill()  # before the reaping: until then its pid cannot be reused
             try:
                 exit_ = call.child.reap(self.output_cap)
             except WorldError as error:
                 trouble = trouble or error
-                call.deadline, call.kill_at = float("inf"), None  # it has ended: nothing of it is due any more
+                call.deadline, call.kill_at = float("inf"), None  # it has ended: it has no deadline left
                 continue
             del self.running[call.id]
             if exit_ is not None:
@@ -255,10 +255,10 @@ class Calls:
                     self.discard(call_id)
 
     def left_over(self, is_over: Callable[[str], bool]) -> None:
-        """Remove directories of calls that nobody will look at again. Raises WorldError, also if one of them stays.
+        """Remove directories of calls that are no longer needed. Raises WorldError, also if one cannot be removed.
 
-        That of a failed call is kept, prompt and output, until its task has ended: somebody may want to know why. Files
-        that somebody has put beside them are his.
+        That of a failed call is kept, prompt and output, until its task has ended: an operator may want to see why.
+        Other files there are left alone.
         """
         with world(self.turns), os.scandir(self.turns) as found:
             entries = list(found)
@@ -310,7 +310,7 @@ class Calls:
     def expire(self, now: float) -> bool:
         """Stop what is over its time or writes without end; kill what was asked and did not end.
 
-        Returns whether anything was told to end.
+        Returns whether any call was asked to end.
         """
         measures = not 0 <= now - self._measured < _MEASURING
         if measures:
@@ -326,7 +326,7 @@ class Calls:
             if call.kill_at is not None:
                 if now >= call.kill_at:
                     call.child.kill()
-                    call.kill_at = now + max(self.grace, _GLANCE)  # who waits for a disk does not die at once
+                    call.kill_at = now + max(self.grace, _GLANCE)  # a process in disk wait does not die at once
                     acted = True
             elif now >= call.deadline or is_too_long:
                 why = "timed out" if now >= call.deadline else f"wrote more than {self.output_cap} bytes"
@@ -335,7 +335,7 @@ class Calls:
         return acted
 
     def _measure_ended(self) -> None:
-        """Whatever an ended call has left running keeps to the limit of its output as well, or is killed."""
+        """Kill what an ended call has left running once its output exceeds the limit."""
         for call_id, is_discarded in list(self._written_on.items()):
             directory = self.directory(call_id)
             if not has_writer(directory):

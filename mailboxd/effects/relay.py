@@ -111,7 +111,7 @@ class Relay:
         self.reports.route(Composed, self._compose)
 
     def performers(self) -> tuple[Performer, ...]:
-        """The table: who performs which effect, and what that promises."""
+        """The table of performers."""
         once = "the file is written once; handed over again only to a receiver that knows messages by their id"
         send, message = self.posting, (CallKind.MESSAGE,)
         turn, lookup = (CallKind.TURN, CallKind.HARNESS_TURN), (CallKind.LOOKUP, CallKind.HARNESS_LOOKUP)
@@ -206,7 +206,7 @@ class Relay:
                 _log.exception("a bug in mailboxd: could not perform %s; please report it", order.id)
                 self.reports.append(*_given_up(order, turns.of_bug(bug)))
         for keep in (self.starting.dispatches.write, self.starting.dispatches.sync):
-            try:  # whatever was refused above: what was sent is not, and a sync that stays due keeps the loop awake
+            try:  # even after an error above: sent messages need their files, and an overdue sync wakes the loop
                 keep()
             except WorldError as error:
                 trouble = trouble or error
@@ -283,7 +283,7 @@ class Relay:
         return "" if task is None or given_out else task.shown_by
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
-        """A bug of ours must not stop the other work, nor meet the same answer again after every restart."""
+        """Record the end of a turn; a bug that it reveals must neither stop other work nor recur at each restart."""
         try:
             with self.engine.store.savepoint():
                 self.engine.hear(order.task, ended, actor=ended.agent)

@@ -52,7 +52,7 @@ from mailboxd.store.store import Order
 
 
 def of_bug(bug: Exception) -> Failed:
-    """A failure of ours, not of the work."""
+    """The failure of a turn because of a bug in mailboxd, not because of its work."""
     # Only its kind: the words of an exception may hold what must not be in messages.
     return Failed(f"a bug in mailboxd ({type(bug).__name__}); its log has the details", Permanence.PERMANENT)
 
@@ -83,7 +83,7 @@ def ended(
     called: bool = True,
     made: tuple[Made, ...] = (),
 ) -> TurnEnded:
-    """The end of a turn, as the core hears of it."""
+    """The end of a turn, as an input of the core."""
     turn = (effect.turn, effect.attempt_id, order.agent)
     asked = effect.note if isinstance(effect, RunTurn) and effect.turn is Turn.ANSWER else ""
     return TurnEnded(*turn, how, said, effect.gate, called=called, made=made, harness=effect.harness, question=asked)
@@ -114,7 +114,7 @@ class LookupReport:
 
 @dataclass(slots=True)
 class TurnStarter:
-    """Begins the turns of one workspace. `sign` signs a message of ours, where there is a key; `boot` is this boot
+    """Begins the turns of one workspace. `sign` signs an outgoing message if there is a key; `boot` is this boot
     of the machine.
     """
 
@@ -237,7 +237,7 @@ class TurnStarter:
         task, attempt = self._asked_for(order)
         if task is None or not is_wanted(task, attempt, effect):
             if effect.turn is Turn.DISPATCH and not effect.harness:
-                self.dispatches.take(effect, None)  # it is on record as sent, so it lies in outbox/
+                self.dispatches.take(effect, None)  # it is recorded as sent, so it must be in outbox/
             if effect.turn is Turn.DISPATCH:
                 self.reports.append(undelivered(order, effect.message_id, effect.agent, "no longer wanted")[0])
             self.reports.append(Finished(order.id))
@@ -254,7 +254,7 @@ class TurnStarter:
         try:
             self._call(order, effect, task, attempt, prompt)
         except NotStarted as missing:
-            # A missing program is the operator's to mend, not the task's fault: it waits and is tried again.
+            # A missing program is not the task's fault: the operator installs it, and the turn is retried.
             self.reports.append(TurnReport(order, effect, Failed(str(missing), started=False)))
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
