@@ -298,7 +298,8 @@ class Company:
         """Write the script: what each agent does from now on. Keys `workspace` are added."""
         full = {name: {"workspace": f"ws/{name}", **settings} for name, settings in agents.items()}
         gateway = {} if self.gateway_port is None else {"gateway": {"port": self.gateway_port}}
-        text = yaml.safe_dump({"ledger": "ledger.jsonl", **gateway, "agents": full}, sort_keys=False)
+        plain = json.loads(json.dumps({"ledger": "ledger.jsonl", **gateway, "agents": full}))  # scripts have no aliases
+        text = yaml.safe_dump(plain, sort_keys=False)
         hidden = self.root / ".script.tmp"
         hidden.write_text(text, encoding="utf-8")
         hidden.rename(self.script)
