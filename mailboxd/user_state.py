@@ -1,7 +1,6 @@
-"""What mailboxd keeps for a user and not for a workspace: small files in `$XDG_STATE_HOME/mailboxd/`, 0700 and 0600.
+"""Per-user state: small files in `$XDG_STATE_HOME/mailboxd/` (default `~/.local/state/mailboxd/`), 0700 and 0600.
 
-By default that is `~/.local/state/mailboxd/`. So two users of one machine have nothing in common, and nothing of it
-lies where an agent that OpenClaw confines to its workspace could write.
+Users of one machine share nothing, and an agent that is confined to its workspace cannot write there.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from mailboxd.mailbox.layout import Workspace
 _FOLDER = "mailboxd"
 _LARGEST = 1 << 20
 _NOWHERE = Path("/dev/null")
-"""Below it not even root can make a directory."""
+"""Not even root can create a directory below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class UserState:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
-        """The one of whoever runs this; an account without a home has one that cannot be made."""
+        """The current user's; for an account without a home, a directory that cannot be created."""
         named = environ.get("XDG_STATE_HOME", "")
         if named.startswith("/"):
             return cls(Path(named))
@@ -68,10 +67,7 @@ class UserState:
 
     @contextmanager
     def writing(self) -> Iterator[int]:
-        """A descriptor of the directory, made if it is not there, and for nobody else to write in at the same time.
-
-        Raises WorldError.
-        """
+        """A descriptor of the directory, created if missing and locked against other writers. Raises WorldError."""
         with world_errors(f"write to {self.folder}"):
             self.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with directory(self.parent) as above, suppress(FileExistsError):
@@ -82,7 +78,7 @@ class UserState:
 
     @staticmethod
     def write(folder: int, name: str, raw: bytes) -> None:
-        """Put a file (0600) there, atomically and durably; `folder` is what `writing` gave. Raises OSError."""
+        """Write a file (0600) atomically and durably; `folder` is from `writing`. Raises OSError."""
         replace(folder, name, raw, lambda: True)
 
 
@@ -99,21 +95,17 @@ def _read_own(folder: int, path: Path) -> bytes:
         os.close(fd)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Which workspaces the user who runs this has: `workspaces` in the user's state directory, a JSON array of real paths.
-#
-# `mailboxd init` and `mailboxd run` put a workspace there. It is a convenience and no authority: a workspace that is
-# not
-# there works all the same (name it), one that has vanished is passed over, and dropped when the next one comes.
+# The user's workspaces: `workspaces`, a JSON array of real paths, written by `mailboxd init` and `mailboxd run`. Only a
+# convenience: an unlisted workspace works if it is named, and one that no longer exists is skipped and later dropped.
 
 FILE = "workspaces"
 MOST = 1_000
-"""Workspaces that are kept: of more the oldest are dropped."""
+"""Maximum number; the oldest are dropped."""
 _log = logging.getLogger("mailboxd")
 
 
 def workspaces(environ: Mapping[str, str]) -> list[Workspace]:
-    """Those that are still there and are this user's own, in the order they came.
+    """The existing workspaces owned by this user, in the order in which they were registered.
 
     Raises ConfigError if others could have written the file or it is damaged, WorldError if it cannot be read.
     """
@@ -121,14 +113,14 @@ def workspaces(environ: Mapping[str, str]) -> list[Workspace]:
 
 
 def noted(environ: Mapping[str, str]) -> list[Path]:
-    """All that were noted, also those that have vanished since. Raises as `workspaces`."""
+    """All registered paths, including those that no longer exist. Raises as `workspaces`."""
     return _listed(UserState.of(environ))
 
 
 def register(root: Path, environ: Mapping[str, str]) -> bool:
-    """Note the workspace at `root`, a real path; False if it could not be noted, which stops nobody. Raises nothing.
+    """Register the workspace at `root`, a real path; False if that failed. Raises nothing.
 
-    Costs the reading of one small file if it is there already.
+    Reads one small file if it is already registered.
     """
     state = UserState.of(environ)
     try:
@@ -167,12 +159,12 @@ def _listed_or_nothing(state: UserState) -> list[Path]:
 
 
 def _text(paths: list[Path]) -> bytes:
-    # a name that is no text is kept as its surrogates, which ASCII JSON can say
+    # undecodable names are kept as surrogates, which ASCII JSON can represent
     return json.dumps([str(path) for path in paths], indent=1, ensure_ascii=True).encode() + b"\n"
 
 
 def _is_own(root: Path) -> bool:
-    """Whether there is a workspace, of this user: what a stranger put in its place is not served."""
+    """Whether there is a workspace that this user owns."""
     state = Workspace(root).state
     try:
         return state.is_dir() and not state.is_symlink() and state.stat().st_uid == os.geteuid()
@@ -181,7 +173,7 @@ def _is_own(root: Path) -> bool:
 
 
 def _may_keep(state: UserState) -> bool:
-    """Not as root in somebody else's home, as under `sudo`: what root writes there its owner could not change."""
+    """Not as root in another user's home (`sudo`): the owner could not change what root writes there."""
     for folder in (state.folder, state.parent, *state.parent.parents):
         with suppress(OSError):
             return folder.stat().st_uid == os.geteuid() or os.geteuid() != 0

@@ -1,4 +1,4 @@
-"""How an extra is added to this installation: by whatever installed it."""
+"""How to add an extra to this installation: with the installer that was used."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _WITH_EXTRAS = re.compile(r"(?P<source>[^\[\]]+)(?:\[(?P<extras>[^\[\]]*)\])?")
 def to_add(extra: str, prefix: Path | None = None) -> str:
     """The command that adds `extra`, for the environment at `prefix` (default: the one that this runs in).
 
-    An environment of pipx or uv has no pip of its own, so pip would put the extra where this program does not look.
-    Both note what they installed from, and with which extras; with --force they do it again. Raises nothing.
+    Environments of pipx and uv have no pip of their own. Both record what they installed and with which extras, and
+    reinstall with --force. Raises nothing.
     """
     prefix = prefix or Path(sys.prefix)
     for program, read in (("pipx install", _of_pipx), ("uv tool install", _of_uv)):
         try:
             source, extras = read(prefix)
         except (OSError, ValueError, KeyError, TypeError, StopIteration):
-            continue  # not installed by this one, or noted in a form of another version
+            continue  # not installed by this one, or in an unknown format
         return f"{program} --force {shlex.quote(_named(source, {*extras, extra}))}"
     return f"pip install '{_NAME}[{extra}]'"
 

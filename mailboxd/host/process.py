@@ -1,4 +1,4 @@
-"""Who sits at the keyboard, as the operating system says it: the actor of a person's orders."""
+"""This process and its machine: user name, reserved file descriptors, available memory."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ def name() -> str:
         return f"uid:{os.getuid()}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Descriptors that are held so that they can be given up: with them the daemon goes on where there are no others.
+# File descriptors kept in reserve, so that the daemon can continue when there are no others
 
 _HELD = 12
-"""What one round takes at a time, and some more."""
+"""More than one round needs at a time."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 @dataclass(slots=True)
 class Reserve:
-    """Filled by `refill`. While it is spent, intake and filing go on with what it gave, and no call is begun."""
+    """While it is spent, intake and filing continue with its descriptors, and no call is started."""
 
     why: str = ""
     """Why it is spent; empty if it is not."""
     _held: list[int] = field(default_factory=list)
 
     def refill(self) -> None:
-        """Take again what is there to be had."""
+        """Reserve descriptors again, as far as available."""
         try:
             while len(self._held) < _HELD:
                 self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -47,7 +46,7 @@ class Reserve:
             self.why = ""
 
     def spend(self, cause: BaseException | None) -> bool:
-        """Give all up, if that is what is wrong."""
+        """Release all if `cause` is a lack of descriptors; returns whether it is."""
         is_it = isinstance(cause, OSError) and cause.errno in _EXHAUSTED
         if isinstance(cause, OSError) and is_it:
             self._release(cause)
@@ -62,11 +61,8 @@ class Reserve:
         self.why = f"{error.strerror}: no call is begun until there are more (`ulimit -n`, LimitNOFILE=)"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# How much memory programs may still take on this machine, as the kernel says it. Linux only; cgroup v2.
-#
-# The least of two: what the machine has (`MemAvailable`), and what each cgroup we are in may still take, with the file
-# cache counted as free because the kernel gives it back. What cannot be read limits nothing.
+# Available memory on Linux: the minimum of `MemAvailable` and what each enclosing cgroup (v2) permits, counting file
+# cache as free. Unreadable values are ignored.
 
 _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 _CGROUP = re.compile(r"^0::(/.*)$", re.MULTILINE)
@@ -74,9 +70,9 @@ _CACHE = re.compile(r"^inactive_file (\d+)$", re.MULTILINE)
 
 
 def available(root: Path = Path("/")) -> int | None:
-    """Bytes that programs started from here may still take; None where the kernel does not say.
+    """Bytes available to programs started from here; None if unknown.
 
-    `root` is where `proc` and `sys` are looked for.
+    `root` contains `proc` and `sys`.
     """
     found = _AVAILABLE.search(_text(root / "proc/meminfo"))
     free = [int(found[1]) * 1024] if found else []
@@ -85,7 +81,7 @@ def available(root: Path = Path("/")) -> int | None:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Our cgroup and those around it: the limit of each holds for us."""
+    """This process's cgroup and its ancestors, whose limits all apply."""
     found = _CGROUP.search(_text(root / "proc/self/cgroup"))
     if found is None or "/.." in found[1]:
         return

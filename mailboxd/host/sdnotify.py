@@ -1,7 +1,6 @@
-"""Tells systemd how the service is: the sd_notify protocol, datagrams to the socket it named (sd_notify(3)).
+"""Notify systemd with the sd_notify protocol (sd_notify(3)).
 
-Without $NOTIFY_SOCKET (started by hand, in a test, on another init) everything here does nothing. A notice that
-cannot be sent is dropped: the watchdog exists for exactly that case, and failing the service would be worse.
+Does nothing without $NOTIFY_SOCKET. A notification that cannot be sent is dropped; the watchdog covers that case.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class Notifier:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._address = _address(environ.get("NOTIFY_SOCKET", ""))
         self.watchdog_seconds = _watchdog_seconds(environ) if self._address else None
-        """Seconds within which `watchdog()` must be called (call it twice as often). None = nobody watches."""
+        """Seconds within which `watchdog()` must be called (call it twice as often). None: no watchdog."""
 
     def ready(self, status: str) -> None:
         """The daemon has its lock, its store and its watcher; `status` is a line for `systemctl status`."""

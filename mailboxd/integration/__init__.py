@@ -1,1 +1,1 @@
-"""What of mailboxd lives inside OpenClaw: the gateway plugin, and the skill in an agent's workspace."""
+"""The parts of mailboxd inside OpenClaw: the gateway plugin, and the skill in an agent's workspace."""

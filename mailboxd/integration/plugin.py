@@ -1,6 +1,6 @@
-"""The plugin in OpenClaw's gateway: what OpenClaw says of it, and the commands that put it there and take it away.
+"""The plugin in OpenClaw's gateway: its state, installation and removal.
 
-OpenClaw copies the plugin into its own state, so nothing there depends on where mailboxd is installed.
+OpenClaw copies the plugin into its own state, independent of where mailboxd is installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mailboxd.protocol.prompts import packaged
 
 PLUGIN = "mailboxd"
 SECONDS = 180.0
-"""For one command of OpenClaw, the installation included: 15 s are usual on an idle machine."""
+"""Timeout of one command of OpenClaw; an installation usually takes 15 s on an idle machine."""
 _RESTART_SECONDS = 90.0
 _NO_RELOAD = 'no command "reload"'
 _HOOK = "before_agent_reply"
@@ -35,15 +35,15 @@ _LARGEST_FILE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PluginState:
-    """What OpenClaw says of the plugin. `problem` is empty if nothing of that is in the way.
+    """The plugin as OpenClaw reports it. `problem` is the first thing that keeps it from working, or empty.
 
-    Whether a running gateway uses it is another question: `mailboxd.doctor.canary` asks it.
+    Whether a running gateway uses it is checked by `mailboxd.doctor.canary`.
     """
 
     installed: bool
     enabled: bool
     may_read: bool
-    """OpenClaw lets it see what is said to an agent (`hooks.allowConversationAccess`)."""
+    """It may read messages to agents (`hooks.allowConversationAccess`)."""
     version: str
     path: str
     problem: str
@@ -51,24 +51,24 @@ class PluginState:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command of OpenClaw, and what it is for."""
+    """One command of OpenClaw and its purpose."""
 
     does: str
     argv: tuple[str, ...]
     copies: Path | None = None
-    """A directory among the words of `argv`, in whose place OpenClaw is given a copy of it."""
+    """A directory in `argv` that is replaced by a copy of it."""
 
     def __str__(self) -> str:
         return f"{self.does}: {shlex.join(self.argv)}"
 
 
 def source() -> Path:
-    """The plugin that comes with this mailboxd."""
+    """The plugin packaged with this mailboxd."""
     return packaged() / "openclaw-plugin"
 
 
 def plugin_state(openclaw: OpenClaw, environment: Mapping[str, str]) -> PluginState:
-    """Ask OpenClaw, with `environment` for its process. 4 to 8 s; works without the gateway. Never raises."""
+    """Ask OpenClaw, run with `environment`. Takes 4 to 8 s; works without the gateway. Never raises."""
     try:
         answer = ask(openclaw.plugin_inspect_argv(PLUGIN), environment, SECONDS)
     except NotStarted as problem:
@@ -77,7 +77,7 @@ def plugin_state(openclaw: OpenClaw, environment: Mapping[str, str]) -> PluginSt
 
 
 def read_state(answer: Exit) -> PluginState:
-    """What `openclaw plugins inspect` said. `problem` has the first thing that is in the way."""
+    """Parse `openclaw plugins inspect`."""
     said = parse_object(answer)
     if answer.rc != 0 or not isinstance(at(said, "plugin"), dict):
         reason = cli_error(answer) or brief(answer.stderr.decode("utf-8", "replace")) or f"exit status {answer.rc}"
@@ -102,7 +102,7 @@ def read_state(answer: Exit) -> PluginState:
 
 
 def is_current(path: str) -> bool:
-    """Whether the directory holds the files of this mailboxd's plugin as they are."""
+    """Whether the directory has exactly the files of this mailboxd's plugin."""
     try:
         files = [file for file in source().iterdir() if file.is_file()]
         return path != "" and all(_content(Path(path) / file.name) == file.read_bytes() for file in files)
@@ -111,10 +111,10 @@ def is_current(path: str) -> bool:
 
 
 def install_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
-    """What is to be done next until nothing is in the plugin's way; empty if nothing is.
+    """The next steps of an installation; empty if the plugin works.
 
-    Enabling comes when it is there and OpenClaw says that it is disabled: an installation enables what was not
-    disabled before, and each command costs seconds.
+    It is enabled only if OpenClaw reports it as disabled, since an installation usually enables it and each command
+    takes seconds.
     """
     steps = []
     if not state.installed or not is_current(state.path) or (state.enabled and state.may_read and state.problem):
@@ -128,7 +128,7 @@ def install_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
 
 
 def install(openclaw: OpenClaw, environment: Mapping[str, str], state: PluginState) -> tuple[list[Step], PluginState]:
-    """Do what is to be done, nothing twice; what was done, and the state then. Raises UnavailableError."""
+    """Perform all steps, none twice; returns them and the new state. Raises UnavailableError."""
     done: list[Step] = []
     while due := [step for step in install_steps(openclaw, state) if step not in done]:
         perform(due, environment)
@@ -138,10 +138,10 @@ def install(openclaw: OpenClaw, environment: Mapping[str, str], state: PluginSta
 
 
 def have_taken(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clock) -> str:
-    """Have a running gateway use what was installed, and say whether it does. Never raises.
+    """Make a running gateway load the installed plugin; returns a sentence about the result. Never raises.
 
-    An OpenClaw without `plugins reload` (2026.8.1 to 2026.9.2 at least) loads a plugin reliably only when the gateway
-    starts, so it is asked to restart once its work is done.
+    OpenClaw without `plugins reload` (at least 2026.8.1 to 2026.9.2) loads a plugin reliably only when the gateway
+    starts, so the gateway is restarted once its work is done.
     """
     try:
         answer = ask(openclaw.plugin_reload_argv(PLUGIN), environment, SECONDS)
@@ -170,7 +170,7 @@ def _restarted(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clock)
 
 
 def uninstall_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
-    """What undoes `install_steps`: OpenClaw removes its copy, the settings of this plugin and nothing else."""
+    """The steps that undo an installation: OpenClaw removes its copy and the plugin's settings."""
     if not state.installed:
         return []
     return [Step("remove the plugin, its files and its settings", openclaw.plugin_uninstall_argv(PLUGIN))]
@@ -191,14 +191,14 @@ def perform(steps: Iterable[Step], environment: Mapping[str, str]) -> None:
 
 
 def shown(steps: Sequence[Step]) -> list[dict[str, object]]:
-    """The steps as JSON can say them."""
+    """The steps for `--json`."""
     return [{"does": step.does, "command": list(step.argv)} for step in steps]
 
 
 @contextmanager
 def _files_of_its_own(step: Step) -> Iterator[tuple[str, ...]]:
-    """The command, with a copy for what it copies: uv and pipx install hard links to their cache, and OpenClaw refuses
-    a plugin of which a file has a second name ("failed plugin directory boundary checks")."""
+    """The command, with its directory copied: uv and pipx install hard links to their cache, and OpenClaw refuses a
+    plugin with hard-linked files ("failed plugin directory boundary checks")."""
     if step.copies is None:
         yield step.argv
         return

@@ -1,7 +1,7 @@
-"""The skill in an agent's workspace: `skills/mailboxd/`, where OpenClaw looks for the skills of that agent alone.
+"""The skill in an agent's workspace: `skills/mailboxd/`, where OpenClaw looks for that agent's own skills.
 
-The hashes of what was written are remembered in a hidden file beside it. So a file of an older mailboxd is replaced,
-and one that a person has changed is not, unless that is asked for. No link inside the workspace is followed.
+A hidden file beside it keeps the hashes of all written versions, so that an outdated file is replaced and one changed
+by a person is kept unless forced. No link inside the workspace is followed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AGENT = "@AGENT@"
 
 
 class Standing(StrEnum):
-    """How a file in the workspace stands to the one that belongs there."""
+    """A file in the workspace, compared with the packaged one."""
 
     CURRENT = "current"
     MISSING = "missing"
@@ -40,7 +40,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SkillState:
-    """What lies in a workspace. `problem` is empty if it is the skill of this mailboxd, else what is wrong."""
+    """The skill in a workspace. `problem` is empty if it is that of this mailboxd."""
 
     installed: bool
     current: bool
@@ -49,7 +49,7 @@ class SkillState:
 
 
 def skill_state(workspace_root: Path) -> SkillState:
-    """Look at the files of the skill in the workspace at `workspace_root`. Never raises."""
+    """The state of the skill in the workspace at `workspace_root`. Never raises."""
     path = str(workspace_root.joinpath(*_WHERE))
     try:
         found = look(Workspace(workspace_root))
@@ -62,14 +62,14 @@ def skill_state(workspace_root: Path) -> SkillState:
 
 
 def look(ws: Workspace) -> dict[str, Standing]:
-    """Each file of the skill (its path in it) and how it stands. Raises ConfigError, WorldError."""
+    """The status of each file of the skill, by its path in it. Raises ConfigError, WorldError."""
     with world_errors(f"read the skill in {ws.root}"):
         remembered = _remembered(ws)
         return {name: _standing(_read(ws, name), raw, remembered.get(name, [])) for name, raw in content(ws).items()}
 
 
 def content(ws: Workspace) -> dict[str, bytes]:
-    """What belongs into this workspace: the packaged files, with the agent's id. Raises ConfigError."""
+    """The packaged files for this workspace, with the agent's id. Raises ConfigError."""
     agent = config.load(ws.config).agent
     source = packaged() / "openclaw-skill"
     parts = [source / "SKILL.md", *sorted((source / "references").glob("*.md"))]
@@ -77,7 +77,7 @@ def content(ws: Workspace) -> dict[str, bytes]:
 
 
 def install(ws: Workspace, *, force: bool, dry_run: bool) -> list[str]:
-    """Write what is missing or outdated; the names of these files. With `force` also what a person changed.
+    """Write missing and outdated files, with `force` also changed ones; returns their names.
 
     Raises ConfigError for a changed file, before anything is written; WorldError.
     """
@@ -93,7 +93,7 @@ def install(ws: Workspace, *, force: bool, dry_run: bool) -> list[str]:
         return written
     belongs = content(ws)
     with world_errors(f"write the skill into {ws.root}"):
-        # remembered first, beside what was remembered: so both are known as ours, wherever a crash falls
+        # the new hashes are added first, so that old and new files are recognised after a crash
         known = {name: {*_remembered(ws).get(name, []), _digest(raw)} for name, raw in belongs.items()}
         text = json.dumps({name: sorted(hashes) for name, hashes in known.items()}, indent=2, sort_keys=True)
         _write(ws, _REMEMBERED, f"{text}\n".encode())
@@ -126,7 +126,7 @@ def _digest(raw: bytes) -> str:
 
 
 def _remembered(ws: Workspace) -> Mapping[str, list[str]]:
-    """The hashes of what was ever written, by file; the agent can write there too, so anything may stand in it."""
+    """The hashes of all written versions, by file; agents can write there, so it may contain anything."""
     try:
         said = json.loads(_read(ws, _REMEMBERED) or b"{}")
     except ValueError:

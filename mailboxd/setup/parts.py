@@ -1,6 +1,6 @@
-"""What setup consists of. Each part says how it stands, does itself, and takes itself back; doing it twice is harmless.
+"""The parts of setup. Each reports its state, sets itself up and undoes that; all of it is idempotent.
 
-They call the same functions as the verbs `init`, `plugin`, `skill`, `mcp` and `service`.
+They call the same functions as the commands `init`, `plugin`, `skill`, `mcp` and `service`.
 """
 
 from __future__ import annotations
@@ -100,8 +100,7 @@ def _at(section: Mapping[str, Any] | None, path: str) -> Any:
     return value if isinstance(value, dict) else None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What setup consists of. Each part says how it stands, does itself, and takes itself back; doing it twice is harmless.
+# The parts
 
 
 class Standing(StrEnum):

@@ -1,4 +1,4 @@
-"""Finding OpenClaw and its agents, and what there is to set up for them; doing it, and taking it back."""
+"""Find OpenClaw and its agents, plan what to set up for them, carry that out, and undo it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from mailboxd.mailbox.layout import Workspace
 from mailboxd.setup.parts import Home, Look, Part, Plugin, Service, Setting, Skill, Standing, Tools, looked
 from mailboxd.user_state import UserState
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What `mailboxd setup` has done, so that it can be taken back: `$XDG_STATE_HOME/mailboxd/setup.json`.
-#
-# It stands outside of every workspace: an agent that is confined to its own cannot make us remove something.
+# What `mailboxd setup` has done, for undoing it: `$XDG_STATE_HOME/mailboxd/setup.json`, outside every workspace, so
+# that a confined agent cannot forge it.
 
 NAME = "setup.json"
 _VERSION = 1
@@ -81,8 +79,7 @@ class Record:
         return UserState.of(self.environ)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Finding OpenClaw and its agents, and what there is to set up for them; doing it, and taking it back.
+# The plan
 
 KINDS = ("workspace", "plugin", "skill", "tools", "service")
 OPTIONAL = KINDS[1:]
@@ -212,7 +209,7 @@ def _ports(roots: Collection[Path]) -> Iterator[int]:
         yield 0
 
 
-# ------------------------------------------------------------------ doing, undoing
+# Carrying it out and undoing it
 
 
 def carry_out(plan: Plan, record: Record) -> Iterator[Result]:
