@@ -296,7 +296,7 @@ def test_a_peer_without_a_daemon_is_said_while_its_reply_is_waited_for(found: Fo
     alpha.drop("go.md", task("job", plan={"part": {"agent": "beta", "description": "Do it."}}))
     eventually(lambda: [a for a in alpha.attempts("job.part") if a["waiting_for"] == "reply"], why=alpha.last_words)
     (cause, *_) = alpha.json("why", "job.part")["because"]
-    assert "put into the mailbox of beta" in cause["text"]
+    assert "delivered to the mailbox of beta" in cause["text"]
 
     def troubles() -> list[str]:
         return [trouble["slug"] for trouble in alpha.json("status")["health"]["troubles"]]

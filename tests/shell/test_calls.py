@@ -146,7 +146,9 @@ def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
 
 
 def test_what_does_not_die_of_being_killed_is_killed_again_but_not_without_a_pause(calls: Calls) -> None:
-    start(calls, "a")
+    deaf = "trap '' TERM; echo ready; exec sleep 60"  # else it might have ended before it is to be killed
+    calls.start(Call("a", CallKind.TURN, "alpha", "key-a", 60.0), ("sh", "-c", deaf), 0.0)
+    eventually(lambda: output_size(calls.directory("a")) > 0)
     calls.expire(60.0)
     kill, killed = calls.running["a"].child.kill, []
     calls.running["a"].child.kill = lambda: killed.append("a")  # type: ignore[method-assign]

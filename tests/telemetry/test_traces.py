@@ -96,7 +96,7 @@ def test_what_nobody_takes_is_sent_again_and_is_the_same(found: Found, receiver:
     alpha.drop("one.md", task("one"))
     alpha.until("one")
     eventually(lambda: receiver.requests, 60, alpha.last_words)
-    eventually(lambda: b"are sent again" in alpha.log.read_bytes(), 30, alpha.last_words)
+    eventually(lambda: b"will be sent again" in alpha.log.read_bytes(), 30, alpha.last_words)
     assert receiver.came == []
     assert not (alpha.root / ".mailboxd" / "traces.json").exists()
     receiver.refuses = False
