@@ -71,7 +71,7 @@ def test_a_wrong_signature_is_recorded_where_none_is_required(found: Found, tmp_
     (row,) = alpha.mail()
     assert (row["verdict"], row["verified"]) == ("accepted", "no")
     (event,) = alpha.events("message.received")
-    assert "nobody here trusts" in " ".join(event["data"]["warnings"])
+    assert "not trusted here" in " ".join(event["data"]["warnings"])
     company.at_rest()
 
 
