@@ -29,7 +29,7 @@ STUCK = {
     "asks": ("executing", "Which currency", "question.asked"),
     "vague": ("spec_draft", "weak", "question.asked"),
     "dear": ("executing", "over budget", ""),
-    "far.x": ("executing", "is silent", "peer.silent"),
+    "far.x": ("executing", "has missed its heartbeat", "peer.silent"),
 }
 """How each ends up, a word of the reason, and the kind of event that says so."""
 
