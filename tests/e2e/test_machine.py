@@ -299,7 +299,7 @@ def test_a_daemon_that_was_killed_is_red_and_one_that_was_stopped_well_is_off(fo
     alpha.kill()
     said, why = grade(alpha)
     assert said == "red"
-    assert "without a word" in why
+    assert "died without a report" in why
     alpha.start()
     assert alpha.stop() == 0
     assert grade(alpha)[0] == "off"
