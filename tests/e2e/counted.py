@@ -1,8 +1,8 @@
 """Runs `mailboxd` with the arguments after the first and counts what it does; the counts go to a JSON file, the first.
 
-Counted are SQL statements, commits, fsync, fdatasync, syncfs, programs started and files removed. No clock: the same
-work gives the same counts on any machine. The texts of the statements are kept as well, so that SQLite can be asked how
-it runs them.
+Counted are SQL statements (those that write by their table, too), commits, fsync, fdatasync, syncfs, programs started
+and files removed. No clock: the same work gives the same counts on any machine. The texts of the statements are kept as
+well, so that SQLite can be asked how it runs them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import sqlite3
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+_WRITE = re.compile(r"\s*(INSERT|UPDATE|DELETE)(?: OR \w+)?(?: INTO| FROM)? (\w+)")
 _REMOVALS = ("os.remove", "os.rmdir")
 
 
@@ -42,6 +44,8 @@ class Counts:
 
     def on_statement(self, sql: str) -> None:
         self.seen["commits" if sql.strip() == "COMMIT" else "statements"] += 1
+        if (write := _WRITE.match(sql)) is not None:
+            self.seen[" ".join(write.groups())] += 1
         self.statements.setdefault(sql)
 
     def counting(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:

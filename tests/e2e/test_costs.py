@@ -30,7 +30,26 @@ CHILDREN = 10
 STATEMENTS_PER_MESSAGE = 15
 """For a reply to an unknown task: 12, and its share of the rounds."""
 STATEMENTS_PER_CHILD = 100
-"""From the plan to the result: 28 of its own, and those of the up to three rounds that it takes."""
+"""From the plan to the result: its writes, 14 reads, and the statements of the rounds that it takes; load adds rounds."""
+
+WRITES_PER_MESSAGE = {"INSERT bodies": 1, "INSERT events": 2, "INSERT messages": 1, "UPDATE messages": 1}
+"""Received, and filed."""
+WRITES_PER_CHILD = {
+    "INSERT artifacts": 1,
+    "INSERT attempts": 1,
+    "INSERT bodies": 1,
+    "INSERT events": 13,
+    "INSERT messages": 1,
+    "INSERT outbox": 1,
+    "INSERT tasks": 1,
+    "UPDATE attempts": 1,
+    "UPDATE breakers": 1,
+    "UPDATE messages": 0,
+    "UPDATE outbox": 2,
+    "UPDATE tasks": 7,
+}
+WRITES_BY_TIME = ("meta", "stale_files")
+"""Tables that rounds write to, or that are written when enough time has passed."""
 
 GROWING = "events|tasks|dependencies|attempts|messages|bodies|outbox|artifacts|approvals|reviews|review_requests"
 SCANNED = re.compile(
@@ -73,7 +92,13 @@ def drop_replies(agent: Agent, series: str, count: int) -> None:
         agent.drop(f"{series}-{number:05}.md", reply("nowhere", f"{series}-{number:05}", "beta"))
 
 
-def test_messages_share_syncs_and_commits_and_cost_the_same_with_a_history(found: Found, tmp_path: Path) -> None:
+def writes(less: Counter[str], more: Counter[str]) -> dict[str, int]:
+    """How many more statements of each kind wrote to each table, except `WRITES_BY_TIME`."""
+    kinds = {kind for kind in {*less, *more} if kind.partition(" ")[2] not in ("", *WRITES_BY_TIME)}
+    return {kind: more[kind] - less[kind] for kind in kinds}
+
+
+def test_a_message_costs_so_many_writes_with_or_without_a_history(found: Found, tmp_path: Path) -> None:
     """Forty messages, eighty, and forty again after two thousand."""
     alpha = found({"alpha": {}})["alpha"]
     drop_replies(alpha, "first", 1)
@@ -82,20 +107,23 @@ def test_messages_share_syncs_and_commits_and_cost_the_same_with_a_history(found
     forty = counted(alpha, tmp_path / "forty").seen
     drop_replies(alpha, "b", 2 * MESSAGES)
     eighty = counted(alpha, tmp_path / "eighty").seen
+    assert writes(forty, eighty) == {kind: MESSAGES * count for kind, count in WRITES_PER_MESSAGE.items()}
     assert eighty["syncs"] - forty["syncs"] < MESSAGES / 4
     assert eighty["commits"] - forty["commits"] < MESSAGES / 4
-    assert eighty["syncfs"] <= forty["syncfs"] + 1
+    assert eighty["syncfs"] == forty["syncfs"] == 1
+    assert eighty["processes"] == 0
     assert eighty["statements"] - forty["statements"] <= STATEMENTS_PER_MESSAGE * MESSAGES
 
     drop_replies(alpha, "c", 2000)
     counted(alpha, tmp_path / "many")
     drop_replies(alpha, "d", MESSAGES)
     late = counted(alpha, tmp_path / "late").seen
+    assert set(writes(forty, late).values()) == {0}
     assert late["statements"] - forty["statements"] <= STATEMENTS_PER_MESSAGE * MESSAGES / 4
     assert late["syncs"] - forty["syncs"] < MESSAGES / 4
 
 
-def test_a_child_costs_one_process_and_a_bounded_number_of_statements(found: Found, tmp_path: Path) -> None:
+def test_a_child_costs_one_process_and_so_many_writes(found: Found, tmp_path: Path) -> None:
     runs = []
     for count in (CHILDREN, 2 * CHILDREN):
         company = found(
@@ -110,6 +138,7 @@ def test_a_child_costs_one_process_and_a_bounded_number_of_statements(found: Fou
         runs.append(counted(alpha, tmp_path / f"{count}"))
         assert alpha.phase("job") == "completed"
     ten, twenty = (run.seen for run in runs)
+    assert writes(ten, twenty) == {kind: CHILDREN * count for kind, count in WRITES_PER_CHILD.items()}
     assert twenty["processes"] - ten["processes"] == CHILDREN
     assert twenty["statements"] - ten["statements"] <= STATEMENTS_PER_CHILD * CHILDREN
     assert scans_of_growing_tables(alpha, runs[-1].statements) == []
