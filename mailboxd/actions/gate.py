@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd.agents import process
-from mailboxd.agents.process import Child, State
+from mailboxd.agents.process import Child
 from mailboxd.errors import NOT_NOW, Refused, require_seen
 from mailboxd.mailbox.files import directory, open_regular, publish, read_up_to, world_errors
 from mailboxd.mailbox.layout import STATE as OURS
@@ -141,10 +141,6 @@ class Place:
     def orphan(self) -> Child | None:
         """The program that was run, still alive though its runner may not be. Raises WorldError."""
         return process.adopt(self.effect) if self.effect.is_dir() else None
-
-    def was_run(self) -> bool:
-        """Whether a program was started here, as far as is known. Raises WorldError."""
-        return self.effect.is_dir() and process.state(self.effect) is not State.NEVER_STARTED
 
     @contextmanager
     def _opened(self) -> Iterator[int]:

@@ -200,7 +200,6 @@ class Calls:
             del self.running[call.id]
             if exit_ is not None:
                 self._cut(call.child.directory, exit_)
-            if exit_ is not None:
                 yield call, exit_
         if trouble is not None:
             raise trouble
@@ -341,7 +340,7 @@ class Calls:
             if not has_writer(directory):
                 del self._written_on[call_id]
                 if is_discarded:
-                    remove(self.directory(call_id))
+                    remove(directory)
             elif output_size(directory) > self.output_cap:
                 kill_writers(directory)
                 cut_output(directory, self.output_cap)

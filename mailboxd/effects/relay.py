@@ -304,8 +304,10 @@ class Relay:
         if task is not None and task.phase is Phase.EXECUTING:
             text, answer = self.outgoing.composed(task)
             agent = self.engine.settings.agent
-            ended = TurnEnded(Turn.SYNTHESIS, report.effect.attempt_id, agent, Succeeded(text), Results(text, answer))
-            self._take(order, replace(ended, called=False))
+            outcome, results = Succeeded(text), Results(text, answer)
+            self._take(
+                order, TurnEnded(Turn.SYNTHESIS, report.effect.attempt_id, agent, outcome, results, called=False)
+            )
         self.engine.store.outbox.finish(order.id)
 
 
