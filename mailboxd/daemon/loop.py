@@ -65,8 +65,6 @@ class ScanSchedule:
     """Until then notifications do not cause a scan of tasks/; 0: they do."""
     wait_until: float | None = None
     """When a file that waits may be ready."""
-    awake_by: float = float("inf")
-    """Waking later means that the process was stopped: files that arrived meanwhile are read before timers fire."""
     _soon: float = 0.0
 
     @property
@@ -79,7 +77,7 @@ class ScanSchedule:
 
     def is_due(self, mono: float) -> bool:
         """Whether this round looks."""
-        if mono >= self.next or mono > self.awake_by:
+        if mono >= self.next:
             self.everywhere()
         return self.mail
 
@@ -111,8 +109,12 @@ class ScanSchedule:
         if seconds:
             self.wait_until = mono + max(min(seconds), _SOONEST)
 
-    def by_timer(self, mono: float) -> None:
-        """A timer has ended the sleep: what is due soon comes now, or it would end the next sleep early."""
+    def timer_fired(self, mono: float) -> None:
+        """Read mail before anything is judged by the clock: the reply may be there, and its notification not yet.
+
+        A scan that is due soon is made now as well, or it would end the next sleep early.
+        """
+        self.mail = True
         if mono >= min(self.at, self.tasks_at) - self._soon:
             self.everywhere()
 
@@ -157,7 +159,6 @@ class Checkpoints:
 
 _ANXIOUS = 5.0
 """Seconds between two looks while something is wrong."""
-_OVERSLEPT = 1.0
 _READ_AGAIN = 1.0
 """Seconds between two attempts to write log lines to a full pipe."""
 _PEERS = 15.0
@@ -449,14 +450,12 @@ class Daemon:
     def _sleep(self, seconds: float | None) -> None:  # None: until something is due, other than the beat of now
         self.health.beat()
         monotonic = self.engine.clock.monotonic
-        seconds = self._timeout() if seconds is None else seconds
-        until = monotonic() + seconds
-        self._schedule.awake_by = until + _OVERSLEPT
+        until = monotonic() + (self._timeout() if seconds is None else seconds)
         woken = self._wait(until)
         if woken.mail:
             self._schedule.heard(woken.more)
-        if seconds and woken.by_timer and (now := monotonic()) >= until:
-            self._schedule.by_timer(now)
+        if seconds is None and (now := monotonic()) >= until:
+            self._schedule.timer_fired(now)
 
     def _wait(self, until: float) -> Woken:
         """Until something happens or it is time. What running calls write is measured meanwhile, without a round."""

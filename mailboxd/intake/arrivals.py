@@ -135,12 +135,12 @@ class Arrivals:
             if self._is_new(file := _file(refusal)):
                 self.intake.reject(file, refusal.error)
         self.judged += len(scan.arrivals) + len(scan.refused)
-        self._read_until, self._is_behind = scan.read_until, scan.truncated
+        self._read_until, self._is_behind = scan.read_until, scan.read_until < now
         self.is_catching_up = scan.truncated and not scan.read_until
         return IntakeResult([moment for moment in moments if moment is not None], scan.truncated)
 
     def judged_until(self) -> str | None:
-        """All files that came before this time have been judged. None: all files have."""
+        """All files that came before this time have been judged, or will not be soon. None: all files."""
         if not self._is_behind:
             return None
         return to_text(self._read_until) if self._read_until else ""

@@ -119,12 +119,16 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LeftFile:
-    """A file that stays in the inbox for now, and why. `since`, `until`: seconds since 1970; `until` None: unknown."""
+    """A file that stays in the inbox for now, and why. `since`, `until`: seconds since 1970; `until` None: unknown.
+
+    `settling`: it will be read within seconds, and may hold what somebody is waiting for.
+    """
 
     name: str
     why: str
     since: float
     until: float | None = None
+    settling: bool = False
 
 
 @dataclass(slots=True)
@@ -138,7 +142,7 @@ class Scan:
     truncated: bool = False
     """More may be ready: scan again as soon as this is handled."""
     read_until: float = 0.0
-    """All that came before this time (seconds since 1970) was read, or deferred on purpose; 0: unknown."""
+    """All that came before this time (seconds since 1970) was read, or will not be read soon; 0: unknown."""
 
     @property
     def next_scan_at(self) -> float | None:
@@ -252,7 +256,7 @@ class Inbox:
         size = 0
         for name, known in self._known.items():
             if len(scan.arrivals) + len(scan.refused) >= limit or size >= _READ_AT_ONCE:
-                scan.truncated, scan.read_until = True, known.came_after
+                scan.truncated, scan.read_until = True, min(scan.read_until, known.came_after)
                 return
             match self._examine(fd, name, known, now):
                 case Arrival() as arrival:
@@ -262,6 +266,8 @@ class Inbox:
                     scan.refused.append(refusal)
                 case LeftFile() as left:
                     scan.waiting.append(left)
+                    if left.settling:
+                        scan.read_until = min(scan.read_until, known.came_after)
                 case None:
                     pass
 
@@ -309,7 +315,9 @@ class Inbox:
                 hint = "Make it readable (`chmod a+r`) before you move it in."
                 return Refusal(name, MessageError("unreadable", why.text, hint, for_file_name(name)), stamp)
             return LeftFile(for_file_name(name), why.text, known.first_seen, deadline)
-        return LeftFile(for_file_name(name), why.text, known.first_seen, why.until)
+        # not for ever: somebody who keeps on writing must not keep a lease from ending
+        settling = why.until is not None and now < known.first_seen + self._incomplete
+        return LeftFile(for_file_name(name), why.text, known.first_seen, why.until, settling)
 
     def _empty(self, name: str, known: _Known, stamp: Stamp, now: float) -> Refusal | LeftFile:
         deadline = known.unchanged_since + self._incomplete

@@ -39,7 +39,7 @@ def test_a_call_waits_for_memory_and_the_first_one_never(found: Found) -> None:
     alpha.drop("go.md", task("job", plan=PLAN))
     told = eventually(lambda: reasons(alpha, "memory"), 15, alpha.last_words)
     assert told["memory"].startswith("waits for memory: ")
-    assert "a call takes 65536 MiB; busy: " in told["memory"]
+    assert "a call needs 65536 MiB; busy: " in told["memory"]
     assert "working on it" in told["turn"]
     status = alpha.json("status")["calls"]
     assert (status["running"], status["most"], status["memory"]["call"]) == (1, 4, 68_719_476_736)

@@ -322,6 +322,16 @@ def test_a_scan_says_until_when_all_that_came_was_read(ws: Workspace) -> None:
     assert inbox.scan(NOW + 62, 9).read_until == NOW + 62
 
 
+def test_a_file_that_will_soon_be_read_may_be_the_awaited_one_and_one_that_never_ends_is_not(ws: Workspace) -> None:
+    inbox = Inbox(ws, settle_seconds=1.0, incomplete_seconds=60.0)
+    inbox.scan(NOW, 10)
+    for seconds, read_until in ((1, NOW), (30, NOW), (60, NOW), (61, NOW + 61)):  # a loop of `echo ... >> x.md`
+        with (ws.inbox / "x.md").open("ab") as writer:
+            writer.write(b"line\n")
+        scan = inbox.scan(NOW + seconds, 10)
+        assert (names(scan), scan.read_until) == ([], read_until)
+
+
 def test_large_files_are_read_a_few_at_a_time(ws: Workspace) -> None:
     for number in range(20):
         put(ws, f"{number}.md", b"x" * (1 << 20))

@@ -127,7 +127,7 @@ def test_done_once_and_not_twice_and_taken_back(beside: Beside) -> None:
     assert (beside.workspace("alpha") / "mailbox" / "inbox" / "one.md").read_text() == "Work.\n"
     assert (beside.workspace("alpha") / ".mailboxd" / "mailboxd.db").exists()
     second = beside.setup("--undo")
-    assert (second.returncode, "nothing to take back" in second.stdout) == (0, True)
+    assert (second.returncode, "nothing to undo" in second.stdout) == (0, True)
 
 
 def test_what_was_there_before_is_not_taken_back(beside: Beside) -> None:

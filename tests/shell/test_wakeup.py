@@ -142,20 +142,19 @@ def test_a_file_that_waits_is_looked_at_when_it_may_be_ready() -> None:
     assert looked(looks, 100.5) == (True, True)
 
 
-def test_who_was_stopped_looks_before_anything_is_judged_by_the_clock() -> None:
+def test_mail_is_read_before_anything_is_judged_by_the_clock() -> None:
     looks = ScanSchedule()
     assert looked(looks, 100.0) == (True, True)
-    looks.awake_by = 102.0
-    assert looked(looks, 102.0) == (False, False)
-    assert looked(looks, 102.1) == (True, True)
+    looks.timer_fired(102.0)
+    assert looked(looks, 102.0) == (True, False)
 
 
 def test_a_look_that_is_due_soon_comes_with_another_timer_and_not_in_a_wake_up_of_its_own() -> None:
     looks = ScanSchedule()
     assert looked(looks, 100.0) == (True, True)
-    looks.by_timer(119.0)
-    assert looked(looks, 119.0) == (False, False)
-    looks.by_timer(120.0)
+    looks.timer_fired(119.0)
+    assert looked(looks, 119.0) == (True, False)
+    looks.timer_fired(120.0)
     assert looked(looks, 120.0) == (True, True)
     assert looks.next == 150.0
 
