@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Noted, Reports
 from mailboxd.errors import ConfigError, WorldError
-from mailboxd.keys.keyring import Keyring, PrivateKey, parse_signature
+from mailboxd.keys import Keyring, PrivateKey, parse_signature
 from mailboxd.mailbox.files import append_line, directory, open_regular, read_up_to, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import event_log

@@ -45,8 +45,7 @@ from mailboxd.host.wakeup import Wake
 from mailboxd.intake.archive import Archiver, ArchiveWatch
 from mailboxd.intake.arrivals import Arrivals, SenderQuota
 from mailboxd.intake.interpret import Intake
-from mailboxd.keys.keyring import Keyring
-from mailboxd.keys.trust import Trust, signer
+from mailboxd.keys import Keyring, Trust, signer
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.inbox import Inbox

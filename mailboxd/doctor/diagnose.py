@@ -22,13 +22,12 @@ from mailboxd.agents.nesting_guard import inside_agent
 from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, child_environment
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, LimitsSection, OpenClawSection
-from mailboxd.doctor import agent, canary, keys, machine, openclaw, workspace
+from mailboxd.doctor import agent, machine, openclaw, workspace
 from mailboxd.doctor.facts import CheckResult, Facts, ProbeFailure, Settings, warning
 from mailboxd.doctor.openclaw import OpenClawProbes, probe_transport
 from mailboxd.errors import MailboxdError
 from mailboxd.host import process
-from mailboxd.integration.plugin import plugin_state
-from mailboxd.integration.skill import skill_state
+from mailboxd.integration import plugin_state, skill_state
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.integrity import check_database
 
@@ -133,7 +132,7 @@ def _local(target: Target, _: Mapping[str, Any], clock: Clock) -> Iterator[Probe
     yield Probe("filesystem", "file system", f"findmnt -T {root}", lambda: workspace.probe_filesystem(ws, now))
     yield Probe("daemon", "daemon", "mailboxd status", lambda: workspace.probe_daemon(ws))
     yield Probe("mailbox", "mailbox", f"ls -la {root}/mailbox", lambda: workspace.probe_mailbox(ws, now))
-    probe_keys = lambda: keys.probe_keys(ws.root, target.required, target.environ)  # noqa: E731
+    probe_keys = lambda: workspace.probe_keys(ws.root, target.required, target.environ)  # noqa: E731
     yield Probe("keys", "keys", "mailboxd keys list", probe_keys)
     yield Probe("database", "database", "mailboxd history --verify", lambda: check_database(ws.database))
     yield Probe("skill", "skill", "mailboxd skill status", lambda: skill_state(ws.root))
@@ -175,7 +174,7 @@ def _plugin(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterator[
     if target.ws is None or not target.settings.agent or state is None or state.problem:
         return
     if gateway is not None and gateway.connected and not gateway.failing:
-        probe = lambda: canary.probe_plugin(target, clock)  # noqa: E731
+        probe = lambda: agent.probe_plugin(target, clock)  # noqa: E731
         yield Probe("plugin_answer", "plugin answer", "mailboxd doctor --canary", probe)
 
 
@@ -259,7 +258,7 @@ GROUPS: dict[str, tuple[Check, ...]] = {
         workspace.daemon,
         workspace.mailbox,
         workspace.attention,
-        keys.keys,
+        workspace.signing_keys,
     ),
 }
 """All checks, in the order of the report."""

@@ -11,8 +11,7 @@ from enum import StrEnum
 
 from mailboxd.agents.acp.probe import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
-from mailboxd.integration.plugin import PluginState
-from mailboxd.integration.skill import SkillState
+from mailboxd.integration import PluginState, SkillState
 from mailboxd.store.integrity import DatabaseCheck
 
 Version = tuple[int, int, int]

@@ -30,7 +30,6 @@ from mailboxd.agents.openclaw import (
 from mailboxd.agents.run_query import ask
 from mailboxd.agents.scripted import NAME as STAND_IN
 from mailboxd.clock import Clock
-from mailboxd.doctor import versions
 from mailboxd.doctor.facts import (
     Agents,
     CheckResult,
@@ -49,6 +48,7 @@ from mailboxd.doctor.facts import (
     ok,
     warning,
 )
+from mailboxd.doctor.machine import newest_major, satisfies, version_in, version_text
 from mailboxd.errors import MailboxdError, UnavailableError
 
 DRAINING = "gateway-draining"
@@ -75,14 +75,14 @@ def node(facts: Facts) -> Iterator[CheckResult]:
         said = f": {found.said}" if found.said else ""
         yield error("node", f"{found.path or 'node'}, which runs OpenClaw, does not start{said}", "nvm install 26")
         return
-    shown = versions.to_text(found.version)
-    fits = versions.satisfies(found.version, found.wanted) if found.wanted else None
+    shown = version_text(found.version)
+    fits = satisfies(found.version, found.wanted) if found.wanted else None
     if fits is None:
         yield note("node", f"Node {shown} ({found.path}); the version that OpenClaw needs is unknown")
     elif fits:
         yield ok("node", f"Node {shown}; OpenClaw needs {found.wanted}")
     else:
-        major = versions.newest_major(found.wanted) or "26"
+        major = newest_major(found.wanted) or "26"
         yield error(
             "node",
             f"Node {shown} ({found.path}) is the wrong version: OpenClaw needs {found.wanted}",
@@ -101,12 +101,12 @@ def version(facts: Facts) -> Iterator[CheckResult]:
     elif found.version < MINIMUM_VERSION:
         yield error(
             "openclaw-version",
-            f"OpenClaw {versions.to_text(found.version)} is too old (it may silently run a turn twice); "
-            f"{versions.to_text(MINIMUM_VERSION)} is needed",
+            f"OpenClaw {version_text(found.version)} is too old (it may silently run a turn twice); "
+            f"{version_text(MINIMUM_VERSION)} is needed",
             _INSTALL,
         )
     else:
-        yield ok("openclaw-version", f"OpenClaw {versions.to_text(found.version)}")
+        yield ok("openclaw-version", f"OpenClaw {version_text(found.version)}")
 
 
 def _node_is_wrong(facts: Facts) -> bool:
@@ -155,7 +155,7 @@ def gateway_version(facts: Facts) -> Iterator[CheckResult]:
     found, release = facts.gateway, facts.release
     if found is None or release is None or release.version is None or not found.version:
         return
-    shown = versions.to_text(release.version)
+    shown = version_text(release.version)
     if found.version != shown:
         text = f"the gateway is OpenClaw {found.version}, the program {shown}: only one of them was updated"
         yield warning("gateway-version", text, _restart(found))
@@ -247,7 +247,7 @@ class OpenClawProbes:
         if node is None:
             return Runtime("", None, required_node(package), "node is not in PATH")
         exit_ = self._run((node, "--version"))
-        found = versions.parse(exit_.stdout.decode("utf-8", "replace")) if exit_.rc == 0 else None
+        found = version_in(exit_.stdout.decode("utf-8", "replace")) if exit_.rc == 0 else None
         return Runtime(node, found, required_node(package), _said(exit_))
 
     def _script(self) -> tuple[str | None, Path] | None:

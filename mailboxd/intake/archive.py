@@ -17,7 +17,7 @@ from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Happened, Noted, Reports
 from mailboxd.errors import MessageError, PlanError, Refused, WorldError
-from mailboxd.keys.trust import Proof
+from mailboxd.keys import Proof
 from mailboxd.mailbox.files import ObstructedError, Stamp
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import JudgedFile, archive_many, put_back, read_message, reject_many

@@ -26,7 +26,7 @@ from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import earliest
 from mailboxd.intake.archive import InboxFile, message_row, note_late_rest, reason_fields
-from mailboxd.keys.trust import Proof, Trust, require_operator
+from mailboxd.keys import Proof, Trust, require_operator
 from mailboxd.protocol.answer import answer_of
 from mailboxd.protocol.messages import (
     AckMessage,

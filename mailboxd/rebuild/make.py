@@ -15,7 +15,7 @@ from mailboxd.config.settings import Settings
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import WorldError
 from mailboxd.intake.interpret import Intake
-from mailboxd.keys.trust import Trust
+from mailboxd.keys import Trust
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import world_errors
 from mailboxd.mailbox.layout import Workspace

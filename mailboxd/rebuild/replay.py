@@ -54,7 +54,7 @@ from mailboxd.errors import MessageError, PlanError, Refused
 from mailboxd.ids import Ids, time_of
 from mailboxd.intake.archive import InboxFile, message_row
 from mailboxd.intake.interpret import Intake
-from mailboxd.keys.trust import Trust
+from mailboxd.keys import Trust
 from mailboxd.protocol.messages import parse_message
 from mailboxd.protocol.plan import DagNode
 from mailboxd.protocol.taskmd import TaskFile

@@ -13,15 +13,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from mailboxd import config
+from mailboxd import config, integration
 from mailboxd.agents.json_output import cli_error, parse_object
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.agents.run_query import ask
 from mailboxd.clock import Clock
 from mailboxd.errors import MailboxdError, UnavailableError
 from mailboxd.host.pip_extras import to_add
-from mailboxd.integration import plugin, skill
-from mailboxd.integration.plugin import PLUGIN, SECONDS
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mcp.registration import OpenClawConfig
@@ -38,7 +36,7 @@ from mailboxd.setup.service_unit import Unit
 # written anything since.
 
 _UNSET = "Config path is valid but unset"
-PATHS = ("plugins", "plugins.entries", f"plugins.entries.{PLUGIN}")
+PATHS = ("plugins", "plugins.entries", f"plugins.entries.{integration.PLUGIN}")
 """What an installation makes where it is missing, outermost first."""
 
 
@@ -61,7 +59,7 @@ def remove(openclaw: OpenClaw, environment: Mapping[str, str], before: str) -> l
     target = outermost(_section(openclaw, environment), json.loads(before))
     if not target:
         return []
-    answer = ask((*openclaw.command, "config", "unset", target), environment, SECONDS)
+    answer = ask((*openclaw.command, "config", "unset", target), environment, integration.OPENCLAW_TIMEOUT)
     if answer.rc != 0:
         raise UnavailableError(f"`openclaw config unset {target}` failed: {cli_error(answer) or answer.rc}")
     return [target]
@@ -79,12 +77,16 @@ def others(section: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the section holds beside our entry."""
     said = dict(section or {})
     entries = said.get("entries")
-    rest = {name: value for name, value in entries.items() if name != PLUGIN} if isinstance(entries, dict) else {}
+    rest = (
+        {name: value for name, value in entries.items() if name != integration.PLUGIN}
+        if isinstance(entries, dict)
+        else {}
+    )
     return {name: value for name, value in said.items() if name != "entries"} | {"entries": rest}
 
 
 def _section(openclaw: OpenClaw, environment: Mapping[str, str]) -> Mapping[str, Any] | None:
-    answer = ask(openclaw.config_get_argv("plugins"), environment, SECONDS)
+    answer = ask(openclaw.config_get_argv("plugins"), environment, integration.OPENCLAW_TIMEOUT)
     if (cli_error(answer) or "").startswith(_UNSET):
         return None
     section = parse_object(answer)
@@ -210,23 +212,23 @@ class Skill(_OfWorkspace):
 
     def look(self) -> Look:
         if not self.ws.config.is_file():
-            return Look(Standing.DUE, f"write the skill into {self.workspace}/skills/{skill.SKILL}")
-        found = skill.look(self.ws)
-        changed = [name for name, standing in found.items() if standing is skill.Standing.CHANGED]
+            return Look(Standing.DUE, f"write the skill into {self.workspace}/skills/{integration.SKILL}")
+        found = integration.skill_files(self.ws)
+        changed = [name for name, standing in found.items() if standing is integration.FileStatus.CHANGED]
         if changed:
             text = f"{', '.join(changed)} was changed by a person; `mailboxd skill install --force` replaces it"
             return Look(Standing.LEFT_OUT, text)
-        missing = [name for name, standing in found.items() if standing is not skill.Standing.CURRENT]
+        missing = [name for name, standing in found.items() if standing is not integration.FileStatus.CURRENT]
         if missing:
-            return Look(Standing.DUE, f"write {', '.join(missing)} into {self.workspace}/skills/{skill.SKILL}")
+            return Look(Standing.DUE, f"write {', '.join(missing)} into {self.workspace}/skills/{integration.SKILL}")
         return Look(Standing.DONE, "the skill is up to date")
 
     def do(self) -> str:
-        written = skill.install(self.ws, force=False, dry_run=False)
+        written = integration.install_skill(self.ws, force=False, dry_run=False)
         return f"wrote {', '.join(written)}" if written else "it was up to date"
 
     def undo(self, before: str) -> str:  # noqa: ARG002
-        removed, kept = skill.uninstall(self.ws, force=False, dry_run=False)
+        removed, kept = integration.uninstall_skill(self.ws, force=False, dry_run=False)
         stays = f"; kept, because a person changed it: {', '.join(kept)}" if kept else ""
         return (f"removed {', '.join(removed)}" if removed else "it was removed already") + stays
 
@@ -315,9 +317,9 @@ class Plugin:
         state = self._state()
         if not state.problem:
             return Look(Standing.DONE, f"plugin {state.version} is installed")
-        if not state.installed and state.problem != plugin.NOT_INSTALLED:
+        if not state.installed and state.problem != integration.NOT_INSTALLED:
             return Look(Standing.LEFT_OUT, f"OpenClaw does not say whether it is there: {state.problem}")
-        does = [step.does for step in plugin.install_steps(self.setting.openclaw, state)]
+        does = [step.does for step in integration.plugin_install_steps(self.setting.openclaw, state)]
         return Look(Standing.DUE, f"OpenClaw's gateway: {', '.join(does)}")
 
     def before(self) -> str:
@@ -328,23 +330,23 @@ class Plugin:
 
     def do(self) -> str:
         openclaw, environment = self.setting.openclaw, self.setting.environment
-        _, state = plugin.install(openclaw, environment, self._state())
+        _, state = integration.install_plugin(openclaw, environment, self._state())
         if state.problem:
             raise UnavailableError(f"the plugin was installed, but it takes no messages: {state.problem}")
-        taken = plugin.have_taken(openclaw, environment, self.setting.clock)
+        taken = integration.reload_plugin(openclaw, environment, self.setting.clock)
         return f"plugin {state.version} is installed; {taken}"
 
     def undo(self, before: str) -> str:
         openclaw, environment = self.setting.openclaw, self.setting.environment
         state = self._state()
-        steps = plugin.uninstall_steps(openclaw, state)
-        plugin.perform(steps, environment)
+        steps = integration.plugin_uninstall_steps(openclaw, state)
+        integration.run_steps(steps, environment)
         removed = remove(openclaw, environment, before)
         done = ["removed from OpenClaw"] if steps else []
         return ", ".join([*done, *(f"{path} removed" for path in removed)]) or "it was removed already"
 
-    def _state(self) -> plugin.PluginState:
-        return plugin.plugin_state(self.setting.openclaw, self.setting.environment)
+    def _state(self) -> integration.PluginState:
+        return integration.plugin_state(self.setting.openclaw, self.setting.environment)
 
 
 def looked(part: Part) -> Look:

@@ -14,7 +14,7 @@ from mailboxd import config
 from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, Peer, child_environment, parse_config_file
 from mailboxd.agents.run_query import ask
 from mailboxd.clock import Clock
-from mailboxd.doctor import versions
+from mailboxd.doctor.machine import version_text
 from mailboxd.doctor.openclaw import OpenClawProbes
 from mailboxd.errors import ConfigError, MailboxdError, UnavailableError
 from mailboxd.mailbox.layout import Workspace
@@ -134,9 +134,9 @@ def setting(environ: Mapping[str, str], clock: Clock) -> tuple[Setting, str]:
     release = questions.release()
     if release.version is None:
         raise UnavailableError(f"openclaw does not say its version: {release.said}; try `openclaw --version`")
-    version = versions.to_text(release.version)
+    version = version_text(release.version)
     if release.version < MINIMUM_VERSION:
-        needed = versions.to_text(MINIMUM_VERSION)
+        needed = version_text(MINIMUM_VERSION)
         raise UnavailableError(f"OpenClaw {version} is too old, {needed} is needed; npm install -g openclaw@latest")
     path = parse_config_file(ask(openclaw.config_file_argv(), environment, _SECONDS))
     return Setting(openclaw, environ, environment, clock, path), version

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.audit.export import archive, lines_to, verify_export
+from mailboxd.audit import export_events, export_task, verify_export
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.reports import opened
@@ -27,7 +27,7 @@ Member = tuple[tarfile.TarInfo, bytes]
 def exported(alpha: Agent, target: Path, local_id: str = "two") -> Path:
     ws = Workspace(alpha.root)
     with opened(ws.database) as report:
-        archive(ws, report, report.find(local_id), target)
+        export_task(ws, report, report.find(local_id), target)
     return target
 
 
@@ -65,8 +65,8 @@ def test_an_export_that_the_disk_does_not_take_says_so_and_leaves_no_half_of_it(
     with opened(ws.database) as report:
         two = report.find("two")
         writers: tuple[Callable[[], int], ...] = (
-            lambda: lines_to(report, None, target),
-            lambda: archive(ws, report, two, target),
+            lambda: export_events(report, None, target),
+            lambda: export_task(ws, report, two, target),
         )
         for write in writers:
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))

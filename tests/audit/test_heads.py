@@ -15,7 +15,7 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import WorldError
-from mailboxd.keys.keyring import Keyring
+from mailboxd.keys import Keyring
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import event_log
 from mailboxd.store.store import Store

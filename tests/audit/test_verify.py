@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.audit.verify import Audit
+from mailboxd.audit import Audit
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.progress import silent
 from mailboxd.store.event_log import chain

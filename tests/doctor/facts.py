@@ -26,8 +26,7 @@ from mailboxd.doctor.facts import (
     Transport,
     WorkspaceFacts,
 )
-from mailboxd.integration.plugin import PluginState
-from mailboxd.integration.skill import SkillState
+from mailboxd.integration import PluginState, SkillState
 from mailboxd.store.integrity import DatabaseCheck
 
 ROOT = "/home/ann/alpha"

@@ -17,7 +17,8 @@ import pytest
 
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.clock import SystemClock
-from mailboxd.doctor import canary, diagnose
+from mailboxd.doctor import diagnose
+from mailboxd.doctor.agent import probe_plugin, run_canary
 from mailboxd.doctor.facts import PluginAnswer
 from mailboxd.doctor.openclaw import probe_transport
 from mailboxd.mailbox.layout import Workspace
@@ -192,7 +193,7 @@ def test_a_canary_by_message_is_filed_and_leads_to_nothing(alpha: Agent) -> None
     alpha.start()
     target = diagnose.target_at(Workspace(alpha.root), "", environment())
     clock = SystemClock()
-    found = list(canary.run_canary(target, clock, lambda _: None, plugin=True, daemon=True))
+    found = list(run_canary(target, clock, lambda _: None, plugin=True, daemon=True))
     assert [(finding.id, finding.level.value) for finding in found] == [
         ("canary-turn", "ok"), ("canary-message", "ok"), ("canary-filed", "ok"),
     ]  # fmt: skip
@@ -206,7 +207,7 @@ def test_a_canary_by_message_is_filed_and_leads_to_nothing(alpha: Agent) -> None
 
 def test_without_a_daemon_the_canary_waits_in_the_inbox(alpha: Agent) -> None:
     target = diagnose.target_at(Workspace(alpha.root), "", environment())
-    found = list(canary.run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
+    found = list(run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert found[-1].id == "canary-filed"
     assert found[-1].level == "note"
     assert len(list(alpha.inbox.iterdir())) == 1
@@ -229,7 +230,7 @@ def test_a_turn_that_says_anything_else_does_not_pass(alpha: Agent, reply: str) 
     """A stale answer, an error in prose or another agent's text are answers, too: only the word of this run counts."""
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT | {"reply": reply}]}})
     target = diagnose.target_at(Workspace(alpha.root), "", environment())
-    turn = next(iter(canary.run_canary(target, SystemClock(), lambda _: None, plugin=False, daemon=False)))
+    turn = next(iter(run_canary(target, SystemClock(), lambda _: None, plugin=False, daemon=False)))
     assert (turn.id, turn.level.value) == ("canary-turn", "error")
     assert reply == "" or "answered something else" in turn.text
 
@@ -238,7 +239,7 @@ def test_an_acknowledgement_of_another_message_does_not_pass(alpha: Agent) -> No
     other = "---\ntype: ack\ntask_id: another\nfrom: alpha\n---\n"
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT, {"reply": other}]}})
     target = diagnose.target_at(Workspace(alpha.root), "", environment())
-    found = list(canary.run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
+    found = list(run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
 
 
@@ -249,10 +250,10 @@ def test_an_acknowledgement_by_the_model_does_not_pass(alpha: Agent) -> None:
     """A model can write what the plugin would have answered: the tokens tell."""
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT, {"reply": FORGED}]}})
     target = diagnose.target_at(Workspace(alpha.root), "", environment())
-    found = list(canary.run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
+    found = list(run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
     assert "reached the model" in found[-1].text
-    told = canary.probe_plugin(target, SystemClock())
+    told = probe_plugin(target, SystemClock())
     assert (told.refused, told.by_model) == (False, True)
 
 
@@ -267,7 +268,7 @@ def test_a_refusal_without_tokens_proves_the_plugin(alpha: Agent, tmp_path: Path
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
     program.chmod(0o755)
     patched = replace(target, openclaw=replace(target.openclaw, openclaw=OpenClaw((str(program),))))
-    assert canary.probe_plugin(patched, SystemClock()) == PluginAnswer(refused=True)
+    assert probe_plugin(patched, SystemClock()) == PluginAnswer(refused=True)
 
 
 def test_no_canary_where_it_cannot_fly(alpha: Agent) -> None:

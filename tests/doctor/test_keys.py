@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from mailboxd.doctor.facts import Keys
-from mailboxd.doctor.keys import keys as judged
-from mailboxd.doctor.keys import probe_keys
-from mailboxd.keys.keyring import Keyring, PrivateKey
+from mailboxd.doctor.workspace import probe_keys, signing_keys
+from mailboxd.keys import Keyring, PrivateKey
 from tests.doctor.facts import but
 
 NOW = "2026-01-01T00:00:00.000Z"
@@ -19,7 +18,7 @@ NOW = "2026-01-01T00:00:00.000Z"
 
 def found(**said: Any) -> list[tuple[str, str, str]]:
     facts = but(keys=Keys("/state/keys", **said))
-    return [(finding.id, finding.level, " ".join(finding.fixes)) for finding in judged(facts)]
+    return [(finding.id, finding.level, " ".join(finding.fixes)) for finding in signing_keys(facts)]
 
 
 def test_without_keys_nothing_is_said() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mailboxd.doctor.versions import newest_major, parse, satisfies
+from mailboxd.doctor.machine import newest_major, satisfies, version_in
 
 OPENCLAW = ">=24.16.0 <25 || >=26.1.0"
 
@@ -49,7 +49,7 @@ def test_a_range_is_read_as_npm_reads_it(version: tuple[int, int, int], wanted: 
     [("v24.19.0\n", (24, 19, 0)), ("26.10.0", (26, 10, 0)), ("v24.19", None), ("1.2.3.4", None), ("node", None)],
 )
 def test_a_version_is_three_numbers(text: str, version: tuple[int, int, int] | None) -> None:
-    assert parse(text) == version
+    assert version_in(text) == version
 
 
 def test_the_newest_alternative_is_what_to_install() -> None:

@@ -20,29 +20,29 @@ from mailboxd.cli.session import Session
 from mailboxd.clock import SystemClock
 from mailboxd.core.outcomes import Failed, Succeeded
 from mailboxd.errors import UnavailableError
-from mailboxd.integration.plugin import (
+from mailboxd.integration import (
     PluginState,
     Step,
-    have_taken,
-    install_steps,
-    perform,
+    parse_plugin_state,
+    plugin_install_steps,
+    plugin_source,
     plugin_state,
-    read_state,
-    source,
-    uninstall_steps,
+    plugin_uninstall_steps,
+    reload_plugin,
+    run_steps,
 )
 from mailboxd.protocol.markdown import Section
 from mailboxd.protocol.messages import AckMessage, TaskMessage, render_message
 from tests.agents.recorded import printed, recorded
 
 OPENCLAW = OpenClaw(("openclaw",))
-READY = PluginState(True, True, True, "1.0.0", str(source()), "")
+READY = PluginState(True, True, True, "1.0.0", str(plugin_source()), "")
 ABSENT = PluginState(False, False, False, "", "", "it is not installed")
 
 
 def inspected(**changes: Any) -> dict[str, Any]:
     """What OpenClaw 2026.9.6 says of the plugin, without what nobody asks for."""
-    facts = {"id": "mailboxd", "version": "1.0.0", "rootDir": str(source()), "enabled": True, "status": "loaded"}
+    facts = {"id": "mailboxd", "version": "1.0.0", "rootDir": str(plugin_source()), "enabled": True, "status": "loaded"}
     said: dict[str, Any] = {"plugin": facts, "typedHooks": [{"name": "before_agent_reply"}]}
     said["policy"] = {"allowConversationAccess": True, "allowedModels": []}
     said["plugin"].update(changes.pop("plugin", {}))
@@ -57,7 +57,7 @@ def error(message: str) -> Exit:
 
 
 def test_a_plugin_that_takes_messages_has_no_problem() -> None:
-    assert read_state(printed(inspected())) == READY
+    assert parse_plugin_state(printed(inspected())) == READY
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def test_a_plugin_that_takes_messages_has_no_problem() -> None:
         (printed(inspected(policy={}, typedHooks=[])), "allowConversationAccess", True),
         (printed(inspected(typedHooks=[], plugin={"error": "SyntaxError"})), "did not load it: SyntaxError", True),
         (printed(inspected(typedHooks=None)), "no hook is registered", True),
-        (printed(inspected(plugin={"rootDir": "/nowhere"})), "not the one of this mailboxd", True),
-        (printed(inspected(plugin={"rootDir": ""})), "not the one of this mailboxd", True),
+        (printed(inspected(plugin={"rootDir": "/nowhere"})), "not this mailboxd's version", True),
+        (printed(inspected(plugin={"rootDir": ""})), "not this mailboxd's version", True),
     ],
 )
 def test_what_is_in_the_way_is_said(answer: Exit, says: str, installed: bool) -> None:
-    state = read_state(answer)
+    state = parse_plugin_state(answer)
     assert says in state.problem
     assert state.installed is installed
 
@@ -102,12 +102,14 @@ def test_an_openclaw_that_is_not_there_is_a_problem_and_no_exception(tmp_path: P
     ],
 )
 def test_only_what_is_missing_is_done(state: PluginState, commands: list[str]) -> None:
-    assert [step.argv[2] for step in install_steps(OPENCLAW, state)] == commands
+    assert [step.argv[2] for step in plugin_install_steps(OPENCLAW, state)] == commands
 
 
 def test_what_is_not_there_is_not_removed() -> None:
-    assert uninstall_steps(OPENCLAW, ABSENT) == []
-    assert [step.argv for step in uninstall_steps(OPENCLAW, READY)] == [OPENCLAW.plugin_uninstall_argv("mailboxd")]
+    assert plugin_uninstall_steps(OPENCLAW, ABSENT) == []
+    assert [step.argv for step in plugin_uninstall_steps(OPENCLAW, READY)] == [
+        OPENCLAW.plugin_uninstall_argv("mailboxd")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_a_command_that_fails_ends_it_and_says_why(script: str, tmp_path: Path) 
     later = tmp_path / "later"
     steps = [Step("fail", ("sh", "-c", script)), Step("go on", ("touch", str(later)))]
     with pytest.raises(UnavailableError, match=r"^`sh -c .*` failed: .*refused"):
-        perform(steps, {"PATH": "/usr/bin:/bin"})
+        run_steps(steps, {"PATH": "/usr/bin:/bin"})
     assert not later.exists()
 
 
@@ -192,10 +194,10 @@ def test_a_plugin_that_was_installed_as_hard_links_is_handed_over_as_files_of_it
 ) -> None:
     """uv, and pipx with it, link what they install to their cache; OpenClaw 2026.9.6 takes no file with two names."""
     packages, took = tmp_path / "packages", tmp_path / "took"
-    plugin = shutil.copytree(source(), packages / "openclaw-plugin")
+    plugin = shutil.copytree(plugin_source(), packages / "openclaw-plugin")
     for file in plugin.iterdir():
         (tmp_path / f"cached-{file.name}").hardlink_to(file)
-    monkeypatch.setattr("mailboxd.integration.plugin.packaged", lambda: packages)
+    monkeypatch.setattr("mailboxd.integration.packaged", lambda: packages)
     openclaw = tmp_path / "openclaw"
     openclaw.write_text(
         '#!/bin/sh\n[ "$2" = install ] || exit 0\n'
@@ -203,7 +205,7 @@ def test_a_plugin_that_was_installed_as_hard_links_is_handed_over_as_files_of_it
         f'cp -r "$3" "{took}"\n'
     )
     openclaw.chmod(0o755)
-    perform(install_steps(OpenClaw((str(openclaw),)), ABSENT), {"PATH": os.environ["PATH"]})
+    run_steps(plugin_install_steps(OpenClaw((str(openclaw),)), ABSENT), {"PATH": os.environ["PATH"]})
     assert {file.name: file.read_bytes() for file in took.iterdir()} == {
         file.name: file.read_bytes() for file in plugin.iterdir()
     }
@@ -219,9 +221,9 @@ OLD = 'OpenClaw plugins has no command "reload".'
     ("reload", "restart", "health", "says"),
     [
         ("exit 0", "exit 9", "exit 9", "no restart is needed"),
-        ("echo no gateway runs >&2; exit 1", "exit 9", "exit 9", "the next start does: no gateway runs"),
-        (f"echo '{OLD}' >&2; exit 1", "echo ECONNREFUSED >&2; exit 1", "exit 9", "the next start does: ECONNREFUSED"),
-        (f"echo '{OLD}' >&2; exit 1", """echo '{"result":"deferred"}'""", "exit 9", "when the work that it has now"),
+        ("echo no gateway runs >&2; exit 1", "exit 9", "exit 9", "at the next start: no gateway runs"),
+        (f"echo '{OLD}' >&2; exit 1", "echo ECONNREFUSED >&2; exit 1", "exit 9", "at the next start: ECONNREFUSED"),
+        (f"echo '{OLD}' >&2; exit 1", """echo '{"result":"deferred"}'""", "exit 9", "once its current work is done"),
         (
             f"echo '{OLD}' >&2; exit 1",
             """echo '{"result":"scheduled"}'""",
@@ -237,5 +239,5 @@ def test_a_gateway_that_cannot_reload_is_asked_to_restart(
     program = tmp_path / "openclaw"
     program.write_text(f"#!/bin/sh\ncase $2 in reload) {reload};; restart) {restart};; *) {health};; esac\n")
     program.chmod(0o755)
-    assert says in have_taken(OpenClaw((str(program),)), {"PATH": os.environ["PATH"]}, SystemClock())
+    assert says in reload_plugin(OpenClaw((str(program),)), {"PATH": os.environ["PATH"]}, SystemClock())
     assert (tmp_path / "up").exists() is ("mkdir" in health)

@@ -12,7 +12,7 @@ from mailboxd.core.events import Role
 from mailboxd.core.outcomes import Failure, Planned, Question, Results, Reviewed, Unreadable
 from mailboxd.core.roles import may
 from mailboxd.errors import ConfigError, WorldError
-from mailboxd.integration.skill import Standing, content, install, look, skill_state, uninstall
+from mailboxd.integration import FileStatus, install_skill, packaged_skill, skill_files, skill_state, uninstall_skill
 from mailboxd.mcp.registration import entry_name
 from mailboxd.mcp.tokens import Caller
 from mailboxd.mcp.tools import TOOLS
@@ -90,59 +90,59 @@ def test_the_tools_are_those_that_there_are_with_the_ids_that_they_have() -> Non
 
 def test_it_is_written_once_and_is_then_up_to_date(stage: Stage) -> None:
     assert "not installed" in skill_state(stage.ws.root).problem
-    assert set(install(stage.ws, force=False, dry_run=True)) == TEXTS.keys()
+    assert set(install_skill(stage.ws, force=False, dry_run=True)) == TEXTS.keys()
     assert not (stage.ws.root / "skills").exists()
-    assert set(install(stage.ws, force=False, dry_run=False)) == TEXTS.keys()
-    assert install(stage.ws, force=False, dry_run=False) == []
+    assert set(install_skill(stage.ws, force=False, dry_run=False)) == TEXTS.keys()
+    assert install_skill(stage.ws, force=False, dry_run=False) == []
     state = skill_state(stage.ws.root)
     assert (state.installed, state.current, state.problem) == (True, True, "")
     assert "`mailboxd-alpha__task_get`" in (Path(state.path) / "SKILL.md").read_text()
-    assert "@AGENT@" not in "".join(raw.decode() for raw in content(stage.ws).values())
+    assert "@AGENT@" not in "".join(raw.decode() for raw in packaged_skill(stage.ws).values())
 
 
 def test_what_a_person_changed_is_kept_unless_it_is_forced(stage: Stage) -> None:
-    install(stage.ws, force=False, dry_run=False)
+    install_skill(stage.ws, force=False, dry_run=False)
     file = stage.ws.root / "skills" / "mailboxd" / "SKILL.md"
     file.write_text("My own.\n")
     file.with_name("references").joinpath("plan.md").unlink()
     assert skill_state(stage.ws.root).problem == "SKILL.md is changed, references/plan.md is missing"
     with pytest.raises(ConfigError, match=r"SKILL\.md was changed by a person"):
-        install(stage.ws, force=False, dry_run=False)
+        install_skill(stage.ws, force=False, dry_run=False)
     assert file.read_text() == "My own.\n"
-    assert set(install(stage.ws, force=True, dry_run=False)) == {"SKILL.md", "references/plan.md"}
+    assert set(install_skill(stage.ws, force=True, dry_run=False)) == {"SKILL.md", "references/plan.md"}
     assert skill_state(stage.ws.root).current
 
 
 def test_what_an_earlier_mailboxd_wrote_is_replaced(stage: Stage) -> None:
     """The name of the agent is part of the text: another one makes another text."""
-    install(stage.ws, force=False, dry_run=False)
+    install_skill(stage.ws, force=False, dry_run=False)
     stage.ws.config.write_text(re.sub(r"(?m)^agent: .*$", "agent: omega", stage.ws.config.read_text()))
-    assert look(stage.ws)["SKILL.md"] is Standing.OUTDATED
-    assert "SKILL.md" in install(stage.ws, force=False, dry_run=False)
+    assert skill_files(stage.ws)["SKILL.md"] is FileStatus.OUTDATED
+    assert "SKILL.md" in install_skill(stage.ws, force=False, dry_run=False)
     assert skill_state(stage.ws.root).current
 
 
 def test_what_stands_in_the_remembered_hashes_is_not_trusted(stage: Stage) -> None:
-    install(stage.ws, force=False, dry_run=False)
+    install_skill(stage.ws, force=False, dry_run=False)
     place = stage.ws.root / "skills" / "mailboxd"
     place.joinpath("SKILL.md").write_text("My own.\n")
     for said in ("[]", "not json", '{"SKILL.md": 1}', '{"SKILL.md": [null]}'):
         place.joinpath(".mailboxd-skill.json").write_text(said)
-        assert look(stage.ws)["SKILL.md"] is Standing.CHANGED
+        assert skill_files(stage.ws)["SKILL.md"] is FileStatus.CHANGED
 
 
 def test_uninstalling_takes_back_what_was_written_and_nothing_else(stage: Stage) -> None:
-    install(stage.ws, force=False, dry_run=False)
+    install_skill(stage.ws, force=False, dry_run=False)
     place = stage.ws.root / "skills" / "mailboxd"
     place.joinpath("references", "tools.md").write_text("My own.\n")
     place.joinpath("note.md").write_text("Mine too.\n")
-    removed, kept = uninstall(stage.ws, force=False, dry_run=False)
+    removed, kept = uninstall_skill(stage.ws, force=False, dry_run=False)
     assert kept == ["references/tools.md"]
     assert set(removed) == TEXTS.keys() - {"references/tools.md"}
-    uninstall(stage.ws, force=True, dry_run=False)
+    uninstall_skill(stage.ws, force=True, dry_run=False)
     assert [path.name for path in place.rglob("*")] == ["note.md"]
     place.joinpath("note.md").unlink()
-    assert uninstall(stage.ws, force=False, dry_run=False) == ([], [])
+    assert uninstall_skill(stage.ws, force=False, dry_run=False) == ([], [])
     assert not place.exists()
 
 
@@ -154,7 +154,7 @@ def test_no_link_is_followed(stage: Stage, link: str, tmp_path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(outside / "SKILL.md" if link.endswith(".md") else outside)
     with pytest.raises(WorldError):
-        install(stage.ws, force=True, dry_run=False)
+        install_skill(stage.ws, force=True, dry_run=False)
     assert skill_state(stage.ws.root).problem
     assert list(outside.iterdir()) == []
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError, MessageError, Refused, WorldError
-from mailboxd.keys.keyring import Keyring, PrivateKey
-from mailboxd.keys.trust import Proof, Trust, require_operator, signed, signer
+from mailboxd.keys import Keyring, PrivateKey, Proof, Trust, require_operator, signed, signer
 from mailboxd.protocol.front_matter import MAX_FILE
 from mailboxd.protocol.messages import parse_message
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mailboxd import integration
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.integration import plugin
 from tests.e2e.support import BIN, Agent
 from tests.live.conftest import Found, FoundApart
 from tests.live.gateway import Gateway, run_of
@@ -160,7 +160,7 @@ def test_a_plugin_that_the_gateway_does_not_use_is_an_error(found_apart: FoundAp
     gateway.config.write_text(json.dumps(config))
     gateway.start()
     openclaw = OpenClaw(("openclaw",))
-    _, state = plugin.install(openclaw, gateway.env, plugin.plugin_state(openclaw, gateway.env))
+    _, state = integration.install_plugin(openclaw, gateway.env, integration.plugin_state(openclaw, gateway.env))
     assert state.problem == ""
     told = Examined(alpha)
     assert (told.status, told.failed) == (1, {"plugin"}), told.found

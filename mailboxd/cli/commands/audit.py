@@ -22,7 +22,7 @@ from mailboxd.store.reports import opened
 from mailboxd.store.search import Index, SearchQuery, fts_query
 
 if TYPE_CHECKING:
-    from mailboxd.audit.verify import Verification
+    from mailboxd.audit import Verification
 
 
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
@@ -61,13 +61,13 @@ def verify(session: Session, archive: Path | None, head: str | None) -> int | No
 
 
 def _of_export(path: Path) -> Verification:
-    from mailboxd.audit.export import verify_export
+    from mailboxd.audit import verify_export
 
     return verify_export(path)
 
 
 def _of_workspace(session: Session, head: str | None) -> Verification:
-    from mailboxd.audit.verify import Audit
+    from mailboxd.audit import Audit
     from mailboxd.log_checkpoints import checker
 
     noted = None
@@ -163,7 +163,7 @@ def export(session: Session, task: str | None, form: str, output: Path | None) -
     `mailboxd audit verify FILE` checks an export without a workspace. Exports contain reply tokens: share only those of
     work that has ended.
     """
-    from mailboxd.audit import export as exporting
+    from mailboxd.audit import event_lines, export_events, export_task
 
     if form == "archive" and (task is None or output is None):
         raise click.UsageError("an archive needs a TASK and an output file: -o FILE")
@@ -171,14 +171,14 @@ def export(session: Session, task: str | None, form: str, output: Path | None) -
         wanted = None if task is None else report.find(task)
         if form == "archive" and wanted is not None and output is not None:
             with bars() as progress:
-                count = exporting.archive(session.workspace(), report, wanted, output, progress)
+                count = export_task(session.workspace(), report, wanted, output, progress)
             say(to_json({"file": str(output), "files": count}) if session.as_json else f"{output}: {count} files")
         elif output is not None:
             with bars() as progress:
-                count = exporting.lines_to(report, wanted, output, progress)
+                count = export_events(report, wanted, output, progress)
             say(to_json({"file": str(output), "events": count}) if session.as_json else f"{output}: {count} events")
         else:
-            for line in exporting.lines(report, wanted):
+            for line in event_lines(report, wanted):
                 say(line)
 
 

@@ -53,8 +53,7 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
         raise click.UsageError("give --into FILE, or --replace to replace the workspace's database")
     from mailboxd import config
     from mailboxd.config.settings import settings
-    from mailboxd.keys.keyring import Keyring
-    from mailboxd.keys.trust import Trust
+    from mailboxd.keys import Keyring, Trust
     from mailboxd.rebuild import make
 
     require_operator(OPERATOR)
@@ -104,8 +103,7 @@ def accept_older_command(session: Session) -> None:
     from mailboxd import config, stale_database
     from mailboxd.engine import open
     from mailboxd.intake.interpret import Intake
-    from mailboxd.keys.keyring import Keyring
-    from mailboxd.keys.trust import Trust
+    from mailboxd.keys import Keyring, Trust
     from mailboxd.mailbox import lock
 
     require_operator(OPERATOR)

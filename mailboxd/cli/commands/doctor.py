@@ -66,7 +66,7 @@ def examine(session: Session, target: Target, *, canary: bool) -> Results:
 
 
 def _canary(session: Session, target: Target, facts: Facts, results: Results) -> Iterable[CheckResult]:
-    from mailboxd.doctor import canary
+    from mailboxd.doctor.agent import run_canary
     from mailboxd.doctor.facts import error, note
 
     if target.ws is None or not target.settings.agent:
@@ -77,7 +77,7 @@ def _canary(session: Session, target: Target, facts: Facts, results: Results) ->
         say(f"canary: running one real turn of agent {target.settings.agent}; it calls the model once", err=True)
     plugin = facts.plugin is not None and facts.plugin.installed and not facts.plugin.problem
     running = facts.daemon is not None and facts.daemon.pid is not None
-    return canary.run_canary(target, session.clock, session.pause, plugin=plugin, daemon=running)
+    return run_canary(target, session.clock, session.pause, plugin=plugin, daemon=running)
 
 
 def _progress(name: str) -> None:

@@ -14,7 +14,7 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
 
 if TYPE_CHECKING:
-    from mailboxd.keys.keyring import Keyring, PrivateKey, PublicKey
+    from mailboxd.keys import Keyring, PrivateKey, PublicKey
 
 _LARGEST_KEY = 4_096
 _NOWHERE = Path("/")
@@ -110,7 +110,7 @@ def _untrust(session: Session, name: str) -> None:
 @click.option("--stdout", is_flag=True, help="Print the signed message instead of changing the file.")
 def _sign(session: Session, file: Path, stdout: bool) -> None:
     """Sign a message file with its sender's key: the operator's or this workspace's agent's."""
-    from mailboxd.keys.trust import signed
+    from mailboxd.keys import signed
     from mailboxd.protocol.messages import parse_message
 
     raw = _read(file)
@@ -132,7 +132,7 @@ def _sign(session: Session, file: Path, stdout: bool) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, path_type=Path))
 def _verify(session: Session, file: Path) -> int | None:
     """Check whether this workspace would accept the signature of a message file."""
-    from mailboxd.keys.trust import UNSIGNED, YES, Trust
+    from mailboxd.keys import UNSIGNED, YES, Trust
     from mailboxd.protocol.messages import parse_message
 
     keyring = _keyring(session)
@@ -152,7 +152,7 @@ for _command in (_create, _list, _trust, _untrust, _sign, _verify):
 
 def _keyring(session: Session, *, as_person: bool = False) -> Keyring:
     from mailboxd.cli.operator_actions import OPERATOR, require_operator
-    from mailboxd.keys.keyring import Keyring, require_extra
+    from mailboxd.keys import Keyring, require_extra
 
     if as_person:
         require_operator(OPERATOR)
@@ -163,7 +163,7 @@ def _keyring(session: Session, *, as_person: bool = False) -> Keyring:
 def _operators_keyring(session: Session) -> Keyring:
     """The operator's key works without a workspace."""
     from mailboxd.cli.operator_actions import OPERATOR, require_operator
-    from mailboxd.keys.keyring import Keyring, require_extra
+    from mailboxd.keys import Keyring, require_extra
 
     require_operator(OPERATOR)
     require_extra()
@@ -189,7 +189,7 @@ def _row(name: str, kind: str, key: PublicKey, trusted: bool) -> dict[str, Any]:
 def _public(said: str) -> PublicKey:
     """A public key, given directly or as the first line of a file."""
     from mailboxd.cli.operator_actions import read_text
-    from mailboxd.keys.keyring import PublicKey
+    from mailboxd.keys import PublicKey
 
     text = said if said.startswith("ed25519:") else read_text(said, _LARGEST_KEY).strip().partition("\n")[0]
     try:

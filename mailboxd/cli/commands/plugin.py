@@ -15,7 +15,7 @@ from mailboxd.errors import EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
 
 if TYPE_CHECKING:
     from mailboxd.agents.openclaw import OpenClaw
-    from mailboxd.integration.plugin import PluginState, Step
+    from mailboxd.integration import PluginState, Step
 
 _EXITS = {EXIT_UNAVAILABLE: "OpenClaw was not found, or refused"}
 _dry = click.option("--dry-run", is_flag=True, help="Show the OpenClaw commands and run none.")
@@ -38,24 +38,24 @@ def _install(session: Session, dry_run: bool) -> None:
     restart the gateway once it is idle.
     """
     from mailboxd.cli.operator_actions import require_operator
-    from mailboxd.integration.plugin import have_taken, install, install_steps, plugin_state
+    from mailboxd.integration import install_plugin, plugin_install_steps, plugin_state, reload_plugin
 
     require_operator("operator")
     openclaw, environment = _openclaw(session)
     state = plugin_state(openclaw, environment)
     if dry_run:
-        steps = install_steps(openclaw, state)
+        steps = plugin_install_steps(openclaw, state)
     else:
-        steps, state = install(openclaw, environment, state)
+        steps, state = install_plugin(openclaw, environment, state)
         if state.problem:
             raise UnavailableError(f"the plugin was installed but does not receive messages: {state.problem}")
-    _account(session, state, steps, dry_run=dry_run)
+    _report(session, state, steps, dry_run=dry_run)
     if dry_run or not steps:
         return
-    taken = have_taken(openclaw, environment, session.clock)
+    reloaded = reload_plugin(openclaw, environment, session.clock)
     if not session.as_json:
         say(for_terminal(f"plugin {state.version} is installed ({state.path})"))
-        say(for_terminal(taken))
+        say(for_terminal(reloaded))
 
 
 @verb("uninstall", "plugin uninstall", "plugin uninstall --dry-run", exits=_EXITS)
@@ -66,20 +66,20 @@ def _uninstall(session: Session, dry_run: bool) -> None:
     OpenClaw keeps `plugins.entries.mailboxd.enabled: false` as a record of the removal.
     """
     from mailboxd.cli.operator_actions import require_operator
-    from mailboxd.integration.plugin import NOT_INSTALLED, perform, plugin_state, uninstall_steps
+    from mailboxd.integration import NOT_INSTALLED, plugin_state, plugin_uninstall_steps, run_steps
 
     require_operator("operator")
     openclaw, environment = _openclaw(session)
     state = plugin_state(openclaw, environment)
     if not state.installed and not state.may_read and state.problem != NOT_INSTALLED:
         raise UnavailableError(f"OpenClaw does not report whether the plugin is installed: {state.problem}")
-    steps = uninstall_steps(openclaw, state)
+    steps = plugin_uninstall_steps(openclaw, state)
     if steps and not dry_run:
-        perform(steps, environment)
+        run_steps(steps, environment)
         state = plugin_state(openclaw, environment)
         if state.installed:
             raise UnavailableError(f"OpenClaw still has the plugin: {state.path}")
-    _account(session, state, steps, dry_run=dry_run)
+    _report(session, state, steps, dry_run=dry_run)
 
 
 @verb("status", "plugin status", "plugin status --json", exits={EXIT_NO: "the plugin does not receive messages"})
@@ -88,7 +88,7 @@ def _status(session: Session) -> int | None:
 
     Loads it in a separate process, so the gateway need not run. `mailboxd doctor` checks a running gateway.
     """
-    from mailboxd.integration.plugin import plugin_state
+    from mailboxd.integration import plugin_state
 
     state = plugin_state(*_openclaw(session))
     if session.as_json:
@@ -104,11 +104,11 @@ for _command in (_install, _status, _uninstall):
     plugin_command.add_command(_command)
 
 
-def _account(session: Session, state: PluginState, steps: list[Step], *, dry_run: bool) -> None:
-    from mailboxd.integration.plugin import shown
+def _report(session: Session, state: PluginState, steps: list[Step], *, dry_run: bool) -> None:
+    from mailboxd.integration import steps_json
 
     if session.as_json:
-        say(to_json({"steps": shown(steps), "applied": not dry_run, "state": asdict(state)}))
+        say(to_json({"steps": steps_json(steps), "applied": not dry_run, "state": asdict(state)}))
         return
     for step in steps:
         say(for_terminal(f"would {step}" if dry_run else str(step)))
@@ -127,5 +127,5 @@ def _openclaw(session: Session) -> tuple[OpenClaw, dict[str, str]]:
         if session.path is not None:
             raise
         return OpenClaw(("openclaw",)), child_environment(os.environ)
-    said = config.load(ws.config).openclaw
-    return OpenClaw(said.command), child_environment(os.environ, said.environment)
+    settings = config.load(ws.config).openclaw
+    return OpenClaw(settings.command), child_environment(os.environ, settings.environment)

@@ -27,11 +27,11 @@ def skill_command() -> None:
 def _install(session: Session, dry_run: bool, force: bool) -> None:
     """Write missing or outdated skill files. OpenClaw loads them in the agent's next session."""
     from mailboxd.cli.operator_actions import require_operator
-    from mailboxd.integration.skill import install, skill_state
+    from mailboxd.integration import install_skill, skill_state
 
     require_operator("operator")
     ws = session.workspace()
-    written = install(ws, force=force, dry_run=dry_run)
+    written = install_skill(ws, force=force, dry_run=dry_run)
     path = skill_state(ws.root).path
     if session.as_json:
         say(to_json({"path": path, "written": written, "applied": not dry_run}))
@@ -44,7 +44,7 @@ def _install(session: Session, dry_run: bool, force: bool) -> None:
 @verb("status", "skill status", "skill status --json", exits={EXIT_NO: "the skill is missing, outdated or changed"})
 def _status(session: Session) -> int | None:
     """Show whether the workspace has this version's skill."""
-    from mailboxd.integration.skill import skill_state
+    from mailboxd.integration import skill_state
 
     state = skill_state(session.workspace().root)
     if session.as_json:
@@ -62,10 +62,10 @@ def _status(session: Session) -> int | None:
 def _uninstall(session: Session, dry_run: bool, force: bool) -> None:
     """Remove the skill's files. Files that you changed or added are kept."""
     from mailboxd.cli.operator_actions import require_operator
-    from mailboxd.integration.skill import uninstall
+    from mailboxd.integration import uninstall_skill
 
     require_operator("operator")
-    removed, kept = uninstall(session.workspace(), force=force, dry_run=dry_run)
+    removed, kept = uninstall_skill(session.workspace(), force=force, dry_run=dry_run)
     if session.as_json:
         facts: dict[str, Any] = {"removed": removed, "kept": kept, "applied": not dry_run}
         say(to_json(facts))

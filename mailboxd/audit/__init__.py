@@ -1,1 +1,0 @@
-"""Verifies a workspace against its event log, and exports evidence."""

@@ -1,0 +1,393 @@
+"""mailboxd's parts inside OpenClaw: the skill in the agent's workspace and the plugin in the gateway.
+
+The skill is in `skills/mailboxd/`, where OpenClaw looks for that agent's skills. A hidden file there keeps the hashes
+of all versions written, so that an outdated file is replaced and one edited by a person is kept unless forced. No link
+inside the workspace is followed.
+
+The plugin is copied by OpenClaw into its own state, independent of where mailboxd is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from mailboxd import config
+from mailboxd.agents.call_dir import Exit
+from mailboxd.agents.json_output import at, brief, cli_error, parse_object, text_at
+from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.process import NotStarted
+from mailboxd.agents.run_query import ask
+from mailboxd.clock import Clock
+from mailboxd.errors import ConfigError, MailboxdError, UnavailableError, WorldError
+from mailboxd.mailbox import files
+from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.protocol.prompts import packaged
+
+SKILL = "mailboxd"
+_SKILL_DIR = ("skills", SKILL)
+_HASHES_FILE = ".mailboxd-skill.json"
+_LARGEST_FILE = 1 << 20
+_AGENT = "@AGENT@"
+
+
+class FileStatus(StrEnum):
+    """A file in the workspace, compared with the packaged digest."""
+
+    CURRENT = "current"
+    MISSING = "missing"
+    OUTDATED = "outdated"  # as an earlier mailboxd wrote it
+    CHANGED = "changed"  # by a person
+
+
+@dataclass(frozen=True, slots=True)
+class SkillState:
+    """The skill in a workspace. `problem` is empty if it is the packaged one."""
+
+    installed: bool
+    current: bool
+    path: str
+    problem: str
+
+
+def skill_state(workspace_root: Path) -> SkillState:
+    """The state of the skill in the workspace at `workspace_root`. Never raises."""
+    path = str(workspace_root.joinpath(*_SKILL_DIR))
+    try:
+        found = skill_files(Workspace(workspace_root))
+    except (MailboxdError, OSError) as problem:
+        return SkillState(False, False, path, str(problem))
+    if found["SKILL.md"] is FileStatus.MISSING:
+        return SkillState(False, False, path, "it is not installed")
+    others = [f"{name} is {status}" for name, status in found.items() if status is not FileStatus.CURRENT]
+    return SkillState(True, not others, path, ", ".join(others))
+
+
+def skill_files(ws: Workspace) -> dict[str, FileStatus]:
+    """The status of each file of the skill, by relative path. Raises ConfigError, WorldError."""
+    with world_errors(f"read the skill in {ws.root}"):
+        hashes = _known_hashes(ws)
+        return {name: _status(_read(ws, name), raw, hashes.get(name, [])) for name, raw in packaged_skill(ws).items()}
+
+
+def packaged_skill(ws: Workspace) -> dict[str, bytes]:
+    """The packaged files for this workspace, with the agent's id. Raises ConfigError."""
+    agent = config.load(ws.config).agent
+    source = packaged() / "openclaw-skill"
+    parts = [source / "SKILL.md", *sorted((source / "references").glob("*.md"))]
+    return {str(file.relative_to(source)): file.read_text("utf-8").replace(_AGENT, agent).encode() for file in parts}
+
+
+def install_skill(ws: Workspace, *, force: bool, dry_run: bool) -> list[str]:
+    """Write missing and outdated files, with `force` also changed ones; returns their names.
+
+    Raises ConfigError for a changed file, before anything is written; WorldError.
+    """
+    found = skill_files(ws)
+    changed = [name for name, status in found.items() if status is FileStatus.CHANGED]
+    if changed and not force:
+        raise ConfigError(
+            f"{ws.root.joinpath(*_SKILL_DIR)}: {', '.join(changed)} was changed by a person and is not replaced; "
+            "keep a copy elsewhere and run it again with --force"
+        )
+    written = [name for name, status in found.items() if status is not FileStatus.CURRENT]
+    if dry_run or not written:
+        return written
+    packaged_files = packaged_skill(ws)
+    with world_errors(f"write the skill into {ws.root}"):
+        # the new hashes are added first, so that old and new files are recognised after a crash
+        known = {name: {*_known_hashes(ws).get(name, []), _digest(raw)} for name, raw in packaged_files.items()}
+        text = json.dumps({name: sorted(hashes) for name, hashes in known.items()}, indent=2, sort_keys=True)
+        _write(ws, _HASHES_FILE, f"{text}\n".encode())
+        for name in written:
+            _write(ws, name, packaged_files[name])
+    return written
+
+
+def uninstall_skill(ws: Workspace, *, force: bool, dry_run: bool) -> tuple[list[str], list[str]]:
+    """Remove the files of the skill: those removed, and those kept because a person changed them. Raises WorldError."""
+    found = skill_files(ws)
+    kept = [] if force else [name for name, status in found.items() if status is FileStatus.CHANGED]
+    removed = [name for name, status in found.items() if status is not FileStatus.MISSING and name not in kept]
+    if not dry_run:
+        with world_errors(f"remove the skill from {ws.root}"):
+            _remove(ws, [*removed, *(() if kept else (_HASHES_FILE,))])
+    return removed, kept
+
+
+def _status(found: bytes | None, packaged_bytes: bytes, hashes: list[str]) -> FileStatus:
+    if found is None:
+        return FileStatus.MISSING
+    if found == packaged_bytes:
+        return FileStatus.CURRENT
+    return FileStatus.OUTDATED if _digest(found) in hashes else FileStatus.CHANGED
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _known_hashes(ws: Workspace) -> Mapping[str, list[str]]:
+    """The hashes of all written versions, by file; the agent can write it, so it may contain anything."""
+    try:
+        value = json.loads(_read(ws, _HASHES_FILE) or b"{}")
+    except ValueError:
+        return {}
+    if not isinstance(value, dict):
+        return {}
+    return {
+        name: [digest for digest in hashes if isinstance(digest, str)]
+        for name, hashes in value.items()
+        if isinstance(hashes, list)
+    }
+
+
+def _read(ws: Workspace, name: str) -> bytes | None:
+    """The bytes of a file of the skill; None if it is missing. Raises WorldError if it is not a regular file."""
+    *folders, last = name.split("/")
+    try:
+        with directory(ws.root, *_SKILL_DIR, *folders) as fd:
+            file = open_regular(fd, last)
+            if file is None:
+                if files.lstat(fd, last) is not None:
+                    raise WorldError(f"{ws.root.joinpath(*_SKILL_DIR, name)} is not a regular file; move it away")
+                return None
+            try:
+                return read_up_to(file, _LARGEST_FILE)
+            finally:
+                os.close(file)
+    except FileNotFoundError:
+        return None
+
+
+def _write(ws: Workspace, name: str, raw: bytes) -> None:
+    *folders, last = name.split("/")
+    with _created(ws.root, (*_SKILL_DIR, *folders)) as fd:
+        replace(fd, last, raw, lambda: True)
+
+
+@contextmanager
+def _created(root: Path, names: tuple[str, ...]) -> Iterator[int]:
+    """A descriptor of the directory, created if missing."""
+    for depth, name in enumerate(names):
+        with directory(root, *names[:depth]) as fd, suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=fd)
+            os.fsync(fd)
+    with directory(root, *names) as fd:
+        yield fd
+
+
+def _remove(ws: Workspace, names: Iterable[str]) -> None:
+    for name in names:
+        *folders, last = name.split("/")
+        with suppress(FileNotFoundError), directory(ws.root, *_SKILL_DIR, *folders) as fd:
+            os.unlink(last, dir_fd=fd)
+    for *above, last in ((*_SKILL_DIR, "references"), _SKILL_DIR):
+        with suppress(OSError), directory(ws.root, *above) as fd:  # not empty: it has other files
+            os.rmdir(last, dir_fd=fd)
+
+
+PLUGIN = "mailboxd"
+OPENCLAW_TIMEOUT = 180.0
+"""Timeout of one command of OpenClaw; an installation usually takes 15 s on an idle machine."""
+_RESTART_SECONDS = 90.0
+_NO_RELOAD = 'no command "reload"'
+_HOOK = "before_agent_reply"
+_NOT_FOUND = "Plugin not found"
+NOT_INSTALLED = "it is not installed"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginState:
+    """The plugin as OpenClaw reports it. `problem` is the first thing that keeps it from working, or empty.
+
+    Whether a running gateway uses it is checked by `mailboxd.doctor.agent`.
+    """
+
+    installed: bool
+    enabled: bool
+    may_read: bool
+    """It may read messages to agents (`hooks.allowConversationAccess`)."""
+    version: str
+    path: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of OpenClaw and its purpose."""
+
+    does: str
+    argv: tuple[str, ...]
+    copies: Path | None = None
+    """A directory in `argv` that is replaced by a copy of it."""
+
+    def __str__(self) -> str:
+        return f"{self.does}: {shlex.join(self.argv)}"
+
+
+def plugin_source() -> Path:
+    """The plugin packaged with this mailboxd."""
+    return packaged() / "openclaw-plugin"
+
+
+def plugin_state(openclaw: OpenClaw, environment: Mapping[str, str]) -> PluginState:
+    """Ask OpenClaw, run with `environment`. Takes 4 to 8 s; works without the gateway. Never raises."""
+    try:
+        answer = ask(openclaw.plugin_inspect_argv(PLUGIN), environment, OPENCLAW_TIMEOUT)
+    except NotStarted as problem:
+        return PluginState(False, False, False, "", "", str(problem))
+    return parse_plugin_state(answer)
+
+
+def parse_plugin_state(answer: Exit) -> PluginState:
+    """Parse `openclaw plugins inspect`."""
+    inspected = parse_object(answer)
+    if answer.rc != 0 or not isinstance(at(inspected, "plugin"), dict):
+        reason = cli_error(answer) or brief(answer.stderr.decode("utf-8", "replace")) or f"exit status {answer.rc}"
+        missing = reason.startswith(_NOT_FOUND)
+        return PluginState(False, False, False, "", "", NOT_INSTALLED if missing else brief(reason))
+    enabled = at(inspected, "plugin", "enabled") is True
+    may_read = at(inspected, "policy", "allowConversationAccess") is True
+    path = text_at(inspected, "plugin", "rootDir")
+    hooks = at(inspected, "typedHooks")
+    registered = isinstance(hooks, list) and any(text_at(hook, "name") == _HOOK for hook in hooks)
+    if not enabled:
+        problem = f"it is disabled ({text_at(inspected, 'plugin', 'activationReason') or 'no reason given'})"
+    elif not may_read:
+        problem = f"it may not see messages to agents (plugins.entries.{PLUGIN}.hooks.allowConversationAccess)"
+    elif not registered:
+        problem = f"OpenClaw did not load it: {brief(text_at(inspected, 'plugin', 'error')) or 'no hook is registered'}"
+    elif not is_current_plugin(path):
+        problem = "it is not this mailboxd's version"
+    else:
+        problem = ""
+    return PluginState(True, enabled, may_read, text_at(inspected, "plugin", "version"), path, problem)
+
+
+def is_current_plugin(path: str) -> bool:
+    """Whether the directory has exactly the files of this mailboxd's plugin."""
+    try:
+        packaged_files = [file for file in plugin_source().iterdir() if file.is_file()]
+        return path != "" and all(_bytes_of(Path(path) / file.name) == file.read_bytes() for file in packaged_files)
+    except OSError:
+        return False
+
+
+def plugin_install_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
+    """The next steps of an installation; empty if the plugin works.
+
+    It is enabled only if OpenClaw reports it as disabled, since an installation usually enables it and each command
+    takes seconds.
+    """
+    steps = []
+    if not state.installed or not is_current_plugin(state.path) or (state.enabled and state.may_read and state.problem):
+        argv = openclaw.plugin_install_argv(plugin_source())
+        steps.append(Step("copy the plugin into OpenClaw's state", argv, copies=plugin_source()))
+    if not state.may_read:
+        steps.append(Step("let it see messages to agents", openclaw.plugin_may_read_argv(PLUGIN)))
+    if state.installed and not state.enabled:
+        steps.append(Step("enable it", openclaw.plugin_enable_argv(PLUGIN)))
+    return steps
+
+
+def install_plugin(
+    openclaw: OpenClaw, environment: Mapping[str, str], state: PluginState
+) -> tuple[list[Step], PluginState]:
+    """Perform all steps, none twice; returns them and the new state. Raises UnavailableError."""
+    done: list[Step] = []
+    while due := [step for step in plugin_install_steps(openclaw, state) if step not in done]:
+        run_steps(due, environment)
+        done += due
+        state = plugin_state(openclaw, environment)
+    return done, state
+
+
+def reload_plugin(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clock) -> str:
+    """Make a running gateway load the installed plugin; returns a sentence about the result. Never raises.
+
+    OpenClaw without `plugins reload` (at least 2026.8.1 to 2026.9.2) loads a plugin reliably only when the gateway
+    starts, so the gateway is restarted once its work is done.
+    """
+    try:
+        answer = ask(openclaw.plugin_reload_argv(PLUGIN), environment, OPENCLAW_TIMEOUT)
+        if answer.rc == 0:
+            return "the running gateway has loaded it; no restart is needed"
+        if _NO_RELOAD not in _error_of(answer):
+            return f"no running gateway has loaded it; it is loaded at the next start: {_error_of(answer)}"
+        answer = ask(openclaw.gateway_restart_argv(), environment, OPENCLAW_TIMEOUT)
+        if answer.rc != 0:
+            return f"no running gateway has loaded it; it is loaded at the next start: {_error_of(answer)}"
+        if text_at(parse_object(answer), "result") == "deferred":
+            return "the gateway restarts and loads it once its current work is done"
+        return _restarted(openclaw, environment, clock)
+    except NotStarted as problem:
+        return f"no running gateway has loaded it; it is loaded at the next start: {problem}"
+
+
+def _restarted(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clock) -> str:
+    until = clock.monotonic() + _RESTART_SECONDS
+    while clock.monotonic() < until:
+        if ask(openclaw.gateway_health_argv(), environment, OPENCLAW_TIMEOUT).rc == 0:
+            return "the gateway has restarted and loaded it"
+    return (
+        f"the gateway was asked to restart and does not answer after {_RESTART_SECONDS:.0f} s: openclaw gateway status"
+    )
+
+
+def plugin_uninstall_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
+    """The steps that undo an installation: OpenClaw removes its copy and the plugin's settings."""
+    if not state.installed:
+        return []
+    return [Step("remove the plugin, its files and its settings", openclaw.plugin_uninstall_argv(PLUGIN))]
+
+
+def run_steps(steps: Iterable[Step], environment: Mapping[str, str]) -> None:
+    """Run the commands in order. Raises UnavailableError at the first that fails; those before it stay done."""
+    for step in steps:
+        try:
+            with _with_private_copy(step) as argv:
+                answer = ask(argv, environment, OPENCLAW_TIMEOUT)
+        except NotStarted as problem:
+            raise UnavailableError(f"OpenClaw cannot be started: {problem}") from problem
+        except OSError as problem:
+            raise UnavailableError(f"the plugin cannot be copied for OpenClaw: {problem}") from problem
+        if answer.rc != 0:
+            raise UnavailableError(f"`{shlex.join(step.argv)}` failed: {_error_of(answer)}")
+
+
+def steps_json(steps: Sequence[Step]) -> list[dict[str, object]]:
+    """The steps for `--json`."""
+    return [{"does": step.does, "command": list(step.argv)} for step in steps]
+
+
+@contextmanager
+def _with_private_copy(step: Step) -> Iterator[tuple[str, ...]]:
+    """The command, with its directory copied: uv and pipx install hard links to their cache, and OpenClaw refuses a
+    plugin with hard-linked files ("failed plugin directory boundary checks")."""
+    if step.copies is None:
+        yield step.argv
+        return
+    with tempfile.TemporaryDirectory(prefix="mailboxd-") as temporary:
+        copy = shutil.copytree(step.copies, Path(temporary) / step.copies.name)
+        yield tuple(str(copy) if word == str(step.copies) else word for word in step.argv)
+
+
+def _error_of(answer: Exit) -> str:
+    both = (answer.stderr.strip() or answer.stdout.strip()).decode("utf-8", "replace")
+    return cli_error(answer) or brief(both) or f"exit status {answer.rc}"
+
+
+def _bytes_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_LARGEST_FILE)

@@ -1,1 +1,0 @@
-"""The parts of mailboxd inside OpenClaw: the gateway plugin, and the skill in an agent's workspace."""
