@@ -1,4 +1,4 @@
-"""Side effects: what a person is shown of them, the gate before them, and performing one of them once.
+"""Approved side effects: the preview that a person approves, the gate before an action, and performing it once.
 
-Nothing here decides and nothing here remembers: that is the database's. Whoever calls has committed first.
+Nothing here decides or records anything; callers commit to the database first.
 """

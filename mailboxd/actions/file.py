@@ -1,8 +1,7 @@
-"""Writing one file outside the workspace: whole, durable, only over what a person has seen, never through a link."""
+"""Writes one file outside the workspace: atomic, durable, only over the previewed content, never through a link."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -10,91 +9,89 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mailboxd.actions.command import parts_of
-from mailboxd.actions.gate import LARGEST, read_regular
-from mailboxd.actions.result import End, Impossible, require_possible
+from mailboxd.actions.gate import LARGEST, read_regular, sha256
+from mailboxd.actions.result import ActionResult, Impossible, raise_if_transient
 from mailboxd.core.approvals import Performed
 from mailboxd.mailbox.files import directory, lstat
 from mailboxd.mailbox.layout import STATE
 
 _NEW = 0o666
-"""Less the umask: as any program makes a file."""
-
-
-def sha256(raw: bytes) -> str:
-    return hashlib.sha256(raw).hexdigest()
+"""Minus the umask, as for any new file."""
 
 
 def names_of(path: str, root: Path) -> list[str]:
-    """The names on the way to the file. Raises Impossible for a path that may not be written."""
+    """The components of the path. Raises Impossible for a path that may not be written."""
     if not path.startswith("/") or path.endswith("/"):
         raise Impossible(f"{path} is not the absolute path of a file")
     names = parts_of(path)
-    ours = [*root.parts[1:], STATE]
-    if names[: len(ours)] == ours:
+    state = [*root.parts[1:], STATE]
+    if names[: len(state)] == state:
         raise Impossible(f"{path} is in mailboxd's own directory")
     return names
 
 
 @contextmanager
-def folder(names: list[str]) -> Iterator[int]:
-    """The directory of the file; no part of the way is a link. Raises Impossible."""
+def parent_directory(names: list[str]) -> Iterator[int]:
+    """The directory of the file, opened without following links. Raises Impossible."""
     with ExitStack() as held:
         try:
             fd = held.enter_context(directory(Path("/"), *names[:-1]))
         except OSError as error:
             where = "/" + "/".join(names[:-1])
-            require_possible(where, error)
-            raise Impossible(f"{where} cannot be entered without following links: {error.strerror}") from error
+            raise_if_transient(where, error)
+            raise Impossible(f"{where} cannot be opened without following links: {error.strerror}") from error
         yield fd
 
 
-def present(fd: int, name: str) -> bytes | None:
-    """What stands there, None if nothing does. Raises Impossible if that cannot be replaced by a file."""
+def current_content(fd: int, name: str) -> bytes | None:
+    """The content of the file, None if there is none. Raises Impossible if it cannot be replaced."""
     status = lstat(fd, name)
     if status is None:
         return None
     if not stat.S_ISREG(status.st_mode):
-        raise Impossible(f"{name} is there and is not a regular file")
+        raise Impossible(f"{name} exists and is not a regular file")
     try:
         raw = read_regular(fd, name, LARGEST)
     except OSError as error:
-        require_possible(name, error)
-        raise Impossible(f"{name} is there and cannot be read: {error.strerror}") from error
+        raise_if_transient(name, error)
+        raise Impossible(f"{name} exists and cannot be read: {error.strerror}") from error
     if raw is None:
-        raise Impossible(f"{name} is there and has more than {LARGEST} bytes")
+        raise Impossible(f"{name} exists and has more than {LARGEST} bytes")
     return raw
 
 
-def write(path: str, root: Path, content: bytes, expected_sha256: str) -> End:
-    """Put `content` there. `expected_sha256` is of what a person saw there, empty for nothing."""
+def write(path: str, root: Path, content: bytes, expected_sha256: str) -> ActionResult:
+    """Write `content`. `expected_sha256` is of the previewed content, empty if there was no file."""
     try:
         names = names_of(path, root)
-        with folder(names) as fd:
+        with parent_directory(names) as fd:
             return _write(fd, names[-1], path, content, expected_sha256)
     except Impossible as why:
-        return End(Performed.FAILED, str(why))
+        return ActionResult(Performed.FAILED, str(why))
 
 
-def _write(fd: int, name: str, path: str, content: bytes, expected_sha256: str) -> End:
-    before = present(fd, name)
+def _write(fd: int, name: str, path: str, content: bytes, expected_sha256: str) -> ActionResult:
+    before = current_content(fd, name)
     if before == content:
-        return End(Performed.DONE, f"{path} has that content already")
+        return ActionResult(Performed.DONE, f"{path} already has that content")
     if (sha256(before) if before is not None else "") != expected_sha256:
-        return End(Performed.FAILED, f"{path} has changed since it was approved; nothing was written")
-    hidden = f".{sha256(name.encode(errors='surrogateescape'))[:16]}.mailboxd.tmp"
+        return ActionResult(Performed.FAILED, f"{path} has changed since it was approved; nothing was written")
+    temporary = f".{sha256(name.encode(errors='surrogateescape'))[:16]}.mailboxd.tmp"
     try:
-        _lay(fd, hidden, content, _mode(fd, name))
-        if present(fd, name) != before:
-            os.unlink(hidden, dir_fd=fd)
-            return End(Performed.FAILED, f"{path} has changed while it was about to be written; nothing was written")
-        os.rename(hidden, name, src_dir_fd=fd, dst_dir_fd=fd)
+        _write_temporary(fd, temporary, content, _mode(fd, name))
+        if current_content(fd, name) != before:
+            os.unlink(temporary, dir_fd=fd)
+            return ActionResult(
+                Performed.FAILED, f"{path} changed just before it was to be written; nothing was written"
+            )
+        os.rename(temporary, name, src_dir_fd=fd, dst_dir_fd=fd)
     except OSError as error:
         with suppress(OSError):
-            os.unlink(hidden, dir_fd=fd)
-        require_possible(path, error)
-        return End(Performed.FAILED, f"{path} cannot be written: {error.strerror}")
+            os.unlink(temporary, dir_fd=fd)
+        raise_if_transient(path, error)
+        return ActionResult(Performed.FAILED, f"{path} cannot be written: {error.strerror}")
     os.fsync(fd)
-    return End(Performed.DONE, f"{path} is written: {len(content)} bytes, sha256 {sha256(content)}")
+    return ActionResult(Performed.DONE, f"{path} was written: {len(content)} bytes, sha256 {sha256(content)}")
 
 
 def _mode(fd: int, name: str) -> int | None:
@@ -102,12 +99,12 @@ def _mode(fd: int, name: str) -> int | None:
     return None if status is None else stat.S_IMODE(status.st_mode) & 0o777
 
 
-def _lay(fd: int, hidden: str, content: bytes, mode: int | None) -> None:
-    """Write it beside its place, durably; what lies there is of an earlier try that died."""
+def _write_temporary(fd: int, temporary: str, content: bytes, mode: int | None) -> None:
+    """Write the temporary file durably, replacing one that an earlier attempt left."""
     with suppress(FileNotFoundError):
-        os.unlink(hidden, dir_fd=fd)
+        os.unlink(temporary, dir_fd=fd)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(hidden, flags, _NEW if mode is None else 0o600, dir_fd=fd)
+    file = os.open(temporary, flags, _NEW if mode is None else 0o600, dir_fd=fd)
     with os.fdopen(file, "wb") as out:
         out.write(content)
         if mode is not None:

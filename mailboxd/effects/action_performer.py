@@ -14,11 +14,10 @@ import sys
 from dataclasses import dataclass, field
 
 from mailboxd.actions import gate as lobster
-from mailboxd.actions.command import GRACE, handed_over, standing
-from mailboxd.actions.content_digest import is_verify_as_approved
-from mailboxd.actions.gate import Place, standing_gates
-from mailboxd.actions.preview import Shown, preview
-from mailboxd.actions.result import Impossible, Setting, printed, tail
+from mailboxd.actions.command import GRACE, export_environment, working_directory
+from mailboxd.actions.gate import GateDir, existing_gates, is_verify_as_approved
+from mailboxd.actions.perform import Preview, preview
+from mailboxd.actions.result import ActionContext, Impossible, combined_output, tail
 from mailboxd.agents.call_dir import Exit, cut_output, output_size, read_exit
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.core.approvals import (
@@ -52,15 +51,15 @@ _SECONDS = 60.0
 _PREVIEW, TOKEN = "preview.txt", "token.json"
 
 
-def effect_words(place: Place) -> tuple[str, ...]:
+def effect_argv(place: GateDir) -> tuple[str, ...]:
     """What performs it: this very installation, wherever a login shell's PATH may point."""
     runner = (sys.executable, "-P", "-m", "mailboxd.cli", "effect", "run", place.approval)
     return (*runner, "--workspace", str(place.root))
 
 
-def workflow_of(place: Place) -> bytes | None:
+def workflow_of(place: GateDir) -> bytes | None:
     """The workflow that belongs to a gate; None where there can be none."""
-    return lobster.workflow(place.approval, place.path / _PREVIEW, effect_words(place))
+    return lobster.workflow(place.approval, place.path / _PREVIEW, effect_argv(place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class Prepared:
 
     order: Order
     effect: Prepare
-    shown: Shown
+    shown: Preview
     gate: str
 
 
@@ -88,10 +87,10 @@ class ActionPreparer:
 
     engine: Engine
     calls: Calls
-    setting: Setting
+    setting: ActionContext
     program: tuple[str, ...]
     reports: Reports
-    _shown: dict[str, Shown] = field(default_factory=dict)
+    _shown: dict[str, Preview] = field(default_factory=dict)
     """The previews of what Lobster is being asked about, by call."""
     unrecorded: set[str] = field(default_factory=set)
     """Approvals whose gates are up and that nobody has recorded yet."""
@@ -112,9 +111,9 @@ class ActionPreparer:
         if not self.calls.capacity.has_slot():
             return
         self.calls.discard(order.id)
-        place = Place(self.setting.root, effect.approval_id)
+        place = GateDir(self.setting.root, effect.approval_id)
         self.unrecorded.add(place.approval)
-        place.make()
+        place.create()
         try:
             shown = preview(effect.action, place, self.setting)
         except Impossible as why:
@@ -132,18 +131,18 @@ class ActionPreparer:
         effect, shown = order.effect, self._shown.pop(call.id, None)
         if shown is None or not isinstance(effect, Prepare) or (exit_.rc is None and not call.stopped):
             return  # an earlier daemon asked: it is asked again
-        said = lobster.read(exit_.stdout)
+        said = lobster.parse_answer(exit_.stdout)
         if call.stopped:
             gate = f"{BUILTIN}: lobster {call.stopped}"
         elif said.status == "needs_approval":
-            Place(self.setting.root, effect.approval_id).keep(TOKEN, exit_.stdout)
+            GateDir(self.setting.root, effect.approval_id).write(TOKEN, exit_.stdout)
             gate = LOBSTER
         else:
             why = said.error or f"it answered {said.status}"
             gate = f"{BUILTIN}: lobster has put up no gate: {first_line(why)}"
         self.reports.append(Prepared(order, effect, shown, gate))
 
-    def _ask(self, call: Call, effect: Prepare, place: Place, shown: Shown, now: float) -> str:
+    def _ask(self, call: Call, effect: Prepare, place: GateDir, shown: Preview, now: float) -> str:
         """Have Lobster put up a gate; the name of the gate if it need not be waited for."""
         if effect.action.kind is ActionKind.MANUAL or not self.program:
             return BUILTIN
@@ -152,12 +151,12 @@ class ActionPreparer:
         workflow = workflow_of(place)
         if workflow is None:
             return f"{BUILTIN}: the path of the workspace cannot stand in a workflow of Lobster"
-        place.keep(_PREVIEW, shown.text.encode())
-        place.keep(place.workflow.name, workflow, 0o400)
+        place.write(_PREVIEW, shown.text.encode())
+        place.write(place.workflow.name, workflow, 0o400)
         place.state.mkdir(mode=0o700)
-        environment = lobster.environment(self.setting.environ, place.state)
+        environment = lobster.lobster_environment(self.setting.environ, place.state)
         try:
-            self.calls.start(call, lobster.run_words(self.program, place.workflow), now, environment=environment)
+            self.calls.start(call, lobster.run_argv(self.program, place.workflow), now, environment=environment)
         except NotStarted as missing:
             missing.require_lasting()
             return f"{BUILTIN}: {first_line(str(missing))}"
@@ -226,7 +225,7 @@ class ActionPerformer:
     preparing: ActionPreparer
     engine: Engine = field(init=False)
     calls: Calls = field(init=False)
-    setting: Setting = field(init=False)
+    setting: ActionContext = field(init=False)
     reports: Reports = field(init=False)
     _seen: int = -1
     """The last event that gates were put away after."""
@@ -249,7 +248,7 @@ class ActionPerformer:
         if row is None or not _is_wanted(row, effect):
             self.reports.append(NotWanted(order))
             return
-        now, place = self.engine.clock.monotonic(), Place(self.setting.root, row.id)
+        now, place = self.engine.clock.monotonic(), GateDir(self.setting.root, row.id)
         call = Call(order.id, CallKind.ACTION, "", f"effect:{row.id}", self._seconds(row), order)
         found = self.calls.state(order.id)
         if found is State.RUNNING and self.calls.adopt(call, now):
@@ -259,8 +258,8 @@ class ActionPerformer:
             return
         if not self.calls.capacity.has_slot():
             return
-        environment = lobster.plain(self.setting.environ) | handed_over(self.setting)
-        words = effect_words(place)
+        environment = lobster.plain_environment(self.setting.environ) | export_environment(self.setting)
+        words = effect_argv(place)
         try:
             if _opens_lobster(row):  # Lobster's gate opens once; after that ours is the only one
                 words = self._resume(place, approve=True)
@@ -277,22 +276,22 @@ class ActionPerformer:
             refused = exit_.rc == EXIT_TRY_AGAIN
             self.reports.append(RunnerEnded(order, order.effect, _how(call, exit_), refused=refused))
 
-    def _resume(self, place: Place, *, approve: bool) -> tuple[str, ...]:
+    def _resume(self, place: GateDir, *, approve: bool) -> tuple[str, ...]:
         """The words that open or close Lobster's gate. Raises Impossible when it is not as we have put it up."""
-        if place.kept(place.workflow.name) != workflow_of(place):
+        if place.read(place.workflow.name) != workflow_of(place):
             raise Impossible(f"{place.workflow} is not as mailboxd wrote it; it is not resumed")
-        gate = lobster.read(place.kept(TOKEN) or b"")
+        gate = lobster.parse_answer(place.read(TOKEN) or b"")
         if not gate.id or not self.preparing.program:
             raise Impossible("Lobster's gate no longer exists")
-        return lobster.resume_words(self.preparing.program, gate.id, approve=approve)
+        return lobster.resume_argv(self.preparing.program, gate.id, approve=approve)
 
     def _settle(self, report: RunnerEnded) -> None:
         """What the database and the lock say of it, now that its caller has ended; inside a batch."""
         order, effect, how = report.order, report.effect, report.how
         row = self.engine.store.approvals.get(effect.approval_id)
-        place = Place(self.setting.root, effect.approval_id)
+        place = GateDir(self.setting.root, effect.approval_id)
         if row is not None and _is_wanted(row, effect):
-            if place.is_held() or self._lives_on(row, place):
+            if place.is_locked() or self._lives_on(row, place):
                 self.engine.store.outbox.postpone(order.id, plus(self.engine.now, _AGAIN))
                 return
             if row.state is Performed.STARTED:
@@ -307,9 +306,9 @@ class ActionPerformer:
                 self.engine.hear(order.task, ActionNotBegun(row.id, how))
         self._finish(order)
 
-    def _lives_on(self, row: Approval, place: Place) -> bool:
+    def _lives_on(self, row: Approval, place: GateDir) -> bool:
         """Whether the program that was run is alive without its runner; it is stopped when its time is over."""
-        child = place.orphan()
+        child = place.running_program()
         if child is None:
             return False
         try:
@@ -325,7 +324,7 @@ class ActionPerformer:
             os.close(child.pidfd)
         return True
 
-    def _left(self, row: Approval, place: Place) -> str:
+    def _left(self, row: Approval, place: GateDir) -> str:
         """What the program has printed."""
         if not place.effect.is_dir():
             return ""
@@ -348,10 +347,10 @@ class ActionPerformer:
             return
         self.calls.discard(order.id)  # of a run whose end nobody saw: it only asks, and is asked again
         try:
-            if not is_verify_as_approved(row.action, Place(self.setting.root, row.id)):
+            if not is_verify_as_approved(row.action, GateDir(self.setting.root, row.id)):
                 raise Impossible("a file that verify names has changed since it was approved")
             environment = self.setting.variables(row.action)
-            with standing(self.setting.root, row.action.cwd) as here:
+            with working_directory(self.setting.root, row.action.cwd) as here:
                 self.calls.start(call, row.action.verify, now, cwd=here, environment=environment)
         except (NotStarted, Impossible) as why:
             if isinstance(why, NotStarted):
@@ -385,15 +384,15 @@ class ActionPerformer:
         if (last := self.engine.store.last_recorded) == self._seen:
             return
         self._seen = last
-        for name in standing_gates(self.setting.root):
+        for name in existing_gates(self.setting.root):
             row = self.engine.store.approvals.get(name)
             if name in self.preparing.unrecorded or (row is not None and (row.is_open or _is_doubtful(row))):
                 continue
-            place = Place(self.setting.root, name)
-            if not place.is_held() and not self._is_closing(row, place):
+            place = GateDir(self.setting.root, name)
+            if not place.is_locked() and not self._is_closing(row, place):
                 place.remove()
 
-    def _is_closing(self, row: Approval | None, place: Place) -> bool:
+    def _is_closing(self, row: Approval | None, place: GateDir) -> bool:
         """Whether Lobster is being told, so that the gate has to stand a moment longer."""
         call_id = f"{_CLOSING}{place.approval}"
         if call_id in self.calls.running:
@@ -403,7 +402,7 @@ class ActionPerformer:
             self.calls.discard(call_id)
             return False
         call = Call(call_id, CallKind.GATE_CLOSING, "", call_id, _SLACK)
-        environment = lobster.environment(self.setting.environ, place.state)
+        environment = lobster.lobster_environment(self.setting.environ, place.state)
         try:
             words = self._resume(place, approve=False)
             self.calls.start(call, words, self.engine.clock.monotonic(), environment=environment)
@@ -413,7 +412,7 @@ class ActionPerformer:
 
     def gate_is_closed(self, call: Call) -> None:
         """Lobster has been told no: the directory of its gate goes."""
-        Place(self.setting.root, call.id.removeprefix(_CLOSING)).remove()
+        GateDir(self.setting.root, call.id.removeprefix(_CLOSING)).remove()
         self.calls.discard_when_recorded(call.id)
 
     def _seconds(self, row: Approval) -> float:
@@ -426,7 +425,7 @@ class ActionPerformer:
             if row.action.env:
                 return "(not kept: its variables are no longer known)"
             secrets = {}
-        return printed(exit_.stdout, exit_.stderr, secrets)
+        return combined_output(exit_.stdout, exit_.stderr, secrets)
 
     def _finish(self, order: Order) -> None:
         self.engine.store.outbox.finish(order.id)
@@ -454,7 +453,7 @@ def _how(call: Call, exit_: Exit) -> str:
     """In a few words, how what was started has ended; only ever told, never believed."""
     if call.stopped:
         return call.stopped
-    said = lobster.read(exit_.stdout).error if exit_.stdout.lstrip().startswith(b"{") else ""
+    said = lobster.parse_answer(exit_.stdout).error if exit_.stdout.lstrip().startswith(b"{") else ""
     last = next((line for line in map(first_line, reversed(tail(exit_.stderr).splitlines())) if line), "")
     status = "exit status unknown" if exit_.rc is None else f"exit status {exit_.rc}"
     return f"{status}: {first_line(said) or last}" if said or last else status

@@ -18,10 +18,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
 
-from mailboxd.actions import perform
-from mailboxd.actions.content_digest import content_sha256
-from mailboxd.actions.gate import Place
-from mailboxd.actions.result import End, NotNow, Setting
+from mailboxd.actions.gate import GateDir, content_sha256
+from mailboxd.actions.perform import perform
+from mailboxd.actions.result import ActionContext, ActionResult, NotNow
 from mailboxd.core.approvals import ActionEnded, ActionKind, ActionNotBegun, ActionStarted, Approval, Performed, digest
 from mailboxd.core.sanitize import first_line
 from mailboxd.engine.engine import Engine
@@ -33,15 +32,15 @@ _PAUSE = 1.0
 _log = logging.getLogger("mailboxd")
 
 
-def run(engine: Engine, approval_id: str, setting: Setting, pause: Callable[[float], None]) -> Approval:
+def run(engine: Engine, approval_id: str, setting: ActionContext, pause: Callable[[float], None]) -> Approval:
     """Perform it, and return its row as it is then.
 
     Raises Refused when it may not be performed, NotNow when the machine refuses for now (then nothing has happened),
     another WorldError.
     """
-    place = Place(setting.root, approval_id)
+    place = GateDir(setting.root, approval_id)
     row = _row(engine, approval_id)
-    with place.held():
+    with place.locked():
         found = digest(row.action, content_sha256(row.action, place), row.target_sha256)
         with engine.batch():
             engine.hear(row.task, ActionStarted(row.id, found))
@@ -78,22 +77,22 @@ def _row(engine: Engine, approval_id: str) -> Approval:
     return row
 
 
-def _performed(row: Approval, place: Place, setting: Setting) -> End:
+def _performed(row: Approval, place: GateDir, setting: ActionContext) -> ActionResult:
     """Whatever goes wrong from here on, it may have happened; but for NotNow, which is raised."""
     try:
         with _stoppable():
-            end = perform.perform(row.action, row.idempotency_key, row.target_sha256, place, setting)
+            end = perform(row.action, row.idempotency_key, row.target_sha256, place, setting)
             return _looked_at_again(end, row, place)
     except _Stopped:
-        return End(Performed.UNKNOWN, "the runner was told to stop in the middle of it")
+        return ActionResult(Performed.UNKNOWN, "the runner was told to stop in the middle of it")
     except NotNow:
         raise
     except Exception as error:
         _log.exception("the runner of effect %s failed", row.id)
-        return End(Performed.UNKNOWN, f"the runner failed in the middle of it: {type(error).__name__}")
+        return ActionResult(Performed.UNKNOWN, f"the runner failed in the middle of it: {type(error).__name__}")
 
 
-def _looked_at_again(end: End, row: Approval, place: Place) -> End:
+def _looked_at_again(end: ActionResult, row: Approval, place: GateDir) -> ActionResult:
     """Whoever may write in the workspace may exchange a file between our look at it and the program's."""
     if row.action.kind is not ActionKind.COMMAND or content_sha256(row.action, place) == row.content_sha256:
         return end

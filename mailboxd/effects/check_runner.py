@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from mailboxd.actions.content_digest import named_files
+from mailboxd.actions.gate import named_files
 from mailboxd.agents import schema_check
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.nesting_guard import marked

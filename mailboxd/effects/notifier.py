@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mailboxd.actions import channel as messages
-from mailboxd.actions.command import Ran
+from mailboxd.actions.command import ProgramResult, message_argv, message_problem, message_result
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.core.approvals import Action, ActionKind, Approval, ApprovalStatus, Performed
@@ -92,7 +91,7 @@ class ApprovalNotifier:
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
         """Take the result of one way."""
         way = call.id.rpartition(".")[2]
-        self._told[order.id][way] = _problem(way, Ran(exit_.rc, call.stopped, exit_.stdout, exit_.stderr))
+        self._told[order.id][way] = _problem(way, ProgramResult(exit_.rc, call.stopped, exit_.stdout, exit_.stderr))
         self.calls.discard_when_recorded(call.id)
         self._report(order)
 
@@ -114,13 +113,13 @@ class ApprovalNotifier:
     def _argv(self, call_id: str, row: Approval, way: str) -> tuple[str, ...]:
         task = self.engine.store.tasks.local_id(row.task)
         if way == _CHANNEL:
-            return messages.words(self.ways.openclaw, self._message(row, task))
+            return message_argv(self.ways.openclaw, self._message(row, task))
         raw = json.dumps(self._request(row, task), ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
         return (*self.ways.command, self.calls.prepare(call_id, raw, "request.json"))
 
     def _message(self, row: Approval, task: str) -> Action:
         said = notice(self.engine.settings.agent, row, task, first_line(row.risk, 200))
-        text = notice(self.engine.settings.agent, row, task, "") if messages.unsayable(said) else said
+        text = notice(self.engine.settings.agent, row, task, "") if message_problem(said) else said
         ways = self.ways
         message = Action("notice", ActionKind.MESSAGE, channel=ways.channel, target=ways.target, text=text)
         return replace(message, account=ways.account)
@@ -180,10 +179,10 @@ def notice(agent: str, row: Approval, task: str, risk: str) -> str:
     return "\n".join(lines)
 
 
-def _problem(way: str, ran: Ran) -> str:
+def _problem(way: str, ran: ProgramResult) -> str:
     """What went wrong, in one line; empty if people were told."""
     if way == _CHANNEL:
-        end = messages.judged(ran)
+        end = message_result(ran)
         return "" if end.state is Performed.DONE else end.summary
     if ran.rc == 0 and not ran.stopped:
         return ""

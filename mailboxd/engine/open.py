@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mailboxd.actions.result import Setting
+from mailboxd.actions.result import ActionContext
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
 from mailboxd.config.settings import action_rules, settings
@@ -20,9 +20,9 @@ from mailboxd.store.database import lockers
 from mailboxd.store.opening import open_workspace
 
 
-def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> Setting:
+def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> ActionContext:
     """The environment of side effects; `environ` is the daemon's own."""
-    return Setting(
+    return ActionContext(
         root=ws.root,
         environ=environ,
         monotonic=SystemClock().monotonic,

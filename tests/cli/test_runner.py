@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd import config
-from mailboxd.actions.gate import Place
-from mailboxd.actions.result import End, Setting
+from mailboxd.actions.gate import GateDir
+from mailboxd.actions.result import ActionResult
 from mailboxd.core.approvals import Action, Approval, ApprovalDecision, Performed, Resolve
 from mailboxd.core.events import Role
 from mailboxd.effects import action_runner
@@ -32,12 +32,14 @@ class Locked:
     def __init__(self, path: Path, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.db = sqlite3.connect(path, isolation_level=None)
         self.looks = looks
-        monkeypatch.setattr("mailboxd.actions.perform.perform", self.perform)
+        monkeypatch.setattr("mailboxd.effects.action_runner.perform", self.perform)
         monkeypatch.setattr("mailboxd.store.database.BUSY_MS", 0)
 
-    def perform(self, _action: Action, _key: str, _target: str, _place: Place, _setting: Setting) -> End:
+    def perform(
+        self, _action: Action, _key: str, _target: str, _place: GateDir, _setting: ActionContext
+    ) -> ActionResult:
         self.db.execute("BEGIN IMMEDIATE")
-        return End(Performed.DONE, "exit status 0", "published")
+        return ActionResult(Performed.DONE, "exit status 0", "published")
 
     def pause(self, _seconds: float) -> None:
         self.looks -= 1
@@ -64,7 +66,7 @@ def approve(stage: Stage, action: Action) -> str:
     with stage.engine() as engine:
         row = engine.store.approvals.get(name)
         assert row is not None
-        Place(stage.ws.root, name).make()
+        GateDir(stage.ws.root, name).create()
         engine.hear(row.task, Resolve(name, ApprovalDecision.APPROVED, ""), Role.OPERATOR, "kim")
     return name
 

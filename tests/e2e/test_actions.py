@@ -178,7 +178,7 @@ def test_what_cannot_be_performed_as_declared_is_never_asked(found: Found, witne
     alpha.start()
     alpha.drop("job.md", acting("job", [{"id": "f", "kind": "file", "path": "/no/such/place", "content": "x"}]))
     task = alpha.until("job", "circuit_open")
-    assert "/no/such cannot be entered" in task["reason"]
+    assert "/no/such cannot be opened" in task["reason"]
     assert rows(alpha) == []
     assert list((alpha.root / ".mailboxd" / "gates").iterdir()) == []
 

@@ -38,7 +38,7 @@ DAEMON_MOMENTS = (3, 22, *(pytest.param(point, marks=pytest.mark.soak) for point
 """Of the changes of the world that a daemon makes between a yes and the end."""
 
 
-class Place:
+class GateDir:
     """An agent whose side effects stand behind the real Lobster."""
 
     def __init__(self, root: Path) -> None:
@@ -101,13 +101,13 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "company")
+def place(tmp_path: Path) -> Iterator[GateDir]:
+    made = GateDir(tmp_path / "company")
     yield made
     made.company.close()
 
 
-def test_it_accepts_the_template_and_what_is_made_of_it(place: Place) -> None:
+def test_it_accepts_the_template_and_what_is_made_of_it(place: GateDir) -> None:
     place.asked()
     for file in (ROOT / "templates" / "approval-recovery.lobster.yaml", place.gate / "workflow.lobster.yaml"):
         for words in (("graph", "--format", "mermaid", "--file", str(file)), ("run", "--dry-run", "--file", str(file))):
@@ -119,7 +119,7 @@ def test_it_accepts_the_template_and_what_is_made_of_it(place: Place) -> None:
     assert (place.gate / "workflow.lobster.yaml").stat().st_mode & 0o777 == 0o400
 
 
-def test_yes(place: Place) -> None:
+def test_yes(place: GateDir) -> None:
     own = f'[ "$PATH" = {shlex.quote(place.path)} ] || exit 3'
     approve(place.alpha, place.asked(own))  # Lobster's shells are login shells, which set another one
     place.completed_once()
@@ -128,7 +128,7 @@ def test_yes(place: Place) -> None:
     place.company.at_rest()
 
 
-def test_no(place: Place) -> None:
+def test_no(place: GateDir) -> None:
     name = place.asked()
     gate = place.gate
     assert place.alpha.call("reject", name, "--note", "no").returncode == 0
@@ -139,7 +139,7 @@ def test_no(place: Place) -> None:
     place.company.at_rest()
 
 
-def test_changes(place: Place) -> None:
+def test_changes(place: GateDir) -> None:
     name = place.asked()
     assert place.alpha.call("request-changes", name, "--note", "do it better").returncode == 0
     first, second = asked(place.alpha, 2)
@@ -151,7 +151,7 @@ def test_changes(place: Place) -> None:
     place.company.at_rest()
 
 
-def test_a_second_resume_in_the_middle_of_the_effect(place: Place) -> None:
+def test_a_second_resume_in_the_middle_of_the_effect(place: GateDir) -> None:
     name = place.asked("sleep 1")
     token, state = place.token, place.gate / "state"
     approve(place.alpha, name)
@@ -161,7 +161,7 @@ def test_a_second_resume_in_the_middle_of_the_effect(place: Place) -> None:
     place.company.at_rest()
 
 
-def test_six_resumes_at_once(place: Place) -> None:
+def test_six_resumes_at_once(place: GateDir) -> None:
     name = place.asked("sleep 0.3", start=False)
     approve(place.alpha, name)
     token = place.token
@@ -175,7 +175,7 @@ def test_six_resumes_at_once(place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["stolen", "forged"])
-def test_a_token_is_worth_nothing_without_a_yes(place: Place, tmp_path: Path, how: str) -> None:
+def test_a_token_is_worth_nothing_without_a_yes(place: GateDir, tmp_path: Path, how: str) -> None:
     name = place.asked()
     token = place.token
     if how == "forged":
@@ -201,7 +201,7 @@ def test_a_token_is_worth_nothing_without_a_yes(place: Place, tmp_path: Path, ho
     place.company.at_rest()
 
 
-def test_an_edited_workflow_is_not_resumed(place: Place) -> None:
+def test_an_edited_workflow_is_not_resumed(place: GateDir) -> None:
     name = place.asked()
     evil = place.witness.with_name("evil")
     workflow = place.gate / "workflow.lobster.yaml"
@@ -216,7 +216,7 @@ def test_an_edited_workflow_is_not_resumed(place: Place) -> None:
     assert "is not as mailboxd wrote it" in json.dumps(delayed["data"])
 
 
-def lobster_pid(place: Place) -> int:
+def lobster_pid(place: GateDir) -> int:
     """The Lobster that the daemon has resumed."""
     for child in map(spawned, (place.alpha.root / ".mailboxd" / "turns").iterdir()):
         if child and "resume" in child["argv"]:
@@ -225,7 +225,7 @@ def lobster_pid(place: Place) -> int:
 
 
 @pytest.mark.parametrize("with_runner", [False, True], ids=["lobster", "lobster-and-runner"])
-def test_lobster_is_killed_in_the_middle_of_the_effect(place: Place, with_runner: bool) -> None:
+def test_lobster_is_killed_in_the_middle_of_the_effect(place: GateDir, with_runner: bool) -> None:
     """Its step lives on: the runner records what became of it, and where that died too, nobody knows."""
     name = place.asked("sleep 2")
     approve(place.alpha, name)
@@ -244,7 +244,7 @@ def test_lobster_is_killed_in_the_middle_of_the_effect(place: Place, with_runner
 
 
 @pytest.mark.parametrize("point", DAEMON_MOMENTS)
-def test_the_daemon_is_killed(place: Place, point: int) -> None:
+def test_the_daemon_is_killed(place: GateDir, point: int) -> None:
     name = place.asked("sleep 0.2", start=False)
     approve(place.alpha, name)
     words = [*killed_at(point), "run", "--until-idle"]
@@ -255,7 +255,7 @@ def test_the_daemon_is_killed(place: Place, point: int) -> None:
     place.company.at_rest()
 
 
-def test_lobster_goes_missing_after_it_has_put_up_the_gate(place: Place) -> None:
+def test_lobster_goes_missing_after_it_has_put_up_the_gate(place: GateDir) -> None:
     name = place.asked()
     place.program.unlink()
     approve(place.alpha, name)
@@ -263,7 +263,7 @@ def test_lobster_goes_missing_after_it_has_put_up_the_gate(place: Place) -> None
 
 
 def test_the_workspace_has_a_name_that_shells_dislike(tmp_path: Path) -> None:
-    place = Place(tmp_path / "it's $HOME & co")
+    place = GateDir(tmp_path / "it's $HOME & co")
     try:
         place.alpha.drop("job.md", acting("job", [effect(Path(shlex.quote(str(place.witness))))]))
         place.alpha.start()

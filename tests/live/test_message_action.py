@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from mailboxd.actions import perform
-from mailboxd.actions.gate import Place
-from mailboxd.actions.result import End, Setting
+from mailboxd.actions.gate import GateDir
+from mailboxd.actions.perform import perform
+from mailboxd.actions.result import ActionContext, ActionResult
 from mailboxd.core.approvals import ActionRules, Performed
 from mailboxd.mailbox.layout import Workspace
-from tests.gates.place import APPROVAL, action
+from tests.actions.place import APPROVAL, action
 from tests.live.gateway import Gateway
 
 
@@ -82,12 +82,12 @@ def test_a_message_is_sent_as_it_was_shown_or_is_said_not_to_be(telegram: Telegr
     bot = {"telegram": {"enabled": True, "botToken": "1:A", "apiRoot": telegram.url}}
     gateway = Gateway(tmp_path / "gateway", "http://127.0.0.1:1/v1", {"alpha": {}}, channels=bot)
     Workspace.create(tmp_path / "ws")
-    place = Place(tmp_path / "ws", APPROVAL)
-    setting = Setting(place.root, gateway.env, time.monotonic, ActionRules())
+    place = GateDir(tmp_path / "ws", APPROVAL)
+    setting = ActionContext(place.root, gateway.env, time.monotonic, ActionRules())
 
-    def send(text: str) -> End:
-        place.make()
-        return perform.perform(action("message", channel="telegram", target="42", text=text), "k", "", place, setting)
+    def send(text: str) -> ActionResult:
+        place.create()
+        return perform(action("message", channel="telegram", target="42", text=text), "k", "", place, setting)
 
     assert send("hello").state is Performed.FAILED, "nobody is there: nothing was sent"
     try:

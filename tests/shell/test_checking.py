@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd import config
-from mailboxd.actions.content_digest import keep_verify
-from mailboxd.actions.gate import Place
+from mailboxd.actions.gate import GateDir, write_verify
 from mailboxd.core.approvals import Action, ActionKind, ApprovalDecision, Performed, Resolve
 from mailboxd.core.effects import RunCheck, Verify
 from mailboxd.core.events import Role
@@ -94,9 +93,9 @@ def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(t
     (stage.ws.root / "site").mkdir()
     act = Action("act", ActionKind.COMMAND, action="Act", argv=("/bin/true",), cwd="site", verify=("/bin/true",))
     (name,) = ask(stage, "job", act)
-    place = Place(stage.ws.root, name)
-    place.make()
-    keep_verify(act, place)
+    place = GateDir(stage.ws.root, name)
+    place.create()
+    write_verify(act, place)
     with stage.engine() as engine:
         row = engine.store.approvals.get(name)
         assert row is not None

@@ -329,7 +329,7 @@ def effect_command() -> None:
 def run(session: Session, approval: str) -> None:
     """Perform an approved action, once. Used by the daemon; calling it yourself is safe but pointless."""
     from mailboxd import config
-    from mailboxd.actions.command import taken_over
+    from mailboxd.actions.command import import_environment
     from mailboxd.effects import action_runner
     from mailboxd.engine import open
     from mailboxd.host import wakeup
@@ -338,7 +338,7 @@ def run(session: Session, approval: str) -> None:
     ws = session.workspace()
     settings = config.load(ws.config)
     with open.engine(ws, settings) as engine:
-        setting = open.setting(ws, settings, taken_over(os.environ))
+        setting = open.setting(ws, settings, import_environment(os.environ))
         row = action_runner.run(engine, approval, setting, session.pause)
     wakeup.poke(ws.state)
     if session.as_json:

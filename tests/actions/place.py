@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mailboxd.actions import perform as effects
-from mailboxd.actions.gate import Place
-from mailboxd.actions.preview import Shown, preview
-from mailboxd.actions.result import End, Setting
+from mailboxd.actions.gate import GateDir
+from mailboxd.actions.perform import Preview, perform, preview
+from mailboxd.actions.result import ActionContext, ActionResult
 from mailboxd.core.approvals import Action, ActionKind, ActionRules
 from mailboxd.mailbox.layout import Workspace
 
@@ -28,20 +27,20 @@ class Stand:
 
     root: Path
     outside: Path
-    setting: Setting
-    place: Place = field(init=False)
+    setting: ActionContext
+    place: GateDir = field(init=False)
 
     def __post_init__(self) -> None:
-        self.place = Place(self.root, APPROVAL)
-        self.place.make()
+        self.place = GateDir(self.root, APPROVAL)
+        self.place.create()
 
-    def show(self, act: Action) -> Shown:
+    def show(self, act: Action) -> Preview:
         return preview(act, self.place, self.setting)
 
-    def perform(self, act: Action, target_sha256: str = "", key: str = "key/1") -> End:
-        return effects.perform(act, key, target_sha256, self.place, self.setting)
+    def perform(self, act: Action, target_sha256: str = "", key: str = "key/1") -> ActionResult:
+        return perform(act, key, target_sha256, self.place, self.setting)
 
-    def do(self, act: Action) -> End:
+    def do(self, act: Action) -> ActionResult:
         return self.perform(act, self.show(act).target_sha256)
 
     def given(self, **changes: Any) -> None:
@@ -53,4 +52,6 @@ def stand(tmp_path: Path) -> Stand:
     outside.mkdir()
     Workspace.create(root)
     environ = {"PATH": os.environ["PATH"], "HOME": str(outside), "KEY": "hunter2", "OTHER": "other-secret"}
-    return Stand(root, outside, Setting(root, environ, time.monotonic, ActionRules(frozenset({"KEY"})), timeout=20))
+    return Stand(
+        root, outside, ActionContext(root, environ, time.monotonic, ActionRules(frozenset({"KEY"})), timeout=20)
+    )

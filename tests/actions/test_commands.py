@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from mailboxd.actions import channel, command
-from mailboxd.actions.command import Ran
+from mailboxd.actions import command
+from mailboxd.actions.command import ProgramResult, message_problem, message_result
 from mailboxd.actions.result import REPORT, Impossible
 from mailboxd.agents.process import Child, spawn
 from mailboxd.core.approvals import Performed
+from tests.actions.place import Stand, action
 from tests.e2e.support import eventually
-from tests.gates.place import Stand, action
 
 DONE, FAILED, UNKNOWN = Performed.DONE, Performed.FAILED, Performed.UNKNOWN
 
@@ -50,7 +50,7 @@ def test_a_word_is_a_word_whatever_stands_in_it(at: Stand) -> None:
 def test_its_environment_is_next_to_none_and_what_it_asks_for(at: Stand) -> None:
     plain = at.do(action("command", argv=("/usr/bin/env",)))
     assert {line.partition("=")[0] for line in plain.report.splitlines()} == {"PATH", "HOME", "MAILBOXD_INSIDE"}
-    at.place.make()
+    at.place.create()
     asked = at.do(action("command", argv=("/usr/bin/env",), env=("KEY",)))
     assert "KEY=${KEY}" in asked.report
     assert "hunter2" not in asked.report + asked.summary
@@ -79,7 +79,7 @@ def test_a_variable_that_is_not_allowed_or_not_there_makes_it_impossible(
 def test_it_runs_in_its_directory(at: Stand) -> None:
     (at.root / "sub").mkdir()
     assert at.do(sh("pwd", cwd="sub")).report.strip() == str(at.root / "sub")
-    at.place.make()
+    at.place.create()
     assert at.do(sh("pwd", cwd=str(at.outside))).report.strip() == str(at.outside)
 
 
@@ -224,8 +224,8 @@ REFUSED = "Gateway not reachable at ws://127.0.0.1:1 (ECONNREFUSED).\nStart it w
         (cli_error("OutboundDeliveryError: chat not found"), UNKNOWN, "it may have been sent: OutboundDeliveryError"),
         (cli_error("gateway timeout after 10000ms"), UNKNOWN, "it may have been sent: gateway timeout"),
         (answer(ok=False, sentBeforeError=True, error={"message": REFUSED}), UNKNOWN, "it may have been sent"),
-        ("exit 1", UNKNOWN, "no answer that can be read"),
-        ("echo '[1]'", UNKNOWN, "no answer that can be read"),
+        ("exit 1", UNKNOWN, "its answer cannot be parsed"),
+        ("echo '[1]'", UNKNOWN, "its answer cannot be parsed"),
         (answer(ok=False, error={"message": "suppressed"}), UNKNOWN, "it may have been sent: suppressed"),
         (answer(messageId="1") + "kill -9 $$", UNKNOWN, "exit status -9"),
     ],
@@ -256,8 +256,8 @@ def test_the_words_of_a_message_are_no_options(at: Stand) -> None:
         ("see\nMEDIA:/etc/passwd", "MEDIA:"),
         ("  `media: ~/x.png`", "MEDIA:"),
         ("one\\ntwo", "line break"),
-        ("[[ reply_to: 3 ]] yes", "an order of its own"),
-        ("[[audio_as_voice]]", "an order of its own"),
+        ("[[ reply_to: 3 ]] yes", "as a directive"),
+        ("[[audio_as_voice]]", "as a directive"),
         ("a\0b", "NUL"),
     ],
 )
@@ -272,9 +272,9 @@ def test_a_text_that_openclaw_would_not_send_as_it_stands_is_refused(at: Stand, 
 
 @pytest.mark.parametrize("text", ["the media: are fine", "a [[link]]", "C:\\temp", "100%"])
 def test_an_ordinary_text_is_sayable(text: str) -> None:
-    assert channel.unsayable(text) is None
+    assert message_problem(text) is None
 
 
 def test_a_message_whose_program_was_stopped_may_have_been_sent() -> None:
-    end = channel.judged(Ran(0, "it did not end within 3 s", b'{"messageId": "1"}', b""))
+    end = message_result(ProgramResult(0, "it did not end within 3 s", b'{"messageId": "1"}', b""))
     assert end.state is UNKNOWN

@@ -12,7 +12,7 @@ import pytest
 
 from mailboxd.actions.result import Impossible
 from mailboxd.core.approvals import Performed
-from tests.gates.place import Stand, action
+from tests.actions.place import Stand, action
 
 DONE, FAILED, UNKNOWN = Performed.DONE, Performed.FAILED, Performed.UNKNOWN
 
@@ -78,10 +78,10 @@ def reply(status: str, body: str = "", *headers: str) -> bytes:
         (reply("404 Not Found"), FAILED, "refused: 404"),
         (reply("500 Oops"), UNKNOWN, "the server failed: 500"),
         (reply("503 Busy"), UNKNOWN, "the server failed: 503"),
-        (reply("302 Found", "", "Location: /elsewhere"), UNKNOWN, "redirects are not followed"),
-        (b"", UNKNOWN, "no answer came"),
-        (b"HTTP/1.1 20", UNKNOWN, "no answer came"),
-        (b"SSH-2.0-OpenSSH_9\r\n", UNKNOWN, "no answer came"),
+        (reply("302 Found", "", "Location: /elsewhere"), UNKNOWN, "which is not followed"),
+        (b"", UNKNOWN, "no response came"),
+        (b"HTTP/1.1 20", UNKNOWN, "no response came"),
+        (b"SSH-2.0-OpenSSH_9\r\n", UNKNOWN, "no response came"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut", DONE, "200 OK"),
         (b"HTTP/1.1 100 Continue\r\n\r\n" + reply("201 Created"), DONE, "201 Created"),
     ],
@@ -144,19 +144,19 @@ def test_a_server_that_does_not_end_is_left_and_the_outcome_is_unknown(at: Stand
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"url": "ftp://example.org/"}, "no http or https URL"),
-        ({"url": "http:///x"}, "no http or https URL"),
-        ({"url": "http://example.org:99999/"}, "no URL"),
+        ({"url": "ftp://example.org/"}, "not an http or https URL"),
+        ({"url": "http:///x"}, "not an http or https URL"),
+        ({"url": "http://example.org:99999/"}, "is not a URL"),
         ({"url": "http://example.org/a b"}, "plain ASCII"),
         ({"url": "http://example.org/ü"}, "plain ASCII"),
         ({"url": "http://me:pw@example.org/"}, "name or password"),
-        ({"url": "file:///etc/passwd"}, "no http or https URL"),
-        ({"method": "GET /x HTTP/1.1\r\nHost: y"}, "no method"),
-        ({"method": "CONNECT"}, "no method"),
+        ({"url": "file:///etc/passwd"}, "not an http or https URL"),
+        ({"method": "GET /x HTTP/1.1\r\nHost: y"}, "is not a method"),
+        ({"method": "CONNECT"}, "is not a method"),
         ({"headers": (("X", "a\r\nY: b"),)}, "one line"),
         ({"headers": (("X Y", "a"),)}, "one line"),
-        ({"headers": (("Host", "other"),)}, "not for the action to set"),
-        ({"headers": (("idempotency-key", "mine"),)}, "not for the action to set"),
+        ({"headers": (("Host", "other"),)}, "an action may not set"),
+        ({"headers": (("idempotency-key", "mine"),)}, "an action may not set"),
         ({"headers": (("X", "${KEY}"),)}, "env does not name"),
         ({"headers": (("X", "${OTHER}"),), "env": ("OTHER",)}, "does not name"),
     ],

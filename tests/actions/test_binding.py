@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.actions import content_digest
-from mailboxd.actions.content_digest import named_files
+from mailboxd.actions import gate
+from mailboxd.actions.gate import named_files
 
 
 def test_files_of_the_workspace_are_named_once_with_their_hash(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_files_of_the_workspace_are_named_once_with_their_hash(tmp_path: Path) -
 
 def test_of_very_much_only_the_beginning_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command may name thousands of files, and the daemon waits meanwhile."""
-    monkeypatch.setattr(content_digest, "_HASHED_IN_ALL", 25)
+    monkeypatch.setattr(gate, "_HASHED_IN_TOTAL", 25)
     for name in "abc":
         (tmp_path / name).write_text("ten bytes.")
     a, b, c = dict(named_files("abc", "", str(tmp_path))).values()

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from mailboxd.actions import gate
-from mailboxd.actions.gate import Envelope
+from mailboxd.actions.gate import LobsterAnswer
 
 APPROVAL = "apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF"
 EFFECT = ("/opt/py thon/bin/python", "-P", "-m", "mailboxd.cli", "effect", "run", APPROVAL, "--workspace", "/w/it's")
@@ -50,22 +50,22 @@ def test_a_template_of_the_workspace_is_not_used(tmp_path: Path, monkeypatch: py
 
 
 def test_the_words_hold_no_token() -> None:
-    assert gate.run_words(("lobster",), Path("/g/w.yaml")) == (
+    assert gate.run_argv(("lobster",), Path("/g/w.yaml")) == (
         "lobster", "run", "--mode", "tool", "--file", "/g/w.yaml"
     )  # fmt: skip
-    yes = gate.resume_words(("node", "lobster.js"), "728f3400", approve=True)
+    yes = gate.resume_argv(("node", "lobster.js"), "728f3400", approve=True)
     assert yes == ("node", "lobster.js", "resume", "--id", "728f3400", "--approve", "yes")
-    assert gate.resume_words(("lobster",), "728f3400", approve=False)[-1] == "no"
+    assert gate.resume_argv(("lobster",), "728f3400", approve=False)[-1] == "no"
 
 
 def test_its_environment_is_small() -> None:
     environ = {"PATH": "/bin", "HOME": "/h", "KEY": "secret", "OPENCLAW_TOKEN": "secret", "TZ": ""}
-    assert gate.environment(environ, Path("/g/state")) == {
+    assert gate.lobster_environment(environ, Path("/g/state")) == {
         "PATH": "/bin", "HOME": "/h", "LOBSTER_STATE_DIR": "/g/state"
     }  # fmt: skip
 
 
-NO_ID = Envelope("", error="it gave its gate an id that is none")
+NO_ID = LobsterAnswer("", error="its gate has an invalid id")
 
 
 def envelope(**changes: object) -> bytes:
@@ -77,20 +77,20 @@ def envelope(**changes: object) -> bytes:
 @pytest.mark.parametrize(
     ("raw", "found"),
     [
-        (envelope(), Envelope("needs_approval", id="728f3400")),
-        (envelope(status="ok", requiresApproval=None), Envelope("ok")),
-        (envelope(status="cancelled", requiresApproval=None), Envelope("cancelled")),
-        (envelope(ok=False, error={"type": "runtime_error", "message": "gone"}), Envelope("", error="gone")),
-        (envelope(protocolVersion=2), Envelope("", error="its protocol is version 2, not 1")),
+        (envelope(), LobsterAnswer("needs_approval", id="728f3400")),
+        (envelope(status="ok", requiresApproval=None), LobsterAnswer("ok")),
+        (envelope(status="cancelled", requiresApproval=None), LobsterAnswer("cancelled")),
+        (envelope(ok=False, error={"type": "runtime_error", "message": "gone"}), LobsterAnswer("", error="gone")),
+        (envelope(protocolVersion=2), LobsterAnswer("", error="its protocol is version 2, not 1")),
         (envelope(requiresApproval={"approvalId": "--approve"}), NO_ID),
         (envelope(requiresApproval={"approvalId": "../../x"}), NO_ID),
         (envelope(requiresApproval={"approvalId": 7}), NO_ID),
-        (envelope(requiresApproval={}), Envelope("", error="it gave no answer that can be read")),
-        (envelope(ok=False), Envelope("", error="it gave no answer that can be read")),
-        (b"", Envelope("", error="it gave no answer that can be read")),
-        (b"[]", Envelope("", error="it gave no answer that can be read")),
-        (b"[" * 100_000, Envelope("", error="it gave no answer that can be read")),
+        (envelope(requiresApproval={}), LobsterAnswer("", error="its answer cannot be parsed")),
+        (envelope(ok=False), LobsterAnswer("", error="its answer cannot be parsed")),
+        (b"", LobsterAnswer("", error="its answer cannot be parsed")),
+        (b"[]", LobsterAnswer("", error="its answer cannot be parsed")),
+        (b"[" * 100_000, LobsterAnswer("", error="its answer cannot be parsed")),
     ],
 )
-def test_its_answers(raw: bytes, found: Envelope) -> None:
-    assert gate.read(raw) == found
+def test_its_answers(raw: bytes, found: LobsterAnswer) -> None:
+    assert gate.parse_answer(raw) == found

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from mailboxd.actions.content_digest import content_sha256, is_verify_as_approved
-from mailboxd.actions.gate import LARGEST, standing_gates
-from mailboxd.actions.preview import MOST
+from mailboxd.actions.gate import LARGEST, content_sha256, existing_gates, is_verify_as_approved
+from mailboxd.actions.perform import MAX_SHOWN
 from mailboxd.actions.result import Impossible
 from mailboxd.core.approvals import Action
 from mailboxd.errors import Refused, WorldError
-from tests.gates.place import APPROVAL, Stand, action
+from tests.actions.place import APPROVAL, Stand, action
 
 
 def lines(at: Stand, act: Action) -> list[str]:
@@ -30,10 +29,10 @@ def test_a_command_is_shown_word_by_word(at: Stand) -> None:
         'runs, without a shell: ["sh", "-c", "rm -rf \'x y\'"]',
         f"in: {at.root}",
         "environment: KEY",
-        "no file of the workspace is bound to your approval: it runs whatever lies there by then",
+        "no workspace file is bound to your approval: it uses the files as they are at that time",
         "at most: 9 s",
-        'whether it happened is asked by: ["test", "-e", "x"]',
-        'it can be taken back by: ["git", "revert", "HEAD"]',
+        'to verify that it happened: ["test", "-e", "x"]',
+        'to undo it: ["git", "revert", "HEAD"]',
     ]
 
 
@@ -60,13 +59,13 @@ def test_what_a_terminal_would_obey_is_shown_as_an_escape(at: Stand, text: str) 
         action("file", path=str(at.outside / "f"), content=f"x{text}y"),
         action("manual", action=text),
     ):
-        at.place.make()
+        at.place.create()
         assert all(char.isprintable() or char == "\n" for char in at.show(act).text)
 
 
 def test_a_long_text_is_cut_and_says_so(at: Stand) -> None:
-    act = action("message", channel="c", target="t", text="x" * (MOST + 500))
-    assert f"(cut here: 500 of {MOST + 500} characters are not shown)" in lines(at, act)
+    act = action("message", channel="c", target="t", text="x" * (MAX_SHOWN + 500))
+    assert f"(cut: 500 of {MAX_SHOWN + 500} characters are not shown)" in lines(at, act)
 
 
 def test_a_difference(at: Stand) -> None:
@@ -81,11 +80,11 @@ def test_a_difference(at: Stand) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (b"\xff\xfe", b"text", "(binary: there is no difference to show)"),
-        (b"text", b"a\0b", "(binary: there is no difference to show)"),
+        (b"\xff\xfe", b"text", "(binary: no diff)"),
+        (b"text", b"a\0b", "(binary: no diff)"),
         (None, b"\x80", "(it is binary)"),
-        (b"same", b"same", "that is its content already: nothing would change"),
-        (b"a\n" * 3000, b"b\n" * 3000, "(too long to be compared; the new content:)"),
+        (b"same", b"same", "it already has that content: nothing would change"),
+        (b"a\n" * 3000, b"b\n" * 3000, "(too long for a diff; the new content:)"),
     ],
 )
 def test_what_has_no_difference_to_show_says_so_with_sizes_and_hashes(
@@ -126,7 +125,7 @@ def test_a_file_of_the_workspace_that_a_command_names_is_what_was_approved(
     (at.root / "link").symlink_to(script)
     act = action("command", argv=argv, cwd=cwd)
     shown = at.show(act)
-    assert "file of the workspace: " in shown.text
+    assert "workspace file: " in shown.text
     assert content_sha256(act, at.place) == shown.content_sha256
     script.write_text("echo evil")
     assert content_sha256(act, at.place) != shown.content_sha256
@@ -158,7 +157,7 @@ def test_a_file_that_verify_names_is_what_was_approved(at: Stand, kind: str) -> 
     }
     act = action(kind, verify=("sh", "is-it.sh"), **fields[kind])
     shown = at.show(act)
-    assert "verify names a file of the workspace: is-it.sh, sha256 " in shown.text
+    assert "verify uses the workspace file: is-it.sh, sha256 " in shown.text
     assert content_sha256(act, at.place) == shown.content_sha256
     assert is_verify_as_approved(act, at.place)
     (at.root / "is-it.sh").write_text("echo evil")
@@ -205,22 +204,22 @@ def test_a_link_in_the_place_of_the_gates_is_not_followed(at: Stand) -> None:
     at.place.remove()
     assert (at.outside / APPROVAL).is_dir()
     with pytest.raises(WorldError):
-        standing_gates(at.root)
+        existing_gates(at.root)
     with pytest.raises(WorldError):
-        at.place.make()
-    assert at.place.kept("payload") is None
-    with pytest.raises(Refused, match="cannot be entered"), at.place.held():
+        at.place.create()
+    assert at.place.read("payload") is None
+    with pytest.raises(Refused, match="cannot be opened"), at.place.locked():
         pass
 
 
 def test_who_holds_a_gate_holds_it_alone(at: Stand) -> None:
-    assert standing_gates(at.root) == [APPROVAL]
-    assert not at.place.is_held()
-    with at.place.held():
-        assert at.place.is_held()
-        with pytest.raises(Refused, match="at this moment"), at.place.held():
+    assert existing_gates(at.root) == [APPROVAL]
+    assert not at.place.is_locked()
+    with at.place.locked():
+        assert at.place.is_locked()
+        with pytest.raises(Refused, match="already being performed"), at.place.locked():
             pass
-    assert not at.place.is_held()
+    assert not at.place.is_locked()
 
 
 def test_while_nobody_can_ask_for_want_of_descriptors_a_runner_is_taken_to_be_alive(
@@ -231,6 +230,6 @@ def test_while_nobody_can_ask_for_want_of_descriptors_a_runner_is_taken_to_be_al
     def refuse(*_: object, **__: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    with at.place.held(), monkeypatch.context() as patched:
+    with at.place.locked(), monkeypatch.context() as patched:
         patched.setattr(os, "open", refuse)
-        assert at.place.is_held()
+        assert at.place.is_locked()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.actions.file import sha256
+from mailboxd.actions.gate import sha256
 from mailboxd.actions.result import Impossible, NotNow
 from mailboxd.core.approvals import Performed
 from mailboxd.errors import WorldError
-from tests.gates.place import Stand, action
+from tests.actions.place import Stand, action
 
 DONE, FAILED = Performed.DONE, Performed.FAILED
 
@@ -25,7 +25,7 @@ def test_a_new_file_and_a_changed_one(at: Stand) -> None:
     assert end.state is DONE
     assert target.read_text() == "one\n"
     target.chmod(0o640)
-    at.place.make()
+    at.place.create()
     shown = at.show(action("file", path=str(target), content="two\n"))
     assert shown.target_sha256 == sha256(b"one\n")
     assert "| -one" in shown.text.splitlines()
@@ -78,7 +78,7 @@ def test_a_target_that_has_the_content_already_is_done(at: Stand) -> None:
     target.write_text("new")
     before = target.stat()
     end = at.perform(act, seen)
-    assert (end.state, end.summary) == (DONE, f"{target} has that content already")
+    assert (end.state, end.summary) == (DONE, f"{target} already has that content")
     assert target.stat().st_ino == before.st_ino
 
 
@@ -121,7 +121,7 @@ def _fifo(at: Stand) -> str:
         (_file_link, "not a regular file"),
         (_directory, "not a regular file"),
         (_fifo, "not a regular file"),
-        (lambda at: str(at.outside / "no" / "such" / "conf"), "cannot be entered"),
+        (lambda at: str(at.outside / "no" / "such" / "conf"), "cannot be opened"),
         (lambda at: f"{at.outside}/../ws/x", "without . and .."),
         (lambda at: f"{at.outside}/conf/", "not the absolute path"),
         (lambda _: "relative", "not the absolute path"),
@@ -134,8 +134,8 @@ def test_a_path_that_is_not_simply_there_is_refused(at: Stand, path, why: str) -
     act = action("file", path=path(at), content="new")
     with pytest.raises(Impossible, match=why):
         at.show(act)
-    at.place.make()
-    at.place.keep("payload", b"new")
+    at.place.create()
+    at.place.write("payload", b"new")
     assert at.perform(act).state is FAILED
     assert not (at.outside / "elsewhere").exists()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gates.place import Stand, stand
+from tests.actions.place import Stand, stand
 
 
 @pytest.fixture
