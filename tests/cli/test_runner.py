@@ -16,7 +16,7 @@ import pytest
 
 from mailboxd import config
 from mailboxd.actions.gate import GateDir
-from mailboxd.actions.result import ActionResult
+from mailboxd.actions.result import ActionContext, ActionResult
 from mailboxd.core.approvals import Action, Approval, ApprovalDecision, Performed, Resolve
 from mailboxd.core.events import Role
 from mailboxd.effects import action_runner
