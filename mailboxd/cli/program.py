@@ -34,14 +34,14 @@ from mailboxd.errors import (
 )
 
 COMMANDS = {
-    "setup": "setup", "init": "workspace", "import": "workspace", "run": "run", "send": "send", "status": "status",
-    "ls": "status", "show": "task", "tree": "task", "graph": "task", "timeline": "task", "watch": "watch",
-    "fleet": "fleet", "history": "log", "logs": "log", "why": "task", "audit": "audit", "backup": "database",
+    "setup": "setup", "init": "setup", "import": "setup", "run": "daemon", "send": "send", "status": "status",
+    "ls": "status", "show": "task", "tree": "task", "graph": "task", "timeline": "task", "watch": "events",
+    "fleet": "fleet", "history": "events", "logs": "events", "why": "task", "audit": "audit", "backup": "database",
     "rebuild": "database", "accept-older": "database", "check": "doctor", "doctor": "doctor", "approvals": "approvals",
     "approve": "approvals", "reject": "approvals", "request-changes": "approvals", "undo": "approvals",
     "cancel": "orders", "retry": "orders", "unblock": "orders", "answer": "orders", "spec": "orders",
-    "steer": "orders", "message": "send", "keys": "keys", "config": "workspace", "gateway": "gateway", "mcp": "mcp",
-    "web": "web", "plugin": "plugin", "skill": "skill", "service": "service", "metrics": "export",
+    "steer": "orders", "message": "send", "keys": "keys", "config": "setup", "gateway": "gateway", "mcp": "mcp",
+    "web": "web", "plugin": "integration", "skill": "integration", "service": "daemon", "metrics": "export",
     "traces": "export", "completion": "completion",
 }  # fmt: skip
 """Commands in the order of the help, with the module in `commands/` that defines `<name>_command`."""

@@ -1,24 +1,24 @@
-"""`mailboxd plugin install|status|uninstall`: the plugin in OpenClaw's gateway."""
+"""`mailboxd plugin` and `mailboxd skill`: the plugin in OpenClaw's gateway, and the agent's skill."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
+from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE, UnavailableError
 
 if TYPE_CHECKING:
     from mailboxd.agents.openclaw import OpenClaw
     from mailboxd.integration import PluginState, Step
 
-_EXITS = {EXIT_UNAVAILABLE: "OpenClaw was not found, or refused"}
-_dry = click.option("--dry-run", is_flag=True, help="Show the OpenClaw commands and run none.")
+_PLUGIN_EXITS = {EXIT_UNAVAILABLE: "OpenClaw was not found, or refused"}
+_plugin_dry_run = click.option("--dry-run", is_flag=True, help="Show the OpenClaw commands and run none.")
 
 
 @click.group("plugin")
@@ -29,9 +29,9 @@ def plugin_command() -> None:
     """
 
 
-@verb("install", "plugin install", "plugin install --dry-run", exits=_EXITS)
-@_dry
-def _install(session: Session, dry_run: bool) -> None:
+@verb("install", "plugin install", "plugin install --dry-run", exits=_PLUGIN_EXITS)
+@_plugin_dry_run
+def _plugin_install(session: Session, dry_run: bool) -> None:
     """Copy the plugin into OpenClaw's state, allow it to see messages, enable it, and check that it loads.
 
     Safe to run again. A running gateway loads it without a restart; an OpenClaw without `plugins reload` is asked to
@@ -58,9 +58,9 @@ def _install(session: Session, dry_run: bool) -> None:
         say(for_terminal(reloaded))
 
 
-@verb("uninstall", "plugin uninstall", "plugin uninstall --dry-run", exits=_EXITS)
-@_dry
-def _uninstall(session: Session, dry_run: bool) -> None:
+@verb("uninstall", "plugin uninstall", "plugin uninstall --dry-run", exits=_PLUGIN_EXITS)
+@_plugin_dry_run
+def _plugin_uninstall(session: Session, dry_run: bool) -> None:
     """Have OpenClaw remove the plugin, its files and its settings.
 
     OpenClaw keeps `plugins.entries.mailboxd.enabled: false` as a record of the removal.
@@ -83,7 +83,7 @@ def _uninstall(session: Session, dry_run: bool) -> None:
 
 
 @verb("status", "plugin status", "plugin status --json", exits={EXIT_NO: "the plugin does not receive messages"})
-def _status(session: Session) -> int | None:
+def _plugin_status(session: Session) -> int | None:
     """Show whether this version's plugin is installed, enabled and allowed to see messages.
 
     Loads it in a separate process, so the gateway need not run. `mailboxd doctor` checks a running gateway.
@@ -100,7 +100,7 @@ def _status(session: Session) -> int | None:
     return EXIT_NO if state.problem else None
 
 
-for _command in (_install, _status, _uninstall):
+for _command in (_plugin_install, _plugin_status, _plugin_uninstall):
     plugin_command.add_command(_command)
 
 
@@ -129,3 +129,72 @@ def _openclaw(session: Session) -> tuple[OpenClaw, dict[str, str]]:
         return OpenClaw(("openclaw",)), child_environment(os.environ)
     settings = config.load(ws.config).openclaw
     return OpenClaw(settings.command), child_environment(os.environ, settings.environment)
+
+
+_SKILL_EXITS = {EXIT_CONFIG: "a skill file was changed by hand"}
+_skill_dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done and do nothing.")
+
+
+@click.group("skill")
+def skill_command() -> None:
+    """Manage the skill that teaches the agent to answer, plan and delegate: `skills/mailboxd/` in its workspace."""
+
+
+@verb("install", "skill install", "skill install --force", exits=_SKILL_EXITS)
+@_skill_dry_run
+@click.option("--force", is_flag=True, help="Also replace files that were changed.")
+def _skill_install(session: Session, dry_run: bool, force: bool) -> None:
+    """Write missing or outdated skill files. OpenClaw loads them in the agent's next session."""
+    from mailboxd.cli.operator_actions import require_operator
+    from mailboxd.integration import install_skill, skill_state
+
+    require_operator("operator")
+    ws = session.workspace()
+    written = install_skill(ws, force=force, dry_run=dry_run)
+    path = skill_state(ws.root).path
+    if session.as_json:
+        say(to_json({"path": path, "written": written, "applied": not dry_run}))
+    elif not written:
+        say(for_terminal(f"{path} is up to date"))
+    else:
+        say(for_terminal(f"{'would write' if dry_run else 'wrote'} {', '.join(written)} in {path}"))
+
+
+@verb("status", "skill status", "skill status --json", exits={EXIT_NO: "the skill is missing, outdated or changed"})
+def _skill_status(session: Session) -> int | None:
+    """Show whether the workspace has this version's skill."""
+    from mailboxd.integration import skill_state
+
+    state = skill_state(session.workspace().root)
+    if session.as_json:
+        say(to_json(asdict(state)))
+    elif state.problem:
+        say(for_terminal(f"{state.path}: {state.problem}; run `mailboxd skill install`"))
+    else:
+        say(for_terminal(f"{state.path} is up to date"))
+    return EXIT_NO if state.problem else None
+
+
+@verb("uninstall", "skill uninstall", "skill uninstall --dry-run", exits=_SKILL_EXITS)
+@_skill_dry_run
+@click.option("--force", is_flag=True, help="Also remove files that were changed.")
+def _skill_uninstall(session: Session, dry_run: bool, force: bool) -> None:
+    """Remove the skill's files. Files that you changed or added are kept."""
+    from mailboxd.cli.operator_actions import require_operator
+    from mailboxd.integration import uninstall_skill
+
+    require_operator("operator")
+    removed, kept = uninstall_skill(session.workspace(), force=force, dry_run=dry_run)
+    if session.as_json:
+        facts: dict[str, Any] = {"removed": removed, "kept": kept, "applied": not dry_run}
+        say(to_json(facts))
+        return
+    say(
+        for_terminal(f"{'would remove' if dry_run else 'removed'} {', '.join(removed)}") if removed else "nothing to do"
+    )
+    if kept:
+        say(for_terminal(f"kept, because they were changed: {', '.join(kept)}"))
+
+
+for _command in (_skill_install, _skill_status, _skill_uninstall):
+    skill_command.add_command(_command)
