@@ -25,8 +25,7 @@ from mailboxd import config
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, brief, cli_error, parse_object, text_at
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.process import NotStarted
-from mailboxd.agents.run_query import ask
+from mailboxd.agents.process import NotStarted, ask
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, MailboxdError, UnavailableError, WorldError
 from mailboxd.mailbox import files

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from mailboxd import health
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.gateway.address import from_config
+from mailboxd.agents.gateway.transport import from_config
 from mailboxd.agents.json_output import parse_object
 from mailboxd.agents.openclaw import (
     MESSAGING_BY_DEFAULT,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd.agents.nesting_guard import marked
+from mailboxd.agents.openclaw import mark_inside
 from mailboxd.core.approvals import Action, ActionRules, Performed, may_not_perform
 from mailboxd.errors import NOT_NOW, MailboxdError, WorldError
 
@@ -70,7 +70,7 @@ class ActionContext:
     def variables(self, action: Action) -> dict[str, str]:
         """The complete environment of its command. Raises Impossible."""
         plain = {name: self.environ[name] for name in _PLAIN if self.environ.get(name)}
-        return marked(plain | self.secrets(action))
+        return mark_inside(plain | self.secrets(action))
 
 
 def redacted(text: str, secrets: Mapping[str, str]) -> str:

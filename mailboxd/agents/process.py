@@ -35,6 +35,7 @@ from mailboxd.agents.call_dir import (
     CALL,
     OUTPUT,
     OUTPUT_CAP,
+    STDERR_CAP,
     Exit,
     is_spoilt,
     make_directory,
@@ -459,3 +460,43 @@ def _stat_fields(pid: int) -> list[str]:
 def boot_id() -> str:
     """Identifies this boot of the machine (random(4))."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+# Running a program and waiting for it, for commands at the terminal; the daemon never blocks like this.
+
+_GRACE = 5.0
+
+
+def ask(argv: Sequence[str], env: Mapping[str, str], timeout: float) -> Exit:
+    """Run `argv` with exactly `env`, for at most `timeout` seconds (then SIGTERM, after 5 s SIGKILL to its group).
+
+    The child has its own process group and is stopped when the caller is interrupted. Raises NotStarted.
+    """
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            start_new_session=True,
+        )
+    except OSError as problem:
+        raise NotStarted(argv[0], problem) from problem
+    try:
+        stdout, stderr = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        stdout, stderr = _stop(child)
+    except BaseException:
+        _stop(child)
+        raise
+    return Exit(child.returncode, stdout, stderr[:STDERR_CAP])
+
+
+def _stop(child: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            return child.communicate(timeout=_GRACE)
+    return b"", b""

@@ -110,7 +110,7 @@ def _happened(engine: Engine, events: Sequence[Event]) -> list[dict[str, Any]]:
 
 def require_operator(sender: str) -> None:
     """Raise Refused if an agent's shell would act as the operator."""
-    from mailboxd.agents.nesting_guard import inside_agent
+    from mailboxd.agents.openclaw import inside_agent
 
     if sender in OPERATORS and inside_agent(os.environ):
         raise Refused(

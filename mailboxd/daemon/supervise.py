@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd import user_state
-from mailboxd.agents.nesting_guard import MARK, inside_agent
+from mailboxd.agents.openclaw import INSIDE_MARK, inside_agent
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
 from mailboxd.daemon import assemble
@@ -44,9 +44,8 @@ def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_netw
     """
     if inside_agent(os.environ):
         raise ConfigError(
-            f"this is a shell inside an agent's turn (OPENCLAW_SHELL, OPENCLAW_SUBAGENT_EXEC or {MARK} says so), where "
-            "OpenClaw refuses to call agents. "
-            "Start the daemon from the operator's own shell or from systemd."
+            f"this is a shell inside an agent's turn (OPENCLAW_SHELL, OPENCLAW_SUBAGENT_EXEC or {INSIDE_MARK} is set), "
+            "where OpenClaw refuses to call agents. Start the daemon from the operator's own shell or from systemd."
         )
     polls = _polls(ws, allowed=allow_network)
     clock = SystemClock()

@@ -19,13 +19,13 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from mailboxd.agents.acp import transport
-from mailboxd.agents.acp.probe import HarnessInfo, probe
+from mailboxd.agents.acp.transport import HarnessInfo, probe
 from mailboxd.agents.call_dir import read_capped
 from mailboxd.agents.gateway.transport import GatewayTransport
 from mailboxd.agents.json_output import at, brief
 from mailboxd.agents.openclaw import Peer
 from mailboxd.agents.outcome import classify
-from mailboxd.agents.run_query import ask
+from mailboxd.agents.process import ask
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, HarnessSection
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded

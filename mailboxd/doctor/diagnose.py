@@ -18,8 +18,7 @@ from typing import Any
 from mailboxd import config as configuration
 from mailboxd.agents.gateway.transport import pairing_file
 from mailboxd.agents.json_output import brief
-from mailboxd.agents.nesting_guard import inside_agent
-from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, child_environment
+from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, child_environment, inside_agent
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, LimitsSection, OpenClawSection
 from mailboxd.doctor import agent, machine, openclaw, workspace

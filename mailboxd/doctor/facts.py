@@ -9,7 +9,7 @@ import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mailboxd.agents.acp.probe import HarnessInfo
+from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.openclaw import Allowed, Messaging, Peer
 from mailboxd.integration import PluginState, SkillState
 from mailboxd.store.integrity import DatabaseCheck

@@ -27,7 +27,7 @@ from mailboxd.agents.openclaw import (
     parse_allowed,
     parse_version,
 )
-from mailboxd.agents.run_query import ask
+from mailboxd.agents.process import ask
 from mailboxd.agents.scripted import NAME as STAND_IN
 from mailboxd.clock import Clock
 from mailboxd.doctor.facts import (

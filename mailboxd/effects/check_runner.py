@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from mailboxd.actions.gate import named_files
 from mailboxd.agents import schema_check
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.nesting_guard import marked
+from mailboxd.agents.openclaw import mark_inside
 from mailboxd.agents.process import NotStarted, State
 from mailboxd.core.checks import kind_of, may_not_run
 from mailboxd.core.effects import RunCheck
@@ -143,7 +143,7 @@ class CheckRunner:
         return None
 
     def _environment(self) -> dict[str, str]:
-        return marked({name: text for name in _ENVIRONMENT if (text := self.environ.get(name))})
+        return mark_inside({name: text for name in _ENVIRONMENT if (text := self.environ.get(name))})
 
     def _file(self, check: Check) -> CheckResult:
         """Whether the file is there, and how large. Raises WorldError where nobody can look."""

@@ -19,7 +19,7 @@ from typing import Any
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import cli_error, parse_object, text_at
 from mailboxd.agents.openclaw import OpenClaw, parse_config_file
-from mailboxd.agents.run_query import ask
+from mailboxd.agents.process import ask
 from mailboxd.config import Config
 from mailboxd.core.events import Role
 from mailboxd.core.vocabulary import Gate, same_agent

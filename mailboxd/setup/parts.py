@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 from mailboxd import config, integration
 from mailboxd.agents.json_output import cli_error, parse_object
 from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.run_query import ask
+from mailboxd.agents.process import ask
 from mailboxd.clock import Clock
 from mailboxd.errors import MailboxdError, UnavailableError
 from mailboxd.host.pip_extras import to_add

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 
 from mailboxd import config
 from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, Peer, child_environment, parse_config_file
-from mailboxd.agents.run_query import ask
+from mailboxd.agents.process import ask
 from mailboxd.clock import Clock
 from mailboxd.doctor.machine import version_text
 from mailboxd.doctor.openclaw import OpenClawProbes

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import brief
-from mailboxd.agents.process import NotStarted
-from mailboxd.agents.run_query import ask
+from mailboxd.agents.process import NotStarted, ask
 from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, replace, world_errors

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from mailboxd.agents.process import NotStarted
-from mailboxd.agents.run_query import ask
+from mailboxd.agents.process import NotStarted, ask
 
 PYTHON = sys.executable
 

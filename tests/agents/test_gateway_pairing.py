@@ -10,10 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from mailboxd.agents.gateway import client, pairing
-from mailboxd.agents.gateway.address import from_config, parse_address
 from mailboxd.agents.gateway.client import Challenge, ClientIdentity
 from mailboxd.agents.gateway.pairing import Device, Pairing
-from mailboxd.agents.gateway.transport import pairing_file
+from mailboxd.agents.gateway.transport import from_config, pairing_file, parse_address
 from mailboxd.errors import ConfigError, WorldError
 from tests.agents.replay import conversation
 

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from mailboxd.agents.nesting_guard import inside_agent, marked
-from mailboxd.agents.openclaw import MAX_MESSAGE_BYTES, OpenClaw, child_environment, refuse_message
+from mailboxd.agents.openclaw import (
+    MAX_MESSAGE_BYTES,
+    OpenClaw,
+    child_environment,
+    inside_agent,
+    mark_inside,
+    refuse_message,
+)
 from mailboxd.core.outcomes import Permanence
 from mailboxd.core.vocabulary import is_id
 
@@ -97,5 +103,5 @@ def test_the_mark_of_an_agents_shell_is_never_stripped() -> None:
     assert inside_agent({"OPENCLAW_SUBAGENT_EXEC": "1"})
     assert all(inside_agent({"OPENCLAW_SHELL": shell}) for shell in ("acp", "acp-client", "whatever comes"))
     assert not inside_agent({"OPENCLAW_SHELL": "tui-local"})
-    assert inside_agent(marked({}))
+    assert inside_agent(mark_inside({}))
     assert not inside_agent({})

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.scripted import play
+from mailboxd.agents.scripted import program
 from mailboxd.clock import ManualClock
 from tests.simulation.house import House
 from tests.simulation.processes import Process, Processes, said
@@ -124,7 +124,7 @@ class Town:
         self._note(process, how)
         if how == "refused":
             process.accepted = False
-            self.processes.end(process, said(play.failure_json("not_started", "refused", _run_id(process)), 1))
+            self.processes.end(process, said(program.failure_json("not_started", "refused", _run_id(process)), 1))
             return
         arrived = how != "lost" and not (how == "killed" and self.script.chance(0.5))
         process.accepted = arrived
@@ -133,7 +133,7 @@ class Town:
             for _ in range(2 if how == "twice" else 1):
                 (self.send if how == "later" or self.letters else self.arrive)(letter)
         if how in ("doubted", "lost"):
-            self.processes.end(process, said(play.lost(_run_id(process)), 1))
+            self.processes.end(process, said(program.lost(_run_id(process)), 1))
         elif how == "killed":
             self.processes.end(process, Exit(-9, b""))
         else:
@@ -152,7 +152,7 @@ class Town:
             self.worked[text] += process.accepted
             self.processes.end(process, Exit(-9, b""))
         elif how == "failed":
-            self.processes.end(process, said(play.failure_json("transient", "tired", _run_id(process)), 1))
+            self.processes.end(process, said(program.failure_json("transient", "tired", _run_id(process)), 1))
         elif how == "garbled":
             process.reply = text
             self.worked[text] += 1
@@ -168,13 +168,13 @@ class Town:
     def _answer(self, process: Process, text: str) -> None:
         process.reply = text
         prompt = process.prompt.decode()
-        self.processes.end(process, said(play.success(_run_id(process), process.session_key, prompt, text)))
+        self.processes.end(process, said(program.success(_run_id(process), process.session_key, prompt, text)))
 
     def _ledger(self, process: Process) -> None:
         """`tasks show`: the latest accepted turn of that session."""
         turns = self._turns(process, process.argv[3])
         if not turns:
-            self.processes.end(process, said(play.cli_error(f"Task not found: {process.argv[3]}."), 1))
+            self.processes.end(process, said(program.cli_error(f"Task not found: {process.argv[3]}."), 1))
             return
         turn = turns[-1]
         status = "running" if turn.exit is None else "succeeded" if turn.reply is not None else "failed"

@@ -9,8 +9,6 @@ the harness behind.
     permissions      what needs no approval, and the questions that wait for an operator
     session_updates  what the harness reports while it works, and how the turn ended
     conversation     initialize, a session, one prompt, cancel (needs the extra `acp`)
-    acpx             the same turn through the program `acpx`
-    program          the command line and its exit status; which files changed
-    probe            whether a harness can be used at all (`mailboxd doctor`)
-    transport        the daemon's side: which program runs which turn
+    program          the command line and its exit status; which files changed; the same turn through `acpx`
+    transport        the daemon's side: which program runs which turn, and whether a harness can be used at all
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from mailboxd.agents.acp import turn_files
-from mailboxd.agents.nesting_guard import marked
+from mailboxd.agents.openclaw import mark_inside
 from mailboxd.agents.process import identity, survivors
 
 _LIMIT = 8 * 1024 * 1024
@@ -47,7 +47,7 @@ class Harness:
             stdout=subprocess.PIPE,
             stderr=None if environment is None else subprocess.DEVNULL,
             cwd=cwd,
-            env=marked(os.environ if environment is None else environment),
+            env=mark_inside(os.environ if environment is None else environment),
             start_new_session=True,
         )
         turn_files.write(folder, turn_files.HARNESS, identity(popen.pid))

@@ -4,9 +4,8 @@
 the same exit status and aborts the turn on SIGTERM. The daemon therefore treats it as any other call
 (docs/decisions/0005).
 
-    address     which gateways may be connected to: this machine without TLS, others with TLS only
     pairing     the file with the device's key and token
     client      the WebSocket, the protocol's frames, and a connection that is authenticated
     program     one turn: the command line and its exit status
-    transport   the daemon's side: which program runs which turn
+    transport   the daemon's side: which program runs which turn, and which gateways may be connected to
 """

@@ -29,8 +29,8 @@ from wsproto.events import (
 from wsproto.utilities import ProtocolError
 
 from mailboxd.agents.gateway import pairing
-from mailboxd.agents.gateway.address import Address, parse_address
 from mailboxd.agents.gateway.pairing import Device, Pairing
+from mailboxd.agents.gateway.transport import Address, parse_address
 from mailboxd.agents.json_output import at, text_at
 from mailboxd.clock import Clock
 from mailboxd.errors import ConfigError, UnavailableError

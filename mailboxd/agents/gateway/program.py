@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO
 
 from mailboxd.agents.gateway import pairing
-from mailboxd.agents.gateway.address import parse_address
 from mailboxd.agents.gateway.client import Client, Closed, NotConnected, Problem, Rejected, Response
-from mailboxd.agents.nesting_guard import inside_agent
+from mailboxd.agents.gateway.transport import parse_address
+from mailboxd.agents.openclaw import inside_agent
 from mailboxd.clock import Clock, SystemClock
 from mailboxd.errors import MailboxdError
 

@@ -1,10 +1,10 @@
 """`mailboxd-scripted-openclaw`: a stand-in for the `openclaw` command whose agents follow a script (YAML).
 
-It keeps the real one's contract (arguments, JSON, exit codes, ledger) so that demos and tests need no model and no
-gateway, and it says on stderr and in `--version` that it is a stand-in. The format is in docs/scripted-agent.md.
+It has the same arguments, JSON and exit statuses, so that demos and tests need no model and no gateway. On stderr and
+in `--version` it says that it is a stand-in. The format is in docs/scripted-agent.md.
 
-One call is one short process: `command` reads the arguments, `script` finds the rule, `play` carries it out,
-`ledger` keeps the witness's record, `shapes` has the JSON.
+One call is one short process: `program` reads the arguments and carries out the rule that `script` finds. A ledger
+records what was executed, independently of mailboxd.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOTICE = f"{NAME}: a scripted stand-in, not the real OpenClaw"
 
 
 class Stopped(BaseException):
-    """SIGTERM or SIGINT has come; like KeyboardInterrupt it is no Exception, so that nothing swallows it."""
+    """SIGTERM or SIGINT was received. Not an Exception, like KeyboardInterrupt, so that nothing swallows it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -30,8 +30,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
-        # Imported here: whoever is stopped while the imports run shall exit like the real one too.
-        from mailboxd.agents.scripted.command import run
+        # imported here so that a signal during the imports has the same exit status
+        from mailboxd.agents.scripted.program import run
 
         status = run(sys.argv[1:])
     except Stopped as stopped:

@@ -1,4 +1,4 @@
-"""The script: which agents there are and what each of them does. Format: docs/scripted-agent.md."""
+"""The script of the agents (docs/scripted-agent.md), the messages that it matches, and the ledger of calls."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from mailboxd.clock import SystemClock
 from mailboxd.errors import MessageError
 from mailboxd.protocol.strict_yaml import load
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What a stand-in agent understands of a message: who asks for what. Read leniently, it decides nothing here.
+# Messages, parsed leniently
 
 _HEADER_LINE = re.compile(r"\[mailboxd\] (\S[^·\n]*?) turn · task (\S+) · attempt (\d+)")
 _FRONT_MATTER = re.compile(r"---\r?\n(.*?\r?\n)---[ \t]*\r?(?:\n|\Z)", re.DOTALL)
@@ -28,7 +27,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
 class Message:
-    """A message as its receiver sees it: our fixed first line, or the front matter of a protocol message, or both."""
+    """A message as an agent receives it: mailboxd's first line, the front matter of a protocol message, or both."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -37,7 +36,7 @@ class Message:
         front = _FRONT_MATTER.match(rest)
         self.headers = dict(_headers(front[1])) if front else {}
         self.envelope = rest if self.headers.get("type") else ""
-        """The protocol message in it, from its front matter on; empty if there is none."""
+        """The protocol message in it, from the front matter on; empty if there is none."""
         task, subtask = self.headers.get("task_id", ""), self.headers.get("subtask_id", "")
         self.local_id = first[2] if first else f"{task}.{subtask}" if subtask else task
         self.kind = first[1] if first else self.headers.get("type", "")
@@ -46,7 +45,7 @@ class Message:
         self.subtask_id = subtask
 
     def values(self) -> dict[str, str]:
-        """What a reply may refer to as `{name}`: headers, sections (`{expected_output}`), and these few."""
+        """The values for `{name}` in a reply: headers, sections (`{expected_output}`) and a few more."""
         sections = {_slug(found[1]): found[2].strip() for found in _SECTION.finditer(self.text)}
         title = _TASK.search(self.text) or _TITLE.search(self.text)
         known = {"task_id": self.task_id, "subtask_id": self.subtask_id, "local_id": self.local_id}
@@ -54,7 +53,7 @@ class Message:
         return {**sections, **self.headers, **known}
 
     def fill(self, text: str) -> str:
-        """`text` with its known `{names}` replaced; other braces stay as they are, and nothing is replaced twice."""
+        """`text` with known `{names}` replaced, each once; other braces are kept."""
         values = self.values()
         return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
 
@@ -68,22 +67,20 @@ def _slug(heading: str) -> str:
     return re.sub(r"\W+", "_", heading.strip().lower())
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What was executed, for a witness that trusts nobody: one JSON line per call begun, ended, or replied to later.
-#
-# Lines are appended whole, under a lock, and are safe from then on from a kill of any process (not from a power cut).
+# The ledger: independent evidence of what was executed, one JSON line per call begun, ended, or replied to later. Lines
+# are appended under a lock and survive a kill of any process, but not a power failure.
 
 Entry = dict[str, Any]
 
 
 class Ledger:
-    """The file at `path`; a missing one is an empty ledger."""
+    """The ledger at `path`, empty if the file is missing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def entries(self) -> list[Entry]:
-        """All lines in order. One that a kill cut short is left out."""
+        """All entries in order, without lines that a kill truncated."""
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:
@@ -91,7 +88,7 @@ class Ledger:
         return [entry for line in raw.splitlines() if (entry := _entry(line)) is not None]
 
     def begin(self, entry: Callable[[], Entry]) -> Entry:
-        """Append what `entry` returns, while nobody else can begin: it may count earlier entries."""
+        """Append what `entry` returns, under the lock, so that it may count earlier entries."""
         with self._locked() as descriptor:
             line = {"event": "begin", "at": SystemClock().now(), "pid": os.getpid(), **_started(os.getpid()), **entry()}
             _append(descriptor, line)
@@ -125,7 +122,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """`running` while its process lives, `lost` if that died without a word, else what was recorded."""
+        """`running` while its process lives, `lost` if it died without recording its end, else the recorded status."""
         if self.end is not None:
             return str(self.end["status"])
         pid = self.begin["pid"]
@@ -147,7 +144,7 @@ def runs(entries: list[Entry]) -> list[Run]:
 def _append(descriptor: int, entry: Entry) -> None:
     line = json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
     size = os.fstat(descriptor).st_size
-    # After a line that a kill cut short, begin on a new one.
+    # start a new line after one that a kill truncated
     torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
     os.write(descriptor, b"\n" + line if torn else line)
 
@@ -168,11 +165,10 @@ def _started(pid: int) -> Entry:
     return {"pid_start": int(text.rpartition(")")[2].split()[19])}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The script: which agents there are and what each of them does. Format: docs/scripted-agent.md.
+# The script
 
 _MOST_EVENTS = 1_000_000
-"""Room for the plan of 10,000 children in a script."""
+"""Enough for a plan of 10,000 children."""
 _TOP_KEYS = frozenset({"agents", "ledger", "gateway"})
 _AGENT_KEYS = frozenset({"workspace", "mailbox", "allow", "name", "default", "rules"})
 _RULE_KEYS = frozenset({"match", "delay", "hang", "times", "writes", "lose_reply", "reply", "reply_file", "plan"}) | {
@@ -187,7 +183,7 @@ _DEFAULT = {"reply": "[scripted] {title}: done."}
 
 
 class ScriptError(Exception):
-    """The script cannot be used; the text says where and why."""
+    """The script is invalid; the text says where and why."""
 
 
 class Agent:
@@ -206,18 +202,18 @@ class Agent:
 
     @property
     def inbox(self) -> Path:
-        """Where its mail goes. Raises ScriptError if it has no workspace."""
+        """Its mailbox. Raises ScriptError if it has no workspace."""
         if self.workspace is None:
             raise ScriptError(f"agents.{self.id}: a mailbox needs a `workspace`")
         return self.workspace / "mailbox" / "inbox"
 
     @property
     def counts(self) -> bool:
-        """Whether a choice depends on how often a rule was used before."""
+        """Whether a rule's use is limited (`times`)."""
         return any("times" in rule for rule in self.rules)
 
     def choose(self, message: Message, earlier: list[Entry]) -> tuple[int, dict[str, Any]]:
-        """The first rule that matches and is not used up, with its number; the default rule is -1."""
+        """The first matching rule that is not used up, with its number; -1 for the default rule."""
         used = [entry.get("rule") for entry in earlier if entry["event"] == "begin" and entry.get("agent") == self.id]
         for number, rule in enumerate(self.rules):
             if used.count(number) < float(rule.get("times", len(used) + 1)) and _matches(rule.get("match"), message):
@@ -226,10 +222,10 @@ class Agent:
 
 
 class Script:
-    """The file at `path`, read. Raises ScriptError."""
+    """The script at `path`. Raises ScriptError."""
 
     def __init__(self, path: Path, environ: Mapping[str, str] = os.environ) -> None:
-        # Scalars stay text: `no`, `007` and `1e3` may be ids here too.
+        # scalars stay text: `no`, `007` and `1e3` may be ids
         try:
             content: Any = load(
                 path.read_text("utf-8-sig"), path=str(path), max_events=_MOST_EVENTS, max_depth=64
@@ -257,7 +253,7 @@ class Script:
 
 
 def number(settings: dict[str, Any], name: str, where: str) -> float:
-    """The number `settings` gives under `name`, 0 if none. Raises ScriptError."""
+    """The number under `name` in `settings`, by default 0. Raises ScriptError."""
     try:
         return float(settings.get(name, 0))
     except (TypeError, ValueError):

@@ -155,7 +155,7 @@ def _config(session: Session) -> Config:
 
 
 def _configured_url(config: Config) -> str:
-    from mailboxd.agents.gateway.address import from_config
+    from mailboxd.agents.gateway.transport import from_config
 
     section, problem = _ask(config, "config", "get", "gateway")
     if problem and not problem.startswith(_UNSET):
@@ -167,7 +167,7 @@ def _ask(config: Config, *words: str) -> tuple[Any, str]:
     """OpenClaw's output, and its error if any."""
     from mailboxd.agents.json_output import brief, cli_error, parse
     from mailboxd.agents.openclaw import child_environment
-    from mailboxd.agents.run_query import ask
+    from mailboxd.agents.process import ask
 
     environment = child_environment(os.environ, config.openclaw.environment)
     exit_ = ask((*config.openclaw.command, *words, "--json"), environment, _SECONDS)

@@ -208,7 +208,7 @@ def _require_extra() -> None:
 
 def _require_operators_shell() -> None:
     """Raise Refused inside an agent's turn: an agent may not choose its own role."""
-    from mailboxd.agents.nesting_guard import inside_agent
+    from mailboxd.agents.openclaw import inside_agent
 
     if inside_agent(os.environ):
         raise Refused(

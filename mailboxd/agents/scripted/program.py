@@ -1,4 +1,4 @@
-"""One turn of a scripted agent: wait, write, answer, as its rule says, and a line in the ledger for each end."""
+"""The stand-in's command line, with the subcommands and errors of `openclaw`, and one turn of a scripted agent."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import hashlib
 import json
 import os
 import select
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from mailboxd.agents.scripted import Stopped
-from mailboxd.agents.scripted.script import Agent, Entry, Ledger, Message, Run, Script, ScriptError, number
+from mailboxd.agents.scripted import NAME, NOTICE, Stopped
+from mailboxd.agents.scripted.script import Agent, Entry, Ledger, Message, Run, Script, ScriptError, number, runs
 from mailboxd.clock import SystemClock
 from mailboxd.core.times import to_epoch
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Files that a scripted agent drops into mailboxes, at once or later from a process of its own.
+# Files that a scripted agent drops into mailboxes, at once or later from another process
 
 _ECHOED = ("attempt", "attempt_id", "reply_token")
 
 
 def envelope(message: Message, sender: str, headers: dict[str, str], body: str) -> str:
-    """A protocol message of `sender` that answers `message`, echoing what a mailboxd peer echoes."""
+    """A protocol message from `sender` that answers `message`, with the headers that a mailboxd peer echoes."""
     lines = {"task_id": message.task_id, "subtask_id": message.subtask_id, "from": sender, **headers}
     lines |= {name: message.headers.get(name, "") for name in _ECHOED}
     lines["in_reply_to"] = message.headers.get("message_id", "")
@@ -33,7 +33,7 @@ def envelope(message: Message, sender: str, headers: dict[str, str], body: str) 
 
 
 def deliver(inbox: Path, name: str, text: str) -> None:
-    """Put a file into `inbox` under `name`, whole or not at all."""
+    """Write the file `name` into `inbox` atomically."""
     inbox.mkdir(parents=True, exist_ok=True)
     temporary = inbox / f".{name}.tmp"
     with temporary.open("w", encoding="utf-8") as file:
@@ -44,7 +44,7 @@ def deliver(inbox: Path, name: str, text: str) -> None:
 
 
 def reply_later(script: Script, agent: Agent, message: Message, late: dict[str, Any]) -> None:
-    """Have a process of its own drop the reply into the asker's inbox `after` seconds; returns at once.
+    """Fork a process that writes the reply into the sender's inbox `after` seconds later; returns at once.
 
     `reply_to` is an agent of the script or a directory; by default the message's sender. Raises ScriptError.
     """
@@ -56,7 +56,7 @@ def reply_later(script: Script, agent: Agent, message: Message, late: dict[str, 
     status = "done" if error is None else "failed"
     if os.fork() > 0:
         return
-    # The child must hold nothing of the call: not its output, not its lock, not its process group.
+    # The child must keep nothing of the call: neither its output, lock nor process group.
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
@@ -80,7 +80,7 @@ def _inbox(script: Script, target: str) -> Path:
     if agent is not None:
         return agent.inbox
     if not target:
-        raise ScriptError("late_reply: no `reply_to`, and the message names no sender")
+        raise ScriptError("late_reply: no `reply_to`, and the message has no sender")
     return script.base / target
 
 
@@ -88,8 +88,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The JSON that OpenClaw 2026.9.6 prints, as far as anybody reads it.
+# The JSON that OpenClaw 2026.9.6 prints, as far as mailboxd reads it
 
 _TIMED_OUT = (
     "Request timed out before a response was generated. Please try again, or increase `agents.defaults.timeoutSeconds` "
@@ -111,7 +110,7 @@ _FAILURES = {
     "rate_limit": "⚠️ API rate limit reached. Please try again later. ({error})",
 }
 _LANE = 512
-"""A stand-in costs little: how many run at once is left to who calls."""
+"""Higher than any limit of mailboxd: a stand-in costs little."""
 FAILURE_KINDS = tuple(_FAILURES)
 
 
@@ -122,9 +121,9 @@ def dump(value: object) -> str:
 def success(
     run_id: str, key: str, prompt: str, text: str, cost: float | None = None, *, by_model: bool = True
 ) -> dict[str, Any]:
-    """The envelope of a turn that answered `text`. Tokens are a quarter of the characters, at a made-up price.
+    """The envelope of a turn that answered `text`. Tokens are a quarter of the characters, at a fictitious price.
 
-    `cost` in dollars replaces the price. Without `by_model` a plugin of the gateway answered, and no tokens were used.
+    `cost` in dollars replaces the price. `by_model` is false if the gateway's plugin answered, without tokens.
     """
     usage = {"input": len(prompt) // 4, "output": len(text) // 4, "cacheRead": 0, "cacheWrite": 0}
     cost = round((usage["input"] + 4 * usage["output"]) / 1_000_000, 6) if cost is None else cost
@@ -146,13 +145,13 @@ def timed_out(run_id: str, key: str) -> dict[str, Any]:
 
 
 def failure_json(kind: str, error: str, run_id: str) -> dict[str, Any]:
-    """The error envelope of a `fail` rule; without a run id if the call was never accepted."""
+    """The error envelope of a `fail` rule, without a run id if the call was not accepted."""
     message = _FAILURES[kind].replace("{error}", error)
     return cli_error(message) if kind == "not_started" else cli_error(message, run_id)
 
 
 def lost(run_id: str) -> dict[str, Any]:
-    """The envelope of a call whose gateway went away before it could answer."""
+    """The envelope of a call that lost its gateway before the answer."""
     return cli_error(_LOST, run_id)
 
 
@@ -228,12 +227,11 @@ def _milliseconds(at: str) -> int:
     return round(to_epoch(at) * 1000)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# One turn of a scripted agent: wait, write, answer, as its rule says, and a line in the ledger for each end.
+# One turn of a scripted agent: wait, write files and answer, as its rule says
 
 
-class Ended:
-    """How a turn ends: what is printed, the exit status, and what the ledger says of it."""
+class TurnEnd:
+    """The end of a turn: its output, exit status, and ledger entry."""
 
     def __init__(self, output: str, rc: int, status: str, reply: str | None = None, error: str = "") -> None:
         self.output = output
@@ -244,7 +242,7 @@ class Ended:
 
 
 class Turn:
-    """A call of `agent` in session `key` with a message; `timeout` in seconds."""
+    """A call of `agent` in session `key`; `timeout` in seconds."""
 
     def __init__(self, script: Script, agent: Agent, key: str, text: str, timeout: float, model: str = "") -> None:
         self.script = script
@@ -257,16 +255,16 @@ class Turn:
         self.rule: dict[str, Any] = {}
         self.ledger = Ledger(script.ledger)
 
-    def play(self) -> Ended:
-        """Carry the rule out and record it. Raises ScriptError; Stopped is recorded as cancelled and passed on."""
+    def play(self) -> TurnEnd:
+        """Carry out the rule and record it. Raises ScriptError; records Stopped as cancelled and raises it."""
         self.ledger.begin(self._begin)
         try:
             ended = self._act()
         except Stopped:
-            self._end(Ended("", 143, "cancelled", error="This operation was aborted"))
+            self._end(TurnEnd("", 143, "cancelled", error="This operation was aborted"))
             raise
         except (ScriptError, OSError) as problem:
-            self._end(Ended("", 1, "failed", error=str(problem)))
+            self._end(TurnEnd("", 1, "failed", error=str(problem)))
             raise ScriptError(str(problem)) from problem
         self._end(ended)
         return ended
@@ -296,46 +294,46 @@ class Turn:
             "message_id": message.headers.get("message_id", ""),
         }
 
-    def _end(self, ended: Ended) -> None:
+    def _end(self, ended: TurnEnd) -> None:
         writes = len(self.rule.get("writes") or {}) if ended.status == "succeeded" else 0
         reply = {} if ended.reply is None else {"reply": ended.reply}
         self.ledger.append(
             "end", run_id=self.run_id, status=ended.status, rc=ended.rc, writes=writes, error=ended.error, **reply
         )
 
-    def _act(self) -> Ended:
+    def _act(self) -> TurnEnd:
         if self.agent.has_mailbox and self.message.envelope:
             deliver(
                 self.agent.inbox, f"{self.message.local_id or 'message'}-{self.run_id[:8]}.md", self.message.envelope
             )
-            return self._answered(self._structured("ack"), by_model=False)  # as OpenClaw's gateway with our plugin
+            return self._answered(self._structured("ack"), by_model=False)  # as with mailboxd's plugin
         wait = number(self.rule, "delay", "rule") + number(self.rule, "hang", "rule")
         _pause(min(wait, self.timeout))
         if wait >= self.timeout:
-            return Ended(dump(timed_out(self.run_id, self.key)), 1, "timed_out", error="timed out")
+            return TurnEnd(dump(timed_out(self.run_id, self.key)), 1, "timed_out", error="timed out")
         if "fail" in self.rule:
             return self._failed(self.rule["fail"])
         for path, text in (self.rule.get("writes") or {}).items():
             self._write(str(path), self.message.fill(str(text)))
         if "garbage" in self.rule:
-            return Ended(str(self.rule["garbage"]), 0, "succeeded", reply=str(self.rule["garbage"]))
+            return TurnEnd(str(self.rule["garbage"]), 0, "succeeded", reply=str(self.rule["garbage"]))
         return self._answered(self._reply())
 
-    def _answered(self, text: str, *, by_model: bool = True) -> Ended:
+    def _answered(self, text: str, *, by_model: bool = True) -> TurnEnd:
         if self.rule.get("lose_reply") == "true":
-            return Ended(dump(lost(self.run_id)), 1, "succeeded", reply=text)
+            return TurnEnd(dump(lost(self.run_id)), 1, "succeeded", reply=text)
         cost = number(self.rule, "cost", "rule") if "cost" in self.rule else None
         answer = success(self.run_id, self.key, self.message.text, text, cost, by_model=by_model)
-        return Ended(dump(answer), 0, "succeeded", reply=text)
+        return TurnEnd(dump(answer), 0, "succeeded", reply=text)
 
-    def _failed(self, failure: object) -> Ended:
+    def _failed(self, failure: object) -> TurnEnd:
         fields: dict[str, Any] = failure if isinstance(failure, dict) else {"error": failure}
         kind, error = str(fields.get("kind", "transient")), str(fields.get("error", "scripted failure"))
         if kind not in FAILURE_KINDS:
-            raise ScriptError(f"fail.kind: {kind} is none of {', '.join(FAILURE_KINDS)}")
+            raise ScriptError(f"fail.kind: {kind} is unknown; known are {', '.join(FAILURE_KINDS)}")
         rc = int(number({"rc": 1, **fields}, "rc", "fail"))
         answer = failure_json(kind, error, self.run_id)
-        return Ended(dump(answer), rc, "failed", error=answer["error"]["message"])
+        return TurnEnd(dump(answer), rc, "failed", error=answer["error"]["message"])
 
     def _reply(self) -> str:
         rule = self.rule
@@ -366,5 +364,142 @@ class Turn:
 
 
 def _pause(seconds: float) -> None:
-    # A signal ends it: the handler raises.
+    # interrupted by a signal, whose handler raises
     select.select([], [], [], seconds)
+
+
+_VERSION = "2026.9.6"
+_MESSAGE_CAP = 4_194_304
+_AGENT_OPTIONS = frozenset(
+    {"--agent", "--session-key", "--message", "-m", "--message-file", "--timeout", "--model", "--thinking"}
+)
+_SHELL = (
+    "Gateway agent from agent exec would lose inter-session attribution. Use the attributed session-messaging tool "
+    "available to this run, or return the result through normal subagent completion. Do not retry through another CLI "
+    "route or remove the exec marker."
+)
+
+
+class Refused(Exception):
+    """An error of the command line, in OpenClaw's words."""
+
+
+def run(arguments: list[str]) -> int:
+    """Carry out one command line, print its output and return the exit status."""
+    path = os.environ.get("MAILBOXD_SCRIPT", "")
+    if arguments[:1] == ["--script"]:
+        path, arguments = arguments[1] if len(arguments) > 1 else "", arguments[2:]
+    if arguments == ["--version"]:
+        output, status = f"OpenClaw {_VERSION} ({NAME}: a scripted stand-in, not the real one)", 0
+    else:
+        output, status = _run(path, [argument for argument in arguments if argument != "--json"])
+    sys.stdout.write(output + "\n")
+    sys.stdout.flush()
+    sys.stderr.write(NOTICE + "\n")
+    return status
+
+
+def _run(path: str, arguments: list[str]) -> tuple[str, int]:
+    try:
+        if not path:
+            raise Refused(f"{NAME}: no script; give --script FILE first or set MAILBOXD_SCRIPT")
+        script = Script(Path(path))
+        if arguments[:1] == ["agent"]:
+            return _agent(script, arguments[1:])
+        return dump(_ask(script, arguments)), 0
+    except (ScriptError, OSError) as problem:
+        return dump(cli_error(f"{NAME}: {problem}")), 1
+    except Refused as problem:
+        return dump(cli_error(str(problem))), 1
+
+
+def _ask(script: Script, arguments: list[str]) -> object:
+    match arguments:
+        case ["agents", "list"]:
+            return agents_list(script.agents)
+        case ["config", "file"]:
+            return {"path": str(script.path)}
+        case ["config", "get", "agents"]:
+            return agents_config(script.agents)
+        case ["config", "get", "gateway"] if isinstance(script.gateway, dict):
+            return {"mode": "local", "port": int(number(script.gateway, "port", "gateway"))}
+        case ["config", "get", name]:
+            raise Refused(f"Config path is valid but unset: {name}. The runtime default applies.")
+        case ["tasks", "show", token]:
+            return task_row(_row(script, token))
+        case ["gateway", "call", method, "--params", parameters]:
+            return _call(script, method, parameters)
+    raise Refused(f"{NAME}: unsupported command: {' '.join(arguments)[:200]}")
+
+
+def _row(script: Script, token: str) -> Run:
+    for found in reversed(runs(Ledger(script.ledger).entries())):
+        if token in (found.id, found.begin["session_key"]):
+            return found
+    raise Refused(f"Task not found: {token}. Run `openclaw tasks list` to see recent task ids.")
+
+
+def _call(script: Script, method: str, parameters: str) -> object:
+    try:
+        values = json.loads(parameters)
+        name = values["runId"] if method == "agent.wait" else values["sessionKey"]
+    except (ValueError, KeyError, TypeError):
+        raise Refused(f"Invalid --params for {method}") from None
+    known = runs(Ledger(script.ledger).entries())
+    if method == "agent.wait":
+        return waited(next((found for found in known if found.id == name), None), str(name))
+    if method == "chat.history":
+        return history(name, [found for found in known if found.begin["session_key"] == name])
+    raise Refused(f"unknown method: {method}")
+
+
+def _agent(script: Script, arguments: list[str]) -> tuple[str, int]:
+    if os.environ.get("OPENCLAW_SHELL") == "exec":
+        raise Refused(_SHELL)
+    options = _options(arguments)
+    name = options.get("--agent", "")
+    agent = script.agent(name)
+    if agent is None:
+        raise Refused(f'Unknown agent id "{name}". Use "openclaw agents list" to see configured agents.')
+    text = _message(options)
+    limit = options.get("--timeout", "600")
+    if not limit.isdecimal():
+        raise Refused("Invalid --timeout. Use seconds as a non-negative integer, for example --timeout 600.")
+    key = options.get("--session-key", "main").lower()
+    if not key.startswith("agent:"):
+        key = f"agent:{agent.id.lower()}:{key}"
+    elif key.split(":")[1] != agent.id.lower():
+        raise Refused(f'Agent id "{name}" does not match session key agent "{key.split(":")[1]}".')
+    model = options.get("--model", "")
+    ended = Turn(script, agent, key, text, float(limit), model).play()
+    return ended.output, ended.rc
+
+
+def _options(arguments: list[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    rest = iter(arguments)
+    for option in rest:
+        if option not in _AGENT_OPTIONS:
+            raise Refused(f'OpenClaw does not recognize option "{option}".\nTry: openclaw agent --help')
+        options[option] = next(rest, "")
+    return options
+
+
+def _message(options: dict[str, str]) -> str:
+    if "--message-file" not in options:
+        return options.get("--message", options.get("-m", ""))
+    path = Path(options["--message-file"])
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8")
+    except FileNotFoundError:
+        raise Refused(f"Message file not found: {path}") from None
+    except OSError as problem:
+        raise Refused(f"Unable to read message file {path}: {problem}") from problem
+    except UnicodeDecodeError:
+        raise Refused(f"Message file must be valid UTF-8: {path}") from None
+    if len(raw) > _MESSAGE_CAP:
+        raise Refused(f"Unable to read message file {path}: File exceeds {_MESSAGE_CAP} bytes: {path}")
+    if not text.strip():
+        raise Refused(f"Message file is empty: {path}")
+    return text
