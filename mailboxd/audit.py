@@ -1,6 +1,6 @@
 """Verifies a workspace against its event log, exports evidence, and verifies exports.
 
-Verification compares database pages, event log, tables, files and checkpoints with what was recorded. It is read-only;
+Verification compares database pages, event log, tables, files and journal with what was recorded. It is read-only;
 the daemon may run meanwhile. Exports are events as JSON lines, or one archive with a task tree and its files. Archives
 are reproducible: the same records give the same bytes (sorted names, no timestamps, no owner, one mode).
 """
@@ -21,23 +21,24 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from mailboxd import log_checkpoints
-from mailboxd.errors import UnavailableError, WorldError
+from mailboxd import signed_heads
+from mailboxd.errors import DamagedError, UnavailableError, WorldError
 from mailboxd.intake.archive import reason_file
 from mailboxd.mailbox.files import directory, lstat, open_regular, read_up_to, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import REASON
 from mailboxd.progress import Progress, silent, stepwise
-from mailboxd.store import audit_queries, event_log
+from mailboxd.store import audit_queries, event_log, journal
 from mailboxd.store.audit_queries import RecordedFile
 from mailboxd.store.backup import integrity_problem
 from mailboxd.store.event_log import GENESIS, chain
-from mailboxd.store.meta import Meta
 from mailboxd.store.reports import Report
 from mailboxd.store.task_report import details
 
 REBUILD = "Stop the daemon and restore a backup, or run `mailboxd rebuild --into FILE` and compare."
 RESTORE = "Stop the daemon, then restore a backup, or run `mailboxd rebuild --replace`."
+JOURNAL = "Keep mailbox/archive/events as evidence in another place; `mailboxd run` then writes it from the database."
+_JOURNAL = "mailbox/archive/events"
 INVESTIGATE = "Find out who wrote there; docs/audit.md explains each finding."
 
 
@@ -195,6 +196,8 @@ def _walk(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[str]:
         found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
     names = {name for name, _ in found}
     for name, is_directory in found:
+        if below.parts == ("archive",) and name.split(".replaced-")[0] == "events":
+            continue  # the journal, and those of earlier logs
         if is_directory and below.parts[0] == "archive" and depth:
             yield from _walk(ws, below / name, depth - 1)
         elif not is_temporary(name) and not _is_reason(below, name, names):
@@ -230,18 +233,20 @@ class Audit:
     ws: Workspace
     report: Report
     progress: Progress
-    check: log_checkpoints.Check | None = None
+    check: signed_heads.Check | None = None
     noted: tuple[int, str] | None = None
+    _expected: int = 0
+    """The last event when the journal was read; 0 if there is none."""
+    _last_line: int = 0
 
     def perform(self) -> Verification:
         """Run the checks in turn until one finds something. Raises WorldError if something cannot be read."""
         report = Verification()
-        report.finding = self._pages()  # before the snapshot, which fails to end on some damaged files
+        # before the snapshot, which fails to end on some damaged files
+        report.finding = self._pages() or self._chain(report) or self._journal(report)
         if report.finding is not None:
             return report
         checks: tuple[Callable[[Verification], Finding | None], ...] = (
-            self._chain,
-            self._heads,
             self._tables,
             self._bodies,
             self._files,
@@ -251,7 +256,8 @@ class Audit:
                 report.finding = check(report)
                 if report.finding is not None:
                     return report
-        report.finding = self._unrecorded(report)  # outside the snapshot: files moved meanwhile are on record by now
+        # outside the snapshot: files moved meanwhile are on record by now
+        report.finding = self._journal_end() or self._unrecorded(report)
         return report
 
     def _pages(self) -> Finding | None:
@@ -302,55 +308,61 @@ class Audit:
                 return finding
         return None
 
-    def _heads(self, report: Verification) -> Finding | None:
-        where = f".mailboxd/{log_checkpoints.FILE}"
+    def _journal(self, report: Verification) -> Finding | None:
+        """Compare every line of the journal with the log, which has an event before its line is written."""
+        files = journal.files_of(self.ws.root)
+        self._expected = self.report.last_event() if files else 0
+        if not files:
+            report.notes.append("there is no journal yet, so a missing end of the log would not show")
+        report.checked["journal"] = signed = 0
         try:
-            written = log_checkpoints.read(self.ws)
-        except ValueError as error:
-            return Finding("heads", f"{where} {error}", "it was changed", "a line written by the daemon", INVESTIGATE)
-        report.checked["heads"] = len(written)
-        if not written:
-            report.notes.append("there is no checkpoint of the log yet, so a missing end would not show")
-        elif self.check is None:
-            report.notes.append("signatures of checkpoints were not checked: there is no key (`mailboxd keys`)")
-        return next(filter(None, (*self._lines(where, written), self._remembered(where, written), self._noted())), None)
+            for entry in journal.entries(files):
+                report.checked["journal"] += 1
+                finding = None
+                if "seq" in entry.said:
+                    finding = self._line(entry)
+                elif "head" in entry.said:
+                    finding, signed = self._head(entry), signed + 1
+                if finding is not None:
+                    return finding
+        except (DamagedError, KeyError, TypeError, ValueError) as error:
+            return Finding("journal", _JOURNAL, str(error), "lines that mailboxd wrote", JOURNAL)
+        if signed and self.check is None:
+            report.notes.append("signatures of heads were not checked: there is no key (`mailboxd keys`)")
+        return None if self.noted is None else self._against("heads", "the head noted elsewhere", *self.noted)
 
-    def _lines(self, where: str, written: list[log_checkpoints.Head]) -> Iterator[Finding | None]:
-        before = ""
-        for number, head in enumerate(written, 1):
-            line = f"{where} line {number}"
-            if head.before != before:
-                expected = "the hash of the line before it"
-                yield Finding("heads", line, "a line before it was removed or changed", expected, INVESTIGATE)
-            if self.check is not None and head.signature and not self.check(head.signed(), head.signature):
-                expected = "a signature by this workspace's key"
-                yield Finding("heads", line, "its signature is invalid", expected, INVESTIGATE)
-            if self.check is not None and not head.signature and number > 1 and written[number - 2].signature:
-                yield Finding("heads", line, "it is not signed", "a signature, like the line before", INVESTIGATE)
-            yield self._against(line, head.seq, head.hash)
-            before = log_checkpoints.digest(head)
+    def _journal_end(self) -> Finding | None:
+        if self._last_line >= self._expected:
+            return None
+        expected = f"event {self._expected}"
+        return Finding("journal", _JOURNAL, f"it ends with event {self._last_line}", expected, JOURNAL)
 
-    def _against(self, where: str, seq: int, hash_: str) -> Finding | None:
-        found = audit_queries.hash_at(self.report.db, seq)
+    def _line(self, entry: journal.Entry) -> Finding | None:
+        said, last = entry.said, self._last_line
+        if said["seq"] != last + 1:
+            return Finding("journal", entry.where, f"event {said['seq']} follows event {last}", "no gap", JOURNAL)
+        self._last_line = said["seq"]
+        recorded = event_log.line_at(self.report.db, said["seq"])
+        if recorded is not None and json.loads(recorded) == said:
+            return None
+        finding = self._against("journal", entry.where, said["seq"], said["hash"])
+        return finding or Finding("journal", entry.where, "it was changed", "the event as it was recorded", JOURNAL)
+
+    def _head(self, entry: journal.Entry) -> Finding | None:
+        head = signed_heads.Head(**entry.said["head"])
+        if self.check is not None and not self.check(head.signed(), head.signature):
+            expected = "a signature by this workspace's key"
+            return Finding("heads", entry.where, "its signature is invalid", expected, INVESTIGATE)
+        return self._against("heads", entry.where, head.seq, head.hash)
+
+    def _against(self, check: str, where: str, seq: int, hash_: str) -> Finding | None:
+        found = event_log.hash_at(self.report.db, seq)
         if found == hash_:
             return None
         last = self.report.last_event()
         if found is None:
-            return Finding("heads", where, f"the log ends at event {last}", f"event {seq} with hash {hash_}", REBUILD)
-        return Finding("heads", where, f"event {seq} has the hash {found}", f"hash {hash_}", REBUILD)
-
-    def _remembered(self, where: str, written: list[log_checkpoints.Head]) -> Finding | None:
-        noted = Meta(self.report.db).get(log_checkpoints.NOTED)
-        if noted is None:
-            return None
-        seq, line = json.loads(noted)
-        if any(log_checkpoints.digest(head) == line for head in written):
-            return None
-        expected = f"a line for event {seq}, hash {line}"
-        return Finding("heads", where, "its last lines are missing", expected, INVESTIGATE)
-
-    def _noted(self) -> Finding | None:
-        return None if self.noted is None else self._against("the head noted elsewhere", *self.noted)
+            return Finding(check, where, f"the log ends at event {last}", f"event {seq} with hash {hash_}", REBUILD)
+        return Finding(check, where, f"event {seq} has the hash {found}", f"hash {hash_}", REBUILD)
 
 
 MANIFEST = "manifest.json"

@@ -60,6 +60,8 @@ def _files(ws: Workspace, below: PurePosixPath, depth: int) -> Iterator[PurePosi
     """Every regular file below a directory of mailbox/, sorted by name, without following links."""
     with directory(ws.mailbox, *below.parts) as fd, os.scandir(fd) as entries:
         found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+    if below == PurePosixPath("archive"):
+        found = [entry for entry in found if entry != ("events", True)]  # the journal
     for name, is_directory in found:
         if is_directory and depth:
             yield from _files(ws, below / name, depth - 1)

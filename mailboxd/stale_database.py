@@ -1,7 +1,7 @@
 """A database that is older than the rest of the workspace: it is detected at start and used only on an operator's
 order.
 
-Four things show how far the log had gone: the seal (`store.integrity`, compared at every opening), the checkpoints, and
+Three things show how far the log had gone: the seal (`store.integrity`) and the journal, compared at every opening, and
 the files in archive/ and outbox/. If the seal shows that only mailboxd has written since the log was verified, the
 database is the newest one, and nothing else is read. Otherwise (it was killed during a commit, or another program wrote
 to the file) the whole chain is verified, and files newer than the latest event are searched for.
@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from mailboxd import log_checkpoints
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import OpenCircuit
 from mailboxd.core.lifecycle import amend
@@ -29,11 +28,12 @@ from mailboxd.errors import MessageError, OutdatedError, Refused
 from mailboxd.ids import time_of
 from mailboxd.intake.archive import RECOVERED, InboxFile, message_row, stored_name
 from mailboxd.intake.interpret import Intake
-from mailboxd.mailbox.files import directory
+from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import read_message
 from mailboxd.protocol.messages import Parsed, ReplyMessage, TaskMessage, parse_message
 from mailboxd.store import audit_queries
+from mailboxd.store.journal import folder_of
 from mailboxd.store.opening import changed, older
 from mailboxd.store.store import Store
 
@@ -69,15 +69,11 @@ class _Found:
         return _id_of(self.name)
 
 
-def require_newest(ws: Workspace, store: Store, now: str) -> None:
-    """Raise OutdatedError if checkpoints, archive/ or outbox/ are newer than the database, or its log was changed.
+def require_newest(ws: Workspace, store: Store) -> None:
+    """Raise OutdatedError if archive/ or outbox/ are newer than the database, or its log was changed.
 
     Call before anything is accepted or started. Raises WorldError if the database cannot be read.
     """
-    if store.is_rebuilt:
-        log_checkpoints.set_aside(ws, now)  # they belong to the previous log
-    elif beyond := log_checkpoints.beyond(ws, store):
-        raise OutdatedError(older(ws.database, beyond))
     if store.is_sealed():
         return
     if problem := store.verify_log():
@@ -195,7 +191,9 @@ def accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
         raise OutdatedError(changed(ws.database, problem))
     with core.batch():
         account = _accept(core, intake, ws)
-    log_checkpoints.set_aside(ws, core.now)  # both belong to the log that was lost
+    if store.journal is not None:
+        with world_errors(f"rename {folder_of(ws.root)}"):
+            store.journal.set_aside(core.now)  # it belongs to the log that was lost
     if store.seal is not None:
         store.seal.forget()
     with store.transaction():
@@ -205,11 +203,23 @@ def accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
 
 def _accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
     store = core.store
-    why = store.outdated or log_checkpoints.beyond(ws, store) or _unknown([one.path for one in _later(ws, store)])
+    why = store.outdated or _unknown([one.path for one in _later(ws, store)])
     if not why:
         problem = f"nothing knows more than {ws.database}: it is not older"
         raise Refused("not-older", problem, "`mailboxd run` serves it as it is.")
-    found = sorted(_unknown_files(ws, store, 0.0), key=lambda one: one.written)
+    return _record_and_hold(core, intake, list(_unknown_files(ws, store, 0.0)), why)
+
+
+def take_in(core: Engine, intake: Intake, ws: Workspace) -> Account | None:
+    """Record the files that a rebuilt database lacks, and hold all open work; None if it lacks none; inside a batch."""
+    judged, ordered = audit_queries.in_transit(core.store.db)
+    found = [one for one in _unknown_files(ws, core.store, 0.0, judged) if not (one.is_sent and one.id in ordered)]
+    return _record_and_hold(core, intake, found, _unknown([one.path for one in found])) if found else None
+
+
+def _record_and_hold(core: Engine, intake: Intake, found: list[_Found], why: str) -> Account:
+    store = core.store
+    found.sort(key=lambda one: one.written)
     account = Account(why, len(found))
     told = f"a person goes on from an older database: {why}"
     core.record(Event(Kind.ALARM, None, {"at": core.now, "what": "older-database", "why": told}))
@@ -220,7 +230,6 @@ def _accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
     for task_id in store.tasks.open_ids():
         _hold(core, task_id)
     account.waiting = store.tasks.needing_attention()
-    store.meta.delete(log_checkpoints.NOTED)
     return account
 
 

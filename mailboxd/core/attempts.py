@@ -49,10 +49,10 @@ CUT = "[mailboxd] cut: the text ends here. The rest did not arrive: a limit of t
 """Appended to a result that is known to be cut."""
 
 
-def start(builder: DecisionBuilder, *, begun: bool = False) -> None:
-    """Start the next attempt: a turn, or waiting for the children. `begun` as in `Start`. Raises Refused."""
+def start(builder: DecisionBuilder) -> None:
+    """Start the next attempt: a turn, or waiting for the children. Raises Refused."""
     view, task, ctx = builder.view, builder.task, builder.ctx
-    if not may_start(view, begun=begun):
+    if not may_start(view):
         raise Refused("not-ready", f"{task.local_id} is not ready to start")
     coordinates = view.children.total > 0
     ordinal = begin(builder, Waiting.CHILDREN if coordinates else Waiting.TURN)

@@ -151,8 +151,8 @@ def decide(
     match heard:
         case Redispatch():
             _redispatched(builder, heard)
-        case Start(begun=begun):
-            attempts.start(builder, begun=begun)
+        case Start():
+            attempts.start(builder)
         case TurnEnded():
             turn_over(builder, heard)
             approved_actions.turn_over(builder, heard)

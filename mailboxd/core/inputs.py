@@ -100,12 +100,7 @@ class Redispatch:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The scheduler has a slot for this task.
-
-    `begun`: it was started before the database was lost, so its dependencies were completed then.
-    """
-
-    begun: bool = False
+    """The scheduler has a slot for this task."""
 
 
 @dataclass(frozen=True, slots=True)

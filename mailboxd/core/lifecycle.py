@@ -176,12 +176,9 @@ def _changed(
 # Input triggers: the conditions under which an input moves a task.
 
 
-def may_start(view: TaskView, *, begun: bool = False) -> bool:
-    """Whether an attempt may start: the task is ready, its dependencies are completed, its parent executes.
-
-    `begun`: it was started before the database was lost, so its dependencies were completed then.
-    """
-    ready = view.task.phase is Phase.EXECUTION_READY and (begun or not view.unmet)
+def may_start(view: TaskView) -> bool:
+    """Whether an attempt may start: the task is ready, its dependencies are completed, its parent executes."""
+    ready = view.task.phase is Phase.EXECUTION_READY and not view.unmet
     return ready and view.parent_phase in (None, Phase.EXECUTING)
 
 

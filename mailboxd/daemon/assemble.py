@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 
-from mailboxd import log_checkpoints, stale_database
+from mailboxd import signed_heads, stale_database
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.gateway import transport as gateway
 from mailboxd.agents.openclaw import OpenClaw, child_environment
@@ -94,7 +94,7 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
     with ExitStack() as held:
         store = open_workspace(ws.database, clock.now(), thorough=True)
         held.callback(store.close)
-        stale_database.require_newest(ws, store, clock.now())
+        stale_database.require_newest(ws, store)
         selector = held.enter_context(selectors.DefaultSelector())
         calls = _calls(ws, config, selector)
         made = put_together(ws, config, Engine(store, settings(config), clock), calls, health, polls)
@@ -144,7 +144,7 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
         archiving=Archiver(core, ws, reports, ArchiveWatch(core, ws, reports)),
         taskmd=taskmd,
         retention=Retention(core, taskmd.files, config.tasks.keep_days * 86_400.0, reports),
-        heads=log_checkpoints.Heads(core, ws, log_checkpoints.signer(ws, os.environ), reports),
+        heads=signed_heads.SignedHeads(core.store, core.clock, signed_heads.signer(ws, os.environ)),
         peers=peers,
         calls=calls,
         watcher=watcher,

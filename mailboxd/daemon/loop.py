@@ -29,10 +29,10 @@ from mailboxd.host.process import Reserve
 from mailboxd.host.wakeup import Wake, Woken
 from mailboxd.intake.archive import Archiver
 from mailboxd.intake.arrivals import Arrivals
-from mailboxd.log_checkpoints import Heads
 from mailboxd.mailbox.task_files import TaskFileChanges
 from mailboxd.mailbox.watcher import Watcher
 from mailboxd.peers import Peers
+from mailboxd.signed_heads import SignedHeads
 from mailboxd.store.database import LARGEST_WAL
 from mailboxd.store.store import Store
 from mailboxd.taskmd.schedule import RenderSchedule, Retention
@@ -179,7 +179,7 @@ class Daemon:
     archiving: Archiver
     taskmd: TaskMarkdown
     retention: Retention
-    heads: Heads
+    heads: SignedHeads
     peers: Peers
     calls: Calls
     watcher: Watcher
@@ -395,6 +395,8 @@ class Daemon:
         self.archiving.try_again()
         self.health.say(Where.WATCHING, self.watcher.reason, Grade.AMBER)
         self.health.say(Where.ROOM, self.room(), Grade.AMBER)
+        journal = self.engine.store.journal
+        self.health.say(Where.JOURNAL, journal.trouble if journal is not None else "", Grade.AMBER)
         self.reserve.refill()
         self.health.say(Where.DESCRIPTORS, self.reserve.why, Grade.AMBER)
 

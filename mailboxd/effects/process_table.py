@@ -135,15 +135,6 @@ class Calls:
         """What an earlier daemon left of this call."""
         return state(self.directory(call_id))
 
-    def rename(self, name: str, call_id: str) -> bool:
-        """Let the directory of that name be that of this call; False when there is none. Raises WorldError."""
-        with world(self.turns):
-            try:
-                (self.turns / name).rename(self.directory(call_id))
-            except FileNotFoundError:
-                return False
-        return True
-
     def prepare(self, call_id: str, prompt: bytes, name: str = PROMPT) -> str:
         """Write the prompt of a call; returns its file. Raises WorldError."""
         return write_prompt(self.directory(call_id), prompt, name)

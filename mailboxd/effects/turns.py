@@ -6,7 +6,6 @@ the call's directory proves whether the program ran; after a power cut it proves
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -45,7 +44,6 @@ from mailboxd.engine.reports import Finished, Happened, Postponed, Reports
 from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
 from mailboxd.protocol.answer import read_answer, read_draft
 from mailboxd.protocol.prompts import Cut
-from mailboxd.store.outbox import CALLS_LEFT
 from mailboxd.store.store import Order
 
 # What the end of a call means: how the turn ended, and what was said in it.
@@ -173,9 +171,7 @@ class TurnStarter:
         return over
 
     def _mark(self, order: Order, effect: RunTurn) -> bool:
-        if self.calls.state(effect.turn_id) is State.NEVER_STARTED and not (
-            effect.turn is Turn.SYNTHESIS and self._was_found(effect)
-        ):
+        if self.calls.state(effect.turn_id) is State.NEVER_STARTED:
             task, attempt = self._asked_for(order)
             if task is None or not is_wanted(task, attempt, effect):
                 self.engine.store.outbox.finish(order.id)
@@ -190,15 +186,6 @@ class TurnStarter:
             self._fresh[order.id] = task, attempt, kept
         self.engine.store.outbox.begin(order.id, self.boot)
         return True
-
-    def _was_found(self, effect: RunTurn) -> bool:
-        """Whether a rebuild found the call of this synthesis: its directory then holds what the turn brought."""
-        left: dict[str, str] = json.loads(self.engine.store.meta.get(CALLS_LEFT) or "{}")
-        name = left.pop(effect.session_key, None)
-        if name is None:
-            return False
-        self.engine.store.meta.set(CALLS_LEFT, json.dumps(left, sort_keys=True))
-        return self.calls.rename(name, effect.turn_id)
 
     def _made(self, effect: RunTurn, task: Task, attempt: Attempt) -> bytes | Failed:
         """The message that gives the work out, or why there is none."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mailboxd.store import event_log
 from mailboxd.store.messages import UNSYNCED
 from mailboxd.store.row_mapping import BELOW
 
@@ -74,14 +75,6 @@ def changed_body(db: sqlite3.Connection) -> tuple[str, str | None] | None:
     return None
 
 
-def hash_at(db: sqlite3.Connection, seq: int) -> str | None:
-    """The hash of an event, or None; accepts any number."""
-    if not 0 < seq < 1 << 63:
-        return None  # larger numbers raise OverflowError
-    row = db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
-    return None if row is None else row[0]
-
-
 def below(db: sqlite3.Connection, task_id: str) -> list[tuple[str, str]]:
     """Id and local id of a task and its descendants, parents first."""
     sql = f"{BELOW} SELECT t.id, t.local_id FROM tasks t JOIN below b ON b.id = t.id ORDER BY t.depth, t.seq"
@@ -105,12 +98,8 @@ def artifacts_of(db: sqlite3.Connection, task_id: str) -> Iterator[tuple[str, st
 
 
 def lines(db: sqlite3.Connection, task_id: str | None = None) -> Iterator[str]:
-    """Events as lines of JSON in the documented form (docs/audit.md): all, or those of a task tree with its messages.
-
-    The hash of an event can be recomputed from its line and the previous hash.
-    """
+    """Events as lines of JSON (docs/audit.md): all, or those of a task tree with its messages."""
     scope, args = "", tuple[str, ...]()
-    columns = "seq, at, kind, task, role, actor, data, hash"
     if task_id is not None:
         args = (task_id,)
         scope = (
@@ -118,11 +107,9 @@ def lines(db: sqlite3.Connection, task_id: str | None = None) -> Iterator[str]:
             " (SELECT id FROM messages WHERE task IN (SELECT id FROM below)))"
         )
     prefix = "" if task_id is None else f"{BELOW} "
-    for seq, at, kind, task, role, actor, data, digest in db.execute(
-        f"{prefix}SELECT {columns} FROM events{scope} ORDER BY seq", args
-    ):
-        line = {"seq": seq, "at": at, "kind": kind, "task": task, "role": role, "actor": actor}
-        yield json.dumps(line | {"data": json.loads(data), "hash": digest}, ensure_ascii=True, separators=(",", ":"))
+    yield from map(
+        event_log.line, db.execute(f"{prefix}SELECT {event_log.COLUMNS} FROM events{scope} ORDER BY seq", args)
+    )
 
 
 def _read(row: tuple[Any, ...]) -> RecordedFile:

@@ -53,13 +53,18 @@ class Tip:
     hash: str
 
 
+COLUMNS = "seq, at, kind, task, role, actor, data, hash"
+
+START = Tip(0, GENESIS)
+"""Before the first event."""
+
 # event data is built for the event, so it has no circular references
-_data = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, check_circular=False).encode
+data_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, check_circular=False).encode
 
 
 def tip(db: sqlite3.Connection) -> Tip:
     row = db.execute("SELECT seq, hash FROM events WHERE seq = (SELECT max(seq) FROM events)").fetchone()
-    return Tip(*row) if row else Tip(0, GENESIS)
+    return Tip(*row) if row else START
 
 
 def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip) -> Tip:
@@ -82,7 +87,7 @@ def write(db: sqlite3.Connection, added: Sequence[Row], last: Tip) -> Tip:
     chained, before = [], last.hash
     for seq, at, kind, task, role, actor, data in added:
         # plain str: enum members are slow to bind and to encode
-        row = (seq, at, str(kind), task, str(role), actor, _data(data))
+        row = (seq, at, str(kind), task, str(role), actor, data_text(data))
         before = chain(before, row)
         chained.append((*row, before))
     db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", chained)
@@ -101,25 +106,47 @@ def read(db: sqlite3.Connection, task: str | None = None, after: int = 0) -> Ite
     """The events in order, all or those of one task."""
     where, args = ("task = ? AND ", (task,)) if task else ("", ())
     rows = db.execute(
-        f"SELECT seq, at, kind, task, role, actor, data, hash FROM events WHERE {where}seq > ? ORDER BY seq",
+        f"SELECT {COLUMNS} FROM events WHERE {where}seq > ? ORDER BY seq",
         (*args, after),
     )
     for seq, at, kind, task_id, role, actor, data, digest in rows:
         yield Recorded(seq, at, Event(Kind(kind), task_id, json.loads(data), Role(role), actor), digest)
 
 
+def line(row: Sequence[Any]) -> str:
+    """An event, as a row with `COLUMNS`, as a line of JSON (docs/audit.md) in ASCII, so that a terminal is safe.
+
+    The hash can be recomputed from the line and the hash before it.
+    """
+    seq, at, kind, task, role, actor, data, digest = row
+    said = {"seq": seq, "at": at, "kind": kind, "task": task, "role": role, "actor": actor}
+    return json.dumps(said | {"data": json.loads(data), "hash": digest}, ensure_ascii=True, separators=(",", ":"))
+
+
+def hash_at(db: sqlite3.Connection, seq: int) -> str | None:
+    """The hash of an event, or None; accepts any number."""
+    if not 0 < seq < 1 << 63:
+        return None  # larger numbers raise OverflowError
+    row = db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
+    return None if row is None else row[0]
+
+
+def line_at(db: sqlite3.Connection, seq: int) -> str | None:
+    """An event as by `line`, or None."""
+    row = db.execute(f"SELECT {COLUMNS} FROM events WHERE seq = ?", (seq,)).fetchone()
+    return None if row is None else line(row)
+
+
 def verify_chain(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> str | None:
     """The first error in the chain, or None."""
-    found = follow_chain(db, Tip(0, GENESIS), progress, total)
+    found = follow_chain(db, START, progress, total)
     return found if isinstance(found, str) else None
 
 
 def follow_chain(db: sqlite3.Connection, last: Tip, progress: Progress = silent, total: int = 0) -> Tip | str:
     """Verify the chain after `last`: returns its end, or the first error as text."""
     before, expected = last.hash, last.seq + 1
-    rows = db.execute(
-        "SELECT seq, at, kind, task, role, actor, data, hash FROM events WHERE seq > ? ORDER BY seq", (last.seq,)
-    )
+    rows = db.execute(f"SELECT {COLUMNS} FROM events WHERE seq > ? ORDER BY seq", (last.seq,))
     for row in stepwise(rows, "events", total, progress):
         if row[0] != expected:
             return f"event {expected} is missing"
@@ -231,7 +258,7 @@ def _plain(rows: sqlite3.Cursor, table: str) -> Callable[[Sequence[Any]], tuple[
         values = list(row)
         for place in places:
             with suppress(ValueError, TypeError):
-                values[place] = _data(json.loads(values[place]))
+                values[place] = data_text(json.loads(values[place]))
         return tuple(values)
 
     return plain

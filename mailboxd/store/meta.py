@@ -12,6 +12,9 @@ _PLANNED = "planned"
 """What agents planned within the last hour, as [time, number of tasks]."""
 
 
+_SET = "INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2"
+
+
 class Meta:
     """Reads and writes values by name. What a daemon reports here for `status` is written only when it changes."""
 
@@ -24,18 +27,14 @@ class Meta:
         return None if row is None else row[0]
 
     def set(self, name: str, value: str) -> None:
-        self._db.execute("INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2", (name, value))
-
-    def delete(self, name: str) -> None:
-        self._db.execute("DELETE FROM meta WHERE name = ?", (name,))
+        self._db.execute(_SET, (name, value))
 
     def _report(self, name: str, text: str) -> bool:
         """Write a value if it is not the current one; whether it was written."""
         if self._written.get(name) == text:
             return False
         self._written[name] = text
-        sql = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2 WHERE value <> ?2"
-        return self._db.execute(sql, (name, text)).rowcount > 0
+        return self._db.execute(f"{_SET} WHERE value <> ?2", (name, text)).rowcount > 0
 
     def forget_written(self) -> None:
         """Write again next time: the last values may have been rolled back."""

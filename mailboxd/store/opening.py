@@ -2,8 +2,7 @@
 place.
 
 The file `mailboxd.db.id` beside the database holds its id (`meta.uuid`). If it exists without a database, the database
-was deleted; if the ids differ, it was replaced. A restored backup has the same id. A database made by `mailboxd
-rebuild` has none, and receives the one in the file.
+was deleted; if the ids differ, it was replaced. A restored backup and a rebuilt database have the same id.
 """
 
 from __future__ import annotations
@@ -18,9 +17,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from mailboxd.errors import DamagedError, OutdatedError, UnavailableError, WorldError
+from mailboxd.store import event_log
 from mailboxd.store.backup import back_up, make_durable
 from mailboxd.store.database import connect, migrations, require_file, schema_version, storage_errors
+from mailboxd.store.event_log import Tip
 from mailboxd.store.integrity import DatabaseFile, Seal
+from mailboxd.store.journal import Journal
 from mailboxd.store.store import Store
 
 _UUID = "uuid"
@@ -56,11 +58,8 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_o
         with storage_errors(store.db):
             known = store.meta.get(_UUID)
             store.seal = Seal(database)
-            store.is_rebuilt = known is None and bool(expected) and not nothing
-            if store.is_rebuilt:
-                store.seal.forget()  # it is about the previous database
-            else:
-                store.outdated = nothing or _behind(store, store.seal)
+            journal = Journal(database.parent.parent)
+            store.outdated = nothing or _behind(store, store.seal) or journal.ahead(store.db)
             if store.outdated and not accept_older:
                 raise OutdatedError(older(database, store.outdated))
             if known is None:
@@ -69,6 +68,7 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_o
                     store.meta.set(_UUID, known)
         if not expected:
             _write_mark(mark, known)
+        store.journal = journal
         store.file = DatabaseFile.of(database)
     except BaseException:
         store.close()
@@ -93,7 +93,7 @@ def older(database: Path, what: str) -> str:
         f"{database}: the database is older than the rest of the workspace: {what}. It is a restored copy, or its "
         "-wal file was lost. Nothing was started. To continue, one of: "
         f"(1) put the newest database in its place, with the {database.name}-wal that belongs to it; "
-        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from archive/, outbox/ and tasks/; "
+        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from mailbox/archive/events/; "
         f"(3) `mailboxd -w {root} accept-older` continues with this one: open tasks then need your attention, and what "
         "was done later is not repeated"
     )
@@ -105,7 +105,7 @@ def changed(database: Path, what: str) -> str:
     return (
         f"{database}: the log of events was changed: {what}. Nothing was started. To continue, one of: "
         f"(1) restore a copy made by `mailboxd backup` and delete {database.name}-wal and {database.name}-shm; "
-        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from archive/, outbox/ and tasks/. "
+        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from mailbox/archive/events/. "
         "Find out which program wrote to the file"
     )
 
@@ -213,8 +213,8 @@ def _how(database: Path) -> str:
         "Nothing is recreated automatically. To continue, one of: "
         f"(1) restore a copy made by `mailboxd backup` to {database} and delete {database.name}-wal and "
         f"{database.name}-shm; "
-        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from archive/, outbox/ and tasks/; "
-        f"(3) to start from scratch, move {database.name}* and heads.jsonl out of {database.parent}. "
+        f"(2) `mailboxd -w {root} rebuild --replace` recreates it from mailbox/archive/events/; "
+        f"(3) to start from scratch, move {database.name}* and mailbox/archive/events out of the workspace. "
         "Then `mailboxd audit verify`"
     )
 
@@ -245,3 +245,12 @@ def _write_mark(mark: Path, uuid: str) -> None:
         make_durable(mark.parent)
     except OSError as error:
         raise WorldError(f"{mark}: cannot be written: {error.strerror}") from error
+
+
+def last_event_of(database: Path) -> Tip | None:
+    """The end of the log in a database that may be damaged; None if it cannot be read."""
+    try:
+        with closing(connect(database, read_only=True)) as db:
+            return event_log.tip(db)
+    except (WorldError, sqlite3.Error):
+        return None

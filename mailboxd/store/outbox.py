@@ -46,8 +46,6 @@ EFFECTS: dict[str, type[Any]] = {
     "notify": Notify,
     "answer_permission": AnswerPermission,
 }
-CALLS_LEFT = "calls_left"
-"""The name in `meta` of calls that a rebuild found and has not ordered: directories by session."""
 _KIND_OF = {kind: name for name, kind in EFFECTS.items()}
 _ORDER = "id, kind, task, agent, data, tries, at, begun"
 

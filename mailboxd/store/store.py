@@ -13,7 +13,7 @@ from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Task
 from mailboxd.core.task_view import TaskView
 from mailboxd.errors import StoreError
-from mailboxd.store import audit_queries, event_log
+from mailboxd.store import event_log
 from mailboxd.store.database import (
     BUSY_MS,
     connect,
@@ -25,6 +25,7 @@ from mailboxd.store.database import (
     transaction,
 )
 from mailboxd.store.integrity import DatabaseFile, Seal
+from mailboxd.store.journal import Journal
 from mailboxd.store.messages import Messages
 from mailboxd.store.meta import Meta
 from mailboxd.store.outbox import EFFECTS, Order, Outbox, StaleFiles
@@ -60,8 +61,7 @@ class Store:
         """How it is known that a newer database was in use here, if this one was opened nevertheless."""
         self._verified = -1
         """`PRAGMA data_version` when the log was verified."""
-        self.is_rebuilt = False
-        """Whether this is the first time it was opened since `mailboxd rebuild` created it."""
+        self.journal: Journal | None = None
 
     @classmethod
     def open(cls, path: Path | None, now: str) -> Self:
@@ -80,6 +80,8 @@ class Store:
             seal.detect_writes()
             if not self._is_sole_writer():
                 seal.is_intact = False
+        if self.journal is not None:
+            self.journal.close()
         self.db.close()
         if seal is not None:
             seal.close(self._tip)
@@ -107,11 +109,15 @@ class Store:
                 elif self.seal is not None:
                     self.seal.detect_writes()
                 yield
+                if self.journal is not None:
+                    self.journal.sync()
         except BaseException:
             self._undone()
             raise
         if self.seal is not None:
             self.seal.write(self._tip)
+        if self.journal is not None:
+            self.journal.append(self.db)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -232,7 +238,7 @@ class Store:
 
     def hash_at(self, seq: int) -> str | None:
         """The hash of an event, or None."""
-        return audit_queries.hash_at(self.db, seq)
+        return event_log.hash_at(self.db, seq)
 
     def last_event(self) -> int:
         return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])

@@ -87,7 +87,11 @@ def an_older_copy_beside_files_that_know_more(alpha: Agent, copy: Path) -> None:
     alpha.stop()
     put_back(alpha, copy)
     database(alpha, ".seal").unlink()
-    (alpha.root / ".mailboxd" / "heads.jsonl").unlink()
+    without_journal(alpha)
+
+
+def without_journal(alpha: Agent) -> None:
+    shutil.rmtree(alpha.root / "mailbox" / "archive" / "events")
 
 
 def an_older_copy_beside_an_archive_that_knows_more(alpha: Agent, copy: Path) -> None:
@@ -98,7 +102,7 @@ def an_older_copy_beside_an_archive_that_knows_more(alpha: Agent, copy: Path) ->
 
 def an_older_copy_beside_an_outbox_that_knows_more(alpha: Agent, copy: Path) -> None:
     an_older_copy_beside_files_that_know_more(alpha, copy)
-    shutil.rmtree(next((alpha.root / "mailbox" / "archive").iterdir()))
+    shutil.rmtree(next((alpha.root / "mailbox" / "archive").glob("2*")))
 
 
 ATTACKS = (
@@ -283,10 +287,10 @@ def test_a_message_that_somebody_copied_into_the_archive_stops_nobody(found: Fou
     alpha.start()
     finished(alpha, "first")
     alpha.kill()
-    day = next((alpha.root / "mailbox" / "archive").iterdir())
+    day = next((alpha.root / "mailbox" / "archive").glob("2*"))
     (day / "copied.md").write_text(task("copied"))
     alpha.run()
-    tampered(alpha, "INSERT INTO meta VALUES ('by-hand', '')")
+    tampered(alpha, "INSERT INTO meta (name, value) VALUES ('by-hand', '')")
     shutil.copy(day / "first.md", day / "first copy.md")
     (day / "copied.md").unlink()
     alpha.run()
@@ -297,7 +301,7 @@ def test_what_was_judged_and_moved_before_a_kill_is_no_sign_of_an_older_database
     alpha.start()
     finished(alpha, "first")
     alpha.kill()
-    day = next((alpha.root / "mailbox" / "archive").iterdir())
+    day = next((alpha.root / "mailbox" / "archive").glob("2*"))
     tampered(alpha, "UPDATE messages SET path = NULL WHERE name = 'first.md'")
     database(alpha, ".seal").unlink()
     (day / "first.md").rename(day / "moved.md")
@@ -305,13 +309,13 @@ def test_what_was_judged_and_moved_before_a_kill_is_no_sign_of_an_older_database
     alpha.run()
 
 
-def test_a_workspace_without_heads_and_seal_is_served(found: Found) -> None:
+def test_a_workspace_without_journal_and_seal_is_served(found: Found) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     alpha.start()
     finished(alpha, "first")
     alpha.stop()
     database(alpha, ".seal").unlink()
-    (alpha.root / ".mailboxd" / "heads.jsonl").unlink()
+    without_journal(alpha)
     alpha.start()
     finished(alpha, "second")
 

@@ -44,6 +44,8 @@ def complaints(workspaces: Iterable[Path], ledger: Path | None = None, *, at_res
 
 def _of_one(case: Case, at_rest: bool) -> Iterator[str]:
     yield from _chain(case)
+    if at_rest:
+        yield from _journal(case)
     yield from _fold(case)
     yield from starts(case)
     yield from _ends(case)
@@ -247,7 +249,7 @@ def _arrival(case: Case, row: Row, at_rest: bool) -> Iterator[str]:
 
 def _files(mailbox: Path) -> Iterator[str]:
     """What lies in the archive (by day) and in rejected/, where it may be anything."""
-    yield from (str(path.relative_to(mailbox)) for path in (mailbox / "archive").glob("*/*"))
+    yield from (str(path.relative_to(mailbox)) for path in (mailbox / "archive").glob("2*/*"))
     for path in (mailbox / "rejected").iterdir():
         if not path.name.endswith(".reason.json"):
             yield str(path.relative_to(mailbox))
@@ -255,6 +257,19 @@ def _files(mailbox: Path) -> Iterator[str]:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _journal(case: Case) -> Iterator[str]:
+    """The journal has the same events as the database."""
+    lines = [
+        json.loads(line)
+        for path in sorted((case.mailbox / "archive" / "events").glob("*.jsonl"))
+        for line in path.read_bytes().splitlines()
+    ]
+    written = [(line["seq"], line["hash"]) for line in lines if "seq" in line]
+    recorded = [(event["seq"], event["hash"]) for event in case.events]
+    if written != recorded:
+        yield f"the journal has {len(written)} events, the database {len(recorded)}, or other ones"
 
 
 # ---------------------------------------------------------------- 5 and 7: rest

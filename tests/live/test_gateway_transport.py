@@ -192,7 +192,7 @@ def test_a_message_that_no_frame_holds_is_refused(turns: Turns) -> None:
     outcome = turns.run("x" * 26_300_000)
     assert isinstance(outcome, Failed)
     assert (outcome.started, outcome.permanence) == (False, Permanence.PERMANENT)
-    assert "26214400 are allowed" in outcome.error
+    assert "the limit is 26214400" in outcome.error
 
 
 # ---------------------------------------------------------------- stopping

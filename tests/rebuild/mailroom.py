@@ -30,6 +30,7 @@ from mailboxd.mailbox.inbox import Inbox
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.task_files import TaskFiles
 from mailboxd.protocol.prompts import Templates
+from mailboxd.store.journal import Journal
 from mailboxd.store.store import Order, Store
 from mailboxd.taskmd.sync import TaskMarkdown
 from tests.e2e.support import message, reply, task
@@ -70,6 +71,7 @@ class Mailroom:
         Workspace.create(root)
         ws, random, clock = Workspace(root), Random(seed), ManualClock("2026-03-01T08:00:00.000Z")
         store = Store.open(ws.database, clock.now())
+        store.journal = Journal(ws.root)
         ids = Ids(random.getrandbits)
         settings = replace(SETTINGS, agent=agent)
         engine = Engine(store, settings, clock, ids, random, new_token=lambda: f"{random.getrandbits(128):032x}")

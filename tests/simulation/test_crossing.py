@@ -265,3 +265,55 @@ def test_a_peer_whose_lease_is_over_is_told_of_the_cancel_too(pair: Pair) -> Non
         pair.alpha.engine.command(seen(pair.alpha, "job.x"), Cancel("ops"), "ops")
     pair.post(pair.alpha, "cancel")
     assert seen(pair.beta, "job.x").phase == "cancelled"
+
+
+# Work that its sender dispatches again while its end is not reported yet
+
+
+def dispatched_again(attempt: int) -> bytes:
+    return task("t", sender="boss", attempt=attempt, attempt_id=f"again-{attempt}").encode()
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Mailroom]:
+    room = Mailroom.begin(tmp_path / "ws", 0)
+    room.put(task("t", sender="boss").encode())
+    room.look()
+    room.clock.advance(1.0)
+    yield room
+    room.close()
+
+
+@pytest.mark.parametrize("by_operator", [False, True])
+def test_an_end_that_is_overtaken_before_its_reply_is_written_goes_unreported(
+    room: Mailroom, by_operator: bool
+) -> None:
+    room.done("First.")
+    if by_operator:
+        with room.engine.batch():
+            room.engine.command(seen(room, "t"), Retry(), "ops")
+    else:
+        room.put(dispatched_again(2))
+    room.look()
+    room.settle()
+    assert list(room.ws.outbox.iterdir()) == []
+    room.clock.advance(1.0)
+    room.done("Second.")
+    room.settle()
+    (reply_,) = room.ws.outbox.iterdir()
+    assert "status: done" in reply_.read_text()
+
+
+@pytest.mark.parametrize("reported_first", [False, True])
+def test_ended_work_is_reported_when_it_is_dispatched_again(room: Mailroom, reported_first: bool) -> None:
+    room.done("First.")
+    if reported_first:
+        room.settle()
+    for raw in (dispatched_again(2), message("cancel", "t", sender="boss").encode(), dispatched_again(2) + b"Again.\n"):
+        room.clock.advance(1.0)
+        room.put(raw)
+        room.look()
+    room.settle()
+    last = max(room.ws.outbox.glob("*.reply.t.md")).read_text()
+    assert "attempt_id: again-2" in last
+    assert "cancelled by boss" in last

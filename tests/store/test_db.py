@@ -125,7 +125,7 @@ def test_a_reader_sees_and_changes_nothing(tmp_path: Path) -> None:
     Store.open(path, NOW).close()
     db = connect(path, read_only=True)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        db.execute("INSERT INTO meta VALUES ('a', 'b')")
+        db.execute("INSERT INTO meta (name, value) VALUES ('a', 'b')")
 
 
 def breaks_off(store: Store, part: AbstractContextManager[None], value: str) -> None:
@@ -167,7 +167,7 @@ def test_a_second_writer_waits_and_then_says_so(tmp_path: Path, monkeypatch: pyt
 
 def write_what_cannot_be_written(db: sqlite3.Connection) -> None:
     with transaction(db):
-        db.execute("INSERT INTO meta VALUES ('a', 'b')")
+        db.execute("INSERT INTO meta (name, value) VALUES ('a', 'b')")
         db.execute("INSERT INTO no_such_table VALUES (1)")
 
 

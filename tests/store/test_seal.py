@@ -66,7 +66,7 @@ def test_what_another_program_wrote_breaks_the_seal_for_good(path: Path) -> None
     store = open_workspace(path, NOW)
     happen(store)
     with closing(sqlite3.connect(path)) as db:
-        db.execute("INSERT INTO meta VALUES ('foreign', '')")
+        db.execute("INSERT INTO meta (name, value) VALUES ('foreign', '')")
         db.commit()
     happen(store)
     assert not store.is_sealed()

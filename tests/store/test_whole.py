@@ -74,7 +74,7 @@ def test_a_refused_link_leaves_the_old_one_with_its_log(tmp_path: Path, monkeypa
     database, new = made(tmp_path / "m.db", 2), made(tmp_path / "new.db", 5)
     with closing(connect(database)) as writer, closing(connect(database, read_only=True)) as reader:
         reader.execute("BEGIN").connection.execute("SELECT count(*) FROM events").fetchone()
-        writer.execute("INSERT INTO meta VALUES ('newest', 'x')")
+        writer.execute("INSERT INTO meta (name, value) VALUES ('newest', 'x')")
 
         def refuse(*_: object) -> None:
             raise OSError(1, "Operation not permitted")
@@ -89,7 +89,7 @@ def test_a_refused_link_leaves_the_old_one_with_its_log(tmp_path: Path, monkeypa
 
 def test_a_new_database_for_which_there_is_no_room_names_the_place(tmp_path: Path) -> None:
     db = connect(made(tmp_path / "m.db", 2))
-    db.execute("INSERT INTO meta VALUES ('x', 'y')")
+    db.execute("INSERT INTO meta (name, value) VALUES ('x', 'y')")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     try:
@@ -112,7 +112,9 @@ def test_a_fingerprint_is_of_what_is_said_and_not_of_pages(tmp_path: Path) -> No
     assert said[0] == said[1] != said[2]
 
 
-@pytest.mark.parametrize("changed", ["INSERT INTO bodies VALUES ('x', x'00')", "INSERT INTO meta VALUES ('x', 'y')"])
+@pytest.mark.parametrize(
+    "changed", ["INSERT INTO bodies VALUES ('x', x'00')", "INSERT INTO meta (name, value) VALUES ('x', 'y')"]
+)
 def test_a_fingerprint_is_of_every_table(tmp_path: Path, changed: str) -> None:
     with closing(sqlite3.connect(made(tmp_path / "1.db", 3))) as db:
         before = fingerprint(db)

@@ -44,7 +44,7 @@ def audit_command() -> None:
 @click.argument("archive", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--head", metavar="SEQ:HASH", help="A previously recorded head (`mailboxd audit head`).")
 def verify(session: Session, archive: Path | None, head: str | None) -> int | None:
-    """Verify the event log, the tables, all mailbox files and the daily heads; or an exported ARCHIVE.
+    """Verify the event log, the tables, all mailbox files and the journal; or an exported ARCHIVE.
 
     Changes nothing and may run beside a daemon. An archive or event list (.jsonl) needs no workspace.
     """
@@ -68,7 +68,7 @@ def _of_export(path: Path) -> Verification:
 
 def _of_workspace(session: Session, head: str | None) -> Verification:
     from mailboxd.audit import Audit
-    from mailboxd.log_checkpoints import checker
+    from mailboxd.signed_heads import checker
 
     noted = None
     if head is not None:

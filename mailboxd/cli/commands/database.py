@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from mailboxd.cli.session import Session, verb
 from mailboxd.cli.text import say, to_json
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO
+
+if TYPE_CHECKING:
+    from mailboxd.stale_database import Account
 
 
 @verb("backup", "backup /backup/analyst-2026-11-21.db", "backup ../now.db --json")
@@ -36,50 +40,59 @@ def backup_command(session: Session, file: Path) -> None:
     "rebuild --into /tmp/again.db",
     "rebuild --replace",
     exits={
-        EXIT_NO: "rebuilt, but parts differ from their files (they are listed)",
+        EXIT_NO: "rebuilt, but something is missing (it is listed)",
         EXIT_LOCKED: "a daemon is running (stop it first)",
     },
 )
 @click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="Write FILE and change nothing else.")
 @click.option("--replace", is_flag=True, help="Replace the database; the old one is kept beside it.")
 def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
-    """Rebuild the database from archive/, rejected/, outbox/ and tasks/.
+    """Rebuild the database from the journal in mailbox/archive/events/.
 
-    Replays the messages in order through the same engine; what only a task.md records is read from there. No agent is
-    called and nothing is sent: messages in outbox/ count as sent, and the next daemon looks up the turns that were
-    running. docs/audit.md lists what the files do not contain.
+    The journal has every event; the text of received messages is read from archive/ and rejected/. Nothing is run or
+    sent. Messages that a power failure cut off the end of the journal are recorded too, and open tasks then wait for
+    your decision.
     """
     if (into is None) is not replace:
         raise click.UsageError("give --into FILE, or --replace to replace the workspace's database")
     from mailboxd import config
     from mailboxd.config.settings import settings
     from mailboxd.keys import Keyring, Trust
-    from mailboxd.rebuild import make
+    from mailboxd.rebuild import rebuild
 
     require_operator(OPERATOR)
     ws = session.workspace()
     with bars() as progress:
         loaded = config.load(ws.config)
         trust = Trust.of(Keyring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
-        account = make.make(ws, settings(loaded), session.clock.now(), into, progress, trust)
+        account = rebuild(ws, settings(loaded), session.clock, into, progress, trust)
+    taken_in = account.taken_in
     if session.as_json:
-        problems = [{"path": path, "problem": problem} for path, problem in account.problems]
         facts = {"database": account.database, "kept": account.kept or None, "fingerprint": account.fingerprint}
-        missing = {"not_in_the_files": make.NOT_IN_THE_FILES}
-        said = facts | account.counts | {"differences": account.differences, "problems": problems} | missing
-        say(to_json(said))
+        taken = None if taken_in is None else {"messages": taken_in.messages, "waiting": taken_in.waiting}
+        say(to_json(facts | account.counts | {"problems": account.problems, "taken_in": taken}))
     else:
         counts = ", ".join(f"{count} {name}" for name, count in account.counts.items())
         say(f"{account.database}: {counts}; fingerprint {account.fingerprint}")
-        for table, what in make.NOT_IN_THE_FILES.items():
-            say(f"not in the files: {table}: {what}")
-        for path, problem in account.problems:
-            say(for_terminal(f"{path}: {problem}"), err=True)
-        for difference in account.differences:
-            say(for_terminal(difference), err=True)
+        for problem in account.problems:
+            say(for_terminal(problem), err=True)
         if account.kept:
             say(f"the old database is kept as {account.kept}")
-    return EXIT_NO if account.problems or account.differences else 0
+        if taken_in is not None:
+            _say_waiting(taken_in)
+    return EXIT_NO if account.problems else 0
+
+
+def _say_waiting(account: Account) -> None:
+    """What was recorded although the database did not know it, and which tasks wait for a decision."""
+    say(f"recorded {account.messages} newer messages; {len(account.waiting)} tasks await your decision")
+    for local_id in account.waiting:
+        say(
+            for_terminal(
+                f"  {local_id}: `mailboxd why {local_id}`, then `mailboxd unblock {local_id} --retry` or `cancel`"
+            )
+        )
+    say("next: `mailboxd run`, or start the service again")
 
 
 @verb(
@@ -98,7 +111,7 @@ def accept_older_command(session: Session) -> None:
     The daemon refuses to start on one. Afterwards every open task waits for a decision, because it may have been done
     since the copy was made. Newer messages in archive/ and outbox/ are recorded: answered work is not repeated, and
     unanswered work becomes a task that waits too. Nothing is run or sent. `mailboxd rebuild --replace` is the
-    alternative: it recovers everything that is in the files.
+    alternative: it recovers everything from the journal.
     """
     from mailboxd import config, stale_database
     from mailboxd.engine import open
@@ -117,11 +130,4 @@ def accept_older_command(session: Session) -> None:
         say(to_json({"why": account.why, "messages": account.messages, "waiting": account.waiting}))
         return
     say(for_terminal(f"accepted: {account.why}"))
-    say(f"recorded {account.messages} newer messages; {len(account.waiting)} tasks await your decision")
-    for local_id in account.waiting:
-        say(
-            for_terminal(
-                f"  {local_id}: `mailboxd why {local_id}`, then `mailboxd unblock {local_id} --retry` or `cancel`"
-            )
-        )
-    say("next: `mailboxd run`, or start the service again")
+    _say_waiting(account)

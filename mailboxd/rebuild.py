@@ -1,0 +1,168 @@
+"""`mailboxd rebuild`: replay the journal into a new database, and only then put it in place.
+
+Every event, order and sent message is in the journal; the bytes of received messages are in their files. What a power
+failure cut off the journal's end is found in archive/ and outbox/ and taken in as with any older database: it is
+recorded, and open work waits for a decision. Nothing is inferred.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mailboxd import stale_database
+from mailboxd.clock import Clock
+from mailboxd.config.settings import Settings
+from mailboxd.engine.engine import Engine
+from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.intake.interpret import Intake
+from mailboxd.keys import Trust
+from mailboxd.mailbox import lock
+from mailboxd.mailbox.files import world_errors
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.mailbox.maildir import read_message
+from mailboxd.progress import Progress, silent, stepwise
+from mailboxd.store import journal
+from mailboxd.store.backup import (
+    close_as_one_file,
+    fingerprint,
+    link_new,
+    remove,
+    replace_database,
+    require_free,
+    require_sound,
+)
+from mailboxd.store.database import connect, transaction
+from mailboxd.store.event_log import Tip
+from mailboxd.store.integrity import Seal
+from mailboxd.store.opening import last_event_of
+from mailboxd.store.store import Store
+
+_LARGEST = 16 << 20
+
+
+@dataclass(slots=True)
+class Account:
+    """The result. `fingerprint` is the same for the same journal and files."""
+
+    database: str
+    fingerprint: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    """What is missing in the new database."""
+    taken_in: stale_database.Account | None = None
+    """Files that the journal did not have; None if it had all of them."""
+    kept: str = ""
+    """Where the previous database is now."""
+
+
+def rebuild(
+    ws: Workspace,
+    settings: Settings,
+    clock: Clock,
+    into: Path | None,
+    progress: Progress = silent,
+    trust: Trust | None = None,
+) -> Account:
+    """Rebuild the database as the new file `into`, or in place of the current one, which is kept beside it.
+
+    Performs no effects. Raises LockedError if a daemon is running, UnavailableError if `into` exists or there is no
+    journal, DamagedError if the journal is damaged, WorldError; nothing is replaced then.
+    """
+    now = clock.now()
+    with lock.acquire(ws, now):
+        target = ws.database.with_name(f"{ws.database.name}.rebuilding")
+        if into is not None:
+            require_free(into)
+            target = into.with_name(f".{into.name}.rebuilding")  # incomplete, it must not be mistaken for a database
+        account = Account(str(into or ws.database))
+        try:
+            with world_errors(f"write {target}"):
+                remove(target)  # left by a rebuild that was killed
+            _build(ws, target, account, progress)
+            _take_in(ws, settings, clock, target, account, trust)
+            _finish(target, account, progress)
+            if into is not None:
+                link_new(target, into)
+        finally:
+            if into is not None or not account.fingerprint:
+                remove(target)
+        if into is None:
+            _require_no_later_events(ws, account)
+            stamp = now.replace(":", "").replace(".", "")
+            kept = replace_database(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
+            account.kept = "" if kept is None else str(kept)
+            Seal(ws.database).forget()
+    return account
+
+
+def _build(ws: Workspace, target: Path, account: Account, progress: Progress) -> None:
+    with world_errors(f"read {journal.folder_of(ws.root)}"):
+        files = journal.files_of(ws.root)
+        if not files:
+            raise UnavailableError(
+                f"{journal.folder_of(ws.root)}: there is no journal, so nothing can be rebuilt: restore a copy made by"
+                f" `mailboxd backup`, or take the files over into a new workspace with `mailboxd import`"
+            )
+        with closing(connect(target)) as db:
+            tip = journal.fill(db, stepwise(journal.entries(files), "journal lines", 0, progress))
+            account.counts["events"] = tip.seq
+            with transaction(db):
+                journal.keep_bodies(db, _bodies(ws, journal.without_body(db), account, progress))
+                journal.mark_shown(db)
+
+
+def _bodies(
+    ws: Workspace, received: list[journal.Received], account: Account, progress: Progress
+) -> Iterator[tuple[str, bytes]]:
+    """The bytes of received messages, from their files; those that are missing or changed are problems."""
+    for message in stepwise(received, "messages", len(received), progress):
+        path = message.path or f"inbox/{message.name}"
+        raw = None
+        with suppress(OSError, WorldError):
+            raw = read_message(ws, path, _LARGEST)
+        if raw is None or hashlib.sha256(raw).hexdigest() != message.sha256:
+            what = "is missing" if raw is None else "was changed"
+            account.problems.append(f"mailbox/{path} {what}: the new database lacks its bytes")
+        else:
+            yield message.id, raw
+
+
+def _take_in(
+    ws: Workspace, settings: Settings, clock: Clock, target: Path, account: Account, trust: Trust | None
+) -> None:
+    """Record files that the journal does not have."""
+    store = Store(connect(target))
+    try:
+        core = Engine(store, settings, clock)
+        with core.batch():
+            account.taken_in = stale_database.take_in(core, Intake(core, trust=trust), ws)
+        account.counts |= {"tasks": store.tasks.count(), "open": len(store.tasks.open_ids())}
+    finally:
+        store.close()
+
+
+def _finish(target: Path, account: Account, progress: Progress) -> None:
+    db = connect(target)
+    try:
+        require_sound(db, progress)
+        progress("fingerprint", 0, 0)
+        account.fingerprint = fingerprint(db)
+    except BaseException:
+        db.close()
+        raise
+    close_as_one_file(db)
+
+
+def _require_no_later_events(ws: Workspace, account: Account) -> None:
+    """Say so if the database to be replaced has events that the journal lacks: they remain in the copy only."""
+    last: Tip | None = last_event_of(ws.database) if os.path.lexists(ws.database) else None
+    if last is not None and last.seq > account.counts["events"]:
+        account.problems.append(
+            f"the previous database has events up to {last.seq}, the journal up to {account.counts['events']}: the"
+            " later ones are only in the copy that is kept"
+        )

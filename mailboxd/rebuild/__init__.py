@@ -1,1 +1,0 @@
-"""Rebuilding the database from mailbox/ and tasks/ alone."""

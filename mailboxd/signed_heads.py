@@ -1,0 +1,109 @@
+"""Signed heads of the event log, as lines of the journal.
+
+Database and journal show when the other one lacks an event or has a different one. Somebody who can rewrite both is
+caught by a signature: with a key (`mailboxd keys`), the daemon signs number and hash of the latest event on every UTC
+day with events and when it stops. A head that was kept elsewhere serves the same end (`mailboxd audit head`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+
+from mailboxd.clock import Clock
+from mailboxd.errors import ConfigError, WorldError
+from mailboxd.keys import Keyring, PrivateKey, parse_signature
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.store import event_log
+from mailboxd.store.store import Store
+
+Sign = Callable[[bytes], str | None]
+"""Returns a signature of the bytes as text, or None without a key."""
+Check = Callable[[bytes, str], bool]
+"""Whether the text is a signature of the bytes by the key of this workspace."""
+
+_CONTEXT = b"mailboxd-head-1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Number and hash of an event, signed at a time."""
+
+    seq: int
+    hash: str
+    at: str
+    signature: str = ""
+
+    def signed(self) -> bytes:
+        """The bytes to sign."""
+        said = {name: value for name, value in asdict(self).items() if name != "signature"}
+        return _CONTEXT + json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+
+
+def signer(ws: Workspace, environ: Mapping[str, str]) -> Sign:
+    """Sign with the key of this workspace's agent, if it has one (`mailboxd keys`) and the extra is installed."""
+
+    def sign(raw: bytes) -> str | None:
+        try:
+            key = _key(ws, environ)
+        except ConfigError as error:
+            raise WorldError(f"the head of the log cannot be signed: {error}") from error
+        return None if key is None else key.sign(raw)
+
+    return sign
+
+
+def checker(ws: Workspace, environ: Mapping[str, str]) -> Check | None:
+    """Check signatures by this workspace's key; None without one. Raises ConfigError, WorldError."""
+    key = _key(ws, environ)
+    if key is None:
+        return None
+    public = key.public
+
+    def check(raw: bytes, text: str) -> bool:
+        try:
+            fingerprint, signature = parse_signature(text)
+        except ValueError:
+            return False
+        return fingerprint == public.fingerprint and public.verifies(signature, raw)
+
+    return check
+
+
+def _key(ws: Workspace, environ: Mapping[str, str]) -> PrivateKey | None:
+    keyring = Keyring.of(ws.root, environ)
+    return keyring.private(keyring.own_file) if find_spec("cryptography") is not None else None
+
+
+@dataclass(slots=True)
+class SignedHeads:
+    """Signs the log of a workspace for its daemon."""
+
+    store: Store
+    clock: Clock
+    sign: Sign
+    _day: str = ""
+    _seq: int = 0
+
+    def perform(self) -> int:
+        """Sign once a day if there were events; returns the number of heads. Raises WorldError."""
+        today = self.clock.now()[:10]
+        if today == self._day:
+            return 0
+        self._day = today
+        return self.write()
+
+    def write(self) -> int:
+        """Sign the latest event unless it was signed already; returns the number of heads. Raises WorldError."""
+        tip = event_log.tip(self.store.db)
+        if self.store.journal is None or tip.seq <= self._seq:
+            return 0
+        head = Head(tip.seq, tip.hash, self.clock.now())
+        signature = self.sign(head.signed())
+        if signature is None:
+            return 0
+        self.store.journal.append_head(asdict(head) | {"signature": signature})
+        self._seq = tip.seq
+        return 1

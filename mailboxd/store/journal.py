@@ -1,0 +1,473 @@
+"""The journal: each committed event is a line of `mailbox/archive/events/DATE.jsonl` (protocol, amendment 9).
+
+People read it with `less`, `jq` and git, and `mailboxd rebuild` recreates the database from it. Besides events it has
+the bodies of sent messages and the rows of `outbox` and `meta`, which no event contains.
+
+It is a projection of the database: every process appends after its commit whatever the last line does not cover, so a
+crash between commit and append leaves nothing out. Lines are synced before the next commit. Days follow the time of the
+events and never go back, so that files in the order of their names have the events in order.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from mailboxd.core.events import Event, Kind, Role
+from mailboxd.errors import DamagedError
+from mailboxd.store import event_log
+from mailboxd.store.database import migrate, transaction
+from mailboxd.store.event_log import START, Tip
+from mailboxd.store.projection import project
+
+FORMAT = "mailboxd-journal-1"
+_DAY_FILE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\.jsonl", re.ASCII)
+_KEYS = {"outbox": "seq", "meta": "name"}
+"""Tables whose rows are journaled, with the column that identifies a row."""
+_AT_ONCE = 1 << 20
+"""Bytes written in one call, about."""
+_BLOCK = 1 << 16
+_EVENTS_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What the journal covers: the last event, and the `rev` of the last change of each table in `_KEYS`."""
+
+    tip: Tip = START
+    revs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KEYS, 0))
+
+
+class JournalAheadError(Exception):
+    """The journal has events that the database lacks, or other ones."""
+
+
+class Journal:
+    """The journal of one workspace, for a process that commits. A failure is kept in `trouble` and retried."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._file = -1
+        self._name = ""
+        self._position = Position()
+        self._state: tuple[int, int] | None = None
+        """Size of the file and mtime of the directory after our last write: if they differ, others have written."""
+        self._changes = -1
+        """`total_changes` of the connection when everything was appended."""
+        self._unsynced = False
+        self.trouble = ""
+        """Why the journal lacks the latest commits; empty if it has them."""
+
+    def append(self, db: sqlite3.Connection) -> None:
+        """Append what was committed. Call outside transactions."""
+        if self._changes == db.total_changes and not self.trouble:
+            return
+        try:
+            with self._locked() as folder:
+                self._catch_up(db, folder)
+            self._changes, self.trouble = db.total_changes, ""
+        except (OSError, JournalAheadError, DamagedError) as error:
+            self._failed(error)
+
+    def sync(self) -> None:
+        """Make everything durable that was appended."""
+        if not self._unsynced:
+            return
+        try:
+            os.fdatasync(self._file)
+            self._unsynced = False
+        except OSError as error:
+            self._failed(error)
+
+    def close(self) -> None:
+        self.sync()
+        self._release()
+
+    def set_aside(self, stamp: str) -> None:
+        """Rename the journal of a log that was replaced; a new one is written from the database. Raises OSError."""
+        self._release()
+        folder = folder_of(self._root)
+        with suppress(FileNotFoundError):
+            folder.rename(folder.with_name(f"{folder.name}.replaced-{stamp.replace(':', '').replace('.', '')}"))
+
+    def ahead(self, db: sqlite3.Connection) -> str:
+        """How the journal shows that the database is older, as text; empty if it does not, or cannot be read."""
+        try:
+            if folder_of(self._root).is_dir():
+                with self._locked() as folder:
+                    self._find_position(db, folder)
+        except JournalAheadError as error:
+            return str(error)
+        except (OSError, DamagedError) as error:
+            self._failed(error)
+        return ""
+
+    def append_head(self, said: Mapping[str, Any]) -> None:
+        """Append a signed head of the log (`mailboxd.signed_heads`); all events up to it are in the journal."""
+        try:
+            with self._locked() as folder:
+                if self._file >= 0 and self._state == self._current_state(folder):
+                    _write(self._file, _json({"head": said}))
+                    self._unsynced, self._state = True, self._current_state(folder)
+        except OSError as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._state = None  # the next attempt reads where the journal ends
+        self.trouble = f"{folder_of(self._root)}: the journal cannot be continued: {error}"
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        folder = _open_folder(self._root)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _catch_up(self, db: sqlite3.Connection, folder: int) -> None:
+        if self._state is None or self._state != self._current_state(folder):
+            self._find_position(db, folder)
+        revs = dict(self._position.revs)
+        tip = self._position.tip
+        for day, lines in groupby(_lines(db, self._position), key=lambda line: line.day):
+            if not day and not self._name:
+                continue  # rows alone begin no file: they come with the first event
+            if not self._name or f"{day}.jsonl" > self._name:
+                self._begin(db, folder, f"{day}.jsonl", Position(tip, dict(revs)))
+            pending, size = list[bytes](), 0
+            for line in lines:
+                pending.append(line.text)
+                size += len(line.text)
+                tip, revs = line.tip or tip, revs | line.revs
+                if size >= _AT_ONCE:
+                    _write(self._file, b"".join(pending))
+                    pending, size = [], 0
+            _write(self._file, b"".join(pending))
+            self._unsynced = True
+        self._position = Position(tip, revs)
+        self._state = self._current_state(folder)
+
+    def _begin(self, db: sqlite3.Connection, folder: int, name: str, position: Position) -> None:
+        """Start the file of a day with what the files before it cover."""
+        self.sync()
+        self._open(folder, name)
+        uuid = db.execute("SELECT value FROM meta WHERE name = 'uuid'").fetchone()
+        after = [position.tip.seq, position.tip.hash, *(position.revs[table] for table in _KEYS)]
+        header = {"format": FORMAT, "database": uuid[0] if uuid else "", "after": after}
+        _write(self._file, _json(header))
+        os.fsync(folder)
+
+    def _open(self, folder: int, name: str) -> None:
+        self._release()
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self._file = os.open(name, flags, 0o600, dir_fd=folder)
+        self._name = name
+
+    def _find_position(self, db: sqlite3.Connection, folder: int) -> None:
+        """Read the end of the newest file, without half a line that a crash left. Raises JournalAheadError."""
+        names = _names(folder)
+        self._position = Position()
+        if not names:
+            self._release()
+            return
+        self._open(folder, names[-1])
+        _cut_torn_line(self._file)
+        self._position = _last_position(self._file, names[-1])
+        tip = self._position.tip
+        if tip.seq and event_log.hash_at(db, tip.seq) != tip.hash:
+            last = event_log.tip(db).seq
+            lacks = f"the log ends at event {last}" if last < tip.seq else f"event {tip.seq} of the log is different"
+            raise JournalAheadError(f"{lacks}, and mailbox/archive/events/{names[-1]} ends with event {tip.seq}")
+
+    def _current_state(self, folder: int) -> tuple[int, int] | None:
+        if self._file < 0:
+            return None
+        return os.fstat(self._file).st_size, os.fstat(folder).st_mtime_ns
+
+    def _release(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._name, self._state, self._unsynced = -1, "", None, False
+
+
+def folder_of(root: Path) -> Path:
+    """The directory of the journal of the workspace at `root`."""
+    return root / "mailbox" / "archive" / "events"
+
+
+def _open_folder(root: Path) -> int:
+    """Open the directory, without following links; create it if only it is missing. Raises OSError."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder = os.open(root, flags & ~os.O_NOFOLLOW)
+    for name in ("mailbox", "archive", "events"):
+        above = folder
+        try:
+            if name == "events":
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=above)
+            folder = os.open(name, flags, dir_fd=above)
+        finally:
+            os.close(above)
+    return folder
+
+
+def _names(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if _DAY_FILE.fullmatch(entry.name))
+
+
+def _write(file: int, raw: bytes) -> None:
+    view = memoryview(raw)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _cut_torn_line(file: int) -> None:
+    size = end = os.fstat(file).st_size
+    while end and os.pread(file, 1, end - 1) != b"\n":
+        end -= 1
+    if end != size:
+        os.ftruncate(file, end)
+
+
+def _last_position(file: int, name: str) -> Position:
+    """What a file and those before it cover. Raises DamagedError if it is no journal."""
+    tip: Tip | None = None
+    revs: dict[str, int] = {}
+    try:
+        for line in _backwards(file):
+            if tip is None and line.startswith(b'{"seq":'):
+                said = json.loads(line)
+                tip = Tip(int(said["seq"]), str(said["hash"]))
+            elif line.startswith(b'{"table":'):
+                said = json.loads(line)
+                revs.setdefault(said["table"], int(said["row"]["rev"]))
+            elif line.startswith(b'{"format":'):
+                seq, digest, *after = json.loads(line)["after"]
+                return Position(tip or Tip(seq, digest), dict(zip(_KEYS, after, strict=True)) | revs)
+            if tip is not None and len(revs) == len(_KEYS):
+                return Position(tip, revs)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedError(f"{name} has a line that mailboxd did not write") from error
+    return Position(tip or START, dict.fromkeys(_KEYS, 0) | revs)
+
+
+def _backwards(file: int) -> Iterator[bytes]:
+    """The lines of a file, last first."""
+    end, rest = os.fstat(file).st_size, b""
+    while end:
+        start = max(end - _BLOCK, 0)
+        first, *lines = (os.pread(file, end - start, start) + rest).split(b"\n")
+        yield from (line for line in reversed(lines) if line)
+        end, rest = start, first
+    if rest:
+        yield rest
+
+
+# Lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    day: str
+    text: bytes
+    tip: Tip | None = None
+    revs: dict[str, int] = field(default_factory=dict)
+
+
+def _json(value: object) -> bytes:
+    """As one line of ASCII, so that it does nothing to a terminal."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+
+
+def _lines(db: sqlite3.Connection, after: Position) -> Iterator[_Line]:
+    """What was committed after a position, in order."""
+    day = ""
+    for row in db.execute(f"SELECT {event_log.COLUMNS} FROM events WHERE seq > ? ORDER BY seq", (after.tip.seq,)):
+        day = max(day, row[1][:10])
+        yield _Line(day, event_log.line(row).encode() + b"\n", Tip(row[0], row[7]))
+        if row[2] == Kind.MESSAGE_SENT:
+            body = "SELECT message, raw FROM bodies WHERE message = ?"
+            for message, raw in db.execute(body, (json.loads(row[6])["message"]["id"],)):
+                yield _Line(day, _json({"body": message, "raw": raw.decode("utf-8", "surrogateescape")}))
+    for table in _KEYS:
+        rows = db.execute(f"SELECT * FROM {table} WHERE rev > ? ORDER BY rev", (after.revs[table],))
+        columns = [column for column, *_ in rows.description]
+        for row in rows:
+            values = dict(zip(columns, row, strict=True))
+            yield _Line(day, _json({"table": table, "row": values}), revs={table: values["rev"]})
+
+
+# Reading
+
+
+def files_of(root: Path) -> list[Path]:
+    """The files of the journal, oldest first. Raises OSError."""
+    folder = folder_of(root)
+    with suppress(FileNotFoundError):
+        return sorted(path for path in folder.iterdir() if _DAY_FILE.fullmatch(path.name))
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the journal, and where it is."""
+
+    where: str
+    said: Mapping[str, Any]
+
+
+def entries(files: Iterable[Path]) -> Iterator[Entry]:
+    """All lines. Half a last line is left out: it was not written completely. Raises DamagedError, OSError."""
+    for path in files:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                where = f"{path.parent.name}/{path.name} line {number}"
+                if not line.endswith(b"\n"):
+                    continue
+                try:
+                    said = json.loads(line)
+                except ValueError:
+                    said = None
+                if not isinstance(said, dict):
+                    raise DamagedError(f"{where} is not a line that mailboxd wrote")
+                yield Entry(where, said)
+
+
+def fill(db: sqlite3.Connection, lines: Iterable[Entry]) -> Tip:
+    """Fill an empty database from the lines of a journal; returns the last event. Raises DamagedError, WorldError."""
+    db.execute("PRAGMA synchronous = OFF")  # it is made durable when it is complete
+    migrate(db, "")
+    restored = [*_drop_triggers(db), *event_log.drop_what_only_queries_need(db)]
+    replay = _Replay(db)
+    with transaction(db):
+        for entry in lines:
+            replay.take(entry)
+        replay.complete()
+        for sql in restored:
+            db.execute(sql)
+    return replay.tip
+
+
+def _drop_triggers(db: sqlite3.Connection) -> list[str]:
+    """Drop the triggers that number the changes of journaled rows, whose numbers are known; return their SQL."""
+    found = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('outbox', 'meta')")
+    triggers = found.fetchall()
+    for name, _ in triggers:
+        db.execute(f"DROP TRIGGER {name}")
+    return [sql for _, sql in triggers]
+
+
+class _Replay:
+    """Fills an empty database from the lines of a journal, inside a transaction."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._columns = {table: _columns(db, table) for table in _KEYS}
+        self._rows: list[tuple[Any, ...]] = []
+        self._events: list[Event] = []
+        self.tip = START
+
+    def take(self, entry: Entry) -> None:
+        """Apply a line. Raises DamagedError if it is not what mailboxd wrote, or not the next one."""
+        said = entry.said
+        try:
+            if "seq" in said:
+                self._take_event(entry)
+            elif "table" in said:
+                self._take_row(said["table"], said["row"])
+            elif "body" in said:
+                raw = said["raw"].encode("utf-8", "surrogateescape")
+                self._db.execute("INSERT OR IGNORE INTO bodies VALUES (?, ?)", (said["body"], raw))
+            elif "head" not in said and said["format"] != FORMAT:
+                raise ValueError(f"format {said['format']!r}")
+        except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
+            raise DamagedError(f"{entry.where} cannot be replayed: {type(error).__name__}: {error}") from error
+
+    def complete(self) -> None:
+        """Write what is still pending. Raises DamagedError."""
+        events, rows = self._events, self._rows
+        self._events, self._rows = [], []
+        if rows:
+            self._db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            try:
+                project(self._db, rows[0][0], events)
+            except (ValueError, KeyError, TypeError, AttributeError, sqlite3.IntegrityError) as error:
+                numbers = f"one of the events {rows[0][0]} to {rows[-1][0]}"
+                raise DamagedError(f"{numbers} cannot be replayed: {type(error).__name__}: {error}") from error
+
+    def _take_event(self, entry: Entry) -> None:
+        said = entry.said
+        row = (
+            *(said["seq"], said["at"], said["kind"], said["task"], said["role"], said["actor"]),
+            event_log.data_text(said["data"]),
+        )
+        if row[0] != self.tip.seq + 1:
+            raise DamagedError(f"{entry.where}: event {self.tip.seq + 1} is missing before event {row[0]}")
+        if event_log.chain(self.tip.hash, row) != said["hash"]:
+            raise DamagedError(f"{entry.where}: event {row[0]} is not what was recorded")
+        self.tip = Tip(row[0], said["hash"])
+        self._rows.append((*row, said["hash"]))
+        self._events.append(Event(Kind(row[2]), row[3], said["data"], Role(row[4]), row[5]))
+        if len(self._rows) >= _EVENTS_AT_ONCE:
+            self.complete()
+
+    def _take_row(self, table: str, row: Mapping[str, Any]) -> None:
+        """Insert or update a row of `outbox` or `meta`."""
+        if unknown := set(row) - self._columns[table]:
+            raise ValueError(f"unknown columns {sorted(unknown)}")
+        names, marks = ", ".join(row), ", ".join("?" * len(row))
+        changes = ", ".join(f"{name} = excluded.{name}" for name in row)
+        sql = f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({_KEYS[table]}) DO UPDATE SET {changes}"
+        self._db.execute(sql, tuple(row.values()))
+
+
+def _columns(db: sqlite3.Connection, table: str) -> frozenset[str]:
+    return frozenset(row[1] for row in db.execute(f"PRAGMA table_info({table})"))
+
+
+# What a journal leaves to files: the bytes of received messages, and which task.md files show the latest state
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A received message without its bytes. `path` is relative to mailbox/; None: its file is still in the inbox."""
+
+    id: str
+    path: str | None
+    name: str
+    sha256: str
+
+
+def without_body(db: sqlite3.Connection) -> list[Received]:
+    """Received messages whose bytes were read but are not in the database, by path."""
+    rows = db.execute(
+        "SELECT id, path, name, sha256 FROM messages WHERE direction = 'in' AND sha256 NOT NULL"
+        " AND id NOT IN (SELECT message FROM bodies) ORDER BY path"
+    )
+    return [Received(*row) for row in rows]
+
+
+def keep_bodies(db: sqlite3.Connection, bodies: Iterable[tuple[str, bytes]]) -> None:
+    db.executemany("INSERT INTO bodies VALUES (?, ?)", bodies)
+
+
+def mark_shown(db: sqlite3.Connection) -> None:
+    """Mark every task.md as out of date, except those in tasks/.archive/."""
+    db.execute(
+        "WITH away AS MATERIALIZED (SELECT json_extract(data, '$.local_id') AS local_id, max(seq) AS seq FROM events"
+        f" WHERE kind = '{Kind.TASK_PUT_AWAY}' GROUP BY 1)"
+        " INSERT INTO stale_files SELECT id, 1 FROM tasks t LEFT JOIN away a ON a.local_id = t.local_id"
+        " WHERE (parent IS NULL OR mode = 'coordinating')"
+        " AND (a.seq IS NULL OR a.seq < (SELECT max(seq) FROM events WHERE task = t.id))"
+    )

@@ -1,0 +1,165 @@
+"""The journal has what was committed, whatever happens between a commit and its line."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mailboxd.clock import ManualClock
+from mailboxd.config.settings import Settings
+from mailboxd.core.effects import Notify
+from mailboxd.core.events import Event, Kind
+from mailboxd.engine.engine import Engine
+from mailboxd.mailbox.layout import Workspace
+from mailboxd.store import journal
+from mailboxd.store.journal import Journal
+from mailboxd.store.opening import open_workspace
+from mailboxd.store.store import Store
+
+
+class Stage:
+    """A workspace in which events are recorded, a day at a time if wanted."""
+
+    def __init__(self, root: Path) -> None:
+        Workspace.create(root)
+        self.ws = Workspace(root)
+        self.clock = ManualClock("2026-03-01T23:50:00.000Z")
+        self.engine = self.open()
+
+    def open(self) -> Engine:
+        return Engine(open_workspace(self.ws.database, self.clock.now()), Settings("alpha"), self.clock)
+
+    @property
+    def store(self) -> Store:
+        return self.engine.store
+
+    def record(self, why: str = "x", engine: Engine | None = None) -> None:
+        engine = engine or self.engine
+        with engine.batch():
+            engine.record(Event(Kind.ALARM, None, {"at": engine.now, "what": "test", "why": why}))
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [dict(entry.said) for entry in journal.entries(journal.files_of(self.ws.root))]
+
+    def events(self) -> list[int]:
+        return [line["seq"] for line in self.lines() if "seq" in line]
+
+    def trouble(self) -> str:
+        assert self.store.journal is not None
+        return self.store.journal.trouble
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path / "ws")
+
+
+def test_each_event_is_a_line_of_its_day(stage: Stage) -> None:
+    stage.record("one")
+    stage.clock.advance(1200)
+    stage.record("two")
+    files = journal.files_of(stage.ws.root)
+    assert [path.name for path in files] == ["2026-03-01.jsonl", "2026-03-02.jsonl"]
+    assert [path.stat().st_mode & 0o777 for path in files] == [0o600, 0o600]
+    first, second = ([json.loads(line) for line in path.read_text().splitlines()] for path in files)
+    assert [line["data"]["why"] for line in (*first, *second) if "seq" in line] == ["one", "two"]
+    assert second[0]["after"][:2] == [1, first[1]["hash"]]
+    assert all(line.isascii() for path in files for line in path.read_text().splitlines())
+
+
+def test_orders_and_what_became_of_them_are_there_too(stage: Stage) -> None:
+    with stage.engine.batch():
+        stage.engine.record(Event(Kind.ALARM, None, {"at": stage.engine.now, "what": "test", "why": "x"}))
+        stage.engine.store.outbox.add("ntf_1", "", Notify("apr_1"), stage.engine.now)
+    with stage.engine.batch():
+        stage.engine.store.outbox.finish("ntf_1")
+    states = [line["row"]["state"] for line in stage.lines() if line.get("table") == "outbox"]
+    assert states == ["pending", "done"]
+
+
+def test_what_a_crash_kept_from_the_journal_comes_with_the_next_commit(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.record()
+    with monkeypatch.context() as crashed:
+        crashed.setattr(Journal, "append", lambda *_: None)
+        stage.record()
+    assert stage.events() == [1]
+    stage.store.close()
+    stage.engine = stage.open()
+    stage.record()
+    assert stage.events() == [1, 2, 3]
+
+
+def test_half_a_line_is_cut_off_and_written_again(stage: Stage) -> None:
+    stage.record()
+    stage.record()
+    (file,) = journal.files_of(stage.ws.root)
+    stage.store.close()
+    os.truncate(file, file.stat().st_size - 9)
+    assert stage.events() == [1]
+    stage.engine = stage.open()
+    stage.record()
+    assert stage.events() == [1, 2, 3]
+
+
+def test_two_processes_continue_the_same_journal(stage: Stage) -> None:
+    other = stage.open()
+    for engine in (stage.engine, other, other, stage.engine):
+        stage.record(engine=engine)
+    stage.clock.advance(1200)
+    for engine in (other, stage.engine, other):
+        stage.record(engine=engine)
+    assert stage.events() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_full_disk_delays_the_journal_and_not_the_work(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.record()
+
+    def full(fd: int, raw: bytes) -> int:
+        real(fd, bytes(raw)[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    real = os.write
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", full)
+        stage.record()
+    assert "No space left on device" in stage.trouble()
+    stage.record()
+    assert stage.trouble() == ""
+    assert stage.events() == [1, 2, 3]
+
+
+def test_a_deleted_journal_is_written_again_from_the_database(stage: Stage) -> None:
+    stage.record()
+    stage.clock.advance(1200)
+    stage.record()
+    before = stage.lines()
+    for path in journal.files_of(stage.ws.root):
+        path.unlink()
+    stage.record()
+    assert stage.events() == [1, 2, 3]
+    assert [line for line in before if "seq" in line] == [line for line in stage.lines() if "seq" in line][:2]
+
+
+def test_a_link_in_place_of_its_file_is_not_followed(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("mine\n")
+    journal.folder_of(stage.ws.root).mkdir()
+    (journal.folder_of(stage.ws.root) / "2026-03-01.jsonl").symlink_to(tmp_path / "target")
+    stage.record()
+    assert "cannot be continued" in stage.trouble()
+    assert (tmp_path / "target").read_text() == "mine\n"
+
+
+def test_a_file_that_is_no_journal_is_not_continued(stage: Stage) -> None:
+    journal.folder_of(stage.ws.root).mkdir()
+    file = journal.folder_of(stage.ws.root) / "2026-03-01.jsonl"
+    file.write_text('{"seq": 1}\n{"seq":"x"}\n')
+    stage.record()
+    assert "a line that mailboxd did not write" in stage.trouble()
+    assert file.read_text() == '{"seq": 1}\n{"seq":"x"}\n'
