@@ -8,7 +8,7 @@ from itertools import groupby
 
 from mailboxd.core.sanitize import for_drawing
 from mailboxd.core.times import to_text
-from mailboxd.drawing.phase_style import ATTEMPT_STYLES, Shape, style_of
+from mailboxd.drawing.graph import ATTEMPT_STYLES, Shape, style_of
 from mailboxd.drawing.svg import drawing, fit, outline, tag
 
 _NAMES, _PLOT, _ROW, _TOP, _MARGIN = 200.0, 720.0, 26.0, 30.0, 12.0

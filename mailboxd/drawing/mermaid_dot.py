@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mailboxd.core.sanitize import one_line
-from mailboxd.drawing.graph import EdgeKind, Graph, Node
-from mailboxd.drawing.phase_style import Shape, Tone
+from mailboxd.drawing.graph import EdgeKind, Graph, Node, Shape, Tone
 from mailboxd.drawing.svg import fit
 
 _LABEL = 60

@@ -9,8 +9,7 @@ from itertools import pairwise
 from unicodedata import east_asian_width
 
 from mailboxd.core.sanitize import for_drawing
-from mailboxd.drawing.graph import Edge, EdgeKind, Graph, Node
-from mailboxd.drawing.phase_style import Shape
+from mailboxd.drawing.graph import Edge, EdgeKind, Graph, Node, Shape
 
 # SVG elements
 

@@ -5,49 +5,439 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from importlib.util import find_spec
 from itertools import repeat
 from pathlib import Path, PurePath
+from typing import Any, ClassVar, Protocol
 
-from mailboxd import config
+from mailboxd import config, integration, user_state
+from mailboxd.agents.json_output import cli_error, parse_object
 from mailboxd.agents.openclaw import MINIMUM_VERSION, OpenClaw, Peer, child_environment, parse_config_file
 from mailboxd.agents.process import ask
 from mailboxd.clock import Clock
 from mailboxd.doctor.machine import version_text
 from mailboxd.doctor.openclaw import OpenClawProbes
 from mailboxd.errors import ConfigError, MailboxdError, UnavailableError
+from mailboxd.host.pip_extras import to_add
+from mailboxd.mailbox import lock
+from mailboxd.mailbox.files import directory, publish, world_errors
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.setup.parts import Home, Look, Part, Plugin, Service, Setting, Skill, Standing, Tools, looked
+from mailboxd.mcp.registration import OpenClawConfig
+from mailboxd.setup.service_unit import Unit
+from mailboxd.store.opening import open_workspace
 from mailboxd.user_state import UserState
 
-# What `mailboxd setup` has done, for undoing it: `$XDG_STATE_HOME/mailboxd/setup.json`, outside every workspace, so
-# that a confined agent cannot forge it.
+
+def create_workspace(root: Path, agent: str, now: str, environ: Mapping[str, str], *, tools_port: int = 0) -> list[str]:
+    """Create what is missing in `agent`'s workspace at `root` and register it for this user; returns what was created.
+
+    Existing files are kept. A new configuration sets `mcp.port` to `tools_port`. Raises ConfigError if the workspace
+    belongs to another agent or its configuration is invalid, WorldError.
+    """
+    text = with_port(config.default_text(agent), tools_port)
+    ws = Workspace(root)
+    made = Workspace.create(ws.root)
+    if _write_config(ws.config, text):
+        made.append(".mailboxd/config.yaml")
+    require_same_agent(ws.config, config.load(ws.config).agent, agent)
+    if not ws.database.exists():
+        made.append(".mailboxd/mailboxd.db")
+    open_workspace(ws.database, now).close()
+    user_state.register(ws.root, environ)
+    return made
+
+
+def with_port(text: str, port: int) -> str:
+    """The commented default configuration with `mcp.port` set, unless `port` is 0."""
+    if not port:
+        return text
+    before, group, after = text.partition("#mcp:\n")
+    return before + group[1:] + after.replace("#  port: 0\n", f"  port: {port}\n", 1)
+
+
+def require_same_agent(path: Path, configured: str, agent: str) -> None:
+    """Raises ConfigError unless the configuration at `path` is this agent's."""
+    if configured != agent:
+        raise ConfigError(
+            f"{path}: this is the workspace of agent {configured}; "
+            f"edit the file to make it {agent}'s, or choose another directory"
+        )
+
+
+def _write_config(path: Path, text: str) -> bool:
+    """Write the file atomically; False if there is one already."""
+    with world_errors(f"write {path}"), directory(path.parent.parent, path.parent.name) as state:
+        try:
+            publish(state, path.name, text.encode())
+        except FileExistsError:
+            return False
+    return True
+
+
+# What OpenClaw leaves in its configuration when a plugin is removed, and removing that as well
+#
+# `openclaw plugins uninstall` leaves `plugins.entries.mailboxd.enabled: false`. An undo restores the section `plugins`:
+# objects that did not exist before and contain nothing else are removed. Once the section exists, OpenClaw also shows
+# the defaults of its own plugins in it and does not say which are in the file. So everything except mailboxd's entry is
+# recorded right after the installation; if it is the same at the undo, nobody has changed it.
+
+_UNSET = "Config path is valid but unset"
+CONFIG_PATHS = ("plugins", "plugins.entries", f"plugins.entries.{integration.PLUGIN}")
+"""The objects that an installation creates if missing, outermost first."""
+
+
+def existing_objects(openclaw: OpenClaw, environment: Mapping[str, str]) -> str:
+    """JSON that says which of CONFIG_PATHS exist, for `remove_objects`. Raises UnavailableError."""
+    section = _section(openclaw, environment)
+    return json.dumps({"there": [path for path in CONFIG_PATHS if _at(section, path) is not None]})
+
+
+def add_others(before: str, openclaw: OpenClaw, environment: Mapping[str, str]) -> str:
+    """`before` with the rest of the section, as shown right after the installation. Raises UnavailableError."""
+    return json.dumps(json.loads(before) | {"others": others(_section(openclaw, environment))})
+
+
+def remove_objects(openclaw: OpenClaw, environment: Mapping[str, str], before: str) -> list[str]:
+    """Remove what did not exist according to `before` and contains nothing else; returns its path.
+
+    Raises UnavailableError.
+    """
+    target = outermost(_section(openclaw, environment), json.loads(before))
+    if not target:
+        return []
+    answer = ask((*openclaw.command, "config", "unset", target), environment, integration.OPENCLAW_TIMEOUT)
+    if answer.rc != 0:
+        raise UnavailableError(f"`openclaw config unset {target}` failed: {cli_error(answer) or answer.rc}")
+    return [target]
+
+
+def outermost(section: Mapping[str, Any] | None, before: Mapping[str, Any]) -> str:
+    """The outermost path that did not exist before and contains only mailboxd's entry; empty if there is none."""
+    created = [path for path in CONFIG_PATHS if path not in before["there"]]
+    if not created or _at(section, CONFIG_PATHS[-1]) is None:
+        return ""
+    return (
+        created[0]
+        if others(section) == before.get("others")
+        else CONFIG_PATHS[-1]
+        if CONFIG_PATHS[-1] in created
+        else ""
+    )
+
+
+def others(section: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The section without mailboxd's entry."""
+    values = dict(section or {})
+    entries = values.get("entries")
+    rest = (
+        {name: value for name, value in entries.items() if name != integration.PLUGIN}
+        if isinstance(entries, dict)
+        else {}
+    )
+    return {name: value for name, value in values.items() if name != "entries"} | {"entries": rest}
+
+
+def _section(openclaw: OpenClaw, environment: Mapping[str, str]) -> Mapping[str, Any] | None:
+    answer = ask(openclaw.config_get_argv("plugins"), environment, integration.OPENCLAW_TIMEOUT)
+    if (cli_error(answer) or "").startswith(_UNSET):
+        return None
+    section = parse_object(answer)
+    if answer.rc != 0 or section is None:
+        raise UnavailableError(f"OpenClaw's configuration cannot be read: {cli_error(answer) or answer.rc}")
+    return section
+
+
+def _at(section: Mapping[str, Any] | None, path: str) -> Any:
+    value: Any = section
+    for name in path.split(".")[1:]:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else None
+
+
+# The parts, all idempotent. They call the same functions as `mailboxd init`, `plugin`, `skill`, `mcp` and `service`.
+
+
+class PartStatus(StrEnum):
+    """The status of a part before anything is done."""
+
+    DONE = "done"
+    DUE = "due"
+    LEFT_OUT = "left_out"
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """The status of a part, and its reason or what will be done."""
+
+    status: PartStatus
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The OpenClaw to set up. `environ` is this process's environment, `environment` that of OpenClaw's commands."""
+
+    openclaw: OpenClaw
+    environ: Mapping[str, str]
+    environment: Mapping[str, str]
+    clock: Clock
+    config_path: str
+    """The path of OpenClaw's configuration; empty if unknown."""
+
+
+class Part(Protocol):
+    """One thing to set up. `workspace` is None if all agents share it."""
+
+    kind: ClassVar[str]
+
+    @property
+    def agent(self) -> str: ...
+
+    @property
+    def workspace(self) -> Path | None: ...
+
+    def state(self) -> PartState:
+        """Its current state. Raises MailboxdError if that cannot be determined."""
+        ...
+
+    def before(self) -> str:
+        """The current state, as its undo needs it."""
+        ...
+
+    def do(self) -> str:
+        """Set it up; returns what was done. Raises MailboxdError."""
+        ...
+
+    def after(self, before: str) -> str:
+        """`before`, completed with what is known only afterwards. Raises MailboxdError."""
+        ...
+
+    def undo(self, before: str) -> str:
+        """Undo `do`; returns what was removed. Raises MailboxdError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _AgentPart:
+    installation: Installation
+    agent: str
+    workspace: Path
+
+    @property
+    def ws(self) -> Workspace:
+        return Workspace(self.workspace)
+
+    def before(self) -> str:
+        return ""
+
+    def after(self, before: str) -> str:
+        return before
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspacePart(_AgentPart):
+    """The directories, configuration and database."""
+
+    tools_port: int = 0
+    kind: ClassVar[str] = "workspace"
+
+    def state(self) -> PartState:
+        if not (self.ws.config.is_file() and self.ws.database.is_file()):
+            return PartState(PartStatus.DUE, "create mailbox/, tasks/ and .mailboxd/ with a commented configuration")
+        require_same_agent(self.ws.config, config.load(self.ws.config).agent, self.agent)
+        return PartState(PartStatus.DONE, "it has a mailbox, a configuration and a database")
+
+    def do(self) -> str:
+        now = self.installation.clock.now()
+        made = create_workspace(self.workspace, self.agent, now, self.installation.environ, tools_port=self.tools_port)
+        return f"created {', '.join(made)}" if made else "everything exists"
+
+    def undo(self, before: str) -> str:  # noqa: ARG002 - part of the protocol
+        return "mailbox/, tasks/ and .mailboxd/ are kept: records are never removed"
+
+
+@dataclass(frozen=True, slots=True)
+class SkillPart(_AgentPart):
+    """The agent's instructions about mailboxd."""
+
+    kind: ClassVar[str] = "skill"
+
+    def state(self) -> PartState:
+        if not self.ws.config.is_file():
+            return PartState(PartStatus.DUE, f"write the skill into {self.workspace}/skills/{integration.SKILL}")
+        found = integration.skill_files(self.ws)
+        changed = [name for name, status in found.items() if status is integration.FileStatus.CHANGED]
+        if changed:
+            text = f"{', '.join(changed)} was changed by a person; `mailboxd skill install --force` replaces it"
+            return PartState(PartStatus.LEFT_OUT, text)
+        missing = [name for name, status in found.items() if status is not integration.FileStatus.CURRENT]
+        if missing:
+            return PartState(
+                PartStatus.DUE, f"write {', '.join(missing)} into {self.workspace}/skills/{integration.SKILL}"
+            )
+        return PartState(PartStatus.DONE, "the skill is up to date")
+
+    def do(self) -> str:
+        written = integration.install_skill(self.ws, force=False, dry_run=False)
+        return f"wrote {', '.join(written)}" if written else "it is up to date"
+
+    def undo(self, before: str) -> str:  # noqa: ARG002
+        removed, kept = integration.uninstall_skill(self.ws, force=False, dry_run=False)
+        stays = f"; kept because a person changed it: {', '.join(kept)}" if kept else ""
+        return (f"removed {', '.join(removed)}" if removed else "it is already removed") + stays
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsPart(_AgentPart):
+    """Typed tools (MCP), registered in OpenClaw for this agent."""
+
+    kind: ClassVar[str] = "tools"
+
+    def state(self) -> PartState:
+        if find_spec("mcp") is None:
+            return PartState(PartStatus.LEFT_OUT, f"the extra is missing: run `{to_add('mcp')}`, then this again")
+        if not self.ws.config.is_file():
+            return PartState(PartStatus.DUE, "register typed tools for it in OpenClaw (MCP)")
+        if not config.load(self.ws.config).mcp.port:
+            text = f"`mcp.port` is not set in {self.ws.config}; set it to a free port and run this again"
+            return PartState(PartStatus.LEFT_OUT, text)
+        missing = self._register(dry_run=True)
+        if missing:
+            return PartState(PartStatus.DUE, f"register in OpenClaw: {'; '.join(missing)}")
+        return PartState(PartStatus.DONE, "its typed tools are registered")
+
+    def do(self) -> str:
+        return "; ".join(self._register(dry_run=False)) or "they are registered"
+
+    def undo(self, before: str) -> str:  # noqa: ARG002
+        from mailboxd.mcp import registration
+
+        openclaw = OpenClawConfig(self.installation.openclaw, self.installation.environment)
+        return "; ".join(registration.unregister(self.ws, openclaw, dry_run=False).done) or "they are already removed"
+
+    def _register(self, *, dry_run: bool) -> list[str]:
+        from mailboxd.mcp import registration
+
+        settings = config.load(self.ws.config)
+        openclaw = OpenClawConfig(self.installation.openclaw, self.installation.environment)
+        callers, now = registration.wanted(settings), self.installation.clock.now()
+        return registration.register(self.ws, settings, openclaw, callers, now, dry_run=dry_run).done
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePart(_AgentPart):
+    """The daemon as a user service."""
+
+    kind: ClassVar[str] = "service"
+
+    @property
+    def unit(self) -> Unit:
+        return Unit(self.ws, self.installation.environ)
+
+    def state(self) -> PartState:
+        if missing := self.unit.manager.missing():
+            text = f"{missing}; run `mailboxd -w {self.workspace} run` under another supervisor instead"
+            return PartState(PartStatus.LEFT_OUT, text)
+        state = self.unit.state()
+        if not state.problem:
+            return PartState(PartStatus.DONE, f"{state.unit} is running, pid {state.pid}")
+        pid = lock.holder(self.ws) if self.ws.state.is_dir() else None
+        if pid is not None and not state.active:
+            text = f"a daemon that was not started by the service (pid {pid or 'unknown'}) is running; stop it first"
+            return PartState(PartStatus.LEFT_OUT, text)
+        return PartState(PartStatus.DUE, f"write, enable and start {state.unit} ({state.path})")
+
+    def do(self) -> str:
+        self.unit.install(start=True)
+        return f"{self.unit.name} is running, pid {self.unit.state().pid}"
+
+    def undo(self, before: str) -> str:  # noqa: ARG002
+        removed = self.unit.uninstall()
+        return f"stopped; removed {', '.join(map(str, removed))}" if removed else "it is already removed"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginPart:
+    """The plugin in OpenClaw's gateway, one for all agents."""
+
+    installation: Installation
+    agent: str = ""
+    workspace: Path | None = field(default=None)
+    kind: ClassVar[str] = "plugin"
+
+    def state(self) -> PartState:
+        state = self._state()
+        if not state.problem:
+            return PartState(PartStatus.DONE, f"plugin {state.version} is installed")
+        if not state.installed and state.problem != integration.NOT_INSTALLED:
+            return PartState(PartStatus.LEFT_OUT, f"OpenClaw does not report whether it is installed: {state.problem}")
+        does = [step.does for step in integration.plugin_install_steps(self.installation.openclaw, state)]
+        return PartState(PartStatus.DUE, f"OpenClaw's gateway: {', '.join(does)}")
+
+    def before(self) -> str:
+        return existing_objects(self.installation.openclaw, self.installation.environment)
+
+    def after(self, before: str) -> str:
+        return add_others(before, self.installation.openclaw, self.installation.environment)
+
+    def do(self) -> str:
+        openclaw, environment = self.installation.openclaw, self.installation.environment
+        _, state = integration.install_plugin(openclaw, environment, self._state())
+        if state.problem:
+            raise UnavailableError(f"the plugin was installed but does not receive messages: {state.problem}")
+        reloaded = integration.reload_plugin(openclaw, environment, self.installation.clock)
+        return f"plugin {state.version} is installed; {reloaded}"
+
+    def undo(self, before: str) -> str:
+        openclaw, environment = self.installation.openclaw, self.installation.environment
+        state = self._state()
+        steps = integration.plugin_uninstall_steps(openclaw, state)
+        integration.run_steps(steps, environment)
+        removed = remove_objects(openclaw, environment, before)
+        done = ["removed from OpenClaw"] if steps else []
+        return ", ".join([*done, *(f"{path} removed" for path in removed)]) or "it is already removed"
+
+    def _state(self) -> integration.PluginState:
+        return integration.plugin_state(self.installation.openclaw, self.installation.environment)
+
+
+def state_of(part: Part) -> PartState:
+    """The state of a part; one whose state cannot be determined is left out, with the reason."""
+    try:
+        return part.state()
+    except MailboxdError as error:
+        return PartState(PartStatus.LEFT_OUT, str(error))
+
+
+# What `mailboxd setup` did, for the undo, in `$XDG_STATE_HOME/mailboxd/setup.json`: outside every workspace, so that a
+# confined agent cannot forge it
 
 NAME = "setup.json"
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """One step that was done by setup, and not before it by somebody else."""
+class CompletedStep:
+    """A step that setup itself completed."""
 
     kind: str
     agent: str
     workspace: str
     at: str
     openclaw: str
-    """The configuration of the OpenClaw that it was done beside."""
+    """The path of OpenClaw's configuration."""
     before: str = ""
-    """What the undo needs to know of how it was before."""
+    """The earlier state, as the undo needs it (`Part.before`)."""
 
     def is_for(self, kind: str, workspace: str) -> bool:
         return (self.kind, self.workspace) == (kind, workspace)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """The file, of the user in whose `environ` we run."""
+class SetupRecord:
+    """The record of this user's setup."""
 
     environ: Mapping[str, str]
 
@@ -55,20 +445,19 @@ class Record:
     def path(self) -> Path:
         return self._state.folder / NAME
 
-    def read(self) -> list[Done]:
-        """What was done, oldest first. Raises ConfigError for a damaged file or a stranger's, WorldError."""
+    def read(self) -> list[CompletedStep]:
+        """The completed steps, oldest first. Raises ConfigError for a damaged or another user's file, WorldError."""
         raw = self._state.read(NAME)
         if raw is None:
             return []
         try:
-            said = json.loads(raw)
-            return [Done(**entry) for entry in said["done"]]
+            return [CompletedStep(**fields) for fields in json.loads(raw)["done"]]
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
-                f"{self.path} cannot be read ({error}); move it away: then nothing can be taken back by itself"
+                f"{self.path} cannot be read ({error}); move it away; then nothing can be undone automatically"
             ) from error
 
-    def write(self, done: Iterable[Done]) -> None:
+    def write(self, done: Iterable[CompletedStep]) -> None:
         """Replace it. Raises WorldError."""
         raw = json.dumps({"version": _VERSION, "done": [asdict(one) for one in done]}, indent=2)
         with self._state.writing() as folder:
@@ -90,19 +479,19 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One part, and how it stood when the plan was made."""
+    """A part, and its state when the plan was made."""
 
     part: Part
-    look: Look
+    state: PartState
 
     @property
     def is_due(self) -> bool:
-        return self.look.standing is Standing.DUE
+        return self.state.status is PartStatus.DUE
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a step: what was done, or why it failed or was not tried."""
+    """The result of a step: what was done, or why it failed or was not tried."""
 
     step: Step
     done: str = ""
@@ -112,9 +501,9 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All steps, in the order in which they are done. `passed_over` are agents that get none, with the reason."""
+    """All steps in order. `passed_over` has the agents that get none, with the reason."""
 
-    setting: Setting
+    installation: Installation
     version: str
     homes: Mapping[str, Path]
     passed_over: Mapping[str, str]
@@ -125,49 +514,55 @@ class Plan:
         return [step for step in self.steps if step.is_due]
 
 
-def setting(environ: Mapping[str, str], clock: Clock) -> tuple[Setting, str]:
-    """The OpenClaw that this environment means, and its version. Raises UnavailableError with the remedy."""
+def find_installation(environ: Mapping[str, str], clock: Clock) -> tuple[Installation, str]:
+    """The OpenClaw in this environment, and its version. Raises UnavailableError with the remedy."""
     openclaw, environment = OpenClaw(("openclaw",)), child_environment(environ)
-    questions = OpenClawProbes(openclaw, environment)
-    if questions.program().path is None:
-        raise UnavailableError("there is no program openclaw in PATH; npm install -g openclaw@latest")
-    release = questions.release()
+    probes = OpenClawProbes(openclaw, environment)
+    if probes.program().path is None:
+        raise UnavailableError("openclaw is not in PATH; run `npm install -g openclaw@latest`")
+    release = probes.release()
     if release.version is None:
-        raise UnavailableError(f"openclaw does not say its version: {release.said}; try `openclaw --version`")
+        raise UnavailableError(f"openclaw does not report its version: {release.said}; try `openclaw --version`")
     version = version_text(release.version)
     if release.version < MINIMUM_VERSION:
         needed = version_text(MINIMUM_VERSION)
-        raise UnavailableError(f"OpenClaw {version} is too old, {needed} is needed; npm install -g openclaw@latest")
+        raise UnavailableError(
+            f"OpenClaw {version} is too old, {needed} is needed; run `npm install -g openclaw@latest`"
+        )
     path = parse_config_file(ask(openclaw.config_file_argv(), environment, _SECONDS))
-    return Setting(openclaw, environ, environment, clock, path), version
+    return Installation(openclaw, environ, environment, clock, path), version
 
 
-def survey(
-    found: Setting, version: str, wanted: Collection[str], skip: Collection[str], tell: Callable[[str], None]
+def make_plan(
+    installation: Installation,
+    version: str,
+    wanted: Collection[str],
+    skip: Collection[str],
+    progress: Callable[[str], None],
 ) -> Plan:
-    """What there is to do for the agents `wanted` (none = all), without the kinds in `skip`.
+    """Plan what to do for the agents `wanted` (none means all), without the kinds in `skip`.
 
-    Asks OpenClaw and looks at every part, which takes seconds each. Changes nothing. Raises UnavailableError.
+    Asks OpenClaw and checks every part, which takes seconds each. Changes nothing. Raises UnavailableError.
     """
-    tell("agents")
-    peers = OpenClawProbes(found.openclaw, found.environment).peers()
+    progress("agents")
+    peers = OpenClawProbes(installation.openclaw, installation.environment).peers()
     unknown = sorted(set(wanted) - {peer.id for peer in peers})
     if unknown:
         known = ", ".join(peer.id for peer in peers) or "none"
         raise UnavailableError(f"OpenClaw has no agent {', '.join(unknown)}; it has {known}")
     homes, passed_over = _homes([peer for peer in peers if not wanted or peer.id in wanted], peers)
-    # a port that is set where the extra is missing would keep the daemon from starting
-    ports = _ports(homes.values()) if find_spec("mcp") and Tools.kind not in skip else repeat(0)
-    parts: list[Part] = [Home(found, agent, root, next(ports)) for agent, root in homes.items()]
-    parts.append(Plugin(found))
-    for kind in (Skill, Tools, Service):
-        parts += [kind(found, agent, root) for agent, root in homes.items()]
+    # with a port but without the extra the daemon would not start
+    ports = _ports(homes.values()) if find_spec("mcp") and ToolsPart.kind not in skip else repeat(0)
+    parts: list[Part] = [WorkspacePart(installation, agent, root, next(ports)) for agent, root in homes.items()]
+    parts.append(PluginPart(installation))
+    for kind in (SkillPart, ToolsPart, ServicePart):
+        parts += [kind(installation, agent, root) for agent, root in homes.items()]
     steps = []
     for part in parts if homes else ():
         if part.kind not in skip:
-            tell(f"{part.kind} {part.agent}".strip())
-            steps.append(Step(part, looked(part)))
-    return Plan(found, version, homes, passed_over, tuple(steps))
+            progress(f"{part.kind} {part.agent}".strip())
+            steps.append(Step(part, state_of(part)))
+    return Plan(installation, version, homes, passed_over, tuple(steps))
 
 
 def _homes(chosen: Sequence[Peer], peers: Sequence[Peer]) -> tuple[dict[str, Path], dict[str, str]]:
@@ -177,11 +572,11 @@ def _homes(chosen: Sequence[Peer], peers: Sequence[Peer]) -> tuple[dict[str, Pat
         root = PurePath(peer.workspace)
         sharing = [other.id for other in peers if other.id != peer.id and _overlap(root, PurePath(other.workspace))]
         if not root.is_absolute():
-            passed_over[peer.id] = "OpenClaw names no workspace of it"
+            passed_over[peer.id] = "OpenClaw reports no workspace for it"
         elif sharing:
             passed_over[peer.id] = (
-                f"its workspace {root} is shared with, or lies within, that of {', '.join(sharing)}; a mailbox needs "
-                f"one of its own: openclaw config set agents.entries.{peer.id}.workspace DIRECTORY"
+                f"its workspace {root} overlaps with that of {', '.join(sharing)}; a mailbox needs "
+                f"its own: openclaw config set agents.entries.{peer.id}.workspace DIRECTORY"
             )
         else:
             homes[peer.id] = Path(root).resolve()
@@ -193,83 +588,87 @@ def _overlap(one: PurePath, other: PurePath) -> bool:
 
 
 def _ports(roots: Collection[Path]) -> Iterator[int]:
-    """Ports of this machine that nobody listens at, and that no workspace of these has been given."""
-    given = set()
+    """Free ports of this machine that none of these workspaces has configured; then 0."""
+    configured = set()
     for root in roots:
         try:
-            given.add(config.load(Workspace(root).config).mcp.port)
+            configured.add(config.load(Workspace(root).config).mcp.port)
         except MailboxdError:
-            continue  # there is none yet, or its part will say what is wrong with it
+            continue  # none yet, or its part reports the problem
     for port in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
         with socket.socket() as probe:
             probe.settimeout(1.0)
-            if port not in given and probe.connect_ex(("127.0.0.1", port)):
+            if port not in configured and probe.connect_ex(("127.0.0.1", port)):
                 yield port
     while True:
         yield 0
 
 
-# Carrying it out and undoing it
+# Carrying out and undoing
 
 
-def carry_out(plan: Plan, record: Record) -> Iterator[Result]:
-    """Do what is due, in order; each is on record before it begins. What fails does not keep the others from it,
-    but for those of the same agent when its workspace fails.
+def carry_out(plan: Plan, record: SetupRecord) -> Iterator[Result]:
+    """Perform the due steps in order, recording each before it begins. A failure does not stop the others, except
+    that without its workspace an agent's other parts are not tried.
     """
     failed: set[str] = set()
     for step in plan.due:
         part = step.part
         if part.agent in failed:
-            yield Result(step, problem="not tried: its workspace is not there")
+            yield Result(step, problem="not tried: its workspace could not be created")
             continue
         try:
-            noted = _note(record, plan.setting, part)
+            entry = _record_step(record, plan.installation, part)
             done = part.do()
-            if (after := part.after(noted.before)) != noted.before:
-                record.write([replace(noted, before=after) if one == noted else one for one in record.read()])
+            if (after := part.after(entry.before)) != entry.before:
+                record.write([replace(entry, before=after) if one == entry else one for one in record.read()])
             yield Result(step, done)
         except MailboxdError as error:
-            if part.kind == Home.kind:
+            if part.kind == WorkspacePart.kind:
                 failed.add(part.agent)
             yield Result(step, problem=str(error), exit_code=error.exit_code)
 
 
-def _note(record: Record, found: Setting, part: Part) -> Done:
-    """On record, with how it was before; what an earlier run noted stays as it noted it."""
+def _record_step(record: SetupRecord, installation: Installation, part: Part) -> CompletedStep:
+    """Record the step and its earlier state, unless an earlier run has."""
     done = record.read()
     where = str(part.workspace or "")
-    earlier = [one for one in done if one.is_for(part.kind, where) and one.openclaw == found.config_path]
+    earlier = [one for one in done if one.is_for(part.kind, where) and one.openclaw == installation.config_path]
     if earlier:
         return earlier[0]
-    noted = Done(part.kind, part.agent, where, found.clock.now(), found.config_path, part.before())
-    record.write([*done, noted])
-    return noted
+    entry = CompletedStep(
+        part.kind, part.agent, where, installation.clock.now(), installation.config_path, part.before()
+    )
+    record.write([*done, entry])
+    return entry
 
 
-def recorded(found: Setting, record: Record) -> list[tuple[Done, Part]]:
-    """What setup has done beside this OpenClaw, the latest first: as it is taken back."""
-    return [(one, _part(found, one)) for one in reversed(record.read()) if one.openclaw == found.config_path]
+def steps_to_undo(installation: Installation, record: SetupRecord) -> list[tuple[CompletedStep, Part]]:
+    """What setup did for this OpenClaw, latest first, the order of the undo."""
+    return [
+        (one, _part(installation, one)) for one in reversed(record.read()) if one.openclaw == installation.config_path
+    ]
 
 
-def _part(found: Setting, one: Done) -> Part:
+def _part(installation: Installation, one: CompletedStep) -> Part:
     root = Path(one.workspace)
     match one.kind:
-        case Plugin.kind:
-            return Plugin(found)
-        case Skill.kind:
-            return Skill(found, one.agent, root)
-        case Tools.kind:
-            return Tools(found, one.agent, root)
-        case Service.kind:
-            return Service(found, one.agent, root)
+        case PluginPart.kind:
+            return PluginPart(installation)
+        case SkillPart.kind:
+            return SkillPart(installation, one.agent, root)
+        case ToolsPart.kind:
+            return ToolsPart(installation, one.agent, root)
+        case ServicePart.kind:
+            return ServicePart(installation, one.agent, root)
         case _:
-            return Home(found, one.agent, root)
+            return WorkspacePart(installation, one.agent, root)
 
 
-def take_back(steps: Sequence[tuple[Done, Part]], record: Record) -> Iterator[Result]:
-    """Take back each; what was taken back is no longer on record, what failed stays there for the next try."""
+def undo_steps(steps: Sequence[tuple[CompletedStep, Part]], record: SetupRecord) -> Iterator[Result]:
+    """Undo each step. One that succeeds is removed from the record, one that fails stays for a retry."""
     for one, part in steps:
-        step = Step(part, Look(Standing.DUE, ""))
+        step = Step(part, PartState(PartStatus.DUE, ""))
         try:
             result = Result(step, part.undo(one.before))
             record.write([other for other in record.read() if other != one])

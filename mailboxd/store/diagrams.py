@@ -9,8 +9,7 @@ from typing import Any
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase
 from mailboxd.drawing.gantt import Bar
-from mailboxd.drawing.graph import Child, Edge, EdgeKind, Graph, Link, Node, collapse
-from mailboxd.drawing.phase_style import Tone, style_of
+from mailboxd.drawing.graph import Child, Edge, EdgeKind, Graph, Link, Node, Tone, collapse, style_of
 from mailboxd.store.reports import Report, Row
 
 MOST_NODES = 200

@@ -27,17 +27,16 @@ from mailboxd.core.sanitize import for_page
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, is_id
 from mailboxd.drawing.gantt import duration
-from mailboxd.drawing.phase_style import ATTEMPT_STYLES, PHASE_STYLES, Style, style_of
+from mailboxd.drawing.graph import ATTEMPT_STYLES, PHASE_STYLES, Style, style_of
 from mailboxd.drawing.svg import STYLE
 from mailboxd.errors import MailboxdError, PlanError, Refused, UnavailableError
 from mailboxd.host.loopback import Ending
 from mailboxd.store.task_lists import Filter, named
 from mailboxd.web import sessions as cookies
 from mailboxd.web import stream
-from mailboxd.web.actions import Form, FormActions
 from mailboxd.web.page_models import PageModels, search
 from mailboxd.web.sessions import Sessions, form_token, is_form_token, session_of
-from mailboxd.web.workspaces import WebWorkspace
+from mailboxd.web.workspaces import Form, FormActions, WebWorkspace
 
 # Templates
 

@@ -12,9 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.vocabulary import Phase
-from mailboxd.drawing.graph import MAX_ALIKE, Child, Collapsed, Edge, EdgeKind, Graph, Node, collapse
+from mailboxd.drawing.graph import (
+    MAX_ALIKE,
+    PHASE_STYLES,
+    Child,
+    Collapsed,
+    Edge,
+    EdgeKind,
+    Graph,
+    Node,
+    collapse,
+    counts_text,
+)
 from mailboxd.drawing.mermaid_dot import dot, mermaid
-from mailboxd.drawing.phase_style import PHASE_STYLES, counts_text
 from mailboxd.drawing.svg import compute_layout, document, graph_svg
 
 EVIL = "\"]; <script>alert(1)</script> & 'x' --> \x1b[31m \u202e \ud800 \\\" %%{init}%%"

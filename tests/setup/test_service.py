@@ -40,7 +40,7 @@ def test_the_drop_in_names_this_installation_and_no_secret(tmp_path: Path) -> No
     environ = {"HOME": "/home/ann", "PATH": "/opt/100%/bin:relative:/usr/bin", "OPENCLAW_STATE_DIR": "/srv/claw"}
     secrets = {"OPENCLAW_GATEWAY_TOKEN": "t0p-secret", "OPENAI_API_KEY": "sk-secret"}
     unit = Unit(Workspace(tmp_path), {**environ, **secrets})
-    text = unit.belongs()[unit.drop_in].decode()
+    text = unit.content()[unit.drop_in].decode()
     assert f'ExecStart="{service_unit.command()[0]}" "-P" "-m" "mailboxd.cli" "run"' in text
     assert f'Environment="PATH={BIN}:/opt/100%%/bin:/usr/bin"' in text
     assert 'Environment="OPENCLAW_STATE_DIR=/srv/claw"' in text
@@ -50,8 +50,8 @@ def test_the_drop_in_names_this_installation_and_no_secret(tmp_path: Path) -> No
 
 
 def test_what_no_line_can_hold_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot stand in a unit file"):
-        Unit(Workspace(tmp_path), {"HOME": "/x", "PATH": "/a\nExecStart=/bin/evil"}).belongs()
+    with pytest.raises(ConfigError, match="cannot be written into a unit file"):
+        Unit(Workspace(tmp_path), {"HOME": "/x", "PATH": "/a\nExecStart=/bin/evil"}).content()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
@@ -105,7 +105,7 @@ def test_a_manager_that_nobody_has_booted_is_none(tmp_path: Path) -> None:
     fake = tmp_path / "systemctl"  # the protocol of the command only: what one says in a container
     fake.write_text("#!/bin/sh\necho offline\nexit 1\n")
     fake.chmod(0o755)
-    assert "no service manager of this user answers" in Asked({"PATH": f"{tmp_path}:/bin:/usr/bin"}).missing()
+    assert "service manager does not respond" in Asked({"PATH": f"{tmp_path}:/bin:/usr/bin"}).missing()
 
 
 # ------------------------------------------------------------------ with a real one
@@ -157,7 +157,7 @@ def test_a_service_that_does_not_start_says_how_it_ended(found: Found, manager: 
     alpha.config.write_text("agent: alpha\nnonsense: 1\n")
     done = manager.call(*MAILBOXD, "service", "install", cwd=alpha.root)
     assert done.returncode == 69, done
-    assert "It ended with 78" in done.stderr
+    assert "Its exit status was 78" in done.stderr
     assert "service logs" in done.stderr
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from mailboxd.setup import parts
-from mailboxd.setup import workspace as home
-from mailboxd.setup.plan import Record
+from mailboxd.setup import plan
+from mailboxd.setup.plan import SetupRecord
 from tests.e2e.support import MAILBOXD, PATIENCE, Company, environment
 from tests.setup.usermanager import UserManager
 
@@ -179,7 +178,7 @@ def test_an_agent_cannot_set_up(beside: Beside) -> None:
 
 
 def test_a_damaged_record_is_named(beside: Beside) -> None:
-    record = Record(beside.env)
+    record = SetupRecord(beside.env)
     record.path.parent.mkdir(parents=True)
     record.path.write_text('{"done": [1]}')
     record.path.chmod(0o600)
@@ -205,7 +204,7 @@ def test_services_are_set_up_and_taken_back(beside: Beside, manager: UserManager
 def test_the_port_goes_into_the_group_that_is_meant() -> None:
     from mailboxd import config
 
-    text = home.with_port(config.default_text("alpha"), 8770)
+    text = plan.with_port(config.default_text("alpha"), 8770)
     assert text.count("  port: 8770") == 1
     assert text.index("\nmcp:\n") < text.index("\n  port: 8770\n") < text.index("#shutdown:")
 
@@ -222,9 +221,9 @@ BROUGHT = {"entries": {"openai": {"config": {"personality": "friendly"}}}}
         ([], BROUGHT, {"entries": {"mailboxd": {}, "openai": {"config": {}}}}, "plugins.entries.mailboxd"),
         ([], None, {"entries": {"mailboxd": {}}}, "plugins.entries.mailboxd"),
         (["plugins"], {"slots": {}, "entries": {}}, {"slots": {}, "entries": {"mailboxd": {}}}, "plugins.entries"),
-        (list(parts.PATHS), {"entries": {}}, {"entries": {"mailboxd": {}}}, ""),
+        (list(plan.CONFIG_PATHS), {"entries": {}}, {"entries": {"mailboxd": {}}}, ""),
         ([], {"entries": {}}, None, ""),
     ],
 )
 def test_only_what_an_installation_made_is_taken_out(there: list[str], others: Any, now: Any, removed: str) -> None:
-    assert parts.outermost(now, {"there": there, "others": others}) == removed
+    assert plan.outermost(now, {"there": there, "others": others}) == removed

@@ -104,7 +104,7 @@ def _start(session: Session) -> None:
     unit = _ordered(session)
     require_manager(unit)
     unit.require_free()
-    unit.begin()
+    unit.start()
     _account(session, unit, [f"started {unit.name}"])
 
 
@@ -115,7 +115,7 @@ def _stop(session: Session) -> None:
 
     unit = _ordered(session)
     require_manager(unit)
-    unit.manager.order("stop", unit.name)
+    unit.manager.run("stop", unit.name)
     _account(session, unit, [f"stopped {unit.name}"])
 
 

@@ -55,12 +55,12 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
     _require_operators_shell()
     from mailboxd import config, log
     from mailboxd.engine import open
-    from mailboxd.mcp import http, registration, server, tokens
+    from mailboxd.mcp import registration, server, tokens
 
     ws = session.workspace()
     settings = config.load(ws.config)
     log.configure(settings.log.level, settings.log.format, sys.stderr)
-    for library in ("mcp", "uvicorn"):  # their messages are of no interest
+    for library in ("mcp", "uvicorn"):  # their messages are noise
         logging.getLogger(library).setLevel(logging.WARNING)
     service = server.ToolService(ws.root, ws.state, lambda: open.engine(ws, settings))
     if who is not None:
@@ -69,7 +69,7 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
         anyio.run(server.stdio, service, tokens.parse(who))
     else:
         port = registration.require_port(ws, settings)
-        http.serve(ws, service, port, _openclaw(settings), session.clock, until_eof=until_eof)
+        server.serve_http(ws, service, port, _openclaw(settings), session.clock, until_eof=until_eof)
 
 
 @verb("install", "mcp install", "mcp install --as quality_reviewer:critic --dry-run", exits=_OPENCLAW_EXITS)

@@ -21,8 +21,7 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNA
 
 if TYPE_CHECKING:
     from mailboxd.config import Config
-    from mailboxd.setup.parts import Look, Part, Setting
-    from mailboxd.setup.plan import Plan, Record, Result
+    from mailboxd.setup.plan import Installation, Part, PartState, Plan, Result, SetupRecord
 
 
 _SKIPPABLE = ("plugin", "skill", "tools", "service")
@@ -61,14 +60,14 @@ def setup_command(
     """
     from mailboxd.cli.operator_actions import require_operator
     from mailboxd.setup import plan as planning
-    from mailboxd.setup.plan import Record
+    from mailboxd.setup.plan import SetupRecord
 
     require_operator("operator")
-    found, version = planning.setting(os.environ, session.clock)
-    record = Record(os.environ)
+    installation, version = planning.find_installation(os.environ, session.clock)
+    record = SetupRecord(os.environ)
     if undo:
-        return _undo(session, found, record, yes=yes, dry_run=dry_run)
-    plan = planning.survey(found, version, agents, skip, _tell)
+        return _undo(session, installation, record, yes=yes, dry_run=dry_run)
+    plan = planning.make_plan(installation, version, agents, skip, _tell)
     _tell("")
     if not session.as_json:
         _show(plan)
@@ -77,7 +76,7 @@ def setup_command(
     return _carry_out(session, plan, record, canary=not no_canary)
 
 
-def _carry_out(session: Session, plan: Plan, record: Record, *, canary: bool) -> int:
+def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: bool) -> int:
     from mailboxd.setup import plan as planning
 
     results = [_told(session, result) for result in planning.carry_out(plan, record)]
@@ -89,27 +88,27 @@ def _carry_out(session: Session, plan: Plan, record: Record, *, canary: bool) ->
         say("some steps failed; completed steps are kept. Fix the problems above, then run `mailboxd setup` again")
     elif healthy:
         say("ready: drop a file into an agent's mailbox/inbox/, or `mailboxd -w WORKSPACE send ...`")
-        if any(step.part.kind == "service" and step.look.standing.value == "left_out" for step in plan.steps):
+        if any(step.part.kind == "service" and step.state.status.value == "left_out" for step in plan.steps):
             say("it is processed while a daemon runs: `mailboxd -w WORKSPACE run`")
     return failed or (EXIT_OK if healthy else EXIT_NO)
 
 
-def _undo(session: Session, found: Setting, record: Record, *, yes: bool, dry_run: bool) -> int:
+def _undo(session: Session, installation: Installation, record: SetupRecord, *, yes: bool, dry_run: bool) -> int:
     from mailboxd.setup import plan as planning
 
-    steps = planning.recorded(found, record)
+    steps = planning.steps_to_undo(installation, record)
     if not session.as_json:
         for one, part in steps:
             where = f"{one.agent}, {one.workspace}" if one.workspace else "for all agents"
             stays = " (is kept)" if part.kind == "workspace" else ""
             say(for_terminal(f"  ○ undo {part.kind}: {where}{stays}"))
         if not steps:
-            say(for_terminal(f"nothing to undo: setup did nothing for this OpenClaw ({found.config_path})"))
+            say(for_terminal(f"nothing to undo: setup did nothing for this OpenClaw ({installation.config_path})"))
     if dry_run or (steps and not _agreed(yes, session)):
         if session.as_json:
             say(to_json({"steps": [_named(part) for _, part in steps], "applied": False}))
         return EXIT_OK if dry_run else EXIT_NO
-    results = [_told(session, result) for result in planning.take_back(steps, record)]
+    results = [_told(session, result) for result in planning.undo_steps(steps, record)]
     if session.as_json:
         say(to_json({"steps": [_named(r.step.part) | _outcome(r) for r in results], "applied": True}))
     return next((result.exit_code for result in results if result.exit_code), EXIT_OK)
@@ -151,20 +150,20 @@ def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[
 
 
 def _show(plan: Plan) -> None:
-    say(for_terminal(f"OpenClaw {plan.version}, {plan.setting.config_path or 'unknown configuration'}"))
+    say(for_terminal(f"OpenClaw {plan.version}, {plan.installation.config_path or 'unknown configuration'}"))
     for agent, why in plan.passed_over.items():
         say(for_terminal(f"  – {agent} gets no mailbox: {why}"))
     for step in plan.steps:
-        _line(step.part, step.look)
+        _line(step.part, step.state)
     if not plan.homes:
         say("no agent to set up; `openclaw agents add` adds one")
     elif not plan.due:
         say("everything is already set up")
 
 
-def _line(part: Part, look: Look) -> None:
+def _line(part: Part, state: PartState) -> None:
     who = part.agent or "all agents"
-    say(for_terminal(f"  {_MARKS[look.standing]} {part.kind:<9} {who}: {look.says}"))
+    say(for_terminal(f"  {_MARKS[state.status]} {part.kind:<9} {who}: {state.text}"))
 
 
 def _told(session: Session, result: Result) -> Result:
@@ -178,11 +177,11 @@ def _facts(plan: Plan, results: Iterable[Result]) -> dict[str, Any]:
     came = {id(result.step): _outcome(result) for result in results}
     steps = [
         _named(step.part)
-        | {"standing": step.look.standing, "says": step.look.says}
+        | {"standing": step.state.status, "says": step.state.text}
         | came.get(id(step), {"done": None, "problem": None})
         for step in plan.steps
     ]
-    openclaw = {"version": plan.version, "config": plan.setting.config_path}
+    openclaw = {"version": plan.version, "config": plan.installation.config_path}
     return {"openclaw": openclaw, "passed_over": dict(plan.passed_over), "steps": steps}
 
 
@@ -218,10 +217,10 @@ def init_command(session: Session, directory: Path | None, agent: str) -> None:
     Directories are private to their owner (0700). Existing files are kept, so it is safe to run again.
     """
     from mailboxd.mailbox.layout import Workspace
-    from mailboxd.setup.workspace import make
+    from mailboxd.setup.plan import create_workspace
 
     ws = Workspace((directory or session.path or Path.cwd()).resolve())
-    made = make(ws.root, agent, session.clock.now(), os.environ)
+    made = create_workspace(ws.root, agent, session.clock.now(), os.environ)
     if session.as_json:
         say(to_json({"workspace": str(ws.root), "agent": agent, "made": made}))
         return

@@ -86,10 +86,9 @@ def web_command(
 
 def _app(session: Session, shown: WebWorkspaces, sessions: Sessions) -> WebApp:
     from mailboxd.engine import open
-    from mailboxd.web.actions import FormActions
     from mailboxd.web.app import WebApp
     from mailboxd.web.page_models import PageModels
-    from mailboxd.web.workspaces import settings
+    from mailboxd.web.workspaces import FormActions, settings
 
     actions = FormActions(lambda workspace: open.engine(workspace.ws, settings(workspace)))
     return WebApp(PageModels(shown, session.clock), actions, sessions)
