@@ -47,13 +47,8 @@ from mailboxd.protocol.prompts import (
     WorkPrompt,
     carry,
     concatenate,
-    render_answer,
-    render_dispatch_body,
-    render_draft,
-    render_reply_body,
-    render_review,
-    render_synthesis,
-    render_work,
+    render_body,
+    render_prompt,
     shorten,
 )
 from mailboxd.store.store import Store
@@ -132,7 +127,7 @@ class PromptBuilder:
             may_ask=True,
             deadline=task.policy.deadline,
         )
-        return Prompt(render_work(self.templates, prompt), cuts)
+        return Prompt(render_prompt(self.templates, prompt), cuts)
 
     def _synthesis(self, task: Task, effect: RunTurn) -> Prompt:
         done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
@@ -149,7 +144,7 @@ class PromptBuilder:
             previous=self.previous(task),
             note=effect.note,
         )
-        return Prompt(render_synthesis(self.templates, prompt), carried.cuts)
+        return Prompt(render_prompt(self.templates, prompt), carried.cuts)
 
     def _review(self, task: Task, effect: RunTurn) -> Prompt:
         prompt = ReviewPrompt(
@@ -163,7 +158,7 @@ class PromptBuilder:
             earlier=said_by(self.store.tasks.previous_reviews(task)),
             evidence="\n".join(f"{run.id}: {run.verdict}: {run.summary}" for run in self.store.tasks.check_runs(task)),
         )
-        return Prompt(render_review(self.templates, prompt))
+        return Prompt(render_prompt(self.templates, prompt))
 
     def _draft(self, task: Task, effect: RunTurn) -> Prompt:
         prompt = DraftPrompt(
@@ -176,7 +171,7 @@ class PromptBuilder:
             lacks=problems_text(lint(task.spec, task.policy.weak)),
             findings=task.findings,
         )
-        return Prompt(render_draft(self.templates, prompt))
+        return Prompt(render_prompt(self.templates, prompt))
 
     def _answer(self, task: Task, effect: RunTurn) -> Prompt:
         parent = self.store.tasks.get(task.parent) if task.parent else None
@@ -192,7 +187,7 @@ class PromptBuilder:
             parent=above.spec,
             question=effect.note,
         )
-        return Prompt(render_answer(self.templates, prompt))
+        return Prompt(render_prompt(self.templates, prompt))
 
 
 def joined(*texts: str) -> str:
@@ -251,7 +246,7 @@ class MessageBuilder:
         )
         findings = joined(task.findings, effect.note)
         body = DispatchBody(task.title, spec, findings, attempt.ordinal, self._previous(task))
-        return render_message_with(message, render_dispatch_body(self.templates, body)), cuts
+        return render_message_with(message, render_body(self.templates, body)), cuts
 
     def message(self, effect: Send, task: Task, now: str) -> bytes:
         """A reply, question, cancel or steer about a task."""
@@ -293,7 +288,7 @@ class MessageBuilder:
                 "completed_at": now,
             }
         )
-        body = render_reply_body(self.templates, ReplyBody(error=f"The task was rejected: {effect.error}"))
+        body = render_body(self.templates, ReplyBody(error=f"The task was rejected: {effect.error}"))
         return render_message_with(message, body)
 
     def composed(self, task: Task) -> tuple[str, str]:
@@ -325,7 +320,7 @@ class MessageBuilder:
             error="" if done else task.error or task.reason or "failed",
             partial="" if done else self._partial(task),
         )
-        return render_message_with(message, render_reply_body(self.templates, body))
+        return render_message_with(message, render_body(self.templates, body))
 
     def _partial(self, task: Task) -> str:
         done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]

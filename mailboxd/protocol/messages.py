@@ -15,7 +15,7 @@ import difflib
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import PurePath
 from types import MappingProxyType
@@ -33,7 +33,7 @@ from mailboxd.errors import MessageError
 from mailboxd.protocol import headers
 from mailboxd.protocol.front_matter import DECLARATIONS, MAX_FILE, Document, join, split
 from mailboxd.protocol.headers import CONVERTERS, NO_OVERRIDES, OVERRIDES, PROTOCOL, Source, findings
-from mailboxd.protocol.markdown import Body, Section, join_body, split_body, trim
+from mailboxd.protocol.markdown import Section, join_body, split_body, trim
 from mailboxd.protocol.spec import SPEC_SECTIONS, action_header, actions_of, derive_spec
 from mailboxd.protocol.strict_yaml import UNSTORABLE, Yaml, load
 
@@ -54,12 +54,9 @@ def _time(text: str) -> str:
     return text
 
 
-def _text(value: object) -> object:
-    return trim(value) if isinstance(value, str) else value
-
-
-def _line(value: object) -> object:
-    return storable_line(value) if isinstance(value, str) else value
+def _if_text(normalize: Callable[[str], str]) -> BeforeValidator:
+    """Normalizes text before it is validated; other types are left for the model to refuse."""
+    return BeforeValidator(lambda value: normalize(value) if isinstance(value, str) else value)
 
 
 def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -84,8 +81,8 @@ def _matching(pattern: Any) -> AfterValidator:
 Id = Annotated[str, AfterValidator(_id)]
 Step = Annotated[str, _matching(headers.STEP)]
 Time = Annotated[str, AfterValidator(_time)]
-Text = Annotated[str, BeforeValidator(_text)]
-Line = Annotated[str, BeforeValidator(_line)]
+Text = Annotated[str, _if_text(trim)]
+Line = Annotated[str, _if_text(storable_line)]
 Money = Annotated[float, Field(ge=0, le=headers.MAX_BUDGET), AfterValidator(lambda x: round(x, 6))]
 
 
@@ -152,9 +149,13 @@ class Message(BaseModel):
         return self
 
     @classmethod
+    @cache
     def header_fields(cls) -> Mapping[str, str]:
         """Header name in the file -> field of the model, for the headers of this type in the order of writing."""
-        return _header_fields(cls)
+        fields = cls.model_fields
+        names = {field: field.removesuffix("_") for field in fields if field not in _BODY or field == "from_"}
+        first = ("type", "protocol", "task_id", "subtask_id", "from_", "to")
+        return MappingProxyType({names[field]: field for field in dict.fromkeys((*first, *names))})
 
     def unknown_headers(self) -> dict[str, Yaml]:
         """The unknown headers by their names in the file."""
@@ -211,24 +212,13 @@ def _check_extra(header: str, value: Yaml, depth: int) -> None:
         refuse("wrong-type", "an unknown header is text, a list or a mapping")
 
 
-@cache
-def _header_fields(kind: type[Message]) -> Mapping[str, str]:
-    names = {field: field.removesuffix("_") for field in kind.model_fields if field not in _BODY or field == "from_"}
-    first = ("type", "protocol", "task_id", "subtask_id", "from_", "to")
-    return MappingProxyType({names[field]: field for field in (*first, *(name for name in names if name not in first))})
-
-
 # The types.
 
 _TASK = re.compile(r"\A(?:task:\s*)+", re.IGNORECASE)
 
 
-def _task_title(value: object) -> object:
-    return _TASK.sub("", storable_line(value)) if isinstance(value, str) else value
-
-
-def _answer(value: object) -> object:
-    return storable_text(value) if isinstance(value, str) else value
+def _task_title(text: str) -> str:
+    return _TASK.sub("", storable_line(text))
 
 
 def _storable_finding(finding: Finding) -> Finding:
@@ -247,7 +237,7 @@ class TaskMessage(Message):
     expected = ("sent_at",)
 
     type: Literal["task"] = "task"
-    title: Annotated[str, BeforeValidator(_task_title), Field(max_length=MAX_TITLE)] = ""
+    title: Annotated[str, _if_text(_task_title), Field(max_length=MAX_TITLE)] = ""
     synthesis: Synthesis | None = None
     join: Join | None = None
     runtime: Runtime | None = None
@@ -285,7 +275,7 @@ class ReplyMessage(Message):
     status: Literal["done", "failed"]
     failure: Literal["permanent", "transient"] | None = None
     """`permanent`: a retry would fail again. Without it, the sender decides whether to retry."""
-    answer: Annotated[str, BeforeValidator(_answer), Field(max_length=headers.MAX_ANSWER)] = ""
+    answer: Annotated[str, _if_text(storable_text), Field(max_length=headers.MAX_ANSWER)] = ""
     usage_tokens: int | None = whole("usage_tokens")
     cost_usd: Money | None = None
     planned_actions: tuple[Action, ...] = ()
@@ -420,7 +410,7 @@ def parse_message(raw: bytes, path: str, *, max_bytes: int = MAX_FILE, sha256: s
         return Parsed(_plain_task(document.body, path, digest), (), digest, plain=True)
     reader = _Reader(document, path)
     message = reader.message()
-    return Parsed(message, reader.warnings, digest)
+    return Parsed(message, tuple(reader.warnings), digest)
 
 
 def render_message(message: Message) -> bytes:
@@ -441,11 +431,11 @@ def render_message_with(message: Message, body: str) -> bytes:
 def _file(message: Message, body: str) -> bytes:
     header: dict[str, object] = {}
     fields = vars(message)
-    for name, field in type(message).header_fields().items():
-        value = fields[field]
-        if field == "findings":
+    for name, attribute in type(message).header_fields().items():
+        value = fields[attribute]
+        if attribute == "findings":
             value = None if value == _section_findings(message.sections) else [_finding_header(item) for item in value]
-        elif field == "planned_actions":
+        elif attribute == "planned_actions":
             value = [action_header(action) for action in value] or None
         if value not in (None, ""):
             header[name] = value
@@ -459,45 +449,40 @@ def _file(message: Message, body: str) -> bytes:
     return raw
 
 
+@dataclass(slots=True)
 class _Reader:
     """Converts one split file into a message."""
 
-    def __init__(self, document: Document, path: str) -> None:
-        self._document = document
-        self._path = path
-        self._warnings: list[str] = []
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return tuple(self._warnings)
+    document: Document
+    path: str
+    warnings: list[str] = field(default_factory=list)
 
     def message(self) -> AnyMessage:
-        header = self._document.header
-        present = {key for key in header if (key,) not in self._document.nulls}
-        self._check_version(header.get("protocol", ""))
+        header = self.document.header
+        present = {key for key in header if (key,) not in self.document.nulls}
         kind = self._kind(header, present)
         known = kind.header_fields()
         near = self._near_misses(header, known, present)
         self._check_present(kind, present, near)
         values: dict[str, Any] = {known[name]: self._convert(name, header[name]) for name in known if name in present}
         values |= {shadow(name): value for name, value in header.items() if name not in known}
-        body = split_body(self._document.body, path=self._path, first_line=self._document.body_line)
-        values |= _body_values(body)
+        body = split_body(self.document.body, path=self.path, first_line=self.document.body_line)
+        values |= {"title": body.title, "preamble": body.preamble, "sections": body.sections}
         if issubclass(kind, ReviewMessage) and "findings" not in values:
-            values["findings"] = _section_findings(body.sections, self._warn)
+            values["findings"] = _section_findings(body.sections, self.warnings.append)
         try:
             return kind.model_validate(values)
         except ValidationError as error:
             raise self._model_error(error) from None
 
-    def _check_version(self, version: Yaml) -> None:
+    def _kind(self, header: dict[str, Yaml], present: set[str]) -> type[AnyMessage]:
+        """The model of the message; refuses newer protocols first, whose types are unknown here."""
+        version = header.get("protocol", "")
         if isinstance(version, str) and PROTOCOL.fullmatch(version):
             major, _, minor = version.partition(".")
             if (int(major), int(minor or 0)) > (PROTOCOL_VERSION, 0):
                 problem = f"this is protocol version {version}; this mailboxd supports {PROTOCOL_VERSION}"
                 raise self._error("newer-protocol", problem, "Upgrade mailboxd and send it again.", "protocol")
-
-    def _kind(self, header: dict[str, Yaml], present: set[str]) -> type[AnyMessage]:
         if "type" not in present:
             self._check_present(None, present, {})
         word = header["type"]
@@ -519,7 +504,7 @@ class _Reader:
         near = {}
         for key in unknown:
             for match in difflib.get_close_matches(key.casefold(), absent, n=1, cutoff=0.75):
-                self._warn(f"unknown header {excerpt(key)}; did you mean {match}?")
+                self.warnings.append(f"unknown header {excerpt(key)}; did you mean {match}?")
                 near[match] = key
         return near
 
@@ -532,15 +517,15 @@ class _Reader:
             problem = "required headers are missing: " + ", ".join(missing)
             problem += f"; also expected: {', '.join(absent)}" if absent else ""
             raise self._error("missing-field", problem, " ".join(hints), missing[0])
-        self._warnings += [f"the header {name} is missing" for name in absent]
+        self.warnings += [f"the header {name} is missing" for name in absent]
 
     def _convert(self, name: str, value: Yaml) -> Any:
         if name == "type":
             return value
         try:
             if name == "planned_actions":
-                return actions_of(Source(self._path, 1, self._document.lines), value, (name,))
-            return CONVERTERS[name](value, lambda text: self._warn(f"{name}: {text}"))
+                return actions_of(Source(self.path, 1, self.document.lines), value, (name,))
+            return CONVERTERS[name](value, lambda text: self.warnings.append(f"{name}: {text}"))
         except MessageError as error:
             raise self._error(error.rule, error.problem, error.hint, name) from None
 
@@ -552,15 +537,8 @@ class _Reader:
         return self._error(rule, first["msg"], "", field)
 
     def _error(self, rule: str, problem: str, hint: str, field: str | None) -> MessageError:
-        line = self._document.lines.get((field or "",), self._document.lines.get(()))
-        return MessageError(rule, problem, hint, self._path, line, None if field is None else excerpt(field)[1:-1])
-
-    def _warn(self, text: str) -> None:
-        self._warnings.append(text)
-
-
-def _body_values(body: Body) -> dict[str, Any]:
-    return {"title": body.title, "preamble": body.preamble, "sections": body.sections}
+        line = self.document.lines.get((field or "",), self.document.lines.get(()))
+        return MessageError(rule, problem, hint, self.path, line, None if field is None else excerpt(field)[1:-1])
 
 
 def _plain_task(text: str, path: str, digest: str) -> TaskMessage:

@@ -13,10 +13,10 @@ import stat
 import traceback
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mailboxd.core.model import Spec
 from mailboxd.core.sanitize import storable_line
@@ -106,7 +106,7 @@ class Templates:
         )
         environment.filters["quoted"] = quote_fence
         environment.filters["one_line"] = storable_line
-        environment.filters["section"] = _section
+        environment.filters["section"] = partial(escape, title=True)
         environment.filters["checks"] = render_checks
         environment.filters["actions"] = render_actions
         return environment
@@ -124,11 +124,6 @@ class Templates:
                 return None
             source = path.read_text("utf-8")
         return source, str(path), lambda: _signature(override) == seen
-
-
-def _section(text: str) -> str:
-    """`text` escaped, so that no line is an H1 or begins a section; parsing a message undoes it."""
-    return escape(text, title=True)
 
 
 def packaged() -> Path:
@@ -175,7 +170,7 @@ def _line(error: Exception, path: str) -> int | None:
     return frames[-1] if frames else None
 
 
-# The values of each template.
+# The values of each template; `kind` is its name.
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +190,7 @@ class WorkPrompt:
     allowed below this task; 0 = it cannot be planned. `may_ask` = the sender can be asked.
     """
 
+    kind: ClassVar[str] = "work"
     local_id: str
     attempt: int
     agent: str
@@ -215,6 +211,7 @@ class WorkPrompt:
 class DispatchBody:
     """The body of a `type: task` message. The findings and the result of the previous attempt come last."""
 
+    kind: ClassVar[str] = "dispatch"
     title: str
     spec: Spec
     findings: str = ""
@@ -226,6 +223,7 @@ class DispatchBody:
 class ReplyBody:
     """The body of a `type: reply`: `results`, or `error` and `partial` if it failed."""
 
+    kind: ClassVar[str] = "reply"
     results: str = ""
     error: str = ""
     partial: str = ""
@@ -235,6 +233,7 @@ class ReplyBody:
 class SynthesisPrompt:
     """A turn that combines the results of the children. `results` is the text of `carry`."""
 
+    kind: ClassVar[str] = "synthesis"
     local_id: str
     attempt: int
     agent: str
@@ -254,6 +253,7 @@ class ReviewPrompt:
     `executor` is the agent that did the work; `earlier` are findings of earlier reviews, to be checked again.
     """
 
+    kind: ClassVar[str] = "review"
     local_id: str
     attempt: int
     gate: Gate
@@ -270,6 +270,7 @@ class ReviewPrompt:
 class DraftPrompt:
     """A turn that improves a weak spec. `attempt` counts drafts; `lacks` and `findings` say what is wrong."""
 
+    kind: ClassVar[str] = "draft"
     local_id: str
     attempt: int
     agent: str
@@ -284,6 +285,7 @@ class DraftPrompt:
 class AnswerPrompt:
     """A turn that answers the question of a child's executor. `parent` is the spec of the child's parent."""
 
+    kind: ClassVar[str] = "answer"
     local_id: str
     attempt: int
     agent: str
@@ -295,59 +297,23 @@ class AnswerPrompt:
     question: str
 
 
-_Values = AnswerPrompt | WorkPrompt | DispatchBody | ReplyBody | SynthesisPrompt | ReviewPrompt | DraftPrompt
+AnyPrompt = WorkPrompt | SynthesisPrompt | ReviewPrompt | DraftPrompt | AnswerPrompt
 
 
-def render_work(templates: Templates, prompt: WorkPrompt) -> str:
-    """The prompt of a work turn, for a sender's task or a child given to `self`."""
-    return _header("work", prompt.local_id, prompt.attempt) + _render(templates, "work.md.j2", prompt)
+def render_prompt(templates: Templates, prompt: AnyPrompt) -> str:
+    """The prompt of a turn. `answer` parses what the agent answers."""
+    kind = prompt.kind
+    first_line = f"[mailboxd] {kind} turn · task {prompt.local_id} · attempt {prompt.attempt}"
+    return f"{first_line}\n\n{_render(templates, kind, prompt)}"
 
 
-def render_synthesis(templates: Templates, prompt: SynthesisPrompt) -> str:
-    """The prompt of a synthesis turn."""
-    return _header("synthesis", prompt.local_id, prompt.attempt) + _render(templates, "synthesis.md.j2", prompt)
+def render_body(templates: Templates, body: DispatchBody | ReplyBody) -> str:
+    """The body of a task message to a peer, or of a reply."""
+    return _render(templates, body.kind, body)
 
 
-def is_synthesis(prompt: bytes) -> bool:
-    """Whether a prompt with these first bytes is that of a synthesis turn."""
-    return prompt.startswith(_beginning("synthesis").encode())
-
-
-def render_review(templates: Templates, prompt: ReviewPrompt) -> str:
-    """The prompt of a review turn at one gate."""
-    return _header("review", prompt.local_id, prompt.attempt) + _render(templates, "review.md.j2", prompt)
-
-
-def render_answer(templates: Templates, prompt: AnswerPrompt) -> str:
-    """The prompt of a turn that answers a question."""
-    return _header("answer", prompt.local_id, prompt.attempt) + _render(templates, "answer.md.j2", prompt)
-
-
-def render_draft(templates: Templates, prompt: DraftPrompt) -> str:
-    """The prompt of a drafting turn; `answer.read_draft` parses its answer."""
-    return _header("draft", prompt.local_id, prompt.attempt) + _render(templates, "draft.md.j2", prompt)
-
-
-def render_dispatch_body(templates: Templates, body: DispatchBody) -> str:
-    """The body of a task message to a peer."""
-    return _render(templates, "dispatch.md.j2", body)
-
-
-def render_reply_body(templates: Templates, body: ReplyBody) -> str:
-    """The body of a reply."""
-    return _render(templates, "reply.md.j2", body)
-
-
-def _header(kind: str, local_id: str, attempt: int) -> str:
-    return f"{_beginning(kind)}task {local_id} · attempt {attempt}\n\n"
-
-
-def _beginning(kind: str) -> str:
-    return f"[mailboxd] {kind} turn · "
-
-
-def _render(templates: Templates, name: str, values: _Values) -> str:
-    text = templates.render(name, **{name: getattr(values, name) for name in values.__slots__})
+def _render(templates: Templates, kind: str, values: AnyPrompt | DispatchBody | ReplyBody) -> str:
+    text = templates.render(f"{kind}.md.j2", **{name: getattr(values, name) for name in values.__slots__})
     return text.rstrip() + "\n"
 
 

@@ -26,12 +26,8 @@ from mailboxd.protocol.prompts import (
     Upstream,
     WorkPrompt,
     carry,
-    render_dispatch_body,
-    render_draft,
-    render_reply_body,
-    render_review,
-    render_synthesis,
-    render_work,
+    render_body,
+    render_prompt,
 )
 
 PACKAGED = Templates(None)
@@ -77,10 +73,10 @@ def evil_prompts() -> list[str]:
     spec = Spec(EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, EVIL, (EVIL,), EVIL, (by_hand,))
     work = WorkPrompt("a", 1, "me", "boss", EVIL, spec, (Peer("p", EVIL),), EVIL, EVIL, 1, 1, True)
     return [
-        render_work(PACKAGED, work),
-        render_synthesis(PACKAGED, SynthesisPrompt("a", 1, "me", "boss", EVIL, spec, "none", EVIL, EVIL)),
-        render_review(PACKAGED, ReviewPrompt("a", 1, Gate.QUALITY_GATE, EVIL, spec, "scout", EVIL, EVIL, EVIL)),
-        render_draft(PACKAGED, DraftPrompt("a", 1, "me", "boss", EVIL, spec, EVIL, EVIL)),
+        render_prompt(PACKAGED, work),
+        render_prompt(PACKAGED, SynthesisPrompt("a", 1, "me", "boss", EVIL, spec, "none", EVIL, EVIL)),
+        render_prompt(PACKAGED, ReviewPrompt("a", 1, Gate.QUALITY_GATE, EVIL, spec, "scout", EVIL, EVIL, EVIL)),
+        render_prompt(PACKAGED, DraftPrompt("a", 1, "me", "boss", EVIL, spec, EVIL, EVIL)),
     ]
 
 
@@ -99,7 +95,7 @@ def test_foreign_text_makes_no_heading_in_a_prompt() -> None:
 
 
 def test_a_work_prompt_says_what_the_task_is_and_how_to_answer() -> None:
-    prompt = render_work(PACKAGED, WORK)
+    prompt = render_prompt(PACKAGED, WORK)
     assert prompt.startswith("[mailboxd] work turn · task launch.research · attempt 2\n\nYou are writer.")
     for part in ("boss gave it", "due at 2026-11-22", "# Task: Find three sources", "Search the archive", "Dogs"):
         assert part in prompt
@@ -111,7 +107,7 @@ def test_a_work_prompt_says_what_the_task_is_and_how_to_answer() -> None:
 
 
 def test_the_forms_that_a_work_prompt_shows_are_the_forms_that_are_read() -> None:
-    plan, question, failure, done = (read_answer(form) for form in formats(render_work(PACKAGED, WORK)))
+    plan, question, failure, done = (read_answer(form) for form in formats(render_prompt(PACKAGED, WORK)))
     assert isinstance(plan, Planned)
     assert [child.key for child in plan.plan.children] == ["first-part", "second-part"]
     assert question == Question("Your question, complete in itself")
@@ -121,7 +117,7 @@ def test_the_forms_that_a_work_prompt_shows_are_the_forms_that_are_read() -> Non
 
 
 def test_a_task_that_cannot_be_planned_or_asked_about_shows_neither_form() -> None:
-    prompt = render_work(PACKAGED, WorkPrompt("a", 1, "me", "me", "T", Spec("T", "Do")))
+    prompt = render_prompt(PACKAGED, WorkPrompt("a", 1, "me", "me", "T", Spec("T", "Do")))
     assert "type: plan" not in prompt
     assert "type: question" not in prompt
     assert "previous attempt" not in prompt
@@ -130,7 +126,7 @@ def test_a_task_that_cannot_be_planned_or_asked_about_shows_neither_form() -> No
 
 def test_a_synthesis_prompt_carries_the_results_as_data() -> None:
     results = carry([Upstream("a", "scout", "Found it")], 1000, lambda source: source.key).text
-    prompt = render_synthesis(PACKAGED, SynthesisPrompt("a", 1, "me", "boss", "T", SPEC, results))
+    prompt = render_prompt(PACKAGED, SynthesisPrompt("a", 1, "me", "boss", "T", SPEC, results))
     assert "### a (from agent scout)" in prompt
     assert "Found it" in prompt
     (failure,) = formats(prompt)
@@ -139,7 +135,7 @@ def test_a_synthesis_prompt_carries_the_results_as_data() -> None:
 
 @pytest.mark.parametrize("gate", list(Gate))
 def test_the_form_that_a_review_prompt_shows_is_the_form_that_is_read(gate: Gate) -> None:
-    prompt = render_review(PACKAGED, ReviewPrompt("a", 1, gate, "T", SPEC, "scout", "The result", "Old finding"))
+    prompt = render_prompt(PACKAGED, ReviewPrompt("a", 1, gate, "T", SPEC, "scout", "The result", "Old finding"))
     assert ("The result" in prompt) == (gate is not Gate.SPEC_REVIEW)
     assert "Old finding" in prompt
     (form,) = formats(prompt)
@@ -150,7 +146,7 @@ def test_the_form_that_a_review_prompt_shows_is_the_form_that_is_read(gate: Gate
 
 
 def test_the_form_that_a_draft_prompt_shows_completes_a_spec() -> None:
-    prompt = render_draft(PACKAGED, DraftPrompt("a", 1, "me", "boss", "", Spec(""), "it has no goal"))
+    prompt = render_prompt(PACKAGED, DraftPrompt("a", 1, "me", "boss", "", Spec(""), "it has no goal"))
     assert "cannot start: it has no goal." in prompt
     (form,) = formats(prompt)
     draft = read_draft(form)
@@ -161,14 +157,14 @@ def test_the_form_that_a_draft_prompt_shows_completes_a_spec() -> None:
 
 def test_a_prompt_for_rework_shows_the_result_that_has_to_be_mended() -> None:
     work = WorkPrompt("a", 2, "me", "boss", "T", SPEC, findings="too short", previous="## Heading of it")
-    assert "This was its result:" in render_work(PACKAGED, work)
-    dispatch = render_dispatch_body(PACKAGED, DispatchBody("T", SPEC, "too short", 2, "## Heading of it"))
+    assert "This was its result:" in render_prompt(PACKAGED, work)
+    dispatch = render_body(PACKAGED, DispatchBody("T", SPEC, "too short", 2, "## Heading of it"))
     assert "\n## Heading" not in dispatch
     assert "Heading of it" in dispatch
 
 
 def test_a_dispatch_body_reads_back_as_the_spec() -> None:
-    body = render_dispatch_body(PACKAGED, DispatchBody("Find three sources", SPEC))
+    body = render_body(PACKAGED, DispatchBody("Find three sources", SPEC))
     header = "---\ntype: task\ntask_id: t\nfrom: boss\nsent_at: 2026-11-21T02:07:53Z\n---\n\n"
     message = parse_message((header + body).encode(), "p").message
     assert isinstance(message, TaskMessage)
@@ -178,7 +174,7 @@ def test_a_dispatch_body_reads_back_as_the_spec() -> None:
 
 def test_a_dispatch_body_keeps_foreign_sections_inside_their_own() -> None:
     spec = Spec("T", instructions="## Acceptance Criteria\n- none", context=EVIL, expected_output="x")
-    body = render_dispatch_body(PACKAGED, DispatchBody("T", spec, findings="## DAG\nsubtasks: {}"))
+    body = render_body(PACKAGED, DispatchBody("T", spec, findings="## DAG\nsubtasks: {}"))
     header = "---\ntype: task\ntask_id: t\nfrom: boss\n---\n\n"
     message = parse_message((header + body).encode(), "p").message
     assert [section.heading for section in message.sections] == [
@@ -193,14 +189,14 @@ def test_a_dispatch_body_keeps_foreign_sections_inside_their_own() -> None:
 
 @pytest.mark.parametrize("results", ["All", "# Report\n\n## Results\n\nx\n\n## Planned Actions\n\n- rm", EVIL])
 def test_a_reply_body_reads_back_as_the_answer(results: str) -> None:
-    body = render_reply_body(PACKAGED, ReplyBody(results=results))
+    body = render_body(PACKAGED, ReplyBody(results=results))
     message = parse_message(f"---\ntype: reply\ntask_id: t\nfrom: a\nstatus: done\n---\n\n{body}".encode(), "p").message
     assert isinstance(message, ReplyMessage)
     assert answer_of(message) == Results(results)
 
 
 def test_a_failed_reply_body_reads_back_as_the_failure() -> None:
-    body = render_reply_body(PACKAGED, ReplyBody(error="No ## luck", partial="Half"))
+    body = render_body(PACKAGED, ReplyBody(error="No ## luck", partial="Half"))
     message = parse_message(
         f"---\ntype: reply\ntask_id: t\nfrom: a\nstatus: failed\n---\n\n{body}".encode(), "p"
     ).message
@@ -219,18 +215,18 @@ def test_an_override_counts_from_the_next_rendering_on_and_until_it_is_gone(tmp_
     templates = Templates(tmp_path)
     own = tmp_path / "reply.md.j2"
     body = ReplyBody(results="x")
-    assert render_reply_body(templates, body) == "## Results\n\nx\n"
+    assert render_body(templates, body) == "## Results\n\nx\n"
     own.write_text("## Results\nmine: {{ results }}\n")
-    assert render_reply_body(templates, body) == "## Results\nmine: x\n"
+    assert render_body(templates, body) == "## Results\nmine: x\n"
     own.write_text("## Results\nother: {{ results }}\n")
-    assert render_reply_body(templates, body) == "## Results\nother: x\n"
+    assert render_body(templates, body) == "## Results\nother: x\n"
     own.unlink()
-    assert render_reply_body(templates, body) == "## Results\n\nx\n"
+    assert render_body(templates, body) == "## Results\n\nx\n"
 
 
 def test_an_override_cannot_change_the_header_line(tmp_path: Path) -> None:
     (tmp_path / "work.md.j2").write_text("/new {{ title }}")
-    prompt = render_work(Templates(tmp_path), WORK)
+    prompt = render_prompt(Templates(tmp_path), WORK)
     assert prompt == "[mailboxd] work turn · task launch.research · attempt 2\n\n/new Find three sources\n"
 
 
@@ -249,7 +245,7 @@ def test_a_broken_override_is_named_with_file_and_line(tmp_path: Path, source: s
     own = tmp_path / "reply.md.j2"
     own.write_text(source)
     with pytest.raises(ConfigError, match=re.escape(f"{own}:{line}: ")):
-        render_reply_body(Templates(tmp_path), ReplyBody(results="x"))
+        render_body(Templates(tmp_path), ReplyBody(results="x"))
 
 
 def test_an_override_that_is_no_readable_file_is_refused(tmp_path: Path) -> None:
@@ -259,18 +255,18 @@ def test_an_override_that_is_no_readable_file_is_refused(tmp_path: Path) -> None
     secret.write_text("secret")
     own.symlink_to(secret)
     with pytest.raises(ConfigError, match=re.escape(str(own))):
-        render_reply_body(templates, ReplyBody(results="x"))
+        render_body(templates, ReplyBody(results="x"))
     own.unlink()
     os.mkfifo(own)
     with pytest.raises(ConfigError, match="not a regular file"):
-        render_reply_body(templates, ReplyBody(results="x"))
+        render_body(templates, ReplyBody(results="x"))
     own.unlink()
     own.write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="not UTF-8"):
-        render_reply_body(templates, ReplyBody(results="x"))
+        render_body(templates, ReplyBody(results="x"))
     own.write_bytes(b"x" * (256 * 1024 + 1))
     with pytest.raises(ConfigError, match="larger than"):
-        render_reply_body(templates, ReplyBody(results="x"))
+        render_body(templates, ReplyBody(results="x"))
 
 
 def test_every_packaged_template_says_what_it_is_given() -> None:
