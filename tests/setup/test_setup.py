@@ -144,7 +144,7 @@ def test_after_a_failure_it_says_what_was_done_and_goes_on_when_it_is_run_again(
     beside.config.write_text(json.dumps(whole | {"refusesPlugins": True}))
     done = beside.setup("--yes", "--no-canary")
     assert done.returncode == 69, done.stdout
-    assert "✓ workspace alpha: made" in done.stdout
+    assert "✓ workspace alpha: created" in done.stdout
     assert "✗ plugin: `" in done.stdout
     assert "the registry is down" in done.stdout
     assert "✓ skill beta" in done.stdout
