@@ -145,7 +145,7 @@ def _listed(state: UserState) -> list[Path]:
         found = json.loads(raw)
         paths = [Path(name) for name in found if isinstance(name, str) and name.startswith("/") and "\0" not in name]
     except (ValueError, TypeError):
-        _log.warning("%s is damaged and counts as empty; the next `mailboxd run` writes it anew", state.folder / FILE)
+        _log.warning("%s is damaged and counts as empty; the next `mailboxd run` replaces it", state.folder / FILE)
         return []
     return paths[-MOST:]
 

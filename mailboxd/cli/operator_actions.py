@@ -47,12 +47,12 @@ def carry_out(session: Session, name: str, act: Callable[[Order], Sequence[Event
 
     require_operator(OPERATOR)
     ws = session.workspace()
-    with open.engine(ws, config.load(ws.config), _waits) as engine, engine.batch():
+    with open.engine(ws, config.load(ws.config), _print_wait) as engine, engine.batch():
         task = engine.store.tasks.get(Report(engine.store.db).find(name))
         if task is None:
             raise AssertionError(f"{name} was found but does not exist")
-        account = _account(engine, task, act(Order(engine, task, process.name())))
-    _tell(session, account, _wake(ws))
+        outcome = _outcome(engine, task, act(Order(engine, task, process.name())))
+    _print(session, outcome, _wake(ws))
 
 
 def give(session: Session, name: str, order_input: OperatorInput) -> None:
@@ -67,12 +67,12 @@ def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]
 
     require_operator(OPERATOR)
     ws = session.workspace()
-    with open.engine(ws, config.load(ws.config), _waits) as engine, engine.batch():
-        happened = _happened(engine, act(engine, process.name()))
-    _tell(session, {**facts, "events": happened}, _wake(ws))
+    with open.engine(ws, config.load(ws.config), _print_wait) as engine, engine.batch():
+        described = _described(engine, act(engine, process.name()))
+    _print(session, {**facts, "events": described}, _wake(ws))
 
 
-def _waits(why: str) -> None:
+def _print_wait(why: str) -> None:
     say(why, err=True)
 
 
@@ -84,23 +84,23 @@ def _wake(ws: Workspace) -> bool:
     return wakeup.poke(ws.state) or lock.holder(ws) is not None
 
 
-def _tell(session: Session, account: dict[str, Any], heard: bool) -> None:
+def _print(session: Session, outcome: dict[str, Any], is_running: bool) -> None:
     if session.as_json:
-        say(to_json(account | {"daemon": {"running": heard}}))
+        say(to_json(outcome | {"daemon": {"running": is_running}}))
         return
-    for happened in account["events"]:
-        say(for_terminal(happened["text"]))
-    if not heard:
+    for described in outcome["events"]:
+        say(for_terminal(described["text"]))
+    if not is_running:
         say("no daemon is running: recorded, and `mailboxd run` will carry it out", err=True)
 
 
-def _account(engine: Engine, task: Task, events: Sequence[Event]) -> dict[str, Any]:
+def _outcome(engine: Engine, task: Task, events: Sequence[Event]) -> dict[str, Any]:
     """The resulting phase and events, as in the history."""
     after = engine.store.tasks.get(task.id) or task
-    return {"task": task.local_id, "phase": after.phase, "events": _happened(engine, events)}
+    return {"task": task.local_id, "phase": after.phase, "events": _described(engine, events)}
 
 
-def _happened(engine: Engine, events: Sequence[Event]) -> list[dict[str, Any]]:
+def _described(engine: Engine, events: Sequence[Event]) -> list[dict[str, Any]]:
     from mailboxd.explain.describe import describe
 
     names = [engine.store.tasks.local_id(event.task) if event.task else "" for event in events]

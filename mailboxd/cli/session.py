@@ -1,4 +1,4 @@
-"""What all commands share: the options -w and --json, the decorator of commands, and parameter types."""
+"""Shared by all commands: the options -w and --json, the decorator of commands, and parameter types."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Terminal output: sanitized text, phases, tables, widths, durations.
 
-Color never carries information by itself; NO_COLOR and redirected output disable it.
+No information depends on color alone; NO_COLOR and redirected output disable it.
 """
 
 from __future__ import annotations

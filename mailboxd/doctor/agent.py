@@ -141,8 +141,8 @@ def exec_policy(facts: Facts) -> Iterator[CheckResult]:
         yield note("exec-approvals", text, *_permit(found, own))
         return
     text = (
-        f"OpenClaw asks for approval of shell commands of {own} (ask: {found.ask}); during a turn of mailboxd nobody "
-        "can answer, and the command is denied at once"
+        f"OpenClaw asks for approval of shell commands of {own} (ask: {found.ask}); nobody can answer during a "
+        "turn of mailboxd, so the command is denied at once"
     )
     yield warning("exec-approvals", text, *_permit(found, own))
 
@@ -186,7 +186,7 @@ def _harness(found: HarnessInfo, config: str) -> CheckResult:
 
 
 def probe_harnesses(root: Path, acp: AcpSection, environ: Mapping[str, str]) -> tuple[HarnessInfo, ...]:
-    """What each configured harness reports; one after another, since a harness may need much memory."""
+    """Probe the configured harnesses one after another, since each may need much memory."""
     return tuple(_probe_harness(root, name, harness, acp.acpx[0], environ) for name, harness in acp.harnesses.items())
 
 

@@ -36,7 +36,7 @@ PARALLEL_PROBES = 3
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is examined. `not_a_workspace` is a directory that was given as a workspace and is none."""
+    """The workspace and OpenClaw to examine. `not_a_workspace` is a given directory that is not a workspace."""
 
     ws: Workspace | None
     settings: Settings

@@ -1,4 +1,4 @@
-"""What the probes return, and what the checks report.
+"""The facts that probes collect, and the results that checks report.
 
 A fact is None if it was not probed or its probe failed (see `Facts.failures`).
 """
@@ -218,7 +218,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class PluginAnswer:
-    """What the running gateway did with a message that its plugin has to refuse."""
+    """The running gateway's answer to a message that its plugin must refuse."""
 
     refused: bool
     """The plugin answered it without a model."""

@@ -129,11 +129,11 @@ def add_denials(current: CurrentConfig, grants: Sequence[Grant]) -> Change:
 
 def _deny(change: Change, current: CurrentConfig) -> None:
     """Deny each agent the tools of all entries of other agents, and remember the objects created for that."""
-    ours = [grant for grant in change.grants if grant.entry]
+    named = [grant for grant in change.grants if grant.entry]
     made: list[str] = []
     for agent in current.entries:
         listed = current.denied(agent)
-        patterns = [f"{grant.entry}__*" for grant in ours if not same_agent(agent, grant.caller.name)]
+        patterns = [f"{grant.entry}__*" for grant in named if not same_agent(agent, grant.caller.name)]
         missing = [pattern for pattern in patterns if pattern not in listed]
         if missing:
             change.set([*listed, *missing], "agents", "entries", agent, "tools", "deny")
@@ -143,7 +143,7 @@ def _deny(change: Change, current: CurrentConfig) -> None:
             made += [f"{tools}.deny"] if "deny" not in current.tools(agent) else []
     if made:
         change.grants = tuple(
-            replace(grant, made=tuple(dict.fromkeys((*grant.made, *made)))) if grant is ours[0] else grant
+            replace(grant, made=tuple(dict.fromkeys((*grant.made, *made)))) if grant is named[0] else grant
             for grant in change.grants
         )
 
@@ -174,17 +174,17 @@ def _made(current: CurrentConfig) -> tuple[str, ...]:
 
 def uninstall(current: CurrentConfig, grants: Sequence[Grant]) -> Change:
     """Remove what `install` added, and nothing else; an object that it created goes once it is empty."""
-    ours = [grant for grant in grants if grant.entry]
+    named = [grant for grant in grants if grant.entry]
     change = Change(tuple(grant for grant in grants if not grant.entry))
-    made = {path for grant in ours for path in grant.made}
-    gone = [grant.entry for grant in ours if grant.entry in current.servers]
+    made = {path for grant in named for path in grant.made}
+    gone = [grant.entry for grant in named if grant.entry in current.servers]
     for entry in gone:
         change.set(None, "mcp", "servers", entry)
         change.done.append(f"entry {entry} removed")
     if gone and set(current.servers) == set(gone) and "mcp.servers" in made:
         whole = "mcp" in made and set(current.mcp) == {"servers"}
         change.set(None, *(("mcp",) if whole else ("mcp", "servers")))
-    patterns = {f"{grant.entry}__*" for grant in ours}
+    patterns = {f"{grant.entry}__*" for grant in named}
     for agent in current.entries:
         _allow(change, current, agent, patterns, made)
     return change

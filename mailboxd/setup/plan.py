@@ -470,8 +470,6 @@ class SetupRecord:
 
 # The plan
 
-KINDS = ("workspace", "plugin", "skill", "tools", "service")
-OPTIONAL = KINDS[1:]
 _FIRST_PORT = 8765
 _PORTS = 1000
 _SECONDS = 60.0

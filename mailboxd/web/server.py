@@ -71,8 +71,8 @@ class RequestGuard:
         if scope["method"] not in METHODS:
             return _refuse(405, "only GET, HEAD and POST are supported")
         origins = headers.getlist("origin")
-        ours = {f"http://{host}" for host in self.hosts}
-        if any(origin.lower() not in ours for origin in origins) or (scope["method"] == "POST" and len(origins) != 1):
+        own = {f"http://{host}" for host in self.hosts}
+        if any(origin.lower() not in own for origin in origins) or (scope["method"] == "POST" and len(origins) != 1):
             return _refuse(403, "the request does not come from mailboxd's own page")
         if scope["method"] == "POST" and headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return _refuse(403, "the request does not come from mailboxd's own page")

@@ -1,4 +1,4 @@
-"""What a harness reports while it works, and the result of its turn. Pure.
+"""The updates of a harness while it works, and the result of its turn. Pure.
 
 The answer of a turn is the text after its last tool call.
 """

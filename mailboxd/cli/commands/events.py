@@ -147,7 +147,7 @@ def watch_command(session: Session, task: str | None, since: int | None) -> int 
 
 @dataclass(slots=True)
 class _Watching:
-    """What is watched. Trees are read again only after an event: reading a large one is slower than redrawing."""
+    """The watched tasks. Trees are read again only after an event: reading a large one is slower than redrawing."""
 
     session: Session
     ws: Workspace
