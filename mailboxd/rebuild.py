@@ -141,7 +141,11 @@ def _take_in(
         core = Engine(store, settings, clock)
         with core.batch():
             account.taken_in = stale_database.take_in(core, Intake(core, trust=trust), ws)
-        account.counts |= {"tasks": store.tasks.count(), "open": len(store.tasks.open_ids())}
+        account.counts |= {
+            "messages": store.messages.count(),
+            "tasks": store.tasks.count(),
+            "open": len(store.tasks.open_ids()),
+        }
     finally:
         store.close()
 

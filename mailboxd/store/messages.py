@@ -61,6 +61,10 @@ class Messages:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
+    def count(self) -> int:
+        """How many messages were received and sent."""
+        return int(self._db.execute("SELECT count(*) FROM messages").fetchone()[0])
+
     def keep_body(self, message: str, raw: bytes) -> None:
         """Keep the bytes that were judged: they are filed, even if the file changes before it is moved."""
         self._db.execute("INSERT INTO bodies VALUES (?, ?)", (message, raw))
