@@ -13,8 +13,6 @@ import re
 from mailboxd.core.model import Attempt
 from mailboxd.core.vocabulary import AttemptStatus, Gate
 
-_ORDINAL = re.compile(r"-([0-9]{1,9})-[0-9a-f]{12}\Z")
-
 
 def session_key(agent: str, local_id: str, own_agent: str, ordinal: int) -> str:
     """The session of one piece of work of `agent`, given by the daemon of `own_agent`.
@@ -27,12 +25,6 @@ def session_key(agent: str, local_id: str, own_agent: str, ordinal: int) -> str:
     digest = hashlib.sha256(exact.encode()).hexdigest()[:12]
     readable = re.sub(r"[^a-z0-9._-]", "-", local_id.lower())[:60]
     return f"agent:{agent}:mailboxd:{readable}-{ordinal}-{digest}"
-
-
-def ordinal_of(key: str) -> int | None:
-    """The attempt that opened the session with this key of one piece of work; None for any other key."""
-    found = _ORDINAL.search(key)
-    return None if found is None else int(found[1])
 
 
 def review_key(reviewer: str, local_id: str, own_agent: str, gate: Gate, round_: int) -> str:

@@ -251,22 +251,6 @@ def put(dir_fd: int, name: str, unchanged: Callable[[], bool], *, durable: bool 
     return True
 
 
-def append_line(dir_fd: int, name: str, line: bytes) -> None:
-    """Append a line to a file (0600) durably; cut off half a line left by a crash. Raises OSError."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-    fd = os.open(name, flags, 0o600, dir_fd=dir_fd)
-    try:
-        end = os.fstat(fd).st_size
-        while end and os.pread(fd, 1, end - 1) != b"\n":
-            end -= 1
-        os.ftruncate(fd, end)
-        os.lseek(fd, end, os.SEEK_SET)
-        _write(fd, line)
-        os.fsync(dir_fd)
-    finally:
-        os.close(fd)
-
-
 def hidden_name(name: str) -> str:
     """Name under which `replace` prepares a file."""
     return f".{name}.mailboxd.tmp"

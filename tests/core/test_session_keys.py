@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.session_keys import message_key, ordinal_of, session_key
+from mailboxd.core.session_keys import session_key
 
 ids = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,20}", fullmatch=True)
 
@@ -34,9 +34,3 @@ def test_ids_that_differ_in_case_only_do_not_share_a_session() -> None:
 
 def test_a_session_key_has_a_sane_length() -> None:
     assert len(session_key("a" * 128, "b" * 300, "c" * 128, 10_000)) <= 240
-
-
-@given(ids, ids, ids, st.integers(1, 10_000))
-def test_a_session_key_says_which_attempt_opened_it(agent: str, local: str, by: str, ordinal: int) -> None:
-    assert ordinal_of(session_key(agent, local, by, ordinal)) == ordinal
-    assert ordinal_of(message_key(agent, local, by, "msg_01")) is None
