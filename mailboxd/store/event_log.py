@@ -119,8 +119,12 @@ def line(row: Sequence[Any]) -> str:
     The hash can be recomputed from the line and the hash before it.
     """
     seq, at, kind, task, role, actor, data, digest = row
-    said = {"seq": seq, "at": at, "kind": kind, "task": task, "role": role, "actor": actor}
-    return json.dumps(said | {"data": json.loads(data), "hash": digest}, ensure_ascii=True, separators=(",", ":"))
+    if not data.isascii():
+        data = json.dumps(json.loads(data), ensure_ascii=True, separators=(",", ":"))
+    who = f'"role":"{role}","actor":{json.dumps(actor)}'
+    return (
+        f'{{"seq":{seq},"at":"{at}","kind":"{kind}","task":{json.dumps(task)},{who},"data":{data},"hash":"{digest}"}}'
+    )
 
 
 def hash_at(db: sqlite3.Connection, seq: int) -> str | None:

@@ -18,7 +18,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,8 @@ FORMAT = "mailboxd-journal-1"
 _DAY_FILE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\.jsonl", re.ASCII)
 _KEYS = {"outbox": "seq", "meta": "name"}
 """Tables whose rows are journaled, with the column that identifies a row."""
-_AT_ONCE = 1 << 20
-"""Bytes written in one call, about."""
+_AT_ONCE = 1_000
+"""Lines written in one call."""
 _BLOCK = 1 << 16
 _EVENTS_AT_ONCE = 500
 
@@ -56,6 +55,8 @@ class Journal:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._path = str(folder_of(root))
+        self._folder = -1
         self._file = -1
         self._name = ""
         self._position = Position()
@@ -72,8 +73,8 @@ class Journal:
         if self._changes == db.total_changes and not self.trouble:
             return
         try:
-            with self._locked() as folder:
-                self._catch_up(db, folder)
+            with self._locked():
+                self._catch_up(db)
             self._changes, self.trouble = db.total_changes, ""
         except (OSError, JournalAheadError, DamagedError) as error:
             self._failed(error)
@@ -103,8 +104,8 @@ class Journal:
         """How the journal shows that the database is older, as text; empty if it does not, or cannot be read."""
         try:
             if folder_of(self._root).is_dir():
-                with self._locked() as folder:
-                    self._find_position(db, folder)
+                with self._locked():
+                    self._find_position(db)
         except JournalAheadError as error:
             return str(error)
         except (OSError, DamagedError) as error:
@@ -114,73 +115,88 @@ class Journal:
     def append_head(self, said: Mapping[str, Any]) -> None:
         """Append a signed head of the log (`mailboxd.signed_heads`); all events up to it are in the journal."""
         try:
-            with self._locked() as folder:
-                if self._file >= 0 and self._state == self._current_state(folder):
+            with self._locked():
+                if self._file >= 0 and self._state == self._current_state():
                     _write(self._file, _json({"head": said}))
-                    self._unsynced, self._state = True, self._current_state(folder)
+                    self._unsynced, self._state = True, self._current_state()
         except OSError as error:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        self._state = None  # the next attempt reads where the journal ends
+        self._release()  # the next attempt reads where the journal ends
         self.trouble = f"{folder_of(self._root)}: the journal cannot be continued: {error}"
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
-        folder = _open_folder(self._root)
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the directory, which is opened again if another one has taken its place."""
+        if self._folder < 0 or not _is_at(self._folder, self._path):
+            self._release()
+            self._folder = _open_folder(self._root)
+        fcntl.flock(self._folder, fcntl.LOCK_EX)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield folder
+            yield
         finally:
-            os.close(folder)
+            if self._folder >= 0:
+                fcntl.flock(self._folder, fcntl.LOCK_UN)
 
-    def _catch_up(self, db: sqlite3.Connection, folder: int) -> None:
-        if self._state is None or self._state != self._current_state(folder):
-            self._find_position(db, folder)
-        revs = dict(self._position.revs)
-        tip = self._position.tip
-        for day, lines in groupby(_lines(db, self._position), key=lambda line: line.day):
-            if not day and not self._name:
-                continue  # rows alone begin no file: they come with the first event
-            if not self._name or f"{day}.jsonl" > self._name:
-                self._begin(db, folder, f"{day}.jsonl", Position(tip, dict(revs)))
-            pending, size = list[bytes](), 0
-            for line in lines:
-                pending.append(line.text)
-                size += len(line.text)
-                tip, revs = line.tip or tip, revs | line.revs
-                if size >= _AT_ONCE:
-                    _write(self._file, b"".join(pending))
-                    pending, size = [], 0
-            _write(self._file, b"".join(pending))
-            self._unsynced = True
+    def _catch_up(self, db: sqlite3.Connection) -> None:
+        if self._state is None or self._state != self._current_state():
+            self._find_position(db)
+        tip, revs, pending = self._position.tip, dict(self._position.revs), list[str]()
+        for row in db.execute(f"SELECT {event_log.COLUMNS} FROM events WHERE seq > ? ORDER BY seq", (tip.seq,)):
+            if (name := f"{row[1][:10]}.jsonl") > self._name:
+                self._flush(pending)
+                self._begin(db, name, Position(tip, revs))
+            pending.append(event_log.line(row))
+            if row[2] == Kind.MESSAGE_SENT:
+                pending += _body(db, json.loads(row[6])["message"]["id"])
+            if len(pending) >= _AT_ONCE:
+                self._flush(pending)
+            tip = Tip(row[0], row[7])
+        for table in _KEYS if self._name else ():  # rows alone begin no file: they come with the first event
+            rows = db.execute(f"SELECT * FROM {table} WHERE rev > ? ORDER BY rev", (revs[table],))
+            columns = [column for column, *_ in rows.description]
+            for row in rows:
+                values = dict(zip(columns, row, strict=True))
+                pending.append(_text({"table": table, "row": values}))
+                revs[table] = values["rev"]
+        self._flush(pending)
         self._position = Position(tip, revs)
-        self._state = self._current_state(folder)
+        self._state = self._current_state()
 
-    def _begin(self, db: sqlite3.Connection, folder: int, name: str, position: Position) -> None:
+    def _flush(self, pending: list[str]) -> None:
+        """Write lines and forget them."""
+        if pending:
+            _write(self._file, ("\n".join(pending) + "\n").encode())
+            pending.clear()
+            self._unsynced = True
+
+    def _begin(self, db: sqlite3.Connection, name: str, position: Position) -> None:
         """Start the file of a day with what the files before it cover."""
         self.sync()
-        self._open(folder, name)
+        self._open(name)
         uuid = db.execute("SELECT value FROM meta WHERE name = 'uuid'").fetchone()
         after = [position.tip.seq, position.tip.hash, *(position.revs[table] for table in _KEYS)]
-        header = {"format": FORMAT, "database": uuid[0] if uuid else "", "after": after}
-        _write(self._file, _json(header))
-        os.fsync(folder)
+        _write(self._file, _json({"format": FORMAT, "database": uuid[0] if uuid else "", "after": after}))
+        os.fsync(self._folder)
 
-    def _open(self, folder: int, name: str) -> None:
-        self._release()
+    def _open(self, name: str) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._name = -1, ""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        self._file = os.open(name, flags, 0o600, dir_fd=folder)
+        self._file = os.open(name, flags, 0o600, dir_fd=self._folder)
         self._name = name
 
-    def _find_position(self, db: sqlite3.Connection, folder: int) -> None:
+    def _find_position(self, db: sqlite3.Connection) -> None:
         """Read the end of the newest file, without half a line that a crash left. Raises JournalAheadError."""
-        names = _names(folder)
-        self._position = Position()
+        self.sync()
+        names = _names(self._folder)
+        self._position, self._state = Position(), None
         if not names:
-            self._release()
+            self._name = ""
             return
-        self._open(folder, names[-1])
+        self._open(names[-1])
         _cut_torn_line(self._file)
         self._position = _last_position(self._file, names[-1])
         tip = self._position.tip
@@ -189,15 +205,17 @@ class Journal:
             lacks = f"the log ends at event {last}" if last < tip.seq else f"event {tip.seq} of the log is different"
             raise JournalAheadError(f"{lacks}, and mailbox/archive/events/{names[-1]} ends with event {tip.seq}")
 
-    def _current_state(self, folder: int) -> tuple[int, int] | None:
+    def _current_state(self) -> tuple[int, int] | None:
         if self._file < 0:
             return None
-        return os.fstat(self._file).st_size, os.fstat(folder).st_mtime_ns
+        return os.fstat(self._file).st_size, os.fstat(self._folder).st_mtime_ns
 
     def _release(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-        self._file, self._name, self._state, self._unsynced = -1, "", None, False
+        for fd in (self._file, self._folder):
+            if fd >= 0:
+                os.close(fd)
+        self._file = self._folder = -1
+        self._name, self._state, self._unsynced = "", None, False
 
 
 def folder_of(root: Path) -> Path:
@@ -219,6 +237,16 @@ def _open_folder(root: Path) -> int:
         finally:
             os.close(above)
     return folder
+
+
+def _is_at(fd: int, path: str) -> bool:
+    """Whether the open directory is still the one at its path."""
+    try:
+        here = os.lstat(path)
+    except OSError:
+        return False
+    mine = os.fstat(fd)
+    return (here.st_dev, here.st_ino) == (mine.st_dev, mine.st_ino)
 
 
 def _names(folder: int) -> list[str]:
@@ -274,38 +302,19 @@ def _backwards(file: int) -> Iterator[bytes]:
         yield rest
 
 
-# Lines
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    day: str
-    text: bytes
-    tip: Tip | None = None
-    revs: dict[str, int] = field(default_factory=dict)
+def _text(value: object) -> str:
+    """A line of ASCII, so that it does nothing to a terminal."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
 def _json(value: object) -> bytes:
-    """As one line of ASCII, so that it does nothing to a terminal."""
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+    return f"{_text(value)}\n".encode()
 
 
-def _lines(db: sqlite3.Connection, after: Position) -> Iterator[_Line]:
-    """What was committed after a position, in order."""
-    day = ""
-    for row in db.execute(f"SELECT {event_log.COLUMNS} FROM events WHERE seq > ? ORDER BY seq", (after.tip.seq,)):
-        day = max(day, row[1][:10])
-        yield _Line(day, event_log.line(row).encode() + b"\n", Tip(row[0], row[7]))
-        if row[2] == Kind.MESSAGE_SENT:
-            body = "SELECT message, raw FROM bodies WHERE message = ?"
-            for message, raw in db.execute(body, (json.loads(row[6])["message"]["id"],)):
-                yield _Line(day, _json({"body": message, "raw": raw.decode("utf-8", "surrogateescape")}))
-    for table in _KEYS:
-        rows = db.execute(f"SELECT * FROM {table} WHERE rev > ? ORDER BY rev", (after.revs[table],))
-        columns = [column for column, *_ in rows.description]
-        for row in rows:
-            values = dict(zip(columns, row, strict=True))
-            yield _Line(day, _json({"table": table, "row": values}), revs={table: values["rev"]})
+def _body(db: sqlite3.Connection, message: str) -> Iterator[str]:
+    """The bytes of a sent message: its file is written after the commit."""
+    for (raw,) in db.execute("SELECT raw FROM bodies WHERE message = ?", (message,)):
+        yield _text({"body": message, "raw": raw.decode("utf-8", "surrogateescape")})
 
 
 # Reading
