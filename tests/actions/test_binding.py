@@ -1,4 +1,4 @@
-"""What an approval and a check are bound to: the files that a command names, as they are now."""
+"""Approvals and checks are bound to the current content of the files that a command names."""
 
 from __future__ import annotations
 

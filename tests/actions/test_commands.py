@@ -36,18 +36,20 @@ def sh(script: str, **more: object):  # type: ignore[no-untyped-def]
         ("kill -9 $$", UNKNOWN, "killed by signal 9"),
     ],
 )
-def test_an_exit_status_is_a_proof_and_a_signal_is_none(at: Stand, script: str, state: Performed, summary: str) -> None:
+def test_an_exit_status_proves_the_result_and_a_signal_does_not(
+    at: Stand, script: str, state: Performed, summary: str
+) -> None:
     end = at.do(sh(script))
     assert (end.state, end.summary) == (state, summary)
 
 
-def test_a_word_is_a_word_whatever_stands_in_it(at: Stand) -> None:
+def test_arguments_are_passed_unchanged(at: Stand) -> None:
     argv = ("/usr/bin/printf", "%s|", "$(touch x)", "a;b", "-n", "ünï")
     end = at.do(action("command", argv=argv))
     assert end.report == "$(touch x)|a;b|-n|ünï|"
 
 
-def test_its_environment_is_next_to_none_and_what_it_asks_for(at: Stand) -> None:
+def test_its_environment_is_minimal_plus_requested_variables(at: Stand) -> None:
     plain = at.do(action("command", argv=("/usr/bin/env",)))
     assert {line.partition("=")[0] for line in plain.report.splitlines()} == {"PATH", "HOME", "MAILBOXD_INSIDE"}
     at.place.create()
@@ -66,9 +68,7 @@ def test_no_cut_leaves_a_part_of_a_secret(at: Stand, before: str, after: int) ->
 
 
 @pytest.mark.parametrize(("env", "why"), [(("OTHER",), "does not name OTHER"), (("KEY",), "does not have .* KEY")])
-def test_a_variable_that_is_not_allowed_or_not_there_makes_it_impossible(
-    at: Stand, env: tuple[str, ...], why: str
-) -> None:
+def test_a_disallowed_or_missing_variable_makes_it_impossible(at: Stand, env: tuple[str, ...], why: str) -> None:
     at.given(environ={name: value for name, value in at.setting.environ.items() if name != "KEY"})
     with pytest.raises(Impossible, match=why):
         at.show(sh("true", env=env))
@@ -100,14 +100,14 @@ def test_a_program_that_is_missing_has_provably_done_nothing(at: Stand) -> None:
     assert "/no/such/program" in end.summary
 
 
-def test_after_its_time_it_is_asked_to_end_and_what_it_did_is_unknown(at: Stand) -> None:
+def test_after_its_timeout_it_is_terminated_and_the_result_is_unknown(at: Stand) -> None:
     end = at.do(sh("trap 'echo asked; exit 0' TERM; sleep 60 & wait", timeout=1))
     assert end.state is UNKNOWN
     assert "within 1 s" in end.summary
     assert "asked" in end.report
 
 
-def test_what_does_not_listen_is_killed_with_its_whole_group(at: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_with_its_group(at: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "GRACE", 0.5)
     pid = at.outside / "pid"
     end = at.do(sh(f"trap '' TERM; (trap '' TERM; echo $BASHPID; sleep 60) & echo $! > {pid}; sleep 60", timeout=1))
@@ -123,7 +123,7 @@ def _state(pid: int) -> str:
         return "Z"
 
 
-def test_what_writes_without_end_is_stopped(at: Stand) -> None:
+def test_endless_output_is_stopped(at: Stand) -> None:
     at.given(output_cap=100_000)
     end = at.do(action("command", argv=("/bin/sh", "-c", "yes 0123456789 | head -c 300000; sleep 60")))
     assert end.state is UNKNOWN
@@ -132,7 +132,7 @@ def test_what_writes_without_end_is_stopped(at: Stand) -> None:
     assert len(end.report) <= 16_384
 
 
-def test_what_left_its_group_and_writes_without_end_is_killed(at: Stand) -> None:
+def test_endless_output_of_a_process_outside_the_group_is_killed(at: Stand) -> None:
     at.given(output_cap=100_000)
     pid = at.outside / "pid"
     left = f"setsid sh -c 'echo $$ > {pid}; yes 0123456789 | head -c 300000; sleep 60' & sleep 60"
@@ -147,7 +147,7 @@ def test_the_end_of_a_long_output_is_kept(at: Stand) -> None:
     assert len(end.report) == 16_384
 
 
-def test_it_is_stopped_with_who_runs_it(at: Stand) -> None:
+def test_the_program_is_stopped_with_its_runner(at: Stand) -> None:
     """An exception out of a signal's handler, as the runner has one."""
 
     class Stop(BaseException):
@@ -190,7 +190,7 @@ def test_it_is_stopped_also_by_a_signal_that_comes_while_it_begins(at: Stand, mo
     assert begun[0].reap() is not None, "it runs on"
 
 
-# ---------------------------------------------------------------- messages
+# Messages
 
 
 def openclaw(at: Stand, script: str) -> None:
@@ -230,9 +230,7 @@ REFUSED = "Gateway not reachable at ws://127.0.0.1:1 (ECONNREFUSED).\nStart it w
         (answer(messageId="1") + "kill -9 $$", UNKNOWN, "exit status -9"),
     ],
 )
-def test_only_what_openclaw_says_before_it_sends_counts_as_not_sent(
-    at: Stand, script: str, state: Performed, summary: str
-) -> None:
+def test_only_errors_before_sending_count_as_not_sent(at: Stand, script: str, state: Performed, summary: str) -> None:
     openclaw(at, script)
     end = at.do(action("message", channel="telegram", target="42", text="hello"))
     assert end.state is state
@@ -261,7 +259,7 @@ def test_the_words_of_a_message_are_no_options(at: Stand) -> None:
         ("a\0b", "NUL"),
     ],
 )
-def test_a_text_that_openclaw_would_not_send_as_it_stands_is_refused(at: Stand, text: str, why: str) -> None:
+def test_a_text_that_openclaw_would_change_is_refused(at: Stand, text: str, why: str) -> None:
     openclaw(at, answer(messageId="1"))
     act = action("message", channel="slack", target="x", text=text)
     with pytest.raises(Impossible, match=why):

@@ -1,4 +1,4 @@
-"""What a person is shown, and what the approval is bound to."""
+"""Previews, and what an approval is bound to."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_a_command_is_shown_word_by_word(at: Stand) -> None:
         (action("manual", action="do it\nat most: 1 s"), "at most: 1 s"),
     ],
 )  # fmt: skip
-def test_no_word_of_others_can_pass_for_a_line_of_ours(at: Stand, act: Action, forged: str) -> None:
+def test_untrusted_text_cannot_imitate_mailboxds_lines(at: Stand, act: Action, forged: str) -> None:
     assert forged not in lines(at, act)
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J\x1b]0;x\x07", "a\rb", "\u202egnp.exe", "\u2028", "\x9b31m"])
-def test_what_a_terminal_would_obey_is_shown_as_an_escape(at: Stand, text: str) -> None:
+def test_terminal_control_characters_are_shown_as_escapes(at: Stand, text: str) -> None:
     for act in (
         action("message", channel="c", target="t", text=f"x{text}y"),
         action("command", argv=("echo", text)),
@@ -87,9 +87,7 @@ def test_a_difference(at: Stand) -> None:
         (b"a\n" * 3000, b"b\n" * 3000, "(too long for a diff; the new content:)"),
     ],
 )
-def test_what_has_no_difference_to_show_says_so_with_sizes_and_hashes(
-    at: Stand, old: bytes | None, new: bytes, said: str
-) -> None:
+def test_without_a_diff_the_preview_shows_sizes_and_hashes(at: Stand, old: bytes | None, new: bytes, said: str) -> None:
     target = at.outside / "conf"
     if old is not None:
         target.write_bytes(old)
@@ -116,7 +114,7 @@ def test_too_large_a_source_is_impossible(at: Stand) -> None:
         (("sh", "link"), ""),
     ],
 )
-def test_a_file_of_the_workspace_that_a_command_names_is_what_was_approved(
+def test_an_approval_is_bound_to_workspace_files_that_the_command_names(
     at: Stand, argv: tuple[str, ...], cwd: str
 ) -> None:
     script = at.root / "deploy.sh"
@@ -147,7 +145,7 @@ def test_dots_after_a_link_are_followed_as_the_command_would(at: Stand) -> None:
 
 
 @pytest.mark.parametrize("kind", ["command", "http", "message", "file"])
-def test_a_file_that_verify_names_is_what_was_approved(at: Stand, kind: str) -> None:
+def test_an_approval_is_bound_to_files_that_verify_names(at: Stand, kind: str) -> None:
     (at.root / "is-it.sh").write_text("exit 0")
     fields: dict[str, dict[str, Any]] = {
         "command": {"argv": ("true",)},
@@ -180,7 +178,7 @@ def test_words_that_name_nothing_of_the_workspace_bind_nothing(at: Stand) -> Non
     assert at.show(action("command", argv=argv)).content_sha256 == ""
 
 
-def test_the_payload_is_what_a_file_is_bound_to(at: Stand) -> None:
+def test_a_file_action_is_bound_to_its_payload(at: Stand) -> None:
     act = action("file", path=str(at.outside / "f"), content="x")
     shown = at.show(act)
     assert content_sha256(act, at.place) == shown.content_sha256
@@ -212,7 +210,7 @@ def test_a_link_in_the_place_of_the_gates_is_not_followed(at: Stand) -> None:
         pass
 
 
-def test_who_holds_a_gate_holds_it_alone(at: Stand) -> None:
+def test_a_gates_lock_is_exclusive(at: Stand) -> None:
     assert existing_gates(at.root) == [APPROVAL]
     assert not at.place.is_locked()
     with at.place.locked():
@@ -222,9 +220,7 @@ def test_who_holds_a_gate_holds_it_alone(at: Stand) -> None:
     assert not at.place.is_locked()
 
 
-def test_while_nobody_can_ask_for_want_of_descriptors_a_runner_is_taken_to_be_alive(
-    at: Stand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_descriptors_a_runner_is_assumed_to_be_alive(at: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what it is doing at this moment would be recorded as lost."""
 
     def refuse(*_: object, **__: object) -> int:

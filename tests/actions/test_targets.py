@@ -36,7 +36,7 @@ def test_a_new_file_and_a_changed_one(at: Stand) -> None:
     assert os.listdir(at.outside) == ["conf"]
 
 
-def test_what_was_shown_is_written_whatever_becomes_of_the_source(at: Stand) -> None:
+def test_the_previewed_content_is_written_even_if_the_source_changes(at: Stand) -> None:
     source, target = at.root / "out.txt", at.outside / "conf"
     source.write_text("as shown")
     act = action("file", path=str(target), source="out.txt")
@@ -82,8 +82,8 @@ def test_a_target_that_has_the_content_already_is_done(at: Stand) -> None:
     assert target.stat().st_ino == before.st_ino
 
 
-def test_what_a_try_that_died_left_beside_the_target_is_in_nobodys_way(at: Stand) -> None:
-    """It may even be a link that somebody laid there."""
+def test_a_leftover_temporary_file_does_not_prevent_writing(at: Stand) -> None:
+    """It may even be a link."""
     target, precious = at.outside / "conf", at.outside / "precious"
     precious.write_text("precious")
     hidden = at.outside / f".{sha256(b'conf')[:16]}.mailboxd.tmp"
@@ -130,7 +130,7 @@ def _fifo(at: Stand) -> str:
     ],
     ids=["link", "file-link", "directory", "fifo", "missing", "dots", "slash", "relative", "ours", "ours-too"],
 )
-def test_a_path_that_is_not_simply_there_is_refused(at: Stand, path, why: str) -> None:  # type: ignore[no-untyped-def]
+def test_an_unusual_path_is_refused(at: Stand, path, why: str) -> None:  # type: ignore[no-untyped-def]
     act = action("file", path=path(at), content="new")
     with pytest.raises(Impossible, match=why):
         at.show(act)
@@ -176,7 +176,7 @@ def test_a_directory_in_the_place_of_the_workspace_link_is_written_by_its_real_n
         at.show(action("file", path=f"/proc/self/cwd{at.outside}/conf", content="x"))
 
 
-# ---------------------------------------------------------------- a machine without descriptors
+# A machine without descriptors
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def test_only_a_whole_answer_is_a_proof(
     assert len(server.heard) == 1, "one request, whatever was answered"
 
 
-def test_what_is_declared_is_sent_with_the_key(at: Stand, server: Server) -> None:
+def test_the_declared_request_is_sent_with_the_idempotency_key(at: Stand, server: Server) -> None:
     headers = (("Authorization", "Bearer ${KEY}"), ("Content-Type", "application/json"))
     act = action("http", method="PUT", url=f"{server.url}/a/b?c=d", headers=headers, env=("KEY",), body='{"ü": 1}')
     assert "hunter2" not in at.show(act).text
@@ -111,7 +111,7 @@ def test_what_is_declared_is_sent_with_the_key(at: Stand, server: Server) -> Non
     assert "you said ${KEY}" in end.report
 
 
-def test_nobody_there_means_that_nothing_was_sent(at: Stand) -> None:
+def test_without_a_connection_nothing_was_sent(at: Stand) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     assert at.do(action("http", method="GET", url=f"http://127.0.0.1:{port}/")).state is FAILED

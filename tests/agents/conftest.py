@@ -1,4 +1,4 @@
-"""What tests of child processes share."""
+"""Shared by the tests of child processes."""
 
 from __future__ import annotations
 

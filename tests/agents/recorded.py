@@ -1,4 +1,4 @@
-"""What the real OpenClaw printed, and small ways to make an `Exit` of one's own."""
+"""Recorded output of the real OpenClaw, and helpers that build an `Exit`."""
 
 from __future__ import annotations
 

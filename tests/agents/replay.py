@@ -1,4 +1,4 @@
-"""A WebSocket on loopback that plays a recorded conversation: it says what the gateway said, and hears what we say.
+"""A WebSocket on loopback that replays a recorded conversation: it sends the gateway's frames and checks the client's.
 
 What we say must be what was recorded, frame for frame, or the conversation ends with a complaint.
 """

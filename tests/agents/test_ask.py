@@ -12,7 +12,7 @@ from mailboxd.agents.process import NotStarted, ask
 PYTHON = sys.executable
 
 
-def test_what_it_wrote_and_how_it_ended() -> None:
+def test_ask_returns_output_and_exit_status() -> None:
     exit_ = ask([PYTHON, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"], {}, 30)
     assert (exit_.rc, exit_.stdout, exit_.stderr) == (3, b"out\n", b"err\n")
 

@@ -1,4 +1,4 @@
-"""Who is there, and whom this agent may reach."""
+"""Which agents exist, and which this agent may reach."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_version_is_read_and_compared() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"OpenClaw", b"openclaw 1.2", b"OpenClaw 2026.9.6.1", b"\xff"])
-def test_no_version_is_none(said: bytes) -> None:
+def test_a_missing_version_is_none(said: bytes) -> None:
     assert parse_version(Exit(0, said)) is None
     assert parse_version(Exit(1, recorded("version").stdout)) is None
 
@@ -45,14 +45,14 @@ def test_agents_have_an_id_a_name_and_a_workspace() -> None:
     )
 
 
-def test_agents_whose_id_cannot_be_ours_are_left_out() -> None:
+def test_agents_with_unusable_ids_are_left_out() -> None:
     assert parse_agents(printed([{"id": "../x"}, {"id": 7}, None, {"id": "ok"}])) == (
         Peer("ok", "ok", "", is_default=False),
     )
 
 
 @pytest.mark.parametrize("answer", [recorded("err-gateway-down"), printed({}), printed([], rc=1), Exit(0, b"[")])
-def test_a_list_that_failed_is_none_and_not_empty(answer: Exit) -> None:
+def test_a_failed_agents_list_is_none_not_empty(answer: Exit) -> None:
     assert parse_agents(answer) is None
 
 
@@ -69,7 +69,7 @@ def test_a_list_of_names_is_all_that_is_reached() -> None:
     assert not rule.permits("beta")
 
 
-def test_an_empty_list_reaches_nobody_and_none_reaches_itself() -> None:
+def test_an_empty_allow_list_permits_no_agent_and_a_missing_one_only_itself() -> None:
     nobody = parse_allowed(recorded("config-get-agents"), "gamma")
     itself = parse_allowed(recorded("config-get-agents"), "delta")
     assert nobody == Allowed(anyone=False, agents=frozenset())
@@ -88,7 +88,7 @@ def test_the_older_form_is_a_list_of_agents() -> None:
 
 
 @pytest.mark.parametrize("names", ["*", {"*": 1}, 7, [7], [["*"]]])
-def test_a_rule_that_is_no_list_of_texts_reaches_nobody(names: object) -> None:
+def test_an_invalid_allow_list_permits_no_agent(names: object) -> None:
     rule = parse_allowed(printed({"entries": {"a": {"subagents": {"allowAgents": names}}}}), "a")
     assert rule == Allowed(anyone=False, agents=frozenset())
 
@@ -133,7 +133,7 @@ def test_messaging_patterns(rule: dict[str, object], permitted: bool) -> None:
     assert messaging.permits("self", "Self")
 
 
-def test_rules_say_what_agents_are_for_and_how_many_turns_the_gateway_runs() -> None:
+def test_the_agents_section_gives_descriptions_and_concurrency() -> None:
     rules = parse_rules(recorded("config-get-agents"), "beta")
     assert rules is not None
     assert rules.allowed.agents == frozenset({"alpha", "gamma"})

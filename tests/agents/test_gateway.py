@@ -81,7 +81,7 @@ class Conversation:
 
 
 def of_anybody(frames: list[Frame]) -> list[Frame]:
-    """The conversation, whoever has it: with another device our frames are others."""
+    """The conversation without what depends on the device."""
     return [{"sent": None} if "sent" in frame else frame for frame in frames]
 
 
@@ -111,7 +111,7 @@ def failed(outcome: Outcome) -> tuple[bool, Permanence]:
     return outcome.started, outcome.permanence
 
 
-# ---------------------------------------------------------------- recorded conversations
+# Recorded conversations
 
 
 def test_a_turn_that_succeeds(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_frames_that_are_no_answer_to_us_are_passed_over(tmp_path: Path) -> None
         assert isinstance(judged(talk.run_turn(replay)), Succeeded)
 
 
-# ---------------------------------------------------------------- connections that break
+# Connections that break
 
 
 @pytest.mark.parametrize(("answers", "run_id"), [(0, False), (1, True)])
@@ -210,7 +210,7 @@ def test_a_connection_that_breaks_before_the_request_has_started_nothing(tmp_pat
             assert failed(judged(talk.run_turn(replay))) == (False, Permanence.TRANSIENT)
 
 
-def test_a_gateway_that_is_not_there_or_drains_has_started_nothing(tmp_path: Path) -> None:
+def test_an_unreachable_or_draining_gateway_has_started_nothing(tmp_path: Path) -> None:
     talk = Conversation("ok", tmp_path)
     talk.pair("ws://127.0.0.1:1")
     down = judged(run_turn(talk.order, {}, Signals(), SystemClock()))
@@ -268,7 +268,7 @@ def test_a_message_that_no_frame_holds_is_not_sent(tmp_path: Path) -> None:
     assert replay.complaints == []
 
 
-# ---------------------------------------------------------------- the program
+# The program
 
 
 def test_the_program_prints_the_result(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_wrong_command_line_is_an_error_that_is_understood() -> None:
     assert failed(classify(Exit(done.returncode, done.stdout, done.stderr))) == (False, Permanence.PERMANENT)
 
 
-# ---------------------------------------------------------------- the daemon's side
+# The daemon's side
 
 
 def test_the_transport_starts_our_program_with_the_arguments_of_openclaw(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_the_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         transport.require_extra()
 
 
-# ---------------------------------------------------------------- pairing
+# Pairing
 
 
 def test_a_request_that_waits_keeps_the_pairing_that_works(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ DEVICE = Device(bytes(range(32)))
 PAIRED = Pairing("ws://127.0.0.1:18789", "mailboxd alpha", DEVICE, "a-token")
 
 
-# ---------------------------------------------------------------- what is signed
+# What is signed
 
 
-def test_what_is_signed_is_the_payload_of_the_protocol() -> None:
+def test_the_signed_payload_is_that_of_the_protocol() -> None:
     who = ClientIdentity("d" * 64, "key", "mailboxd alpha", "Linux", "token")
     signed = client.text_to_sign(who, Challenge("nonce", 17))
     assert signed == f"v3|{'d' * 64}|cli|cli|operator|operator.write|17|token|nonce|linux|"
@@ -60,7 +60,7 @@ def test_without_a_token_none_is_sent() -> None:
         {"nonce": "n"},
     ],
 )
-def test_a_challenge_that_is_none(payload: object) -> None:
+def test_an_invalid_challenge(payload: object) -> None:
     assert (
         client.parse_challenge(json.dumps({"type": "event", "event": "connect.challenge", "payload": payload})) is None
     )
@@ -70,7 +70,7 @@ def test_no_two_new_devices_are_the_same() -> None:
     assert Device.new().id != Device.new().id
 
 
-# ---------------------------------------------------------------- the file
+# The file
 
 
 def test_it_is_kept_outside_of_the_workspace_and_each_workspace_has_its_own() -> None:
@@ -82,7 +82,7 @@ def test_it_is_kept_outside_of_the_workspace_and_each_workspace_has_its_own() ->
     assert pairing_file(Path("/srv/here"), {**home, "XDG_STATE_HOME": "not/absolute"}) == here
 
 
-def test_what_is_written_is_read_and_is_the_owners_alone(tmp_path: Path) -> None:
+def test_a_pairing_round_trips_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "state" / "gateway.json"
     assert pairing.read(path) is None
     pairing.write(path, PAIRED)
@@ -127,7 +127,7 @@ def test_neither_key_nor_token_is_ever_shown() -> None:
     assert repr(DEVICE.seed) not in shown
 
 
-# ---------------------------------------------------------------- addresses
+# Addresses
 
 
 @pytest.mark.parametrize(

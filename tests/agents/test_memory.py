@@ -27,7 +27,7 @@ def group(root: Path, path: str, limit: str, used: int, cache: int = 0) -> None:
     (where / "memory.stat").write_text(f"anon 5\ninactive_file {cache}\n")
 
 
-def test_without_a_limit_it_is_what_the_machine_has(tmp_path: Path) -> None:
+def test_without_a_limit_available_memory_is_that_of_the_machine(tmp_path: Path) -> None:
     machine(tmp_path)
     group(tmp_path, "user.slice/mailboxd.service", "max", GIB)
     assert available(tmp_path) == 4 * GIB
@@ -48,7 +48,7 @@ def test_a_cgroup_over_its_limit_has_nothing_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cgroup", ["", "4:memory:/old\n", "0::/../outside\n", "nonsense"])
-def test_what_cannot_be_read_limits_nothing(tmp_path: Path, cgroup: str) -> None:
+def test_unreadable_memory_files_do_not_limit(tmp_path: Path, cgroup: str) -> None:
     assert available(machine(tmp_path, free=None, cgroup=cgroup)) is None
 
 

@@ -1,4 +1,4 @@
-"""What a turn brought back, row by row of OpenClaw's measured contract."""
+"""The outcome of a turn, for each row of OpenClaw's measured contract."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def failed(case: str) -> Failed:
     return outcome
 
 
-def test_a_success_brings_the_text_the_run_the_session_and_what_it_cost() -> None:
+def test_a_success_has_text_run_session_and_cost() -> None:
     assert classify(recorded("ok")) == Succeeded(
         "All done.",
         usage=Usage(input_tokens=10, output_tokens=5, cost_usd=0.00002),
@@ -165,7 +165,7 @@ def test_a_context_overflow_is_permanent_as_it_stands() -> None:
         ("err-key-of-other-agent", Permanence.PERMANENT),
     ],
 )
-def test_what_the_gateway_never_accepted_costs_no_attempt(case: str, permanence: Permanence) -> None:
+def test_a_turn_that_the_gateway_did_not_accept_uses_no_attempt(case: str, permanence: Permanence) -> None:
     outcome = failed(case)
     assert (outcome.started, outcome.permanence, outcome.run_id) == (False, permanence, None)
 
@@ -259,7 +259,7 @@ def test_only_the_documented_errors_prove_that_nothing_started(value: dict[str, 
     assert isinstance(classify(printed(value, rc=1)), Unknown)
 
 
-def test_a_signal_of_ours_aborts_the_turn() -> None:
+def test_sigterm_aborts_the_turn() -> None:
     assert isinstance(classify(recorded("sigterm")), Aborted)
     assert isinstance(classify(Exit(130, b"")), Aborted)
 
@@ -304,7 +304,7 @@ def test_without_output_nothing_is_known(rc: int | None) -> None:
         recorded("rpc-agent-accepted").stdout,
     ],
 )
-def test_what_is_no_answer_of_openclaw_is_unknown(stdout: bytes) -> None:
+def test_output_that_is_not_openclaws_is_unknown(stdout: bytes) -> None:
     assert isinstance(classify(Exit(0, stdout)), Unknown)
 
 
@@ -330,7 +330,7 @@ def test_a_failure_with_a_good_exit_status_is_unknown() -> None:
         assert isinstance(classify(replace(recorded(case), rc=0)), Unknown)
 
 
-def test_text_that_cannot_be_stored_is_mended_and_ids_that_could_be_options_are_dropped() -> None:
+def test_unstorable_text_is_sanitized_and_unsafe_ids_are_dropped() -> None:
     said = with_payloads({"text": "a\ud800b\0c"})
     outcome = classify(Exit(0, said.stdout.replace(b"921eb29e-829d-4dfa-a0e0-8bdbcab907aa", b"--params")))
     assert isinstance(outcome, Succeeded)

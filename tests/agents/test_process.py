@@ -114,7 +114,7 @@ def test_a_process_that_has_ended_but_is_not_reaped_has_ended(call: Path, start:
     assert state(call) is State.ENDED
 
 
-def test_only_the_owner_reads_what_is_written(call: Path, start: Callable[[str], Child]) -> None:
+def test_only_the_owner_can_read_the_call_directory(call: Path, start: Callable[[str], Child]) -> None:
     prompt = write_prompt(call, b"secret")
     ended(start("echo out"))
     assert Path(prompt).read_bytes() == b"secret"
@@ -252,7 +252,7 @@ SPOILT = [
 
 
 @pytest.mark.parametrize("line", SPOILT)
-def test_what_a_call_has_put_in_the_place_of_its_output_says_nothing(
+def test_a_replaced_output_file_is_ignored(
     call: Path, start: Callable[[str], Child], tmp_path: Path, line: str
 ) -> None:
     (tmp_path / "target").write_bytes(b"somebody else's")
@@ -265,15 +265,13 @@ def test_what_a_call_has_put_in_the_place_of_its_output_says_nothing(
 
 
 @pytest.mark.parametrize("line", ["rm call; ln -s ../target call", "rm call; mkfifo call", SPOILT[-1]])
-def test_what_a_call_has_put_in_the_place_of_its_mark_may_have_run(
-    call: Path, start: Callable[[str], Child], line: str
-) -> None:
+def test_a_call_with_a_replaced_mark_may_have_run(call: Path, start: Callable[[str], Child], line: str) -> None:
     assert ended(start(f"cd {call} && {line}")).rc == 0
     assert state(call) is State.ENDED
     assert adopt(call) is None
 
 
-def test_directories_in_each_other_without_end_end_nobody_who_removes_them(call: Path) -> None:
+def test_removing_deeply_nested_directories_does_not_fail(call: Path) -> None:
     call.mkdir()
     place = os.open(call, os.O_RDONLY)
     for _ in range(2 * sys.getrecursionlimit()):
@@ -350,7 +348,7 @@ def test_a_child_without_a_readable_record_is_found_by_its_lock(call: Path, reco
     ended(child)
 
 
-def test_a_record_that_points_at_somebody_else_is_not_believed(call: Path) -> None:
+def test_a_recorded_pid_of_another_process_is_not_trusted(call: Path) -> None:
     bystander = subprocess.Popen(["sleep", "100"], start_new_session=True)
     pid = orphan(call, "while :; do sleep 100; done")
     try:

@@ -58,7 +58,7 @@ def asked(gateway: Gateway, now: float) -> bool:
     return any(back)
 
 
-def test_of_a_gateway_that_nobody_has_named_nothing_is_said() -> None:
+def test_an_unconfigured_gateway_is_not_reported() -> None:
     gateway = Gateway()
     gateway.suspect("alpha")
     assert (gateway.look(0.0), gateway.is_down, gateway.due, gateway.answers_since) == (False, False, None, None)
@@ -109,7 +109,7 @@ def test_a_suspicion_is_looked_into_at_once() -> None:
     assert gateway.unreached == {"alpha"}
 
 
-def test_silence_counts_only_when_it_is_repeated_and_keeps_nobody_waiting() -> None:
+def test_only_repeated_silence_counts_and_nothing_waits_for_it() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -154,5 +154,5 @@ def test_only_this_machine_is_asked(host: str, here: bool) -> None:
         (Succeeded("done"), False),
     ],
 )
-def test_what_makes_one_look(outcome: Outcome, suspicious: bool) -> None:
+def test_failures_that_trigger_a_readiness_check(outcome: Outcome, suspicious: bool) -> None:
     assert is_suspicious(outcome) is suspicious

@@ -115,14 +115,14 @@ def said(exit_: Exit) -> str:
     return outcome.text
 
 
-def test_it_says_that_it_is_a_stand_in(call: Call) -> None:
+def test_the_version_says_that_it_is_a_stand_in(call: Call) -> None:
     exit_ = call("version")
     assert parse_version(exit_) == (2026, 9, 6)
     assert b"stand-in" in exit_.stdout
     assert b"stand-in" in call("turn", "alpha", WORK).stderr
 
 
-def test_the_first_rule_that_matches_answers_with_what_the_message_says(call: Call) -> None:
+def test_the_first_matching_rule_answers_with_values_of_the_message(call: Call) -> None:
     assert said(call("turn", "alpha", WORK)) == "t1.a 2 Write it the context {absent} {"
 
 
@@ -151,7 +151,7 @@ def test_a_plan_and_a_question_are_messages(call: Call) -> None:
     assert "which It?" in question.text
 
 
-def test_a_reply_can_stand_in_a_file(call: Call) -> None:
+def test_a_reply_can_be_in_a_file(call: Call) -> None:
     assert said(call("turn", "alpha", "[mailboxd] x turn · task t9 · attempt 1\nfile")) == "from a file for t9"
 
 
@@ -254,7 +254,7 @@ def test_it_is_asked_about_its_agents_like_the_real_one(call: Call, tmp_path: Pa
     assert messaging.enabled
 
 
-def test_what_the_real_one_refuses_is_refused_in_its_words(call: Call, tmp_path: Path) -> None:
+def test_errors_are_worded_like_openclaws(call: Call, tmp_path: Path) -> None:
     unknown = call("turn", "nobody", WORK)
     empty = call("turn", "alpha", " \n")
     inside = call("turn", "alpha", WORK, OPENCLAW_SHELL="exec")

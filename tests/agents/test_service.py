@@ -1,4 +1,4 @@
-"""A program beside the daemon: real processes, which come back when they die and go when nobody holds them."""
+"""Sidecars: real processes, which are restarted when they end and exit when the daemon is gone."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def started(said: Path) -> Iterator[Sidecar]:
     made.stop()
 
 
-def test_what_is_killed_comes_back(started: Sidecar, said: Path) -> None:
+def test_a_killed_sidecar_is_restarted(started: Sidecar, said: Path) -> None:
     os.kill(int(lines(said)[0]), signal.SIGKILL)
     eventually(lambda: len(lines(said)) == 2)
     assert started.is_watched
 
 
-def test_what_dies_at_once_is_tried_again_and_again(said: Path) -> None:
+def test_a_sidecar_that_ends_at_once_is_restarted_with_delays(said: Path) -> None:
     dies = Sidecar("dies", [sys.executable, "-c", DIES, str(said)], os.environ)
     eventually(lambda: len(lines(said)) > 3)
     assert dies.trouble == "dies ended with status 3, again and again; the log says why"
@@ -61,7 +61,7 @@ def test_what_dies_at_once_is_tried_again_and_again(said: Path) -> None:
     assert not dies.is_watched
 
 
-def test_what_lives_for_a_while_is_in_no_trouble_any_more(said: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_is_cleared_once_the_sidecar_has_run_for_a_while(said: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidecar, "_LONG_LIFE", 0.2)
     twice = LIVES.replace(
         "sys.stdin.read()", "len(open(sys.argv[1]).readlines()) < 3 and sys.exit(3); sys.stdin.read()"

@@ -1,4 +1,4 @@
-"""`mailboxd audit export` and `backup`: what is handed over can be checked by whoever gets it."""
+"""`mailboxd audit export` and `backup`: the recipient can verify them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def test_an_export_that_the_disk_does_not_take_says_so_and_leaves_no_half_of_it(
             assert not target.exists()
 
 
-def test_what_an_export_of_a_tree_cannot_show_is_said_and_an_empty_one_is_none(alpha: Agent, tmp_path: Path) -> None:
+def test_an_export_of_a_tree_notes_what_it_cannot_prove_and_an_empty_one_is_invalid(
+    alpha: Agent, tmp_path: Path
+) -> None:
     for words, loose in ((), False), (("two",), True):
         target = tmp_path / f"{len(words)}.jsonl"
         assert alpha.call("audit", "export", *words, "-o", str(target)).returncode == 0
@@ -171,7 +173,7 @@ def test_an_archive_that_was_changed(
     [b"", b"\x1f\x8b", gzip.compress(b"x" * 5000, mtime=0), b"\x00\xff" * 50, b"[]\n", b'{"seq": 1}\n'],
     ids=["nothing", "cut", "no-tar", "noise", "list", "no-event"],
 )
-def test_what_is_no_export(tmp_path: Path, raw: bytes) -> None:
+def test_an_invalid_export_is_refused(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "x").write_bytes(raw)
     assert verify_export(tmp_path / "x").finding is not None
 
@@ -184,7 +186,7 @@ def test_a_message_that_was_changed_is_not_handed_out(alpha: Agent, tmp_path: Pa
     assert list(tmp_path.glob("*.tar.gz")) == []
 
 
-# ---------------------------------------------------------------- backup
+# Backup
 
 
 @pytest.mark.slow

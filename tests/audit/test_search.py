@@ -46,7 +46,7 @@ def test_words_of_messages_results_and_events_are_found(alpha: Agent) -> None:
         ({"limit": 1, "task": "one"}, {"one"}),
     ],
 )
-def test_what_is_asked_for_narrows_it(alpha: Agent, said: dict[str, Any], tasks: set[str]) -> None:
+def test_filters_narrow_the_search(alpha: Agent, said: dict[str, Any], tasks: set[str]) -> None:
     assert {hit["task"] for hit in found(alpha, "result", **said)} == tasks
 
 
@@ -86,7 +86,7 @@ def test_reply_tokens_are_not_in_the_index(alpha: Agent) -> None:
     assert token.encode() not in (alpha.root / ".mailboxd" / "search.db").read_bytes()
 
 
-def test_what_is_recorded_later_is_found_later(alpha: Agent) -> None:
+def test_later_records_are_found_by_later_searches(alpha: Agent) -> None:
     assert not found(alpha, "giraffe")
     alpha.drop("more.md", task("more", "Count the giraffes and one giraffe"))
     alpha.run()
@@ -129,7 +129,7 @@ def test_without_full_text_search_it_says_so(alpha: Agent, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "2026-11-21T08:00", "10:00", "", "2026-11-21\n"])
-def test_what_is_no_time(text: str, tmp_path: Path) -> None:
+def test_an_invalid_time_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(Refused):
         moment(text)
 

@@ -1,4 +1,4 @@
-"""`mailboxd audit verify`: each thing that somebody may do to the evidence is named, and nothing else is."""
+"""`mailboxd audit verify` names each manipulation of the evidence and nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def verify(alpha: Agent, *words: str) -> dict[str, Any]:
 
 
 def tampered(alpha: Agent, *statements: str) -> None:
-    """As somebody would who opens the database: triggers off, whatever they want, triggers on."""
+    """Manipulate the database: triggers off, any statement, triggers on."""
     with closing(sqlite3.connect(alpha.root / ".mailboxd" / "mailboxd.db")) as db:
         triggers = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
@@ -57,7 +57,7 @@ def mailbox(alpha: Agent, *names: str) -> Path:
     return alpha.root.joinpath("mailbox", *names)
 
 
-# ---------------------------------------------------------------- what is done to it, and what is said
+# What is done to it, and what is said
 
 
 def a_byte_of_an_archived_file(alpha: Agent) -> None:
@@ -232,7 +232,7 @@ TAMPERINGS: dict[Callable[[Agent], None], tuple[str, str]] = {
 }
 
 
-def test_nothing_is_wrong_where_nobody_meddled(alpha: Agent) -> None:
+def test_an_untouched_workspace_verifies(alpha: Agent) -> None:
     said = verify(alpha)
     assert said["holds"], said
     assert said["checked"]["files"] == said["checked"]["present"] == 6
@@ -240,7 +240,7 @@ def test_nothing_is_wrong_where_nobody_meddled(alpha: Agent) -> None:
 
 
 @pytest.mark.parametrize("tamper", TAMPERINGS, ids=lambda tamper: tamper.__name__)
-def test_what_was_done_is_named(alpha: Agent, tamper: Callable[[Agent], None]) -> None:
+def test_each_manipulation_is_named(alpha: Agent, tamper: Callable[[Agent], None]) -> None:
     check, where = TAMPERINGS[tamper]
     tamper(alpha)
     with opened(alpha.root / ".mailboxd" / "mailboxd.db") as report:
@@ -264,7 +264,7 @@ def test_the_command_says_it_and_ends_with_1(alpha: Agent) -> None:
 
 
 @pytest.mark.slow
-def test_a_head_that_was_noted_elsewhere_catches_who_cut_everything(alpha: Agent) -> None:
+def test_an_externally_recorded_head_reveals_a_truncated_log(alpha: Agent) -> None:
     noted = alpha.call("audit", "head").stdout.strip()
     assert verify(alpha, "--head", noted)["holds"]
     the_log_is_written_anew(alpha)

@@ -42,7 +42,7 @@ class Stage:
         return CliRunner().invoke(program, list(arguments), input=text, obj=session, prog_name="mailboxd", env=env)
 
     def json(self, *arguments: str) -> Any:
-        """What it answers with --json. It must be good."""
+        """Its output with --json, parsed; the command must succeed."""
         result = self.run(*arguments, "--json")
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""What waits for a person: listed, shown so that nothing of it can act, and decided in the person's name."""
+"""Approvals: listed, shown with everything escaped, and decided under the operator's name."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def short(approval_id: str) -> str:
     return approval_id[-6:].lower()
 
 
-# ---------------------------------------------------------------- seeing
+# Seeing
 
 
-def test_what_waits_is_listed_with_what_exactly_for_whom_and_how_long(stage: Stage) -> None:
+def test_pending_approvals_are_listed_with_action_approver_and_expiry(stage: Stage) -> None:
     assert stage.run("approvals").output == "nothing awaits your decision\n"
     one, two = ask(stage, "job", replace(PUBLISH, risk="the site is public"), TELL)
     said = stage.run("approvals").output
@@ -61,7 +61,7 @@ def test_one_is_shown_with_everything_that_a_person_needs(stage: Stage) -> None:
     assert [event["kind"] for event in found["history"]] == ["approval.requested"]
 
 
-def test_what_was_decided_is_listed_when_it_is_asked_for(stage: Stage) -> None:
+def test_decided_approvals_are_listed_on_request(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     ask(stage, "other", TELL)
     stage.run("reject", short(one), "--note", "not today")
@@ -95,10 +95,10 @@ def test_foreign_text_is_shown_and_acts_on_nothing(stage: Stage) -> None:
     assert "\n  mailboxd approve 000000" in shown
 
 
-# ---------------------------------------------------------------- deciding
+# Deciding
 
 
-def test_an_approval_is_recorded_with_the_name_of_who_gave_it(stage: Stage) -> None:
+def test_an_approval_is_recorded_with_the_operators_name(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     done = stage.run("approve", short(one), "--note", "seen on staging")
     assert done.exit_code == 0, done.output
@@ -110,7 +110,7 @@ def test_an_approval_is_recorded_with_the_name_of_who_gave_it(stage: Stage) -> N
     assert (found["status"], found["resolved_by"], found["note"]) == ("approved", ME, "seen on staging")
 
 
-def test_json_says_what_was_decided_about_what(stage: Stage) -> None:
+def test_json_names_the_request_and_the_decision(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     told = stage.json("approve", short(one))
     assert told["approvals"] == [
@@ -120,7 +120,7 @@ def test_json_says_what_was_decided_about_what(stage: Stage) -> None:
     assert told["daemon"] == {"running": False}
 
 
-def test_what_a_person_does_by_hand_is_done_when_it_is_approved(stage: Stage) -> None:
+def test_a_manual_action_is_done_when_it_is_approved(stage: Stage) -> None:
     (one,) = ask(stage, "job", TELL)
     assert "job: ready_to_resume -> completed" in stage.run("approve", short(one)).stdout
     assert stage.phase("job") == "completed"
@@ -151,7 +151,7 @@ def test_several_are_approved_together_or_not_at_all(stage: Stage) -> None:
     assert asked(stage, "job") == ["approved", "approved"]
 
 
-def test_a_digest_is_a_promise_of_what_was_seen(stage: Stage) -> None:
+def test_a_digest_binds_the_decision_to_the_shown_request(stage: Stage) -> None:
     one, two = ask(stage, "job", PUBLISH, TELL)
     wrong = stage.run("approve", short(one), "--digest", "0123456789ab")
     assert (wrong.exit_code, "(digest-mismatch)" in wrong.stderr) == (1, True)
@@ -173,7 +173,7 @@ def test_it_is_decided_once(stage: Stage, order: list[str]) -> None:
     assert asked(stage, "job") == ["approved"]
 
 
-def test_what_has_expired_is_not_approved_even_if_no_daemon_noticed(stage: Stage) -> None:
+def test_an_expired_request_cannot_be_approved_even_without_a_daemon(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH, at="2026-01-02T00:00:00.000Z")
     refused = stage.run("approve", short(one))
     assert (refused.exit_code, "(expired)" in refused.stderr) == (1, True)
@@ -189,7 +189,7 @@ def test_an_edit_makes_the_request_void_and_it_is_asked_again(stage: Stage) -> N
     assert stage.json("approvals", short(one))["void"] is True
 
 
-def test_only_who_is_named_may_decide(tmp_path: Path) -> None:
+def test_only_configured_approvers_may_decide(tmp_path: Path) -> None:
     stage = make(tmp_path / "alpha", "approvals:\n  approvers: [kim, somebody-else]\n")
     (one,) = ask(stage, "job", TELL)
     refused = stage.run("approve", short(one))
@@ -208,7 +208,7 @@ def test_only_who_is_named_may_decide(tmp_path: Path) -> None:
         ("gate", Role.LOBSTER, False),
     ],
 )
-def test_a_key_may_be_named_and_whoever_is_not_decides_by_no_entrance(
+def test_an_approver_may_be_a_key_and_others_cannot_decide_anywhere(
     tmp_path: Path, actor: str, role: Role, may: bool
 ) -> None:
     stage = make(tmp_path / "alpha", "approvals:\n  approvers: ['key:0f3a']\n")
@@ -232,14 +232,14 @@ def test_an_agent_in_its_turn_decides_nothing(stage: Stage, order: list[str], ma
     assert asked(stage, "job") == ["pending"]
 
 
-# ---------------------------------------------------------------- names
+# Names
 
 
 @pytest.mark.parametrize(
     "name", ["", "abc", "../etc", "%", "______", "a" * 41, "zzzzzz", "\udcff\udcff\udcff\udcff\udcff\udcff"]
 )
 @pytest.mark.parametrize("verb", ["approvals", "approve"])
-def test_a_name_that_is_none_is_said_to_be_one(stage: Stage, verb: str, name: str) -> None:
+def test_an_unknown_request_is_reported(stage: Stage, verb: str, name: str) -> None:
     ask(stage, "job", TELL)
     refused = stage.run(verb, name)
     assert refused.exit_code == 69
@@ -258,10 +258,10 @@ def test_a_name_that_fits_several_lists_them(stage: Stage) -> None:
     assert stage.run("approvals", one).exit_code == 0
 
 
-# ---------------------------------------------------------------- taking back
+# Taking back
 
 
-def test_what_was_done_can_be_taken_back_with_another_approval(stage: Stage) -> None:
+def test_an_action_can_be_undone_with_another_approval(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     refused = stage.run("undo", short(one))
     assert (refused.exit_code, "(not-performed)" in refused.stderr) == (1, True)
@@ -284,14 +284,14 @@ def test_what_was_done_can_be_taken_back_with_another_approval(stage: Stage) -> 
     assert stage.phase("job") == "completed"
 
 
-def test_what_declares_no_way_back_is_not_taken_back(stage: Stage) -> None:
+def test_an_action_without_undo_cannot_be_undone(stage: Stage) -> None:
     (one,) = ask(stage, "job", TELL)
     stage.run("approve", short(one))
     refused = stage.run("undo", short(one))
     assert (refused.exit_code, "(no-undo)" in refused.stderr) == (1, True)
 
 
-# ---------------------------------------------------------------- elsewhere
+# Elsewhere
 
 
 def test_a_harness_that_asks_is_listed_and_answered(stage: Stage) -> None:
@@ -309,7 +309,7 @@ def test_a_harness_that_asks_is_listed_and_answered(stage: Stage) -> None:
     assert stage.phase("job") == "executing"
 
 
-def test_status_and_why_say_what_waits_and_how_to_decide(stage: Stage) -> None:
+def test_status_and_why_show_pending_approvals_and_how_to_decide(stage: Stage) -> None:
     assert stage.json("status")["approvals"] == 0
     one, _ = ask(stage, "job", PUBLISH, TELL)
     assert stage.json("status")["approvals"] == 2

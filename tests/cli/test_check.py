@@ -52,7 +52,7 @@ def test_a_link_a_missing_directory_and_open_doors(ws: Workspace) -> None:
     assert f"{ws.outbox} is a symbolic link, not a directory" in texts
 
 
-def test_fix_makes_what_is_missing_and_shuts_what_is_open_and_nothing_else(ws: Workspace) -> None:
+def test_fix_creates_missing_directories_and_restricts_modes_only(ws: Workspace) -> None:
     ws.archive.rmdir()
     ws.inbox.chmod(0o777)
     ws.state.chmod(0o755)
@@ -81,7 +81,7 @@ def test_a_wrong_configuration_and_no_workspace_have_statuses_of_their_own(ws: W
     assert check(Workspace(tmp_path))[0] == 69
 
 
-def test_what_was_left_in_the_inbox_for_ten_minutes(ws: Workspace) -> None:
+def test_old_temporary_files_in_the_inbox_are_reported(ws: Workspace) -> None:
     left, fresh = ws.inbox / ".half.md.swp", ws.inbox / "x.md~"
     left.touch()
     fresh.touch()

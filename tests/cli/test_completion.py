@@ -82,7 +82,7 @@ def test_a_startup_file_that_is_a_link_stays_one(home: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a\n", "a", "a\n\n", "# >>> mailboxd completion >>>\nno end"])
-def test_a_block_leaves_what_stood_there(text: str) -> None:
+def test_the_completion_block_keeps_existing_lines(text: str) -> None:
     whole = completion.with_block(text, "read it")
     assert completion.with_block(whole, "read it") == whole
     assert completion.without_block(whole).rstrip("\n") == text.rstrip("\n")

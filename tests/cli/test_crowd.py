@@ -1,4 +1,4 @@
-"""What a command says of more tasks than it shows: the true number, on lines that fit."""
+"""Commands that show only some of many tasks print the true number, on lines that fit."""
 
 from __future__ import annotations
 

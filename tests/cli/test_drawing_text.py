@@ -1,4 +1,4 @@
-"""What is drawn with characters: trees, times, the screen of `watch`, the table of `fleet`. No terminal is needed."""
+"""Drawings of characters: trees, timelines, the screen of `watch`, the table of `fleet`. No terminal is needed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plain(lines: Any) -> list[str]:
     return [click.unstyle(line) for line in lines]
 
 
-# ---------------------------------------------------------------- words
+# Words
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_bar_is_full_only_when_all_is_done() -> None:
     assert meter(0, 0, 3) == "███"
 
 
-# ---------------------------------------------------------------- trees
+# Trees
 
 
 def test_a_tree_says_how_far_it_is_and_for_how_long_it_runs() -> None:
@@ -72,7 +72,7 @@ def test_a_tree_says_how_far_it_is_and_for_how_long_it_runs() -> None:
 
 
 @pytest.mark.parametrize("room", [40, 80, 200])
-def test_a_tree_fits_whatever_agents_call_their_work(room: int) -> None:
+def test_a_tree_fits_with_any_titles(room: int) -> None:
     deep = node(HOSTILE, "execution_ready", title=HOSTILE, agent="a" * 128)
     for _ in range(12):
         deep = node(HOSTILE, "awaiting_approval", deep, title=HOSTILE)
@@ -100,7 +100,7 @@ def test_a_tree_that_fits_is_shown_whole() -> None:
         assert len(task_output.first_lines(root, NOW, 80, most)) <= most
 
 
-# ---------------------------------------------------------------- time
+# Time
 
 
 def course(*rows: dict[str, Any], ended: str | None = at(100)) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def row(name: str, *attempts: dict[str, Any], depth: int = 1, until: int | None 
     }  # fmt: skip
 
 
-def test_attempts_stand_where_they_were_and_look_as_they_ended() -> None:
+def test_attempts_are_drawn_at_their_time_with_their_status() -> None:
     failed = row("a", attempt(0, 25, "failed"), attempt(50, 100, ordinal=2))
     lines = plain(task_output.gantt_lines(course(failed), NOW, 40 + 4 + 12))
     body = lines[1]
@@ -124,7 +124,7 @@ def test_attempts_stand_where_they_were_and_look_as_they_ended() -> None:
     assert body.endswith("1m15s ×2")
 
 
-def test_what_runs_ends_now() -> None:
+def test_running_attempts_are_drawn_until_now() -> None:
     lines = plain(
         task_output.gantt_lines(course(row("a", attempt(90, None, "running"), until=None), ended=None), NOW, 80)
     )
@@ -151,7 +151,7 @@ def test_every_end_of_an_attempt_has_a_mark_of_its_own() -> None:
     assert len(set(task_output.MARKS.values())) == len(task_output.MARKS)
 
 
-# ---------------------------------------------------------------- the screen
+# The screen
 
 
 def moment(*trees: dict[str, Any], events: int = 30) -> task_output.ScreenState:
@@ -179,7 +179,7 @@ def test_a_screen_has_the_tree_and_the_newest_events() -> None:
     assert lines[-2].startswith("12:00:29  event 29") or lines[-2].startswith("12:00:29 event 29")
 
 
-# ---------------------------------------------------------------- the fleet
+# The fleet
 
 
 def standing(agent: str, **more: Any) -> dict[str, Any]:
@@ -211,11 +211,11 @@ def standing(agent: str, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_somebody_has_to_look_at(how: dict[str, Any], said: list[str]) -> None:
+def test_what_needs_attention_in_a_fleet(how: dict[str, Any], said: list[str]) -> None:
     assert standing("a", **how)["attention"] == said
 
 
-def test_the_table_of_a_fleet_fits_and_says_what_is_open_in_words() -> None:
+def test_the_fleet_table_fits_and_shows_open_tasks_in_words() -> None:
     rows = [
         standing("a" * 128, open=dict.fromkeys(PHASES, 1), approvals=2),
         {"agent": None, "workspace": f"/{HOSTILE}", "state": "gone", "why": "it is gone", "attention": ["it is gone"]},

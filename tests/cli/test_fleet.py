@@ -29,7 +29,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Stage]:
     return stages
 
 
-def test_a_fleet_is_shown_with_what_needs_somebody_first(fleet: dict[str, Stage]) -> None:
+def test_fleet_shows_workspaces_that_need_attention_first(fleet: dict[str, Stage]) -> None:
     alpha = fleet["alpha"]
     alpha.clock.advance(60)
     with lock.acquire(fleet["beta"].ws, NOW):
@@ -70,7 +70,7 @@ def run(stage: Stage, *arguments: str) -> str:
     return CliRunner().invoke(program, list(arguments), obj=Session(clock=stage.clock, pause=stage.pause)).stdout
 
 
-def test_nothing_that_needs_somebody_is_a_success(fleet: dict[str, Stage]) -> None:
+def test_fleet_succeeds_if_nothing_needs_attention(fleet: dict[str, Stage]) -> None:
     alpha = fleet["alpha"]
     assert alpha.json("fleet", "status", str(alpha.ws.root))[0]["agent"] == "alpha"
     (alpha.ws.inbox / "one.md").write_text("do it")
@@ -79,7 +79,7 @@ def test_nothing_that_needs_somebody_is_a_success(fleet: dict[str, Stage]) -> No
     assert alpha.run("fleet", "status").exit_code == 1
 
 
-def test_watching_tells_each_once_and_then_what_changes(fleet: dict[str, Stage]) -> None:
+def test_fleet_watch_reports_each_workspace_once_and_then_changes(fleet: dict[str, Stage]) -> None:
     alpha = fleet["alpha"]
     rounds: list[int] = []
 
@@ -112,6 +112,6 @@ def test_a_task_is_sent_to_an_agent_wherever_it_is(fleet: dict[str, Stage]) -> N
     assert f"{beta.ws.root}, {fleet['gamma'].ws.root}" in twice.stderr
 
 
-def test_a_fleet_of_nobody_says_how_to_begin(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_fleet_says_how_to_begin(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "empty"))
     assert run(stage, "fleet", "status", "--json") == "[]\n"

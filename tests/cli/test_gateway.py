@@ -58,7 +58,7 @@ def test_no_token_goes_over_the_network_in_the_clear(stage: Stage) -> None:
     assert "unencrypted" in result.output
 
 
-def test_a_gateway_that_is_not_there(stage: Stage) -> None:
+def test_an_unreachable_gateway(stage: Stage) -> None:
     assert stage.run("gateway", "pair", "--url", NOBODY, env=SECRET).exit_code == EXIT_UNAVAILABLE
     pairing.write(device(stage), Pairing(NOBODY, "mailboxd alpha", Device.new(), "token"))
     result = stage.run("gateway", "status")
@@ -97,7 +97,7 @@ def test_the_gateways_token_is_given_without_being_an_argument(stage: Stage, giv
     assert connect["params"]["auth"] == {"token": "secret-7"}
 
 
-def test_what_is_paired_works_and_is_kept_for_the_owner_alone(stage: Stage) -> None:
+def test_a_pairing_works_and_only_its_owner_can_read_it(stage: Stage) -> None:
     pairing.write(device(stage), Pairing(NOBODY, "mailboxd alpha", Device.new(), "token"))
     with Replay(of_anybody("pair")) as replay:
         pairing.write(device(stage), Pairing(replay.url, "mailboxd alpha", Device.new(), "token"))

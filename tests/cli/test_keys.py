@@ -83,7 +83,7 @@ def test_another_agents_key_is_taken_from_its_text_or_a_file_and_given_up_again(
 
 
 @pytest.mark.parametrize("key", ["nonsense", "ed25519:short", "/nowhere"])
-def test_what_is_no_key_is_a_wrong_call(stage: Stage, key: str) -> None:
+def test_an_invalid_key_is_a_usage_error(stage: Stage, key: str) -> None:
     assert stage.run("keys", "trust", "beta", key).exit_code == 2
     assert stage.run("keys", "trust", "../x", key).exit_code == 2
 
@@ -97,7 +97,7 @@ def test_what_is_no_key_is_a_wrong_call(stage: Stage, key: str) -> None:
         ("---\ntype: approval\n---\n", 65, "missing-field"),
     ],
 )
-def test_what_cannot_be_signed_here_says_why(stage: Stage, text: str, status: int, said: str) -> None:
+def test_signing_that_is_not_possible_says_why(stage: Stage, text: str, status: int, said: str) -> None:
     result = stage.run("keys", "sign", str(file(stage, text)))
     assert (result.exit_code, said in result.output) == (status, True), result.output
 
@@ -132,7 +132,7 @@ def test_the_operators_key_needs_no_workspace(stage: Stage, tmp_path: Path, monk
     assert stage.run("keys", "verify", str(tmp_path / "a.md")).exit_code == 0
 
 
-def test_what_the_operator_sends_is_signed_once_there_is_a_key(stage: Stage) -> None:
+def test_the_operators_messages_are_signed_once_a_key_exists(stage: Stage) -> None:
     stage.run("send", "Before")
     stage.run("keys", "create", "--operator")
     stage.run("send", "After")

@@ -43,21 +43,21 @@ def test_cancel_ends_a_task_and_all_below_it(stage: Stage) -> None:
     assert "the figures have changed" in stage.json("show", "job")["reason"]
 
 
-def test_an_order_is_recorded_with_the_name_of_who_gave_it(stage: Stage) -> None:
+def test_an_order_is_recorded_with_the_operators_name(stage: Stage) -> None:
     stage.create("job")
     stage.run("cancel", "job")
     event = next(e for e in stage.json("history", "job") if e["data"].get("to") == "cancelled")
     assert (event["role"], event["actor"]) == ("operator", pwd.getpwuid(os.getuid()).pw_name)
 
 
-def test_an_order_tells_what_it_led_to_and_that_no_daemon_runs(stage: Stage) -> None:
+def test_an_order_prints_its_events_and_that_no_daemon_is_running(stage: Stage) -> None:
     failed(stage)
     result = stage.run("retry", "job")
     assert "job: failed -> execution_ready (retried by the operator)" in result.stdout
     assert "no daemon is running" in result.stderr
 
 
-def test_a_daemon_that_starts_or_stands_still_is_one(stage: Stage) -> None:
+def test_a_starting_or_paused_daemon_counts_as_running(stage: Stage) -> None:
     """It does not listen then: what a command says of it is what the lock of the workspace says."""
     failed(stage)
     with lock.acquire(stage.ws, stage.clock.now()):
@@ -94,7 +94,7 @@ def test_retry_of_a_failed_child_reopens_its_parent(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("option", "phase"), [("--retry", "execution_ready"), ("--accept", "completed"), ("--fail", "failed")]
 )
-def test_unblock_decides_what_an_open_circuit_becomes(stage: Stage, option: str, phase: str) -> None:
+def test_unblock_decides_how_an_open_circuit_continues(stage: Stage, option: str, phase: str) -> None:
     blocked(stage)
     if option == "--accept":
         with stage.engine() as engine:
@@ -121,14 +121,14 @@ def test_unblock_wants_to_know_how(stage: Stage) -> None:
         (["job", "--retry", "--budget-tokens", "-5"], "out of range"),
     ],
 )
-def test_unblock_refuses_what_makes_no_sense(stage: Stage, order: list[str], says: str) -> None:
+def test_unblock_refuses_invalid_decisions(stage: Stage, order: list[str], says: str) -> None:
     stage.create("job")
     result = stage.run("unblock", *order)
     assert result.exit_code == 2
     assert says in result.stderr
 
 
-def test_a_held_task_goes_on_with_a_larger_budget_and_only_with_one(stage: Stage) -> None:
+def test_a_held_task_continues_only_with_a_larger_budget(stage: Stage) -> None:
     stage.create("job", policy=Policy(budget_usd=0.0))
     assert stage.json("show", "job")["held"].startswith("over budget")
     assert stage.json("status")["blocked"][0]["kind"] == "budget"
@@ -159,7 +159,7 @@ def test_an_answer_lets_the_task_go_on(stage: Stage) -> None:
     assert stage.json("history", "job")[-1]["role"] == "operator"
 
 
-def test_who_types_a_list_is_told_how(stage: Stage) -> None:
+def test_an_option_given_as_a_list_is_refused_with_the_syntax(stage: Stage) -> None:
     """The question about a spec asks for the criteria as a list, and its lines begin as options do."""
     stage.create("job")
     stage.start()
@@ -187,7 +187,9 @@ def test_an_answer_can_come_from_standard_input_or_say_that_none_will_come(stage
         (["answer", "job", "yes"], "no-question"),
     ],
 )
-def test_what_the_state_does_not_allow_is_refused_with_its_rule(stage: Stage, order: list[str], rule: str) -> None:
+def test_an_order_that_the_state_does_not_allow_is_refused_with_its_rule(
+    stage: Stage, order: list[str], rule: str
+) -> None:
     failed(stage)
     before = stage.json("history")
     result = stage.run(*order)
@@ -198,7 +200,7 @@ def test_what_the_state_does_not_allow_is_refused_with_its_rule(stage: Stage, or
     assert stage.json("history") == before
 
 
-def test_retry_of_what_goes_well_is_refused_with_a_hint(stage: Stage) -> None:
+def test_retry_of_a_healthy_task_is_refused_with_a_hint(stage: Stage) -> None:
     stage.create("job")
     result = stage.run("retry", "job")
     assert result.exit_code == 1

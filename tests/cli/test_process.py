@@ -108,7 +108,7 @@ def test_a_task_is_sent_carried_out_and_shown(company: Stage) -> None:
     assert call(company, "history", "--verify").returncode == 0
 
 
-def test_waiting_sees_the_work_of_a_daemon_beside_it(company: Stage) -> None:
+def test_send_wait_sees_the_work_of_a_running_daemon(company: Stage) -> None:
     with running(company, "run", pipe="stderr") as (_, log):
         lines_until(log, "ready")
         done = call(company, "send", "--wait", "--wait-timeout", "30", "Greet")
@@ -116,7 +116,7 @@ def test_waiting_sees_the_work_of_a_daemon_beside_it(company: Stage) -> None:
     assert "executing -> spec_gate" in done.stderr
 
 
-def test_there_is_one_daemon_and_commands_work_beside_it(company: Stage) -> None:
+def test_only_one_daemon_runs_and_commands_work_meanwhile(company: Stage) -> None:
     with running(company, "run", pipe="stderr") as (daemon, log):
         lines_until(log, "ready")
         second = call(company, "run")
@@ -215,11 +215,11 @@ def test_colour_is_for_terminals_that_want_it(stage: Stage, variable: dict[str, 
     assert (b"\x1b[" in shown) is coloured
 
 
-# ---------------------------------------------------------------- nowhere to write to
+# Nowhere to write to
 
 
 @pytest.mark.parametrize("verb", ["status", "audit head", "config --json"])
-def test_an_answer_that_cannot_be_written_is_no_bug_of_ours(company: Stage, verb: str) -> None:
+def test_output_that_cannot_be_written_is_not_reported_as_a_bug(company: Stage, verb: str) -> None:
     with Path("/dev/full").open("wb") as full:
         argv = [PROGRAM, *verb.split()]
         done = subprocess.run(argv, cwd=company.ws.root, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
@@ -240,7 +240,7 @@ def test_an_order_counts_whose_answer_cannot_be_written_and_says_so(company: Sta
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_stream_that_is_closed_is_no_bug_and_no_file_of_ours_takes_its_place(company: Stage, closed: str) -> None:
+def test_a_closed_standard_stream_is_not_a_bug_and_not_replaced_by_a_file(company: Stage, closed: str) -> None:
     """The next file that is opened would get its number, and whatever is printed would be written into it."""
     script = f"{PROGRAM} status {closed}; echo $? >status"
     subprocess.run(["sh", "-c", script], cwd=company.ws.root, capture_output=True, check=True, timeout=300)
@@ -261,7 +261,7 @@ def test_a_stream_that_is_closed_is_no_bug_and_no_file_of_ours_takes_its_place(c
 
 
 def test_a_working_directory_that_is_gone_is_said(company: Stage, tmp_path: Path) -> None:
-    """It was deleted and made anew, say: a shell that stood in it stands nowhere."""
+    """For example after the directory was deleted and created again."""
     gone = tmp_path / "gone"
     gone.mkdir()
     elsewhere = f"{PROGRAM} -w {company.ws.root} status >/dev/null"

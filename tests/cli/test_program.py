@@ -39,10 +39,10 @@ def verbs() -> list[click.Command]:
     return [verb for verb in found if verb is not None]
 
 
-# ---------------------------------------------------------------- help
+# Help
 
 
-def test_without_a_command_there_is_help() -> None:
+def test_help_is_printed_without_a_command() -> None:
     result = CliRunner().invoke(program, [], obj=Session())
     assert result.exit_code == 0
     assert all(f"\n  {name} " in result.stdout for name in COMMANDS)
@@ -64,7 +64,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert re.fullmatch(r"mailboxd \d+\.\d+.*\n", CliRunner().invoke(program, ["--version"]).stdout)
 
 
-def test_an_unknown_command_is_told_with_the_nearest() -> None:
+def test_an_unknown_command_suggests_the_nearest() -> None:
     result = CliRunner().invoke(program, ["statu"])
     assert result.exit_code == 2
     assert "did you mean status?" in result.stderr
@@ -91,7 +91,7 @@ def test_verbs_options_and_tasks_are_completed(stage: Stage) -> None:
     assert completed("show", incomplete="--js") == ["--json"]
 
 
-# ---------------------------------------------------------------- workspace and form
+# Workspace and form
 
 
 def test_the_workspace_may_be_named_before_or_after_the_verb(stage: Stage, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_relative_workspace_is_the_callers(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "there" / ".mailboxd" / "config.yaml").is_file()
 
 
-# ---------------------------------------------------------------- init
+# Init
 
 
 def test_init_makes_everything_for_its_owner_only(stage: Stage) -> None:
@@ -127,7 +127,7 @@ def test_init_makes_everything_for_its_owner_only(stage: Stage) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_init_says_what_it_made_and_changes_nothing_the_second_time(tmp_path: Path) -> None:
+def test_init_lists_what_it_created_and_is_idempotent(tmp_path: Path) -> None:
     first = CliRunner().invoke(program, ["init", str(tmp_path / "ws"), "--agent", "alpha", "--json"], obj=Session())
     made = json.loads(first.stdout)["made"]
     assert {"mailbox/inbox", ".mailboxd/config.yaml", ".mailboxd/mailboxd.db"} <= set(made)
@@ -153,10 +153,10 @@ def test_init_wants_an_agent_id(tmp_path: Path, agent: str) -> None:
     assert not (tmp_path / "ws").exists()
 
 
-# ---------------------------------------------------------------- config
+# Config
 
 
-def test_config_prints_what_differs_from_the_defaults(stage: Stage) -> None:
+def test_config_prints_the_differences_from_the_defaults(stage: Stage) -> None:
     stage.ws.config.write_text("agent: alpha\nlimits:\n  turns: 8\n")
     assert stage.run("config").stdout == "agent: alpha\nlimits.turns: 8\n"
     assert stage.json("config") == {"agent": "alpha", "limits.turns": 8}
@@ -180,7 +180,7 @@ def test_config_names_all_that_is_wrong(stage: Stage) -> None:
     assert result.stderr.count(str(stage.ws.config)) == 2
 
 
-# ---------------------------------------------------------------- the boundary
+# The boundary
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_config_names_all_that_is_wrong(stage: Stage) -> None:
         (ConfigError("x.yaml:1: no\nx.yaml:2: no"), 78),
     ],
 )
-def test_what_we_raise_is_a_sentence_and_a_status(
+def test_an_expected_error_is_one_sentence_and_an_exit_status(
     error: MailboxdError, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
@@ -207,7 +207,7 @@ def test_what_we_raise_is_a_sentence_and_a_status(
     assert (told["kind"], told["exit"], told["message"]) == (type(error).__name__, status, str(error))
 
 
-def test_what_we_did_not_expect_is_a_report_to_paste(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_error_is_a_bug_report(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         raise ZeroDivisionError("\x1b[31m")
 
@@ -229,7 +229,7 @@ def test_what_we_did_not_expect_is_a_report_to_paste(capsys: pytest.CaptureFixtu
         ImportError("_sqlite3.so: failed to map segment from shared object"),
     ],
 )
-def test_a_machine_without_memory_is_no_bug_of_ours(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shortage_of_memory_is_not_reported_as_a_bug(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         raise error
 
@@ -255,14 +255,14 @@ def test_json_after_a_double_dash_is_no_option(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "mailboxd: no\n"
 
 
-# ---------------------------------------------------------------- text
+# Text
 
 
 def test_every_phase_has_a_symbol() -> None:
     assert set(PHASES) == set(Phase)
 
 
-def test_the_log_formats_that_run_offers_are_those_there_are() -> None:
+def test_run_offers_the_existing_log_formats() -> None:
     run = program.get_command(click.Context(program), "run")
     assert run is not None
     offered = {param.name: tuple(param.type.choices) for param in run.params if isinstance(param.type, click.Choice)}
@@ -285,5 +285,5 @@ def test_a_cell_is_cut_to_the_columns_it_has(text: str, room: int, shown: str) -
     assert width(shown) <= room
 
 
-def test_what_acts_on_a_terminal_is_shown_as_an_escape() -> None:
+def test_control_characters_are_shown_as_escapes() -> None:
     assert for_terminal("a\tb\n\x1b[2J\u202eevil\udcff\x9b") == "a\tb\n\\x1b[2J\\u202eevil\\udcff\\x9b"

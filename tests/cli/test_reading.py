@@ -1,4 +1,4 @@
-"""What the reading commands say agrees with the database and the files, without a daemon or a configuration."""
+"""The reading commands agree with the database and the files, without a daemon or a configuration."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def broken(stage: Stage, sql: str) -> None:
         db.execute(sql)
 
 
-# ---------------------------------------------------------------- status
+# Status
 
 
 def test_an_empty_workspace_has_a_status(stage: Stage) -> None:
@@ -51,7 +51,7 @@ def test_an_empty_workspace_has_a_status(stage: Stage) -> None:
     assert found["messages"] == {"received": 0, "archived": 0, "rejected": 0, "pending": 0, "sent": 0}
 
 
-def test_status_counts_what_is_open_and_says_what_happens_next(plan: Stage) -> None:
+def test_status_counts_open_tasks_and_shows_what_happens_next(plan: Stage) -> None:
     found = plan.json("status")
     assert found["tasks"] == {"completed": 1, "execution_ready": 1, "executing": 3}
     assert found["open"] == 4
@@ -77,7 +77,7 @@ def test_every_file_that_came_in_is_accounted_for(stage: Stage) -> None:
     assert "once a daemon runs: 2 in the inbox are read" in stage.run("status").stdout
 
 
-def test_status_says_what_is_blocked_and_how_to_go_on(stage: Stage) -> None:
+def test_status_lists_blocked_tasks_with_hints(stage: Stage) -> None:
     stage.create("asks")
     stage.start()
     stage.end_turn("asks", QUESTION)
@@ -127,7 +127,7 @@ def test_status_works_without_a_configuration(stage: Stage) -> None:
     assert stage.json("status")["agent"] is None
 
 
-# ---------------------------------------------------------------- ls, tree
+# Ls, tree
 
 
 def test_ls_lists_root_tasks_and_the_children_if_asked(plan: Stage) -> None:
@@ -140,7 +140,7 @@ def test_ls_lists_root_tasks_and_the_children_if_asked(plan: Stage) -> None:
     assert "✓ completed" in plan.run("ls", "--children").stdout
 
 
-def test_ls_keeps_to_the_latest_of_what_has_ended(stage: Stage) -> None:
+def test_ls_lists_only_the_latest_ended_tasks(stage: Stage) -> None:
     for number in range(12):
         stage.create(f"t{number:02}")
         stage.clock.advance(1)
@@ -169,7 +169,7 @@ def test_a_tree_fits_on_80_columns_and_is_plain_without_a_terminal(stage: Stage)
     assert "\x1b" not in output
 
 
-# ---------------------------------------------------------------- show
+# Show
 
 
 def test_show_has_all_that_is_on_record(plan: Stage) -> None:
@@ -231,13 +231,13 @@ def test_a_task_is_found_by_any_unique_beginning(plan: Stage) -> None:
 
 
 @pytest.mark.parametrize("name", ["nope", "", "%", "tsk_", "job.", "\udcff", "a" * 100_000])
-def test_a_task_that_is_not_there_is_no_bug(plan: Stage, name: str) -> None:
+def test_an_unknown_task_is_not_reported_as_a_bug(plan: Stage, name: str) -> None:
     result = plan.run("show", "--", name)
     assert result.exit_code in (0, 69), result.output
     assert "Traceback" not in result.stderr
 
 
-# ---------------------------------------------------------------- history, logs
+# History, logs
 
 
 def test_history_is_one_sentence_per_event_and_agrees_with_the_table(plan: Stage) -> None:
@@ -289,7 +289,7 @@ def test_a_history_that_was_tampered_with_is_found_out(plan: Stage, sql: str, sa
     assert json.loads(plan.run("history", "--verify", "--json").stdout)["holds"] is False
 
 
-def test_following_tells_what_happens_meanwhile_and_ends_well_with_ctrl_c(stage: Stage) -> None:
+def test_following_prints_new_events_until_ctrl_c(stage: Stage) -> None:
     names = iter(["new", "newer"])
 
     def meanwhile(_seconds: float) -> None:
@@ -314,7 +314,7 @@ def test_logs_begin_with_the_latest_lines(plan: Stage) -> None:
     assert objects == events[-2:]
 
 
-# ---------------------------------------------------------------- why
+# Why
 
 
 def because(stage: Stage, name: str) -> list[tuple[int, str, str]]:
@@ -350,7 +350,7 @@ def test_why_a_task_waits_for_a_slot(stage: Stage) -> None:
     assert (line["kind"], line["text"]) == ("slot", f"waits for a slot; busy: alpha with one since {NOW}")
 
 
-def test_show_names_openclaws_own_records_and_what_an_attempt_used(stage: Stage) -> None:
+def test_show_lists_openclaw_ids_and_usage_of_attempts(stage: Stage) -> None:
     stage.create("job")
     stage.start()
     used = Usage(10, 5, 0.25)
@@ -396,7 +396,7 @@ def test_a_large_plan_is_explained_in_a_few_lines(stage: Stage) -> None:
     assert len(text.splitlines()) < 20
 
 
-# ---------------------------------------------------------------- trouble
+# Trouble
 
 
 def test_without_a_database_it_is_said_how_to_get_one(stage: Stage) -> None:

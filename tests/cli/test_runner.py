@@ -1,4 +1,4 @@
-"""The runner: what it has seen of an effect is recorded, whoever else has the database at that moment."""
+"""The runner: an observed result is recorded even if another process holds the database at that moment."""
 
 from __future__ import annotations
 

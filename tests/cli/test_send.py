@@ -1,4 +1,4 @@
-"""What `send` and `message` write is read by the same code that reads everybody's messages."""
+"""`send` and `message`: what they write is parsed by the same code as any message."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def receive(stage: Stage) -> str:
     return verdict
 
 
-# ---------------------------------------------------------------- send
+# Send
 
 
 def test_a_few_words_are_a_task(stage: Stage) -> None:
@@ -127,7 +127,7 @@ def test_a_plan_is_checked_against_the_receivers_limits(stage: Stage, tmp_path: 
         ["--wait-timeout", "5", "x"], ["--max-attempts", "0", "x"], ["--reviewers", "a b", "x"],
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_message_is_wrong_usage_and_nothing_is_sent(stage: Stage, arguments: list[str]) -> None:
+def test_an_invalid_message_is_a_usage_error_and_not_sent(stage: Stage, arguments: list[str]) -> None:
     result = stage.run("send", *arguments, text="")
     assert result.exit_code == 2, result.output
     assert list(stage.ws.inbox.iterdir()) == []
@@ -163,7 +163,7 @@ def test_every_title_makes_an_id_and_a_message(title: str) -> None:
     assert isinstance(parse_message(raw, "x.md").message, TaskMessage)
 
 
-# ---------------------------------------------------------------- send --wait
+# Send --wait
 
 
 def waiting(stage: Stage, *steps: Any) -> None:
@@ -227,7 +227,7 @@ def test_wait_tells_why_a_message_was_rejected(stage: Stage, tmp_path: Path) -> 
     assert "(plan-too-large)" in result.stderr
 
 
-# ---------------------------------------------------------------- message
+# Message
 
 
 def test_a_dispatch_is_a_task_message(stage: Stage) -> None:

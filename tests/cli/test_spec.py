@@ -12,7 +12,7 @@ from tests.cli.stage import Stage
 CRITERIA = "## Acceptance Criteria\n\n- two pages\n- a title\n"
 
 
-def test_a_spec_is_shown_with_what_it_says(stage: Stage) -> None:
+def test_a_spec_is_shown_in_full(stage: Stage) -> None:
     stage.create("job")
     assert "job: " in stage.run("spec", "job").output
     found = stage.json("spec", "job")
@@ -35,7 +35,7 @@ def test_an_editor_that_changes_nothing_changes_nothing(stage: Stage) -> None:
     assert stage.json("history", "job") == before
 
 
-def test_what_an_editor_leaves_behind_is_the_spec(stage: Stage, tmp_path: Path) -> None:
+def test_the_edited_file_becomes_the_spec(stage: Stage, tmp_path: Path) -> None:
     stage.create("job")
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nsed -i "s/^## Risks/&\\n\\nIt may rain/" "$1"\n')

@@ -39,7 +39,7 @@ def plan(stage: Stage) -> Stage:
 
 
 def on_terminal(argv: Sequence[str], where: Path, keys: bytes = b"", env: Mapping[str, str] | None = None) -> str:
-    """What a program writes to a terminal of 80 columns until it ends; `keys` are pressed once it has drawn."""
+    """The output of a program on a terminal of 80 columns until it ends; `keys` are pressed once it has drawn."""
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(where)
@@ -63,7 +63,7 @@ def on_terminal(argv: Sequence[str], where: Path, keys: bytes = b"", env: Mappin
     return written.decode()
 
 
-# ---------------------------------------------------------------- watch
+# Watch
 
 
 def test_watching_a_task_tells_all_of_it_and_ends_with_it(stage: Stage) -> None:
@@ -88,7 +88,7 @@ def test_watching_a_task_that_failed_says_no(stage: Stage) -> None:
     assert stage.run("watch", "job").exit_code == 1
 
 
-def test_watching_the_workspace_begins_now_or_where_it_is_told(plan: Stage) -> None:
+def test_watching_the_workspace_begins_now_or_at_since(plan: Stage) -> None:
     def meanwhile(_seconds: float) -> None:
         if "new" in names:
             raise KeyboardInterrupt
@@ -113,7 +113,7 @@ def test_a_picture_on_a_terminal_ends_with_a_key(plan: Stage) -> None:
     on_terminal([PROGRAM, "watch", "job"], plan.ws.root, b"\x03")
 
 
-# ---------------------------------------------------------------- colours and bars
+# Colours and bars
 
 
 def test_colours_are_for_terminals_that_want_them(plan: Stage) -> None:
@@ -131,19 +131,19 @@ def test_long_work_shows_how_far_it_is_and_takes_it_away(plan: Stage) -> None:
     assert "\x1b" not in plan.run("audit", "verify").stderr
 
 
-def test_without_a_terminal_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_progress_bar_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with bars() as progress:
         assert list(stepwise(range(1000), "things", 1000, progress)) == list(range(1000))
     assert capsys.readouterr() == ("", "")
 
 
-def test_every_step_is_told_from_the_beginning_to_the_end() -> None:
+def test_progress_is_reported_for_every_step() -> None:
     told: list[tuple[str, int, int]] = []
     assert list(stepwise("ab", "letters", 0, lambda *said: told.append(said))) == ["a", "b"]
     assert told == [("letters", 0, 0), ("letters", 1, 0), ("letters", 2, 0), ("letters", 2, 2)]
 
 
-# ---------------------------------------------------------------- timeline, graph
+# Timeline, graph
 
 
 def test_a_timeline_has_every_attempt_in_the_order_of_the_tree(plan: Stage) -> None:

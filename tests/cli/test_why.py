@@ -43,7 +43,7 @@ def told(first: TaskSnapshot, *others: TaskSnapshot) -> list[tuple[int, str, str
     return [(cause.depth, cause.task, cause.kind) for cause in explanation.causes]
 
 
-def test_a_weak_spec_says_what_it_lacks() -> None:
+def test_why_lists_what_a_weak_spec_lacks() -> None:
     cause = alone(standing("a", Phase.SPEC_DRAFT, reason="its spec is weak: it has no goal; boss was asked"))
     assert (cause.kind, cause.text) == ("spec", "its spec is weak: it has no goal; boss was asked")
     assert "mailboxd spec a --edit" in cause.hint
@@ -84,7 +84,7 @@ def test_a_gate_names_the_reviewers_that_have_not_spoken() -> None:
     )
 
 
-def test_a_gate_without_a_reviewer_can_only_be_mended_by_a_person() -> None:
+def test_a_gate_without_a_reviewer_needs_an_operator() -> None:
     cause = alone(standing("a", Phase.SPEC_GATE, reason="spec_gate is on, but no reviewer is named"))
     assert (cause.kind, cause.text, cause.then) == ("reviewers", "spec_gate is on, but no reviewer is named", "")
 
@@ -96,7 +96,7 @@ def test_a_dependency_is_followed_down_to_the_root_cause() -> None:
     assert told(last, middle, first) == [(0, "c", "dependency"), (1, "b", "dependency"), (2, "a", "circuit")]
 
 
-def test_what_two_wait_for_is_explained_once() -> None:
+def test_a_shared_cause_is_explained_once() -> None:
     last = standing("d", unmet=2, needs=("tsk_b", "tsk_c"))
     left, right = (standing(name, unmet=1, needs=("tsk_a",)) for name in "bc")
     lines = told(last, left, right, standing("a"))
@@ -148,7 +148,7 @@ def test_a_slot_says_how_many_are_taken_and_a_turn_that_was_ordered_but_not_star
     assert started.kind == "turn"
 
 
-def test_memory_is_named_with_numbers_when_it_is_what_a_task_waits_for() -> None:
+def test_why_names_a_memory_shortage_with_numbers() -> None:
     room = Capacity(4, ("trn_1",), free_bytes=100 << 20, call_bytes=215 << 20)
     calls = (RunningCall("gamma", "other", EARLIER, "trn_1"),)
     cause = cause_of(standing("b"), replace(snapshot(calls=calls), room=room))
@@ -166,7 +166,7 @@ def test_a_child_of_a_parent_that_does_not_execute_waits_for_the_parent() -> Non
     assert told(child, parent) == [(0, "p.a", "parent"), (1, "p", "backoff")]
 
 
-def test_a_turn_says_who_works_since_when_and_when_it_is_over() -> None:
+def test_why_shows_the_agent_start_and_timeout_of_a_turn() -> None:
     pending = (PendingEffect("run_turn", "beta", NOW),)
     cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.TURN),), pending=pending, timeout=60))
     assert (cause.kind, cause.text) == ("turn", f"beta has been working on it since {NOW} (attempt 1)")
@@ -179,7 +179,7 @@ def test_a_peer_that_owes_a_reply_has_a_lease() -> None:
     assert cause.text == f"beta has accepted it (attempt 1, {EARLIER}) and has not replied yet"
 
 
-def test_what_was_only_put_into_a_mailbox_has_not_been_taken_by_anybody() -> None:
+def test_a_delivered_message_is_not_yet_acknowledged() -> None:
     attempt = replace(tried(Waiting.REPLY), heard=False)
     task = standing("a", Phase.EXECUTING, attempts=(attempt,), due=LATER)
     cause = alone(task)
@@ -188,7 +188,7 @@ def test_what_was_only_put_into_a_mailbox_has_not_been_taken_by_anybody() -> Non
     assert shut.causes[0].text.endswith("has not confirmed reading it; no daemon runs for beta: `x`")
 
 
-def test_a_gateway_that_is_away_is_what_a_turn_and_a_look_up_wait_for() -> None:
+def test_a_turn_and_a_lookup_wait_for_an_unreachable_gateway() -> None:
     ready = standing("a", not_before=LATER)
     pending = (PendingEffect("look_up", "beta", NOW, LATER),)
     lost = standing("b", Phase.EXECUTING, attempts=(tried(Waiting.LOOKUP),), pending=pending, timeout=600)
@@ -241,7 +241,7 @@ def test_an_open_circuit_lists_its_attempts_and_the_ways_out() -> None:
     ],
 )
 def test_a_command_that_is_suggested_runs_as_it_stands(task: TaskSnapshot) -> None:
-    """What else is to say about it is a comment to the shell: no pipe, no parenthesis, no placeholder in it."""
+    """Explanations follow as a shell comment; the command has no pipe, parenthesis or placeholder."""
     words = shlex.split(alone(task).hint, comments=True)
     assert words[0] == "mailboxd"
     assert not set("|()[]") & set("".join(words)), words
@@ -255,7 +255,7 @@ def test_without_a_daemon_that_is_said_first() -> None:
     assert causes[0].hint == "mailboxd run"
 
 
-def test_what_has_ended_waits_for_nothing_not_even_a_daemon() -> None:
+def test_an_ended_task_waits_for_nothing() -> None:
     task = standing("a", Phase.FAILED, error="no access")
     explanation = explain(snapshot(task, daemon=None), task.id)
     assert [(cause.text, cause.hint) for cause in explanation.causes] == [("has failed: no access", "mailboxd retry a")]

@@ -146,7 +146,7 @@ def test_after_a_failure_the_rest_is_not_run() -> None:
         start(desk, 1)
 
 
-def test_what_a_person_does_by_hand_is_done_when_it_is_approved() -> None:
+def test_a_manual_action_is_done_when_it_is_approved() -> None:
     desk = asking(BY_HAND)
     decide(desk, ApprovalDecision.APPROVED, "she is happy")
     assert desk.phase() is Phase.COMPLETED

@@ -1,4 +1,4 @@
-"""What the real OpenClaw 2026.9.6 answered (fixtures/), and what an older or a broken one might."""
+"""Answers of the real OpenClaw 2026.9.6 (fixtures/), and possible ones of an older or broken one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_gateway_that_has_no_word_for_its_failure(rpc: Any, failure: str) -> N
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"rpc": None}, {"rpc": []}, "x"])
-def test_what_is_no_state_of_a_gateway(value: Any) -> None:
+def test_an_invalid_gateway_state(value: Any) -> None:
     assert openclaw.parse_gateway(said(value)) is None
 
 
@@ -125,11 +125,11 @@ def test_tools_unset_set_or_unanswered() -> None:
         ("approvals-ask", "nobody", ExecPolicy("allowlist", "on-miss", "tools.exec", False)),
     ],
 )
-def test_what_becomes_of_a_shell_command(name: str, own: str, policy: ExecPolicy) -> None:
+def test_the_exec_policy_of_an_agent(name: str, own: str, policy: ExecPolicy) -> None:
     assert openclaw.parse_exec_policy(recorded(name), own) == policy
 
 
-def test_a_stricter_host_is_told_apart() -> None:
+def test_a_stricter_host_policy_is_recognized() -> None:
     scope = {
         "configPath": "tools.exec",
         "security": {"requested": "full", "host": "full", "effective": "full"},

@@ -54,7 +54,7 @@ def test_healthy_facts_have_no_problems() -> None:
     assert bad(HEALTHY) == []
 
 
-def test_each_group_reports_what_is_ok() -> None:
+def test_each_group_reports_passed_checks() -> None:
     assert {group for group, _ in diagnose.judge(HEALTHY)} == set(diagnose.GROUPS)
 
 
@@ -237,7 +237,7 @@ def test_every_check_has_a_broken_example() -> None:
     assert {result.id for _, result in diagnose.judge(HEALTHY)} <= spoken
 
 
-def test_ids_of_agents_match_whatever_their_case() -> None:
+def test_agent_ids_match_case_insensitively() -> None:
     shouting = (replace(ALPHA, id="Alpha"), BETA)
     assert bad(but(peers=shouting)) == []
 

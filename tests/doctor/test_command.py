@@ -143,7 +143,7 @@ def test_a_running_daemon_is_named(alpha: Agent) -> None:
     assert alpha.stop() == 0
 
 
-def test_lines_fit_the_screen_except_what_is_there_to_be_copied(alpha: Agent) -> None:
+def test_lines_fit_the_screen_except_commands(alpha: Agent) -> None:
     alpha.inbox.chmod(0o777)
     done = alpha.call("doctor", env={"COLUMNS": "80"})
     lines = done.stdout.splitlines()
@@ -154,7 +154,7 @@ def test_lines_fit_the_screen_except_what_is_there_to_be_copied(alpha: Agent) ->
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_colours_and_progress_only_where_somebody_watches(alpha: Agent) -> None:
+def test_colors_and_progress_only_on_a_terminal(alpha: Agent) -> None:
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [*MAILBOXD, "doctor"],
@@ -226,7 +226,7 @@ def test_a_turn_that_fails_is_an_error(alpha: Agent) -> None:
 
 
 @pytest.mark.parametrize("reply", ["canary", "Done.", "The word is {word}.", "", "---\ntype: ack\n---\n{word}"])
-def test_a_turn_that_says_anything_else_does_not_pass(alpha: Agent, reply: str) -> None:
+def test_a_canary_turn_with_another_answer_fails(alpha: Agent, reply: str) -> None:
     """A stale answer, an error in prose or another agent's text are answers, too: only the word of this run counts."""
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT | {"reply": reply}]}})
     target = diagnose.target_at(Workspace(alpha.root), "", environment())

@@ -1,4 +1,4 @@
-"""What doctor says of the keys that sign messages."""
+"""Doctor's checks of the signing keys."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_each_thing_that_can_be_wrong(said: dict[str, Any], slug: str, level: st
     assert (slug, level, fix) in found(**said)
 
 
-def test_what_lies_there(tmp_path: Path) -> None:
+def test_the_probe_reports_existing_keys(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
     root = tmp_path / "ws"
     assert probe_keys(root, (), environ) == Keys(str(Keyring.of(root, environ).folder), owner=os.geteuid())

@@ -41,7 +41,7 @@ def asking(*command: str, path: Path | None = None) -> OpenClawProbes:
     return OpenClawProbes(OpenClaw(command), {"PATH": f"{path}:/usr/bin:/bin" if path else "/usr/bin:/bin"}, "alpha")
 
 
-def test_inotify_counts_what_this_process_takes(tmp_path: Path) -> None:
+def test_inotify_counts_this_process(tmp_path: Path) -> None:
     from watchdog.events import FileSystemEventHandler
     from watchdog.observers.inotify import InotifyObserver
 
@@ -164,7 +164,7 @@ def test_a_program_that_is_missing(tmp_path: Path) -> None:
     assert asking("no-such-program-here").runtime() is None
 
 
-def test_an_answer_that_cannot_be_read_is_told_in_its_own_words(tmp_path: Path) -> None:
+def test_unparsable_output_is_quoted(tmp_path: Path) -> None:
     broken = executable(tmp_path / "openclaw", "#!/bin/sh\necho 'config is \x1b[31mbroken' >&2; exit 1\n")
     ask = asking(str(broken))
     for question in (ask.gateway, ask.peers, ask.agents, lambda: ask.tools(None), ask.exec_policy):

@@ -51,7 +51,7 @@ def test_the_agent_has_its_file_tools(general: Any, own: Any) -> None:
         ({}, {"deny": ["*"]}, f"{OWN}.deny", ()),
     ],
 )
-def test_the_list_that_bars_them_is_named_and_what_it_should_be(
+def test_the_blocking_list_and_its_correct_value_are_named(
     general: Any, own: Any, path: str, value: tuple[str, ...]
 ) -> None:
     (found,) = blocked_file_tools(general, own, OWN)

@@ -52,5 +52,5 @@ def test_a_version_is_three_numbers(text: str, version: tuple[int, int, int] | N
     assert version_in(text) == version
 
 
-def test_the_newest_alternative_is_what_to_install() -> None:
+def test_the_newest_alternative_of_a_range_is_recommended() -> None:
     assert (newest_major(OPENCLAW), newest_major("22"), newest_major("lts")) == ("26", "22", "")

@@ -58,7 +58,7 @@ def test_a_circle_is_drawn_all_the_same() -> None:
     assert set(placed.at) == {"a", "b", "c"}
 
 
-def test_a_chain_stands_on_one_line() -> None:
+def test_a_chain_is_drawn_on_one_line() -> None:
     nodes = [f"n{number}" for number in range(10)]
     placed = compute_layout(nodes, list(pairwise(nodes)))
     assert [placed.at[node] for node in nodes] == [(rank, placed.at["n0"][1]) for rank in range(10)]
@@ -115,7 +115,7 @@ class _Tags(HTMLParser):
         self.seen.add(tag)
 
 
-# ---------------------------------------------------------------- folding
+# Folding
 
 
 def _kids(count: int, phase: str = "completed", **more: object) -> list[Child]:
@@ -133,7 +133,7 @@ def test_few_are_drawn_one_by_one() -> None:
     assert {edge.lead for edge in folded.edges} == {EdgeKind.CHILD}
 
 
-def test_many_that_are_alike_become_a_stack_with_a_link_and_what_wants_a_look_stays_apart() -> None:
+def test_similar_tasks_become_a_stack_with_a_link_and_urgent_ones_stay_apart() -> None:
     kids = [*_kids(50), Child("bad", "t.bad", "bad", "failed", "worker")]
     merge = Child("merge", "t.merge", "merge", "execution_ready", "worker", needs=frozenset(kid.id for kid in kids))
     folded = _fold([*kids, merge])
@@ -146,7 +146,7 @@ def test_many_that_are_alike_become_a_stack_with_a_link_and_what_wants_a_look_st
 
 
 @given(st.integers(2, 30), st.integers(0, 120), st.integers(1, 5))
-def test_there_are_never_more_than_there_is_room_for_and_nobody_is_lost(room: int, count: int, groups: int) -> None:
+def test_the_graph_never_exceeds_its_limit_and_counts_every_task(room: int, count: int, groups: int) -> None:
     phases = list(Phase)
     kids = [
         Child(
@@ -161,5 +161,5 @@ def test_there_are_never_more_than_there_is_room_for_and_nobody_is_lost(room: in
     assert all(edge.start in ids and edge.end in ids for edge in folded.edges)
 
 
-def test_counts_tell_first_what_wants_a_look() -> None:
+def test_counts_begin_with_urgent_phases() -> None:
     assert counts_text({"completed": 1200, "failed": 2, "executing": 0}) == "2 ✗ failed, 1,200 ✓ completed"

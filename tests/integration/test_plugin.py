@@ -41,7 +41,7 @@ ABSENT = PluginState(False, False, False, "", "", "it is not installed")
 
 
 def inspected(**changes: Any) -> dict[str, Any]:
-    """What OpenClaw 2026.9.6 says of the plugin, without what nobody asks for."""
+    """OpenClaw 2026.9.6's report about the plugin, with the used fields only."""
     facts = {"id": "mailboxd", "version": "1.0.0", "rootDir": str(plugin_source()), "enabled": True, "status": "loaded"}
     said: dict[str, Any] = {"plugin": facts, "typedHooks": [{"name": "before_agent_reply"}]}
     said["policy"] = {"allowConversationAccess": True, "allowedModels": []}
@@ -53,7 +53,7 @@ def error(message: str) -> Exit:
     return printed({"ok": False, "error": {"type": "cli_error", "message": message}}, rc=1)
 
 
-# ---------------------------------------------------------------- the state
+# The state
 
 
 def test_a_plugin_that_takes_messages_has_no_problem() -> None:
@@ -76,17 +76,17 @@ def test_a_plugin_that_takes_messages_has_no_problem() -> None:
         (printed(inspected(plugin={"rootDir": ""})), "not this mailboxd's version", True),
     ],
 )
-def test_what_is_in_the_way_is_said(answer: Exit, says: str, installed: bool) -> None:
+def test_the_plugins_problem_is_reported(answer: Exit, says: str, installed: bool) -> None:
     state = parse_plugin_state(answer)
     assert says in state.problem
     assert state.installed is installed
 
 
-def test_an_openclaw_that_is_not_there_is_a_problem_and_no_exception(tmp_path: Path) -> None:
+def test_a_missing_openclaw_is_a_problem_not_an_exception(tmp_path: Path) -> None:
     assert "cannot run" in plugin_state(OpenClaw((str(tmp_path / "none"),)), {}).problem
 
 
-# ---------------------------------------------------------------- the steps
+# The steps
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_an_openclaw_that_is_not_there_is_a_problem_and_no_exception(tmp_path: P
         (replace(READY, enabled=False, may_read=False, path="/x", problem="all"), ["install", "set", "enable"]),
     ],
 )
-def test_only_what_is_missing_is_done(state: PluginState, commands: list[str]) -> None:
+def test_only_missing_steps_are_performed(state: PluginState, commands: list[str]) -> None:
     assert [step.argv[2] for step in plugin_install_steps(OPENCLAW, state)] == commands
 
 
-def test_what_is_not_there_is_not_removed() -> None:
+def test_a_missing_plugin_is_not_removed() -> None:
     assert plugin_uninstall_steps(OPENCLAW, ABSENT) == []
     assert [step.argv for step in plugin_uninstall_steps(OPENCLAW, READY)] == [
         OPENCLAW.plugin_uninstall_argv("mailboxd")
@@ -123,7 +123,7 @@ def test_a_command_that_fails_ends_it_and_says_why(script: str, tmp_path: Path) 
     assert not later.exists()
 
 
-# ---------------------------------------------------------------- the verbs
+# The verbs
 
 
 @pytest.mark.parametrize("verb", ["install", "uninstall"])
@@ -147,7 +147,7 @@ def test_a_dry_run_shows_the_commands_without_a_workspace(tmp_path: Path, monkey
     assert CliRunner().invoke(program, ["plugin", "status"], obj=Session(), env={"PATH": ""}).exit_code == 1
 
 
-# ---------------------------------------------------------------- what the plugin answers
+# What the plugin answers
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ TRIMMED = "\t\n\v\f\r \u00a0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufe
 
 
 @pytest.mark.parametrize("end", TRIMMED)
-def test_every_message_of_ours_ends_in_exactly_one_line_end_that_can_be_put_back(end: str) -> None:
+def test_every_rendered_message_ends_in_exactly_one_newline(end: str) -> None:
     for section in (Section("Instructions", f"x{end}"), Section(f"Notes{end}")):
         raw = render_message(TaskMessage(task_id="a", from_="b", title=f"t{end}", sections=(section,))).decode()
         assert raw.endswith("\n")
@@ -189,9 +189,7 @@ def test_every_message_of_ours_ends_in_exactly_one_line_end_that_can_be_put_back
     assert render_message(AckMessage(task_id="a", from_="b")).decode().endswith("---\n")
 
 
-def test_a_plugin_that_was_installed_as_hard_links_is_handed_over_as_files_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hard_linked_plugin_is_copied_for_openclaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """uv, and pipx with it, link what they install to their cache; OpenClaw 2026.9.6 takes no file with two names."""
     packages, took = tmp_path / "packages", tmp_path / "took"
     plugin = shutil.copytree(plugin_source(), packages / "openclaw-plugin")
@@ -211,7 +209,7 @@ def test_a_plugin_that_was_installed_as_hard_links_is_handed_over_as_files_of_it
     }
 
 
-# ---------------------------------------------------------------- a running gateway
+# A running gateway
 
 
 OLD = 'OpenClaw plugins has no command "reload".'

@@ -59,7 +59,7 @@ def test_it_has_the_form_of_a_contract() -> None:
     assert body.count("```prose\n") == 1
 
 
-def test_it_branches_on_phases_that_there_are() -> None:
+def test_it_branches_on_existing_phases() -> None:
     named = set(re.findall(r'"([a-z_]+)"', TEXT.partition("```prose")[2])) - {
         "approved",
         "waits",
@@ -70,7 +70,7 @@ def test_it_branches_on_phases_that_there_are() -> None:
     assert named == {"failed", "cancelled", "awaiting_approval", "completed"} <= set(Phase)
 
 
-def test_what_it_reads_is_what_the_program_answers(tmp_path: Path) -> None:
+def test_the_fields_it_reads_exist_in_the_programs_answer(tmp_path: Path) -> None:
     stage: Stage = make(tmp_path / "alpha")
     ask(stage, "q3-report", TELL)
     found = stage.json("show", "q3-report")

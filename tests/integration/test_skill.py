@@ -35,7 +35,7 @@ def stage(tmp_path: Path) -> Stage:
     return make(tmp_path / "alpha")
 
 
-# ---------------------------------------------------------------- the text
+# The text
 
 
 def test_openclaw_takes_its_front_matter() -> None:
@@ -53,7 +53,7 @@ def test_there_are_examples_of_every_form() -> None:
 
 
 @pytest.mark.parametrize(("kind", "text"), EXAMPLES)
-def test_every_example_means_what_it_says(kind: str, text: str) -> None:
+def test_every_example_in_the_skill_parses_as_intended(kind: str, text: str) -> None:
     text = text.replace("@AGENT@", "alpha")
     if kind == "taskmd":
         assert parse_task_file(text.encode(), "task.md").dag is not None
@@ -71,7 +71,7 @@ def test_every_reference_leads_somewhere(name: str) -> None:
         assert (SOURCE / name).parent.joinpath(target).is_file(), target
 
 
-def test_the_tools_are_those_that_there_are_with_the_ids_that_they_have() -> None:
+def test_the_skill_names_the_existing_tools_and_their_ids() -> None:
     entry = entry_name("alpha", Caller(Role.EXECUTOR, "alpha"))
     ids = re.findall(r"^- `(\S+)__(task_\w+)`", TEXTS["SKILL.md"].replace("@AGENT@", "alpha"), re.MULTILINE)
     mine = {name for name, tool in TOOLS.items() if any(may(Role.EXECUTOR, verb) for verb in tool.verbs)}
@@ -85,7 +85,7 @@ def test_the_tools_are_those_that_there_are_with_the_ids_that_they_have() -> Non
         assert (any(may(Role.QUALITY_REVIEWER, verb) for verb in tool.verbs)) is ("reviewer" in told[name])
 
 
-# ---------------------------------------------------------------- installing
+# Installing
 
 
 def test_it_is_written_once_and_is_then_up_to_date(stage: Stage) -> None:
@@ -100,7 +100,7 @@ def test_it_is_written_once_and_is_then_up_to_date(stage: Stage) -> None:
     assert "@AGENT@" not in "".join(raw.decode() for raw in packaged_skill(stage.ws).values())
 
 
-def test_what_a_person_changed_is_kept_unless_it_is_forced(stage: Stage) -> None:
+def test_a_changed_skill_file_is_kept_unless_forced(stage: Stage) -> None:
     install_skill(stage.ws, force=False, dry_run=False)
     file = stage.ws.root / "skills" / "mailboxd" / "SKILL.md"
     file.write_text("My own.\n")
@@ -113,7 +113,7 @@ def test_what_a_person_changed_is_kept_unless_it_is_forced(stage: Stage) -> None
     assert skill_state(stage.ws.root).current
 
 
-def test_what_an_earlier_mailboxd_wrote_is_replaced(stage: Stage) -> None:
+def test_an_outdated_skill_file_is_replaced(stage: Stage) -> None:
     """The name of the agent is part of the text: another one makes another text."""
     install_skill(stage.ws, force=False, dry_run=False)
     stage.ws.config.write_text(re.sub(r"(?m)^agent: .*$", "agent: omega", stage.ws.config.read_text()))
@@ -122,7 +122,7 @@ def test_what_an_earlier_mailboxd_wrote_is_replaced(stage: Stage) -> None:
     assert skill_state(stage.ws.root).current
 
 
-def test_what_stands_in_the_remembered_hashes_is_not_trusted(stage: Stage) -> None:
+def test_the_hash_file_is_not_trusted(stage: Stage) -> None:
     install_skill(stage.ws, force=False, dry_run=False)
     place = stage.ws.root / "skills" / "mailboxd"
     place.joinpath("SKILL.md").write_text("My own.\n")
@@ -131,7 +131,7 @@ def test_what_stands_in_the_remembered_hashes_is_not_trusted(stage: Stage) -> No
         assert skill_files(stage.ws)["SKILL.md"] is FileStatus.CHANGED
 
 
-def test_uninstalling_takes_back_what_was_written_and_nothing_else(stage: Stage) -> None:
+def test_uninstalling_removes_only_written_files(stage: Stage) -> None:
     install_skill(stage.ws, force=False, dry_run=False)
     place = stage.ws.root / "skills" / "mailboxd"
     place.joinpath("references", "tools.md").write_text("My own.\n")
@@ -159,7 +159,7 @@ def test_no_link_is_followed(stage: Stage, link: str, tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
-def test_the_verbs_say_what_they_did(stage: Stage) -> None:
+def test_the_skill_commands_report_what_they_did(stage: Stage) -> None:
     assert stage.run("skill", "status").exit_code == 1
     assert "would write SKILL.md" in stage.run("skill", "install", "--dry-run").stdout
     assert set(stage.json("skill", "install")["written"]) == TEXTS.keys()

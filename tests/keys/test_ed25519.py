@@ -49,7 +49,7 @@ def test_texts_are_read_back_and_the_private_half_is_never_shown() -> None:
         "ed25519-private:" + str(PublicKey(PUBLIC)).partition(":")[2],
     ],
 )
-def test_what_is_no_public_key_is_refused(text: str) -> None:
+def test_an_invalid_public_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a key|base64url"):
         PublicKey.parse(text)
 

@@ -27,7 +27,7 @@ def test_the_directory_is_the_users_and_never_the_workspaces(tmp_path: Path) -> 
     assert Keyring.of(ws, {}).operator_file == Keyring.of(tmp_path / "other", {}).operator_file
 
 
-def test_nothing_is_there_at_first_and_looking_makes_nothing(keyring: Keyring) -> None:
+def test_a_new_keyring_is_empty_and_reading_creates_nothing(keyring: Keyring) -> None:
     assert keyring.private(keyring.own_file) is None
     assert keyring.trusted() == ()
     assert keyring.stamp(keyring.trusted_file) is None
@@ -44,7 +44,7 @@ def test_an_account_without_a_home_has_no_keys(tmp_path: Path, home: str) -> Non
     )
 
 
-def test_everything_is_readable_by_its_owner_only_whatever_the_umask(keyring: Keyring) -> None:
+def test_key_files_are_private_under_any_umask(keyring: Keyring) -> None:
     before = os.umask(0)
     try:
         key = keyring.create(keyring.own_file)
@@ -102,7 +102,7 @@ def test_a_file_that_others_can_read_or_write_is_not_used(keyring: Keyring, mode
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
-def test_what_another_user_owns_is_not_used(keyring: Keyring) -> None:
+def test_files_of_another_user_are_not_used(keyring: Keyring) -> None:
     key = keyring.create(keyring.own_file)
     keyring.trust("writer", key.public, NOW)
     for name in (keyring.own_file, keyring.trusted_file):

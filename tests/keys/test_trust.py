@@ -1,4 +1,4 @@
-"""What a signature is worth: whose key it is, for whom, and whether anything changed. And what is required."""
+"""Verifying signatures: the key's owner, the addressee, changes; and required signatures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_trusted_key_of_the_sender_is_a_proof(keyring: Keyring) -> None:
         ),
     ],
 )
-def test_everything_else_is_none_and_says_why(keyring: Keyring, raw: bytes, problem: str) -> None:
+def test_any_other_signature_is_invalid_with_a_reason(keyring: Keyring, raw: bytes, problem: str) -> None:
     proof = examined(keyring, raw)
     assert proof.verified == "no"
     assert problem in proof.problem
@@ -71,7 +71,7 @@ def test_whom_we_trust_is_read_again_when_it_changes(keyring: Keyring) -> None:
         Trust.of(keyring, "main", ())
 
 
-def test_only_what_is_required_is_refused(keyring: Keyring) -> None:
+def test_only_senders_that_require_signatures_are_refused(keyring: Keyring) -> None:
     trust = Trust.of(keyring, "main", ("Writer", "operator"))
     trust.admit(Proof("yes"), "writer")
     trust.admit(Proof("no", problem="x"), "editor")
@@ -100,7 +100,7 @@ def test_only_a_person_whose_key_is_trusted_approves(proof: Proof, sender: str, 
     assert require_operator(Proof("yes", "abc"), "human") == "key:abc"
 
 
-def test_a_daemon_signs_as_soon_as_there_is_a_key(keyring: Keyring) -> None:
+def test_a_daemon_signs_as_soon_as_a_key_exists(keyring: Keyring) -> None:
     sign = signer(keyring)
     assert sign(said()) == said()
     key = keyring.create(keyring.own_file)

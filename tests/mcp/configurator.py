@@ -16,7 +16,7 @@ from typing import Any
 
 
 def apply(configuration: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """What OpenClaw's `config patch` does: objects merge, the rest replaces, null deletes."""
+    """Like OpenClaw's `config patch`: objects are merged, other values replaced, null deletes."""
     merged = dict(configuration)
     for name, value in patch.items():
         if value is None:

@@ -112,7 +112,7 @@ class Stand:
         return self._connected(who, ask)
 
     def call(self, who: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
-        """What the tool answers; a refusal is `{"error": {"rule": ...}}`."""
+        """The tool's answer; a refusal is `{"error": {"rule": ...}}`."""
 
         async def ask(client: Client) -> types.CallToolResult:
             return await client.call_tool(tool, arguments)

@@ -54,7 +54,7 @@ def installed(tmp_path: Path) -> Installed:
     return Installed(tmp_path)
 
 
-def test_what_is_installed_is_taken_back(installed: Installed) -> None:
+def test_an_installation_can_be_undone(installed: Installed) -> None:
     assert installed.run("install").exit_code == 0
     held = tokens.load(installed.stage.ws)
     assert tokens.caller_of(held, installed.token) == parse("executor:alpha")
@@ -103,7 +103,7 @@ def test_the_configured_reviewers_are_registered_for_the_gates_that_are_on(tmp_p
     ]  # fmt: skip
 
 
-def test_status_names_what_is_missing(installed: Installed) -> None:
+def test_status_lists_missing_registrations(installed: Installed) -> None:
     installed.run("install")
     installed.configure(configurator.apply(installed.configuration, {"agents": {"entries": {"late": {}}}}))
     result = installed.run("status", "--json")
@@ -147,7 +147,7 @@ def test_an_agent_in_its_shell_grants_itself_nothing(installed: Installed, words
     ("words", "status"),
     [(["serve"], 2), (["serve", "--http", "--as", "executor:alpha"], 2), (["serve", "--as", "king:x"], 78)],
 )
-def test_serve_must_be_told_who_speaks(installed: Installed, words: list[str], status: int) -> None:
+def test_serve_requires_a_caller(installed: Installed, words: list[str], status: int) -> None:
     assert installed.run(*words).exit_code == status
 
 

@@ -1,4 +1,4 @@
-"""What the tools do, and what they refuse: each call through the protocol, on a real database."""
+"""The tools' effects and refusals: each call through the protocol, on a real database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.mcp.stand import EXECUTOR, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Sta
 APPROVED: dict[str, Any] = {"task": "t", "kind": "quality", "verdict": "approved", "summary": "good"}
 
 
-# ---------------------------------------------------------------- creating and reading
+# Creating and reading
 
 
 def test_a_person_creates_a_root_task_once(stand: Stand) -> None:
@@ -67,7 +67,7 @@ def test_an_order_is_about_the_task_as_it_is_when_it_is_given(stand: Stand, monk
     assert stand.call(OPERATOR, "task_transition", task="t", to="completed")["phase"] == "completed"
 
 
-def test_reading_shows_what_a_reviewer_needs_and_no_secret(stand: Stand) -> None:
+def test_a_reviewer_can_read_what_it_needs_without_secrets(stand: Stand) -> None:
     attempt = stand.at_gate(Gate.QUALITY_GATE)
     seen = stand.call(QUALITY, "task_get", task="t")
     assert (seen["phase"], seen["results"], seen["attempt_id"]) == ("quality_gate", "the result", attempt)
@@ -88,7 +88,7 @@ def test_an_unknown_task_is_said_to_be_one(stand: Stand, name: str) -> None:
     assert stand.call(EXECUTOR, "task_get", task=name)["error"]["rule"] == "no-such-task"
 
 
-def test_each_is_told_what_waits_for_it(stand: Stand) -> None:
+def test_each_caller_sees_its_pending_work(stand: Stand) -> None:
     stand.at_gate(Gate.QUALITY_GATE, "reviewed")
     stand.executing("running")
     stand.stage.create("ready")
@@ -106,7 +106,7 @@ def test_each_is_told_what_waits_for_it(stand: Stand) -> None:
     assert len(stand.call(EXECUTOR, "task_list_ready", limit=1)["tasks"]) == 1
 
 
-# ---------------------------------------------------------------- evidence
+# Evidence
 
 
 def test_a_checkpoint_is_of_the_live_attempt(stand: Stand) -> None:
@@ -169,7 +169,7 @@ def test_a_file_becomes_an_artifact_with_a_hash_that_we_computed(stand: Stand) -
         ("huge", "file-too-large"),
     ],
 )
-def test_what_is_no_file_of_the_workspace_is_no_artifact(stand: Stand, path: str, rule: str) -> None:
+def test_an_artifact_must_be_a_file_in_the_workspace(stand: Stand, path: str, rule: str) -> None:
     stand.executing()
     root = stand.stage.ws.root
     (root / "link.txt").symlink_to("/etc/passwd")
@@ -183,7 +183,7 @@ def test_what_is_no_file_of_the_workspace_is_no_artifact(stand: Stand, path: str
     assert stand.last_event() == before
 
 
-# ---------------------------------------------------------------- reviews
+# Reviews
 
 
 def test_an_approval_by_tool_decides_the_gate_and_the_answer_of_the_turn_changes_nothing(stand: Stand) -> None:
@@ -248,12 +248,12 @@ def test_a_review_of_an_older_attempt_is_refused(stand: Stand) -> None:
     assert answer["error"]["rule"] == "stale-attempt"
 
 
-def test_nobody_who_was_not_asked_reviews(stand: Stand) -> None:
+def test_only_a_requested_reviewer_may_review(stand: Stand) -> None:
     stand.to_be_reviewed()
     assert stand.call(QUALITY, "task_append_review", **APPROVED)["error"]["rule"] == "not-under-review"
 
 
-# ---------------------------------------------------------------- moving
+# Moving
 
 
 @pytest.mark.parametrize("who", [OPERATOR, ORCHESTRATOR])
@@ -278,7 +278,7 @@ def test_no_order_ends_work_as_if_it_were_done(stand: Stand, to: str, rule: str)
     assert stand.phase() == "executing"
 
 
-def test_a_circuit_is_opened_where_there_is_work_and_its_turn_is_stopped(stand: Stand) -> None:
+def test_opening_a_circuit_stops_the_running_turn(stand: Stand) -> None:
     stand.executing()
     assert stand.call(ORCHESTRATOR, "task_open_circuit", task="t", reason="it loops")["phase"] == "circuit_open"
     [attempt] = stand.rows("SELECT status FROM attempts")
@@ -288,13 +288,13 @@ def test_a_circuit_is_opened_where_there_is_work_and_its_turn_is_stopped(stand: 
     assert again["error"]["rule"] == "illegal-transition"
 
 
-def test_the_orchestrator_starts_what_is_ready_and_nothing_else(stand: Stand) -> None:
+def test_the_orchestrator_can_start_only_ready_tasks(stand: Stand) -> None:
     stand.stage.create("t")
     assert stand.call(ORCHESTRATOR, "task_start_attempt", task="t")["phase"] == "executing"
     assert stand.call(ORCHESTRATOR, "task_start_attempt", task="t")["error"]["rule"] == "not-ready"
 
 
-# ---------------------------------------------------------------- what holds
+# What holds
 
 
 def test_everything_by_tool_is_in_the_log_and_the_log_replays(stand: Stand, tmp_path: Path) -> None:

@@ -101,12 +101,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer]:
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", "x" * 10_000, "\u00fc"])
-def test_nobody_comes_in_without_a_token(server: HttpServer, token: str | None) -> None:
+def test_a_request_without_a_token_is_refused(server: HttpServer, token: str | None) -> None:
     status, answer = server.ask(token)
     assert (status, sorted(answer)) == (401, ["error"])
 
 
-def test_the_role_is_the_tokens_whatever_the_request_says(server: HttpServer) -> None:
+def test_the_role_comes_from_the_token_not_from_the_request(server: HttpServer) -> None:
     executor, reviewer = server.grant(EXECUTOR), server.grant(QUALITY)
 
     def names(token: str, **more: str) -> list[str]:
@@ -120,7 +120,7 @@ def test_the_role_is_the_tokens_whatever_the_request_says(server: HttpServer) ->
     assert server.call(executor, "task_get", task="t")["phase"] == "execution_ready"
 
 
-def test_a_token_that_is_taken_back_is_void_at_once(server: HttpServer) -> None:
+def test_a_revoked_token_stops_working_at_once(server: HttpServer) -> None:
     first = server.grant("executor:leaving")
     assert server.ask(first)[0] == 200
     server.grant("executor:leaving")
@@ -129,7 +129,7 @@ def test_a_token_that_is_taken_back_is_void_at_once(server: HttpServer) -> None:
 
 @pytest.mark.parametrize("who", [OPERATOR, "orchestrator:mailboxd", "lobster:gate"])
 def test_no_token_makes_its_bearer_a_person(server: HttpServer, who: str) -> None:
-    """Even one that somebody wrote into the file by hand."""
+    """Even one written into the file by hand."""
     assert server.ask(server.grant(who))[0] == 401
 
 
@@ -166,12 +166,12 @@ def test_there_is_one_place_and_one_way_to_ask(server: HttpServer) -> None:
 @pytest.mark.parametrize(
     ("body", "status"), [(b"{", 400), (b"[]", 400), (b"\xff", 400), (b"x" * (1 << 20), 400), (b"x" * (2 << 20), 413)]
 )
-def test_what_is_no_request_is_refused(server: HttpServer, body: bytes, status: int) -> None:
+def test_an_invalid_request_is_refused(server: HttpServer, body: bytes, status: int) -> None:
     assert server.ask(server.grant(EXECUTOR), body)[0] == status
     assert server.process.poll() is None
 
 
-def test_half_open_connections_turn_nobody_away_and_are_closed(server: HttpServer) -> None:
+def test_half_open_connections_do_not_block_others_and_are_closed(server: HttpServer) -> None:
     token = server.grant(EXECUTOR)
     with ExitStack() as held:
         half = [held.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in range(300)]
@@ -184,7 +184,7 @@ def test_half_open_connections_turn_nobody_away_and_are_closed(server: HttpServe
                 assert one.recv(1) == b""
 
 
-def test_without_descriptors_it_waits_and_serves_when_there_are_more(server: HttpServer) -> None:
+def test_the_server_waits_while_descriptors_are_exhausted(server: HttpServer) -> None:
     token = server.grant(EXECUTOR)
     assert server.ask(token)[0] == 200
     pid = server.process.pid
@@ -218,7 +218,7 @@ def test_no_token_is_in_the_log_or_in_the_file(server: HttpServer) -> None:
     assert (server.ws.state / tokens.NAME).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_damaged_file_of_tokens_lets_nobody_in(server: HttpServer) -> None:
+def test_a_damaged_token_file_admits_no_caller(server: HttpServer) -> None:
     token = server.grant(EXECUTOR)
     file = server.ws.state / tokens.NAME
     kept = file.read_bytes()
@@ -230,7 +230,7 @@ def test_a_damaged_file_of_tokens_lets_nobody_in(server: HttpServer) -> None:
     assert server.ask(token)[0] == 200
 
 
-def test_what_is_recorded_stays_when_it_is_killed(server: HttpServer) -> None:
+def test_recorded_calls_survive_a_kill(server: HttpServer) -> None:
     token = server.grant(EXECUTOR)
     status, _ = server.ask(token)
     server.process.kill()
@@ -246,7 +246,7 @@ def test_it_ends_on_sigterm(tmp_path: Path) -> None:
     assert not server.listens()
 
 
-def test_it_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
+def test_the_server_exits_when_its_parent_is_gone(tmp_path: Path) -> None:
     server = HttpServer(tmp_path / "alpha")
     server.process.kill()
     server.process.wait(30)
@@ -303,7 +303,7 @@ def test_standard_input_and_output_speak_for_one_role(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-# ---------------------------------------------------------------- agents that come later
+# Agents that come later
 
 
 class Registered:
@@ -370,7 +370,7 @@ def test_an_agent_that_is_added_is_denied_the_tools_without_any_request(register
     eventually(lambda: registered.denied("late") == ["mailboxd-alpha__*"], why=registered.server.log.read_text)
 
 
-def test_nobody_is_served_while_an_agent_that_came_later_cannot_be_denied(registered: Registered) -> None:
+def test_requests_are_refused_while_a_new_agent_cannot_be_denied(registered: Registered) -> None:
     registered.add("late", refuses=True)
     assert registered.status() == 503
     status, said = registered.server.ask(registered.token)

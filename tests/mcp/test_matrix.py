@@ -31,7 +31,7 @@ MATRIX = f"""
 {OPERATOR}                y - - - - - - y y -
 """
 
-# ---------------------------------------------------------------- typed tools
+# Typed tools
 
 APPROVAL = "{approval}"
 """Stands for the approval that waits."""
@@ -62,7 +62,7 @@ EFFECT: dict[str, list[str]] = {
     "transition": ["task.transitioned"],
     "open_circuit": ["circuit.opened"],
 }
-"""What is recorded, at least, when a cell is open; reading records nothing."""
+"""The minimum that an allowed cell records; reading records nothing."""
 BY_ITSELF = {(ORCHESTRATOR, "resolve_approval")}
 """Open cells that are no tool's: what expires or is void the engine resolves, and nobody can have it say yes."""
 
@@ -145,7 +145,7 @@ def test_only_an_assigned_reviewer_reviews_and_never_its_own_work(stand: Stand, 
 
 
 @pytest.mark.parametrize("role", ["executor", "spec_reviewer", "quality_reviewer", "operator", "orchestrator"])
-def test_nobody_gets_another_role_by_the_name_that_it_has(stand: Stand, role: str) -> None:
+def test_a_name_does_not_grant_another_role(stand: Stand, role: str) -> None:
     """`operator` as a name is a name; what counts is the role of the connection."""
     stand.executing()
     before = stand.last_event()
@@ -154,7 +154,7 @@ def test_nobody_gets_another_role_by_the_name_that_it_has(stand: Stand, role: st
     assert role == "orchestrator" or stand.last_event() == before
 
 
-# ---------------------------------------------------------------- files
+# Files
 
 
 def _about_child(kind: str, body: str = "", **headers: str) -> str:
@@ -206,7 +206,7 @@ def test_a_cell_by_a_file(stand: Stand, who: str, verb: str, allowed: bool) -> N
     assert stand.rows("SELECT id, status FROM approvals") == [{"id": waiting, "status": "pending"}]
 
 
-# ---------------------------------------------------------------- commands
+# Commands
 
 # A command is a person's, whoever types it: there is one row, and one more for an agent's shell. Where the matrix is
 # open and the row here is not, there is no command (yet): nobody comes to that cell this way.
@@ -236,6 +236,6 @@ def test_a_cell_by_a_command(stand: Stand, who: str, verb: str, allowed: bool) -
         assert stand.last_event() == before
 
 
-def test_every_verb_of_the_protocol_stands_in_every_table() -> None:
+def test_every_verb_of_the_protocol_is_in_every_table() -> None:
     assert set(CALLS) == set(VERBS) == set(FILES) | set(NO_MESSAGE)
     assert set(COMMANDS) == set(VERBS)

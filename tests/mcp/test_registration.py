@@ -1,4 +1,4 @@
-"""What is added to OpenClaw's configuration and what is taken back: exactly that, whatever else stands there."""
+"""Exactly what was added to OpenClaw's configuration is removed again, whatever else it contains."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def world(request: pytest.FixtureRequest) -> World:
     return World(copy.deepcopy(CONFIGURATIONS[request.param]))
 
 
-def test_every_other_agent_is_denied_and_nothing_that_stood_there_is_lost(world: World) -> None:
+def test_every_other_agent_is_denied_and_existing_settings_are_kept(world: World) -> None:
     before = copy.deepcopy(world.configuration)
     world.install()
     own, theirs = entry_name("alpha", parse(OWN)), entry_name("alpha", parse(REVIEWER))
@@ -111,7 +111,7 @@ def test_a_second_time_changes_nothing(world: World) -> None:
     assert len(world.given) == 2
 
 
-def test_what_was_added_is_taken_back_exactly(world: World) -> None:
+def test_exactly_the_added_settings_are_removed(world: World) -> None:
     before = copy.deepcopy(world.configuration)
     world.install(OWN)
     world.install()
@@ -121,7 +121,7 @@ def test_what_was_added_is_taken_back_exactly(world: World) -> None:
     assert world.uninstall().patch == {}
 
 
-def test_what_others_added_in_between_stays() -> None:
+def test_settings_added_by_others_meanwhile_are_kept() -> None:
     world = World({"agents": {"entries": {"alpha": {}, "critic": {}}}})
     world.install()
     theirs = {
@@ -144,7 +144,7 @@ def test_a_new_agent_is_denied_when_it_is_run_again() -> None:
     assert world.given == ["token-0"]
 
 
-def test_an_agent_that_came_later_is_denied_what_is_registered_and_that_is_taken_back_too(world: World) -> None:
+def test_a_later_agent_is_denied_and_the_denial_is_removed_too(world: World) -> None:
     before = copy.deepcopy(world.configuration)
     world.install()
     late: dict[str, Any] = {"agents": {"entries": {"late": {}, "later": {"tools": {"profile": "coding"}}}}}
@@ -169,7 +169,7 @@ def test_an_entry_that_was_removed_or_points_elsewhere_gets_a_new_token() -> Non
     assert [caller_of(world.grants, token) for token in world.given] == [None, None, parse(OWN)]
 
 
-def test_an_entry_that_is_not_ours_is_left_alone() -> None:
+def test_an_entry_of_another_program_is_left_alone() -> None:
     world = World({"agents": {"entries": {"alpha": {}}}, "mcp": {"servers": {"mailboxd-alpha": {"url": "x"}}}})
     with pytest.raises(ConfigError, match="openclaw mcp unset mailboxd-alpha"):
         world.install(OWN)

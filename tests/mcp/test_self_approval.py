@@ -1,4 +1,4 @@
-"""Whoever does the work tries to approve it himself, through each entrance; and what a decision by tool looks like."""
+"""An executor cannot approve its own work through any interface; and decisions by tool."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_unknown_approval_is_said_to_be_one(stand: Stand, waiting: str, name:
     assert answer["error"]["rule"] == "no-such-approval"
 
 
-# ---------------------------------------------------------------- requesting
+# Requesting
 
 COMMAND: dict[str, Any] = {"id": "publish", "kind": "command", "argv": ["make", "publish"]}
 
@@ -146,14 +146,14 @@ def test_an_action_that_cannot_be_is_refused_by_the_rules_of_the_section(stand: 
     assert stand.last_event() == before
 
 
-def test_what_has_ended_takes_no_action_more(stand: Stand) -> None:
+def test_an_ended_task_accepts_no_action(stand: Stand) -> None:
     stand.stage.create("t")
     stand.stage.run("cancel", "t")
     answer = stand.call(LOBSTER, "task_request_approval", task="t", action=COMMAND)
     assert answer["error"]["rule"] == "illegal-transition"
 
 
-def test_the_rule_is_the_engines_whatever_the_entrance(stand: Stand, waiting: str) -> None:
+def test_the_engine_enforces_the_rule_for_every_interface(stand: Stand, waiting: str) -> None:
     """Under every tool and command is `engine.hear`: it is what refuses."""
     from mailboxd.core.approvals import ApprovalDecision, Resolve
     from mailboxd.core.events import Role

@@ -1,4 +1,4 @@
-"""What is listed: eleven tools, the ones of the role, strict schemas, few tokens."""
+"""The list of tools: those of the caller's role, strict schemas, few tokens."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _all() -> list[dict[str, Any]]:
     return [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in seen.values()]
 
 
-def test_there_are_the_eleven_tools_of_the_protocol_and_somebody_sees_each() -> None:
+def test_each_of_the_eleven_tools_is_visible_to_some_role() -> None:
     assert set(TOOLS) == ELEVEN == {tool["name"] for tool in _all()}
 
 
@@ -46,7 +46,7 @@ def test_a_caller_is_shown_the_tools_of_its_role_only(stand: Stand, line: str) -
     assert [tool.name for tool in stand.listed(f"{role}:x")] == [f"task_{name}" for name in names]
 
 
-def test_the_list_costs_less_than_2000_tokens_even_if_somebody_saw_it_all() -> None:
+def test_the_complete_list_has_less_than_2000_tokens() -> None:
     # Tokenizers take 3.3 to 4 characters of JSON for a token; 3 is the cautious number.
     written = json.dumps(_all(), separators=(",", ":")) + INSTRUCTIONS
     assert len(written) / 3 < 2_000
@@ -69,7 +69,7 @@ def test_a_schema_is_closed_and_typed(tool: dict[str, Any]) -> None:
     assert tool["annotations"]["openWorldHint"] is False
 
 
-def test_what_only_reads_says_so() -> None:
+def test_read_only_tools_are_marked() -> None:
     reading = {tool["name"] for tool in _all() if tool["annotations"].get("readOnlyHint")}
     assert reading == {"task_get", "task_list_ready"}
 
@@ -94,7 +94,7 @@ def test_wrong_arguments_are_named_and_nothing_happens(stand: Stand, arguments: 
     assert stand.last_event() == before
 
 
-def test_an_unknown_tool_is_refused_with_the_tools_there_are(stand: Stand) -> None:
+def test_an_unknown_tool_is_refused_with_the_existing_tools(stand: Stand) -> None:
     error = stand.call(EXECUTOR, "task_delete")["error"]
     assert error["rule"] == "no-such-tool"
     assert "task_record_checkpoint" in error["hint"]
@@ -114,7 +114,7 @@ def test_every_role_has_a_line_here() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "executor", "executor:", "king:x", "executor:../x", "EXECUTOR:x", "executor:a b"])
-def test_who_speaks_must_be_said_exactly(text: str) -> None:
+def test_the_caller_must_be_given_exactly(text: str) -> None:
     from mailboxd.errors import ConfigError
 
     with pytest.raises(ConfigError, match="ROLE:NAME"):

@@ -49,7 +49,7 @@ def test_the_drop_in_names_this_installation_and_no_secret(tmp_path: Path) -> No
     assert unit.drop_in == Path(f"/home/ann/.config/systemd/user/{unit_of(tmp_path)}.d/mailboxd.conf")
 
 
-def test_what_no_line_can_hold_is_refused(tmp_path: Path) -> None:
+def test_unprintable_values_are_refused_in_the_unit_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written into a unit file"):
         Unit(Workspace(tmp_path), {"HOME": "/x", "PATH": "/a\nExecStart=/bin/evil"}).content()
 
@@ -68,10 +68,10 @@ def test_systemd_accepts_unit_and_drop_in_together(tmp_path: Path) -> None:
     assert (checked.returncode, [line for line in checked.stderr.splitlines() if "mailboxd@" in line]) == (0, [])
 
 
-# ------------------------------------------------------------------ where there is no systemd
+# Where there is no systemd
 
 
-def test_without_systemd_it_is_said_and_what_to_do_instead(found: Found, tmp_path: Path) -> None:
+def test_without_systemd_an_alternative_is_suggested(found: Found, tmp_path: Path) -> None:
     alpha, env = found({"alpha": {}})["alpha"], bare(tmp_path)
     for words in (["install"], ["start"], ["stop"], ["logs"]):
         done = alpha.call("service", *words, env=env)
@@ -101,14 +101,14 @@ def test_inside_an_agents_turn_no_service_is_installed(found: Found, tmp_path: P
     assert "permission-denied" in done.stderr
 
 
-def test_a_manager_that_nobody_has_booted_is_none(tmp_path: Path) -> None:
+def test_an_offline_service_manager_counts_as_missing(tmp_path: Path) -> None:
     fake = tmp_path / "systemctl"  # the protocol of the command only: what one says in a container
     fake.write_text("#!/bin/sh\necho offline\nexit 1\n")
     fake.chmod(0o755)
     assert "service manager does not respond" in Asked({"PATH": f"{tmp_path}:/bin:/usr/bin"}).missing()
 
 
-# ------------------------------------------------------------------ with a real one
+# With a real one
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_a_plan_changes_nothing(beside: Beside) -> None:
     assert (beside.files(), beside.config.read_text()) == before
 
 
-def test_nobody_can_be_asked(beside: Beside) -> None:
+def test_setup_does_not_ask_without_a_terminal(beside: Beside) -> None:
     done = beside.setup()
     assert done.returncode == 2
     assert "--yes" in done.stderr
@@ -101,7 +101,7 @@ def test_a_person_is_asked_and_no_is_the_default(beside: Beside) -> None:
     assert not (beside.workspace("alpha") / ".mailboxd").exists()
 
 
-def test_done_once_and_not_twice_and_taken_back(beside: Beside) -> None:
+def test_setup_is_idempotent_and_can_be_undone(beside: Beside) -> None:
     before = json.loads(beside.config.read_text())
     steps = beside.steps("--yes", "--no-canary")
     assert {key: one["standing"] for key, one in steps.items() if key[0] != "service"} == dict.fromkeys(
@@ -129,7 +129,7 @@ def test_done_once_and_not_twice_and_taken_back(beside: Beside) -> None:
     assert (second.returncode, "nothing to undo" in second.stdout) == (0, True)
 
 
-def test_what_was_there_before_is_not_taken_back(beside: Beside) -> None:
+def test_undo_keeps_what_existed_before_setup(beside: Beside) -> None:
     env = environment(beside.env)
     words = [*MAILBOXD, "plugin", "install"]
     assert subprocess.run(words, cwd=beside.root, env=env, capture_output=True, timeout=180 * PATIENCE).returncode == 0
@@ -139,7 +139,7 @@ def test_what_was_there_before_is_not_taken_back(beside: Beside) -> None:
     assert beside.config.read_text() == before
 
 
-def test_after_a_failure_it_says_what_was_done_and_goes_on_when_it_is_run_again(beside: Beside) -> None:
+def test_after_a_failure_setup_reports_what_was_done_and_resumes(beside: Beside) -> None:
     whole = json.loads(beside.config.read_text())
     beside.config.write_text(json.dumps(whole | {"refusesPlugins": True}))
     done = beside.setup("--yes", "--no-canary")
@@ -166,7 +166,7 @@ def test_a_shared_workspace_gets_no_mailbox(beside: Beside) -> None:
     assert {one["agent"] for one in told["steps"]} == {None, "gamma"}
 
 
-def test_an_agent_that_is_not_there_and_an_openclaw_that_is_not_there(beside: Beside) -> None:
+def test_an_unknown_agent_and_a_missing_openclaw(beside: Beside) -> None:
     done = beside.setup("--dry-run", "--agent", "nobody")
     assert (done.returncode, "OpenClaw has no agent nobody; it has alpha, beta" in done.stderr) == (69, True)
     nowhere = beside.setup("--dry-run", PATH="/nonexistent")
@@ -186,7 +186,7 @@ def test_a_damaged_record_is_named(beside: Beside) -> None:
     assert (done.returncode, f"{record.path} cannot be read" in done.stderr) == (78, True), done.stderr
 
 
-def test_services_are_set_up_and_taken_back(beside: Beside, manager: UserManager) -> None:
+def test_services_are_set_up_and_undone(beside: Beside, manager: UserManager) -> None:
     env = beside.env | {"HOME": manager.env["HOME"], "PATH": f"{beside.env['PATH']}:{os.environ['PATH']}"}
     done = manager.call(*MAILBOXD, "setup", "--yes", "--no-canary", "--skip", "tools", env=env)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -198,7 +198,7 @@ def test_services_are_set_up_and_taken_back(beside: Beside, manager: UserManager
     assert manager.systemctl("list-units", "--plain", "--no-legend", "mailboxd@*") == ""
 
 
-# ------------------------------------------------------------------ parts
+# Parts
 
 
 def test_the_port_goes_into_the_group_that_is_meant() -> None:
@@ -210,7 +210,7 @@ def test_the_port_goes_into_the_group_that_is_meant() -> None:
 
 
 BROUGHT = {"entries": {"openai": {"config": {"personality": "friendly"}}}}
-"""What OpenClaw shows of its own plugins once the section is there, and what stands in no file."""
+"""The defaults that OpenClaw shows once the section exists, though they are in no file."""
 
 
 @pytest.mark.parametrize(
@@ -225,5 +225,7 @@ BROUGHT = {"entries": {"openai": {"config": {"personality": "friendly"}}}}
         ([], {"entries": {}}, None, ""),
     ],
 )
-def test_only_what_an_installation_made_is_taken_out(there: list[str], others: Any, now: Any, removed: str) -> None:
+def test_only_objects_created_by_the_installation_are_removed(
+    there: list[str], others: Any, now: Any, removed: str
+) -> None:
     assert plan.outermost(now, {"there": there, "others": others}) == removed

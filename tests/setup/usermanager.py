@@ -66,7 +66,7 @@ class UserManager:
         )  # fmt: skip
 
     def systemctl(self, *words: str) -> str:
-        """What `systemctl --user` prints."""
+        """The output of `systemctl --user`."""
         return self.call("systemctl", "--user", *words).stdout.strip()
 
     def relax(self, *directives: str) -> None:

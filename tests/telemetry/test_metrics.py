@@ -22,7 +22,7 @@ WORK: dict[str, Any] = {"default": {"reply": "Result of {title}.", "cost": 0.25}
 
 
 class Scraped:
-    """What Prometheus would have stored, by name and labels."""
+    """The samples as Prometheus stores them, by name and labels."""
 
     def __init__(self, text: str) -> None:
         self.families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -159,7 +159,7 @@ def test_labels_stay_few_however_many_agents_a_plan_names() -> None:
     assert counters._name("AGENT3") == "agent3"
 
 
-def test_the_dashboard_asks_for_nothing_that_is_not_there() -> None:
+def test_the_dashboard_uses_only_existing_metrics() -> None:
     known = {told.name for told in metrics.METRICS} | {
         f"{metrics.DURATIONS}{ending}" for ending in ("_bucket", "_sum", "_count")
     }

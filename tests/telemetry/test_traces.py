@@ -81,7 +81,7 @@ def test_one_trace_over_two_daemons(found: Found, receiver: Receiver) -> None:
     assert {line["attempt"] for line in about} == attempts
 
 
-def test_a_trace_that_came_with_the_message_goes_on(found: Found) -> None:
+def test_a_trace_of_the_incoming_message_is_continued(found: Found) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     alpha.drop("go.md", task("job", traceparent=INCOMING))
     alpha.run()
@@ -89,7 +89,7 @@ def test_a_trace_that_came_with_the_message_goes_on(found: Found) -> None:
     assert [top["traceId"], top["parentSpanId"]] == INCOMING.split("-")[1:3]
 
 
-def test_what_nobody_takes_is_sent_again_and_is_the_same(found: Found, receiver: Receiver) -> None:
+def test_spans_that_were_not_accepted_are_sent_again_unchanged(found: Found, receiver: Receiver) -> None:
     receiver.refuses = True
     alpha = found({"alpha": WORK}, metrics={"otlp_endpoint": receiver.url})["alpha"]
     alpha.start()
@@ -131,7 +131,7 @@ def test_one_tree_into_a_file(found: Found) -> None:
 
 
 @pytest.mark.parametrize("address", ["ftp://x/", "not one", "http://user:pass@127.0.0.1/v1/traces"])
-def test_an_address_that_is_none_is_refused(found: Found, address: str) -> None:
+def test_an_invalid_endpoint_is_refused(found: Found, address: str) -> None:
     alpha = found({"alpha": {}})["alpha"]
     alpha.run()
     done = alpha.call("traces", "export", "--otlp", address)
@@ -139,7 +139,7 @@ def test_an_address_that_is_none_is_refused(found: Found, address: str) -> None:
     assert "pass@" not in done.stderr
 
 
-def test_nobody_listens(found: Found) -> None:
+def test_no_receiver_is_listening(found: Found) -> None:
     alpha = found({"alpha": WORK})["alpha"]
     alpha.drop("one.md", task("one"))
     alpha.run()

@@ -25,7 +25,7 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """What is to be read: without markup."""
+        """The visible text, without markup."""
         return " ".join(unescape(re.sub(r"<[^>]*>", " ", self.text)).split())
 
 

@@ -37,7 +37,7 @@ def waiting(found: Found, witness: Path) -> tuple[Company, dict[str, Any]]:
     return company, asked(alpha)
 
 
-def test_what_is_approved_here_happens_once_in_the_name_of_the_user(
+def test_an_approval_on_the_page_is_performed_once_under_the_users_name(
     found: Found, opened: Opened, tmp_path: Path
 ) -> None:
     company, row = waiting(found, tmp_path / "witness")
@@ -63,7 +63,7 @@ def test_what_is_approved_here_happens_once_in_the_name_of_the_user(
     company.at_rest()
 
 
-def test_an_approval_is_bound_to_what_was_shown(found: Found, opened: Opened, tmp_path: Path) -> None:
+def test_an_approval_is_bound_to_the_shown_digest(found: Found, opened: Opened, tmp_path: Path) -> None:
     company, row = waiting(found, tmp_path / "witness")
     page = opened(company)
     path = f"/w/{page.key()}/a/{row['short_id']}"
@@ -200,9 +200,7 @@ def test_no_reply_token_is_ever_shown(found: Found, opened: Opened) -> None:
             assert not [token for token in tokens if token in answer.text]
 
 
-def test_workspaces_stand_side_by_side_and_one_that_breaks_or_goes_takes_none_with_it(
-    found: Found, opened: Opened
-) -> None:
+def test_several_workspaces_are_shown_even_if_one_is_damaged_or_removed(found: Found, opened: Opened) -> None:
     company = found({name: {} for name in ("alpha", "beta", "gamma")}, daemons=["alpha", "beta", "gamma"])
     for name in ("alpha", "beta", "gamma"):
         company[name].drop("t.md", task("t"))
@@ -247,7 +245,7 @@ def test_the_stream_says_when_something_was_recorded(found: Found, opened: Opene
     assert stream_until_changed(page, f"/stream?w={page.key()}", first[3]).endswith(":green")
 
 
-def test_the_daemon_serves_the_page_when_it_is_told_to(found: Found) -> None:
+def test_the_daemon_serves_the_page_if_configured(found: Found) -> None:
     import socket
 
     with socket.socket() as probe:

@@ -44,11 +44,11 @@ def test_every_page_stays_small(crowd: Browser, path: str) -> None:
     assert answer.text.count("<tr>") <= 80
 
 
-def test_the_overview_says_how_many_need_somebody(crowd: Browser) -> None:
+def test_the_overview_counts_tasks_that_need_attention(crowd: Browser) -> None:
     assert "and 492 more" in crowd.get("/").words  # 8 of 500 are shown
 
 
-def test_the_drawing_says_how_many_it_stands_for_and_leads_to_them(crowd: Browser) -> None:
+def test_a_stack_in_the_drawing_has_a_count_and_a_link(crowd: Browser) -> None:
     key = crowd.key()
     answer = crowd.get(f"/w/{key}/t/big")
     assert 10 < answer.text.count('class="node ') < 25
@@ -60,7 +60,7 @@ def test_the_drawing_says_how_many_it_stands_for_and_leads_to_them(crowd: Browse
     assert "page 401 of 401" in last.words
 
 
-def test_of_many_workspaces_those_that_need_somebody_come_first(tmp_path: Path) -> None:
+def test_workspaces_that_need_attention_come_first(tmp_path: Path) -> None:
     roots = [make(tmp_path / name).ws.root for name in ("quiet", "troubled", "silent")]
     with closing(sqlite3.connect(roots[1] / ".mailboxd" / "mailboxd.db")) as db:
         db.execute("DROP TABLE tasks")

@@ -1,4 +1,4 @@
-"""What the page refuses: other names, other origins, no session, other methods, and everything foreign as markup."""
+"""The page refuses other host names, origins and methods, requests without a session, and untrusted markup."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def key(stage: Stage, page: Browser) -> str:
     return page.key()
 
 
-def test_half_open_connections_turn_nobody_away_and_are_closed(page: Browser) -> None:
+def test_half_open_connections_do_not_block_others_and_are_closed(page: Browser) -> None:
     heads = (b"", b"GET / HTTP/1.1\r\nHost:", _post(page.port))
     with contextlib.ExitStack() as held:
         half = [held.enter_context(socket.create_connection(("127.0.0.1", page.port), 60)) for _ in range(300)]
@@ -68,7 +68,7 @@ def test_another_name_is_refused_before_anything_is_looked_at(page: Browser, hos
     assert "mailboxd" not in answer.text
 
 
-def test_the_names_of_loopback_are_ours(page: Browser) -> None:
+def test_loopback_host_names_are_accepted(page: Browser) -> None:
     assert page.get("/", {"host": f"LocalHost:{page.port}"}).status == 200
 
 
@@ -121,7 +121,7 @@ def _link(root: Path, state: Path, port: int) -> str:
         {"sec-fetch-site": "cross-site"},
     ],
 )
-def test_what_changes_something_comes_from_a_page_of_ours(
+def test_changes_must_come_from_mailboxds_own_page(
     page: Browser, key: str, headers: dict[str, str | None], stage: Stage
 ) -> None:
     answer = page.ask("POST", f"/w/{key}/t/plain", "order=cancel", headers)
@@ -231,7 +231,7 @@ class _Markup(HTMLParser):
 @pytest.mark.parametrize(
     "path", ["/", "/w/{key}", "/w/{key}?q=%3Cscript%3E", "/w/{key}/t/evil", "/w/{key}/t/evil.a", "/search?q=alert"]
 )
-def test_what_agents_say_is_text(page: Browser, key: str, path: str) -> None:
+def test_agents_text_is_never_markup(page: Browser, key: str, path: str) -> None:
     answer = page.get(path.format(key=key))
     assert answer.status == 200
     markup = _Markup()
@@ -287,7 +287,7 @@ def test_a_port_that_is_taken_is_named(stage: Stage, page: Browser, tmp_path: Pa
     assert "another program listens there" in done.stderr
 
 
-def test_a_session_file_that_others_may_write_opens_to_nobody(stage: Stage, tmp_path: Path) -> None:
+def test_a_session_file_writable_by_others_is_not_used(stage: Stage, tmp_path: Path) -> None:
     with served(stage.ws.root, {"XDG_STATE_HOME": str(tmp_path)}) as browser:
         file = tmp_path / "mailboxd" / "web.json"
         file.chmod(0o666)

@@ -45,7 +45,7 @@ def log(**what: object) -> None:
 
 
 def raw(frame: object) -> None:
-    """What no SDK would send."""
+    """Frames that no SDK would send."""
     sys.stdout.buffer.write((frame if isinstance(frame, bytes) else json.dumps(frame).encode()) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -19,7 +19,7 @@ def changed(root: Path, before: program.Snapshot, said: tuple[tuple[str, str, st
     return names, program.diff(str(root), names, before, said)
 
 
-def test_what_git_has_committed_is_what_stood_there_before(tmp_path: Path) -> None:
+def test_the_old_content_is_that_of_git(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.txt").write_text("one\ntwo\n")
@@ -61,7 +61,7 @@ def test_no_program_of_the_directory_is_run_to_compare(tmp_path: Path) -> None:
     assert not (tmp_path / "trapped").exists()
 
 
-def test_without_git_it_is_what_the_harness_says(tmp_path: Path) -> None:
+def test_without_git_the_old_content_is_that_reported_by_the_harness(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     (tmp_path / "b.txt").write_text("x\n")
     before = program.snapshot(str(tmp_path))
@@ -85,7 +85,7 @@ def test_links_large_files_and_binaries_are_not_shown(tmp_path: Path) -> None:
     assert "Binary file large differs" in diff
 
 
-def test_mail_and_tasks_of_a_workspace_are_not_what_the_harness_changed(tmp_path: Path) -> None:
+def test_mailbox_and_tasks_do_not_count_as_changed(tmp_path: Path) -> None:
     for name in ("mailbox", "tasks", "src"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.md").touch()

@@ -1,4 +1,4 @@
-"""What a harness may do without asking, and which option says so."""
+"""What needs no approval, and which option grants it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def tool(kind: str = "", *locations: str, **raw: Any) -> dict[str, Any]:
         ({"kind": ["edit"], "rawInput": "x", "locations": "y", "content": [1]}, ALL, "(none said)"),
     ],
 )
-def test_what_is_beyond_the_capabilities(
+def test_requests_beyond_the_capabilities(
     tmp_path: Path, call: dict[str, Any], capabilities: tuple[str, ...], why: str
 ) -> None:
     (tmp_path / "link").symlink_to("/etc")

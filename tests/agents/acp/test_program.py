@@ -119,7 +119,7 @@ def test_how_a_turn_ends(stage: Stage, behaviour: str, outcome: tuple[Any, ...])
     assert stage.processes() == set()
 
 
-def test_what_is_not_served_is_answered_so_and_nothing_is_written(stage: Stage) -> None:
+def test_unsupported_requests_are_refused_and_write_nothing(stage: Stage) -> None:
     stage.start("terminal")
     stage.end()
     assert dict(zip(stage.said("refused"), stage.said("code"), strict=True)) == {
@@ -182,7 +182,7 @@ def test_a_killed_program_leaves_a_harness_that_is_found_and_ended(stage: Stage)
     assert harness.kill_leftover(stage.folder) == 0
 
 
-def test_a_note_about_somebody_else_ends_nobody(stage: Stage) -> None:
+def test_a_harness_file_that_names_another_process_kills_nothing(stage: Stage) -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
         turn_files.write(stage.folder, turn_files.HARNESS, {"pid": other.pid, "start_time": 1, "boot_id": "x"})
         assert harness.kill_leftover(stage.folder) == 0
@@ -236,7 +236,7 @@ def test_a_parked_question_is_answered_cancelled_when_the_turn_is(stage: Stage) 
     ("behaviour", "loaded", "text"),
     [(["loads", "knows"], ["ses-9"], "It is all done: 42."), (["loads"], ["ses-9"], "NOT FINISHED")],
 )
-def test_it_can_be_asked_what_became_of_a_turn(
+def test_a_harness_can_be_asked_about_an_interrupted_turn(
     stage: Stage, behaviour: list[str], loaded: list[str], text: str
 ) -> None:
     (stage.folder / "prompt.md").write_text("What happened?")
@@ -247,7 +247,7 @@ def test_it_can_be_asked_what_became_of_a_turn(
     assert stage.said("load_session") == loaded
 
 
-def test_who_cannot_load_a_session_is_not_asked_in_another_one(stage: Stage) -> None:
+def test_a_harness_that_cannot_load_sessions_is_not_asked(stage: Stage) -> None:
     stage.start(session="ses-9", asks=True, capabilities=[])
     found = stage.end()
     assert isinstance(found, Failed)
@@ -255,7 +255,7 @@ def test_who_cannot_load_a_session_is_not_asked_in_another_one(stage: Stage) -> 
     assert stage.said("prompt") == []
 
 
-def test_without_the_library_it_says_what_to_install(stage: Stage) -> None:
+def test_without_the_library_the_program_says_what_to_install(stage: Stage) -> None:
     stage.start()
     stage.end()
     hidden = stage.work / "acp.py"

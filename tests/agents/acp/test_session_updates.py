@@ -1,4 +1,4 @@
-"""What a harness says while it works, in whatever form."""
+"""The updates of a harness while it works, in any form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def words(updates: SessionUpdates, text: str, session: str = "s") -> None:
     say(updates, "agent_message_chunk", session, content={"type": "text", "text": text})
 
 
-def test_the_answer_is_what_it_says_after_its_last_tool_call() -> None:
+def test_the_answer_is_the_text_after_the_last_tool_call() -> None:
     updates = collecting()
     words(updates, "I look around.")
     say(updates, "tool_call", toolCallId="1", kind="read", title="Read a")
@@ -47,7 +47,7 @@ def test_another_session_and_a_replay_are_not_listened_to() -> None:
     assert updates.text == ""
 
 
-def test_what_it_touches_is_known_when_the_call_is_completed() -> None:
+def test_touched_files_are_known_when_the_call_completes() -> None:
     updates = collecting()
     diff = {"type": "diff", "path": "/w/a", "oldText": "x", "newText": "y"}
     say(updates, "tool_call", toolCallId="1", kind="edit", title="Edit a", content=[diff], status="pending")

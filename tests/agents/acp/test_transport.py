@@ -14,7 +14,7 @@ from mailboxd.core.outcomes import Failed, Made, Succeeded, Unknown
 from mailboxd.errors import ConfigError
 
 
-def test_a_harness_sees_what_is_named_and_little_else() -> None:
+def test_a_harness_sees_few_variables_and_the_configured_ones() -> None:
     ours = {"PATH": "/bin", "HOME": "/h", "SECRET": "x", "KEY": "k", "PYTHONPATH": "/p", "OPENCLAW_STATE_DIR": "/s"}
     assert transport.environment(ours, ["KEY", "NOT_SET"]) == {"HOME": "/h", "PATH": "/bin", "KEY": "k"}
 
@@ -43,7 +43,7 @@ def test_it_works_in_a_directory_of_the_workspace_or_nowhere(tmp_path: Path) -> 
         ({"files": "x", "refused": {"a": 1}}, ()),
     ],
 )  # fmt: skip
-def test_what_a_turn_has_left_is_read_with_distrust(tmp_path: Path, left: Any, made: tuple[Made, ...]) -> None:
+def test_files_left_by_a_turn_are_not_trusted(tmp_path: Path, left: Any, made: tuple[Made, ...]) -> None:
     if left is not None:
         turn_files.write(tmp_path, turn_files.CHANGES, left)
     assert transport.artifacts(tmp_path) == made
@@ -69,7 +69,7 @@ def said(text: str) -> Exit:
     return Exit(0, json.dumps(value).encode())
 
 
-def test_what_it_says_of_a_lost_turn() -> None:
+def test_the_outcome_of_a_lost_turn_as_the_harness_reports_it() -> None:
     finished = transport.recovered_outcome(said("The result."), "cut off")
     assert isinstance(finished, Succeeded)
     assert finished.text == "The result."
@@ -84,7 +84,7 @@ def test_what_it_says_of_a_lost_turn() -> None:
 
 
 @pytest.mark.parametrize("wrong", [b"", b"{", b"[1]", b"5", b'{"a": ' * 100_000, b"x" * (turn_files.CAP + 1)])
-def test_a_note_that_is_none_is_none(tmp_path: Path, wrong: bytes) -> None:
+def test_an_invalid_file_is_read_as_none(tmp_path: Path, wrong: bytes) -> None:
     (tmp_path / "n.json").write_bytes(wrong)
     assert turn_files.read_note(tmp_path, "n.json") is None
 
