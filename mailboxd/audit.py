@@ -349,7 +349,7 @@ class Audit:
         return finding or Finding("journal", entry.where, "it was changed", "the event as it was recorded", JOURNAL)
 
     def _head(self, entry: journal.Entry) -> Finding | None:
-        head = signed_heads.Head(**entry.said["head"])
+        head = signed_heads.read(entry)
         if self.check is not None and not self.check(head.signed(), head.signature):
             expected = "a signature by this workspace's key"
             return Finding("heads", entry.where, "its signature is invalid", expected, INVESTIGATE)

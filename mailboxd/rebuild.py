@@ -12,9 +12,10 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from mailboxd import stale_database
+from mailboxd import signed_heads, stale_database
 from mailboxd.clock import Clock
 from mailboxd.config.settings import Settings
 from mailboxd.engine.engine import Engine
@@ -26,7 +27,7 @@ from mailboxd.mailbox.files import world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import read_message
 from mailboxd.progress import Progress, silent, stepwise
-from mailboxd.store import journal
+from mailboxd.store import event_log, journal
 from mailboxd.store.backup import (
     close_as_one_file,
     fingerprint,
@@ -67,11 +68,13 @@ def rebuild(
     into: Path | None,
     progress: Progress = silent,
     trust: Trust | None = None,
+    check: signed_heads.Check | None = None,
 ) -> Account:
     """Rebuild the database as the new file `into`, or in place of the current one, which is kept beside it.
 
-    Performs no effects. Raises LockedError if a daemon is running, UnavailableError if `into` exists or there is no
-    journal, DamagedError if the journal is damaged, WorldError; nothing is replaced then.
+    `check` verifies signed heads; None without a key. Performs no effects. Raises LockedError if a daemon is running,
+    UnavailableError if `into` exists or there is no journal, DamagedError if the journal is damaged, WorldError; nothing
+    is replaced then.
     """
     now = clock.now()
     with lock.acquire(ws, now):
@@ -83,7 +86,7 @@ def rebuild(
         try:
             with world_errors(f"write {target}"):
                 remove(target)  # left by a rebuild that was killed
-            _build(ws, target, account, progress)
+            _build(ws, target, account, progress, check)
             _take_in(ws, settings, clock, target, account, trust)
             _finish(target, account, progress)
             if into is not None:
@@ -100,7 +103,7 @@ def rebuild(
     return account
 
 
-def _build(ws: Workspace, target: Path, account: Account, progress: Progress) -> None:
+def _build(ws: Workspace, target: Path, account: Account, progress: Progress, check: signed_heads.Check | None) -> None:
     with world_errors(f"read {journal.folder_of(ws.root)}"):
         files = journal.files_of(ws.root)
         if not files:
@@ -109,8 +112,11 @@ def _build(ws: Workspace, target: Path, account: Account, progress: Progress) ->
                 f" `mailboxd backup`, or take the files over into a new workspace with `mailboxd import`"
             )
         with closing(connect(target)) as db:
-            tip = journal.fill(db, stepwise(journal.entries(files), "journal lines", 0, progress))
-            account.counts["events"] = tip.seq
+            heads = list[signed_heads.Head]()
+            lines = signed_heads.collect(stepwise(journal.entries(files), "journal lines", 0, progress), heads)
+            account.counts["events"] = journal.fill(db, lines).seq
+            if check is not None:
+                account.problems += signed_heads.problems(partial(event_log.hash_at, db), heads, check)
             with transaction(db):
                 journal.keep_bodies(db, _bodies(ws, journal.without_body(db), account, progress))
                 journal.mark_shown(db)

@@ -8,15 +8,16 @@ day with events and when it stops. A head that was kept elsewhere serves the sam
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 
 from mailboxd.clock import Clock
-from mailboxd.errors import ConfigError, WorldError
+from mailboxd.errors import ConfigError, DamagedError, WorldError
 from mailboxd.keys import Keyring, PrivateKey, parse_signature
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store import event_log
+from mailboxd.store.journal import Entry
 from mailboxd.store.store import Store
 
 Sign = Callable[[bytes], str | None]
@@ -75,6 +76,34 @@ def checker(ws: Workspace, environ: Mapping[str, str]) -> Check | None:
 def _key(ws: Workspace, environ: Mapping[str, str]) -> PrivateKey | None:
     keyring = Keyring.of(ws.root, environ)
     return keyring.private(keyring.own_file) if find_spec("cryptography") is not None else None
+
+
+def collect(lines: Iterable[Entry], heads: list[Head]) -> Iterator[Entry]:
+    """Pass the lines of a journal on, and add the heads among them to `heads`. Raises DamagedError."""
+    for line in lines:
+        if "head" in line.said:
+            heads.append(read(line))
+        yield line
+
+
+def read(line: Entry) -> Head:
+    """The head in a line of the journal. Raises DamagedError."""
+    try:
+        return Head(**line.said["head"])
+    except TypeError as error:
+        raise DamagedError(f"{line.where} is no head of the log") from error
+
+
+def problems(hash_at: Callable[[int], str | None], heads: Iterable[Head], check: Check) -> list[str]:
+    """What is wrong with the heads of a journal, if this workspace has a key. `hash_at`: the hash of an event."""
+    heads = list(heads)
+    if not heads:
+        return ["the journal has no head that is signed by this workspace's key, so it may have been written by others"]
+    return [
+        f"the head of event {head.seq} is not signed by this workspace's key, or the event is another one"
+        for head in heads
+        if not check(head.signed(), head.signature) or hash_at(head.seq) != head.hash
+    ]
 
 
 @dataclass(slots=True)

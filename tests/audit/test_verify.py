@@ -305,11 +305,14 @@ def test_with_a_key_the_head_is_signed_and_a_forged_one_is_found(alpha: Agent, t
     alpha.drop("more.md", "# More\n\nDo more.\n")
     alpha.run(env=environment)
     assert alpha.call("audit", "verify", env=environment).returncode == 0
+    assert alpha.call("rebuild", "--replace", env=environment).returncode == 0
     signature = re.findall('"signature":"(ed25519:[^"]+)"', journal(alpha).read_text())[-1]
     forged = journal(alpha).read_text().replace(signature, signature[:-8] + "AAAAAAAA")
     journal(alpha).write_text(forged)
     said = json.loads(alpha.call("audit", "verify", "--json", env=environment).stdout)
     assert (said["problem"]["check"], said["problem"]["problem"]) == ("heads", "its signature is invalid")
+    said = json.loads(alpha.call("rebuild", "--into", str(tmp_path / "x.db"), "--json", env=environment).stdout)
+    assert "is not signed by this workspace's key" in said["problems"][0]
 
 
 def test_a_quiet_restart_adds_nothing(alpha: Agent) -> None:

@@ -59,13 +59,14 @@ def rebuild_command(session: Session, into: Path | None, replace: bool) -> int:
     from mailboxd.config.settings import settings
     from mailboxd.keys import Keyring, Trust
     from mailboxd.rebuild import rebuild
+    from mailboxd.signed_heads import checker
 
     require_operator(OPERATOR)
     ws = session.workspace()
     with bars() as progress:
         loaded = config.load(ws.config)
         trust = Trust.of(Keyring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
-        account = rebuild(ws, settings(loaded), session.clock, into, progress, trust)
+        account = rebuild(ws, settings(loaded), session.clock, into, progress, trust, checker(ws, os.environ))
     taken_in = account.taken_in
     if session.as_json:
         facts = {"database": account.database, "kept": account.kept or None, "fingerprint": account.fingerprint}
