@@ -73,8 +73,8 @@ def rebuild(
     """Rebuild the database as the new file `into`, or in place of the current one, which is kept beside it.
 
     `check` verifies signed heads; None without a key. Performs no effects. Raises LockedError if a daemon is running,
-    UnavailableError if `into` exists or there is no journal, DamagedError if the journal is damaged, WorldError; nothing
-    is replaced then.
+    UnavailableError if `into` exists or there is no journal, DamagedError if the journal is damaged, WorldError; then
+    nothing is replaced.
     """
     now = clock.now()
     with lock.acquire(ws, now):
