@@ -73,10 +73,10 @@ class Journal:
         if self._changes == db.total_changes and not self.trouble:
             return
         try:
-            with self._locked():
+            with self._locked(), _snapshot(db):
                 self._catch_up(db)
             self._changes, self.trouble = db.total_changes, ""
-        except (OSError, JournalAheadError, DamagedError) as error:
+        except (OSError, JournalAheadError, DamagedError, sqlite3.Error) as error:
             self._failed(error)
 
     def sync(self) -> None:
@@ -173,6 +173,8 @@ class Journal:
 
     def _begin(self, db: sqlite3.Connection, name: str, position: Position) -> None:
         """Start the file of a day with what the files before it cover."""
+        if not _DAY_FILE.fullmatch(name):
+            raise DamagedError(f"event {position.tip.seq + 1} has no time")
         self.sync()
         self._open(name)
         uuid = db.execute("SELECT value FROM meta WHERE name = 'uuid'").fetchone()
@@ -237,6 +239,16 @@ def _open_folder(root: Path) -> int:
         finally:
             os.close(above)
     return folder
+
+
+@contextmanager
+def _snapshot(db: sqlite3.Connection) -> Iterator[None]:
+    """Read all tables as of one commit: an order without its event would be one that nothing explains."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("COMMIT")
 
 
 def _is_at(fd: int, path: str) -> bool:
