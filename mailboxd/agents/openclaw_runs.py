@@ -107,15 +107,15 @@ class FetchReply:
 class LostTurn:
     """The turn to look up. `waited`: seconds since its client ended; `patience`: the limit.
 
-    `heard` is a run of the same session that ended before the lost turn began. `ready_for`: seconds since the gateway
-    first answered during this lookup, None if it has not.
+    `earlier_run` is a run of the same session that ended before the lost turn began. `ready_for`: seconds since the
+    gateway first answered during this lookup, None if it has not.
     """
 
     session_key: str
     run_id: str | None
     waited: float
     patience: float
-    heard: str | None = None
+    earlier_run: str | None = None
     ready_for: float | None = None
 
 
@@ -187,8 +187,8 @@ def resolve(openclaw: OpenClaw, lost: LostTurn, answer: RunRecord, fetched: Fetc
     An Unknown from here is `looked_up`, and final. A further attempt must keep the session key and say "if this was
     already done, report the result only".
     """
-    if lost.heard is not None and answer.run_id == lost.heard:
-        return _never_accepted(openclaw, lost, fetched, heard=True)
+    if lost.earlier_run is not None and answer.run_id == lost.earlier_run:
+        return _never_accepted(openclaw, lost, fetched, other_runs=True)
     run_id = answer.run_id or lost.run_id
     match answer.status:
         case RunStatus.SUCCEEDED:
@@ -255,7 +255,9 @@ def _with_reply(openclaw: OpenClaw, lost: LostTurn, run_id: str | None, fetched:
     return Unknown("the turn succeeded, but its reply is gone", run_id, looked_up=True)
 
 
-def _never_accepted(openclaw: OpenClaw, lost: LostTurn, fetched: FetchedReply | None, *, heard: bool = False) -> _Step:
+def _never_accepted(
+    openclaw: OpenClaw, lost: LostTurn, fetched: FetchedReply | None, *, other_runs: bool = False
+) -> _Step:
     if lost.waited < SETTLE_SECONDS:
         return CheckAgain(SETTLE_SECONDS - lost.waited)
     if lost.run_id is not None:
@@ -265,7 +267,7 @@ def _never_accepted(openclaw: OpenClaw, lost: LostTurn, fetched: FetchedReply | 
         return FetchReply(openclaw.history_argv(lost.session_key), ReplySource.HISTORY, None)
     if not fetched.answered:
         return _later(lost, RETRY_SECONDS, "the ledger has no row of the turn and the gateway does not answer", None)
-    if fetched.empty or heard:
+    if fetched.empty or other_runs:
         return Failed("the turn never reached the gateway", Permanence.TRANSIENT, started=False)
     return Unknown("the session has messages, but the ledger has no row of the turn", looked_up=True)
 

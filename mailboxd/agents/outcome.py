@@ -52,7 +52,7 @@ class Rule:
 
 _DOWN = Outage.UNREACHABLE
 _LOCKED = Outage.LOCKED_OUT
-_OURS = "Gateway cannot start the turn now: "
+_BY_GATEWAY_PROGRAM = "Gateway cannot start the turn now: "
 """The beginning of a refusal by `agents.gateway`; OpenClaw's message follows."""
 
 HOST_FAILURES = (
@@ -94,7 +94,7 @@ NOT_ACCEPTED = (
     Rule(r"No target session selected", Permanence.PERMANENT),
     Rule(r"Gateway agent from agent exec ", Permanence.PERMANENT),
     Rule(r"Gateway refused the turn: ", Permanence.PERMANENT),
-    Rule(_OURS, Permanence.TRANSIENT),
+    Rule(_BY_GATEWAY_PROGRAM, Permanence.TRANSIENT),
     Rule(r"The harness refused the turn: ", Permanence.PERMANENT),
     Rule(r"The harness cannot start: ", Permanence.TRANSIENT),
 )
@@ -149,7 +149,7 @@ def host_failure(message: str) -> Failed | None:
 
 
 def _never_accepted(message: str) -> Failed | None:
-    inner = message.removeprefix(_OURS)
+    inner = message.removeprefix(_BY_GATEWAY_PROGRAM)
     found = _first(NOT_ACCEPTED, inner, started=False) if inner != message else None
     if found is None or found.permanence is Permanence.PERMANENT:
         return _first(NOT_ACCEPTED, message, started=False)

@@ -82,7 +82,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Inotify:
-    """The kernel's limits for this user, and what the user's visible processes take of them."""
+    """The kernel's limits for this user, and what the user's visible processes use of them."""
 
     instances: int
     max_instances: int
@@ -237,7 +237,7 @@ class Transport:
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """What OpenClaw's configuration says about this workspace's agent."""
+    """This workspace's agent in OpenClaw's configuration."""
 
     allowed: Allowed
     entry_path: str
@@ -285,7 +285,7 @@ class Facts:
     python: Version
     inside_agent: bool = False
     not_a_workspace: str = ""
-    """The directory that was given as a workspace and is none."""
+    """A given directory that is not a workspace."""
     failures: tuple[ProbeFailure, ...] = ()
 
     inotify: Inotify | None = None

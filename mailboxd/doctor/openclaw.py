@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import re
 import shutil
@@ -28,6 +27,7 @@ from mailboxd.agents.openclaw import (
     parse_version,
 )
 from mailboxd.agents.process import ask
+from mailboxd.agents.readiness import is_loopback
 from mailboxd.agents.scripted import NAME as STAND_IN
 from mailboxd.clock import Clock
 from mailboxd.doctor.facts import (
@@ -327,7 +327,7 @@ def required_node(script: Path) -> str:
 def readiness(url: str) -> Any:
     """The gateway's `/readyz`, without credentials; None unless it is on this machine and answers with JSON."""
     parts = urlsplit(url)
-    if parts.scheme != "ws" or not _is_loopback(parts.hostname or ""):
+    if parts.scheme != "ws" or not is_loopback(parts.hostname or ""):
         return None
     try:
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=_READY_SECONDS)
@@ -338,13 +338,6 @@ def readiness(url: str) -> Any:
             connection.close()
     except (OSError, ValueError, RecursionError, http.client.HTTPException):
         return None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _answered(value: _T | None, exit_: Exit) -> _T:

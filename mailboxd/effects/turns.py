@@ -387,7 +387,7 @@ class TurnLookup:
             asking.effect.run_id,
             waited,
             patience=timeout + LOOKUP_SECONDS,
-            heard=asking.effect.heard,
+            earlier_run=asking.effect.heard,
             ready_for=None if since is None else mono - since,
         )
 

@@ -142,9 +142,9 @@ def serve(ws: Workspace, agent: str, clock: Clock, *, port: int, endpoint: str, 
         if target is not None:
             problem = _export(ws, endpoint, target)
             if problem and not failing:
-                _log.error("traces are not taken: %s", problem)
+                _log.error("traces are not accepted: %s", problem)
             elif failing and not problem:
-                _log.info("traces are taken again")
+                _log.info("traces are accepted again")
             failing = bool(problem)
             pause = min(pause * 2, _SLOWEST) if problem else EVERY
 

@@ -237,7 +237,7 @@ def test_a_gateway_that_does_not_come_back_is_given_up_with_the_patience() -> No
 
 def test_the_row_of_a_turn_that_was_heard_before_says_nothing_of_the_lost_one() -> None:
     """A synthesis runs in the session of the plan: if it never arrived, the latest row there is the plan's."""
-    lost = replace(SETTLED, heard="r1")
+    lost = replace(SETTLED, earlier_run="r1")
     row = answer(RunStatus.SUCCEEDED)
     asked = resolve(OPENCLAW, lost, row)
     assert isinstance(asked, FetchReply)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import os
 import sys
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 from mailboxd.agents.json_output import at
 from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.agents.readiness import is_loopback
 from mailboxd.errors import ConfigError
 from mailboxd.host.pip_extras import to_add
 
@@ -112,22 +112,13 @@ def parse_address(url: str) -> Address:
         raise ConfigError(f"{url!r} is not a gateway URL: write ws://127.0.0.1:18789 or wss://host")
     if parts.username is not None or parts.password is not None:
         raise ConfigError("the URL of a gateway must not contain a password: URLs are displayed and logged")
-    if parts.scheme == "ws" and not _is_loopback(host):
+    if parts.scheme == "ws" and not is_loopback(host):
         raise ConfigError(
             f"{url} would send the device's token unencrypted over the network: "
             "use wss://, or a tunnel that ends on 127.0.0.1"
         )
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Address(url, host, port, target, secure=parts.scheme == "wss")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def from_config(section: object, environ: Mapping[str, str]) -> str:
