@@ -6,9 +6,12 @@ import errno
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mailboxd.clock import ManualClock
 from mailboxd.config.settings import Settings
@@ -145,6 +148,51 @@ def test_a_deleted_journal_is_written_again_from_the_database(stage: Stage) -> N
     stage.record()
     assert stage.events() == [1, 2, 3]
     assert [line for line in before if "seq" in line] == [line for line in stage.lines() if "seq" in line][:2]
+
+
+STEPS = (
+    "record",
+    "record in another process",
+    "crash before the line",
+    "tear the last line",
+    "reopen",
+    "next day",
+    "delete",
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from(STEPS), max_size=14))
+def test_whatever_happens_in_between_the_next_commit_completes_the_journal(steps: list[str]) -> None:
+    with TemporaryDirectory() as root:
+        stage = Stage(Path(root) / "ws")
+        other = stage.open()
+        for step in steps:
+            match step:
+                case "record":
+                    stage.record()
+                case "record in another process":
+                    stage.record(engine=other)
+                case "crash before the line":
+                    continued, stage.store.journal = stage.store.journal, None
+                    stage.record()
+                    stage.store.journal = continued
+                case "tear the last line":
+                    for file in journal.files_of(stage.ws.root)[-1:]:
+                        os.truncate(file, max(file.stat().st_size - 5, 0))
+                case "reopen":
+                    stage.store.close()
+                    stage.engine = stage.open()
+                case "next day":
+                    stage.clock.advance(86_400)
+                case _:
+                    for file in journal.files_of(stage.ws.root):
+                        file.unlink()
+        stage.record()
+        assert stage.trouble() == ""
+        assert stage.events() == list(range(1, stage.store.last_event() + 1))
+        for engine in (stage.engine, other):
+            engine.store.close()
 
 
 def test_a_link_in_place_of_its_file_is_not_followed(stage: Stage, tmp_path: Path) -> None:
