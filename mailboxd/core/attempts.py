@@ -77,23 +77,23 @@ def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
     ordinal, harness = task.attempt + 1, worker(task, ctx.agent)
     if view.attempt is not None and not same_agent(view.attempt.executor, task.executor):
         call_off(builder, f"{task.executor} takes over")
-    builder.start_attempt(
-        Attempt(
-            id=ctx.new_id("att"),
-            task=task.id,
-            ordinal=ordinal,
-            executor=task.executor,
-            runtime=Runtime.ACP if harness else Runtime.OPENCLAW,
-            worker_ref=harness,
-            status=AttemptStatus.RUNNING,
-            waiting_for=waiting_for,
-            session_key=next_session_key(view.attempt, task.executor, task.local_id, ctx.agent, ordinal),
-            reply_token=ctx.new_token(),
-            started_at=ctx.now,
-            model=task.stronger.model,
-            escalated=task.stronger.why,
-        )
+    attempt = Attempt(
+        id=ctx.new_id("att"),
+        task=task.id,
+        ordinal=ordinal,
+        executor=task.executor,
+        runtime=Runtime.ACP if harness else Runtime.OPENCLAW,
+        worker_ref=harness,
+        status=AttemptStatus.RUNNING,
+        waiting_for=waiting_for,
+        session_key=next_session_key(view.attempt, task.executor, task.local_id, ctx.agent, ordinal),
+        reply_token=ctx.new_token(),
+        started_at=ctx.now,
+        model=task.stronger.model,
+        escalated=task.stronger.why,
     )
+    builder.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))
+    builder.view = replace(builder.view, attempt=attempt)
     return ordinal
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from mailboxd.core import lifecycle
 from mailboxd.core.effects import Effect
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.json_codec import each_to_json, to_json
+from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Aborted, Failed, Failure, Results, Succeeded, Unknown
@@ -85,14 +85,10 @@ class DecisionBuilder:
         self.events.append(event)
         self.view = replace(self.view, task=task)
 
-    def start_attempt(self, attempt: Attempt) -> None:
-        self.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))
-        self.view = replace(self.view, attempt=attempt)
-
     def checkpoint(self, note: str, **changes: Any) -> None:
         """Change fields of the live attempt, which continues."""
         attempt = self.live
-        self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, changes=each_to_json(changes))
+        self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, changes=to_json(changes))
         self.view = replace(self.view, attempt=replace(attempt, **changes))
 
     def finish_attempt(self, status: AttemptStatus, error: str = "", **changes: Any) -> None:
@@ -104,8 +100,8 @@ class DecisionBuilder:
             "error_summary": error,
             **changes,
         }
-        ends = each_to_json(changes)
-        self.record(Kind.ATTEMPT_FINISHED, attempt=attempt.id, ordinal=attempt.ordinal, changes=ends)
+        data = {"attempt": attempt.id, "ordinal": attempt.ordinal, "changes": to_json(changes)}
+        self.record(Kind.ATTEMPT_FINISHED, **data)
         self.view = replace(self.view, attempt=replace(attempt, **changes))
 
     def artifact(self, kind: str, body: str, summary: str, produced_by: str) -> str:

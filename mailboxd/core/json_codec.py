@@ -1,7 +1,7 @@
 """Frozen dataclasses <-> plain JSON values, by their type hints, for events and the store.
 
-Covers what the core uses: dataclasses, enums, tuples, frozensets (written sorted), optional values, scalars. Defaults
-are not written, which keeps the log short and older logs readable. The reader of a type is built once.
+Covers what the core uses: dataclasses, enums, dicts, tuples, frozensets (written sorted), optional values, scalars.
+Defaults are not written, which keeps the log short and older logs readable. The reader of a type is built once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ def to_json(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN:
         return value
+    if kind is dict:
+        return {name: to_json(item) for name, item in value.items()}
     if kind is tuple:
         return [to_json(item) for item in value]
     if kind is frozenset:
@@ -37,11 +39,6 @@ def to_json(value: Any) -> Any:
             if (item := getattr(value, name)) is not default and item != default  # comparing records is slow
         }
     return value
-
-
-def each_to_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON form of each value, by name."""
-    return {name: value if type(value) in _PLAIN else to_json(value) for name, value in values.items()}
 
 
 def from_json(kind: Callable[..., T], data: Mapping[str, Any]) -> T:

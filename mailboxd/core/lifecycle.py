@@ -25,7 +25,7 @@ from typing import Any
 from mailboxd.core.approvals import Action, ApprovalStatus, Performed
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Remedy
-from mailboxd.core.json_codec import each_to_json
+from mailboxd.core.json_codec import to_json
 from mailboxd.core.model import Policy, Task
 from mailboxd.core.specs import lint
 from mailboxd.core.task_view import TaskView
@@ -139,7 +139,14 @@ def applies(task: Task, trigger: Trigger) -> bool:
 
 
 def move(
-    task: Task, trigger: Trigger, now: str, reason: str, *, by: str = "", role: Role = Role.ORCHESTRATOR, **changes: Any
+    task: Task,
+    trigger: Trigger,
+    now: str,
+    reason: str,
+    *,
+    by: str = "mailboxd",
+    role: Role = Role.ORCHESTRATOR,
+    **changes: Any,
 ) -> tuple[Event, Task]:
     """The event that moves `task`, and the moved task; `changes` are other fields that change with it.
 
@@ -155,22 +162,16 @@ def move(
         changes.setdefault("due", None)
     changes = {"phase": target, "reason": reason, "circuit_open": target is Phase.CIRCUIT_OPEN, **changes}
     data = {"from": task.phase, "to": target, "trigger": trigger, "reason": reason}
-    return _changed(Kind.TASK_TRANSITIONED, task, now, data, by, role, changes)
+    data |= {"at": now, "changes": to_json(changes)}  # of which `evolve` makes the same task
+    return Event(Kind.TASK_TRANSITIONED, task.id, data, role, by), replace(task, updated_at=now, **changes)
 
 
 def amend(
-    task: Task, now: str, note: str = "", *, by: str = "", role: Role = Role.ORCHESTRATOR, **changes: Any
+    task: Task, now: str, note: str = "", *, by: str = "mailboxd", role: Role = Role.ORCHESTRATOR, **changes: Any
 ) -> tuple[Event, Task]:
     """The event that changes fields of the task within its phase, and the changed task."""
-    return _changed(Kind.TASK_AMENDED, task, now, {"note": note}, by, role, changes)
-
-
-def _changed(
-    kind: Kind, task: Task, now: str, data: Mapping[str, Any], by: str, role: Role, changes: Mapping[str, Any]
-) -> tuple[Event, Task]:
-    # `evolve` makes the same task of the JSON values
-    event = Event(kind, task.id, {**data, "at": now, "changes": each_to_json(changes)}, role, by or "mailboxd")
-    return event, replace(task, updated_at=now, **changes)
+    data = {"note": note, "at": now, "changes": to_json(changes)}
+    return Event(Kind.TASK_AMENDED, task.id, data, role, by), replace(task, updated_at=now, **changes)
 
 
 # Input triggers: the conditions under which an input moves a task.

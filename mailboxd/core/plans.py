@@ -12,7 +12,7 @@ from mailboxd.core.budget import consented, planned_too_much
 from mailboxd.core.decision_builder import Decision, DecisionBuilder
 from mailboxd.core.effects import Effect
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.fixpoint import reach_fixpoint
+from mailboxd.core.fixpoint import run_to_fixpoint
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
@@ -20,7 +20,7 @@ from mailboxd.core.model import Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.specs import child_spec, child_title, derive, executor_of, inherit, refused_harness
 from mailboxd.core.task_view import Context, Family, Level, Limits, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, child_local_id, distinct, is_id
+from mailboxd.core.vocabulary import OPERATORS, Mode, Phase, distinct, is_id, local_id_of
 from mailboxd.errors import PlanError
 
 # Admission: which plans can be carried out.
@@ -235,14 +235,12 @@ def create(new: NewTask, ctx: Context) -> Decision:
     if by_person and new.plan is not None:
         new = replace(new, policy=consented(new.policy, size(new.plan)))
     task = _root(new, spec, ctx)
-    created = _created(task, (), derived)
-    first = reach_fixpoint(TaskView(task), ctx) if not new.cancelled else Decision()
-    builder = DecisionBuilder(first.left or TaskView(task), ctx)
-    builder.events += [created, *first.events]
-    builder.effects += first.effects
+    builder = DecisionBuilder(TaskView(task), ctx, events=[_created(task, (), derived)])
     if new.cancelled:
         builder.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
-    elif new.plan is not None:
+        return builder.done()
+    run_to_fixpoint(builder)
+    if new.plan is not None:
         adopt(builder, new.plan, Family(Level({}), above=(task,)), by_person=by_person)
     return builder.done()
 
@@ -303,10 +301,7 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
         builder.record(Kind.PLAN_ADOPTED, children=keys, planned=planned)
         if not task.held and (why := planned_too_much(ctx.limits, ctx.planned_lately() + planned)):
             builder.amend(why, held=why)
-    creation = _Creation(ctx)
-    creation.add(builder.task, plan.children, scopes)
-    builder.events += creation.events
-    builder.effects += creation.effects
+    _Creation(ctx, builder.events, builder.effects).add(builder.task, plan.children, scopes)
     tally = builder.view.children
     builder.view = replace(builder.view, children=replace(tally, total=tally.total + len(plan.children)))
 
@@ -341,8 +336,8 @@ class _Creation:
     """Creates the children of a plan, each at its fixed point."""
 
     ctx: Context
-    events: list[Event] = field(default_factory=list)
-    effects: list[tuple[str, Effect]] = field(default_factory=list)
+    events: list[Event]
+    effects: list[tuple[str, Effect]]
     taken: set[str] = field(default_factory=set)
 
     def add(self, parent: Task, children: Sequence[PlannedChild], scopes: Sequence[Mapping[str, str]]) -> None:
@@ -352,11 +347,11 @@ class _Creation:
             below = _broadcast(child) if len(child.agents) > 1 else child.children
             task, derived = self._child(parent, child, ids[child.key], bool(below))
             self.events.append(_created(task, needs, derived))
-            first = reach_fixpoint(TaskView(task, parent_phase=parent.phase, unmet=len(needs)), self.ctx)
-            self.events += first.events
-            self.effects += first.effects
+            view = TaskView(task, parent_phase=parent.phase, unmet=len(needs))
+            builder = DecisionBuilder(view, self.ctx, events=self.events, effects=self.effects)
+            run_to_fixpoint(builder)
             if below:
-                self.add(first.left.task if first.left else task, below, [*scopes[:-1], ids, {}])
+                self.add(builder.task, below, [*scopes[:-1], ids, {}])
 
     def _child(
         self, parent: Task, planned: PlannedChild, task_id: str, coordinates: bool
@@ -366,7 +361,7 @@ class _Creation:
         spec, derived = derive(child_spec(planned), policy.weak)
         task = Task(
             id=task_id,
-            local_id=self._name(child_local_id(parent.local_id, planned.key)),
+            local_id=self._name(local_id_of(parent.local_id, planned.key)),
             task_id=parent.local_id,
             subtask_id=planned.key,
             sender=ctx.agent,

@@ -94,7 +94,7 @@ def pick(
     that may have none occupies no slot.
     """
     picked = [item.task for item in ready if item.by_children]
-    free = _free(busy, slots, allowed)
+    free = free_slots(busy, slots, allowed)
     waiting: dict[str, list[Ready]] = {}
     for item in ready:
         if not item.by_children:
@@ -128,10 +128,6 @@ def interleaved(waiting: Sequence[Ready]) -> Iterator[Ready]:
     yield from new or again
 
 
-def is_full(busy: Mapping[str, int], slots: int, allowed: Mapping[str, int] = EVERYBODY) -> bool:
-    """Whether no slot is left; the arguments are those of `pick`."""
-    return _free(busy, slots, allowed) <= 0
-
-
-def _free(busy: Mapping[str, int], slots: int, allowed: Mapping[str, int]) -> int:
+def free_slots(busy: Mapping[str, int], slots: int, allowed: Mapping[str, int] = EVERYBODY) -> int:
+    """How many of all slots are left, at most 0 if none is; the arguments are those of `pick`."""
     return slots - sum(count for agent, count in busy.items() if allowed.get(agent, 1))

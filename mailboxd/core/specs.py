@@ -69,11 +69,6 @@ def lint(spec: Spec, weak: WeakSpec, refused: tuple[str, ...] = ()) -> tuple[Spe
     return (*found, *(SpecProblem(CHECKS, why) for why in refused))
 
 
-def problem_fields(found: tuple[SpecProblem, ...]) -> tuple[str, ...]:
-    """The fields with problems, each once."""
-    return tuple(dict.fromkeys(problem.field for problem in found))
-
-
 def problems_text(found: tuple[SpecProblem, ...]) -> str:
     """All problems in one sentence."""
     return "; ".join(problem.problem for problem in found)
@@ -121,7 +116,7 @@ def derive(spec: Spec, weak: WeakSpec = WeakSpec.DERIVE) -> tuple[Spec, tuple[st
     if not spec.goal.strip() and first_line(spec.instructions):
         spec = replace(spec, goal=first_line(spec.instructions))
         derived.append(GOAL)
-    if spec.goal.strip() and weak is WeakSpec.DERIVE and CRITERIA in problem_fields(lint(spec, weak)):
+    if spec.goal.strip() and weak is WeakSpec.DERIVE and any(one.field == CRITERIA for one in lint(spec, weak)):
         spec = replace(spec, acceptance_criteria=(DERIVED_CRITERION,))
         derived.append(CRITERIA)
     return spec, tuple(derived)

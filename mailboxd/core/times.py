@@ -1,7 +1,8 @@
 """Times as text and as numbers: pure conversions, no clock (that is `mailboxd.clock`).
 
 Every time in mailboxd is ISO-8601 UTC with milliseconds, `2026-11-21T02:07:53.120Z` (protocol section 6). All have
-the same width, so they sort as text. Arithmetic is done in whole milliseconds, so that a replay gives the same bytes.
+the same width, so they sort as text. Results are rounded to whole
+milliseconds, so that a replay gives the same bytes.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CANONICAL = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z", re.ASCII)
-_MILLISECOND = timedelta(milliseconds=1)
+_FORMAT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z", re.ASCII)
 
 
 def to_text(epoch: float) -> str:
@@ -20,37 +20,22 @@ def to_text(epoch: float) -> str:
 
     Raises ValueError outside the years 1 to 9999.
     """
-    return _text(_milliseconds(epoch))
+    try:
+        time = _EPOCH + timedelta(milliseconds=round(epoch * 1000))
+    except OverflowError:
+        raise ValueError(f"{epoch} s since 1970 is outside the years 1 to 9999") from None
+    # not strftime("%Y"): glibc does not pad years below 1000
+    return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
+@lru_cache(maxsize=256)  # a batch has one time, which is parsed many times
 def to_epoch(text: str) -> float:
     """Seconds since 1970 of a text as `to_text` writes it. Raises ValueError for any other."""
-    return _parse(text) / 1000
+    if _FORMAT.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a time like 2026-11-21T02:07:53.120Z")
+    return (datetime.fromisoformat(text) - _EPOCH).total_seconds()
 
 
 def plus(text: str, seconds: float) -> str:
     """The time `seconds` after `text`, before it if negative. Raises ValueError as the functions above."""
-    return _text(_parse(text) + _milliseconds(seconds))
-
-
-def _milliseconds(seconds: float) -> int:
-    try:
-        return round(seconds * 1000)
-    except OverflowError:
-        raise ValueError(f"{seconds} is no number of seconds") from None
-
-
-@lru_cache(maxsize=256)  # a batch has one time, which is parsed many times
-def _parse(text: str) -> int:
-    if _CANONICAL.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is not a time like 2026-11-21T02:07:53.120Z")
-    return (datetime.fromisoformat(text) - _EPOCH) // _MILLISECOND
-
-
-def _text(milliseconds: int) -> str:
-    try:
-        moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        raise ValueError(f"{milliseconds} ms is outside the years 1 to 9999") from None
-    # not strftime("%Y"): glibc does not pad years below 1000
-    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return to_text(to_epoch(text) + round(seconds, 3))

@@ -159,13 +159,9 @@ class CheckVerdict(StrEnum):
 _LONGEST = 128
 
 
-def root_local_id(task_id: str, subtask_id: str | None) -> str:
-    """`task_id` for a root task, `task_id.subtask_id` for work from a coordinator."""
+def local_id_of(task_id: str, subtask_id: str | None) -> str:
+    """`task_id` for a root task, `task_id.subtask_id` for a child and for work from a coordinator."""
     return _fit(task_id if subtask_id is None else f"{task_id}.{subtask_id}")
-
-
-def child_local_id(parent_local_id: str, key: str) -> str:
-    return _fit(f"{parent_local_id}.{key}")
 
 
 def distinct(local_id: str, ordinal: int) -> str:

@@ -365,7 +365,8 @@ class Engine:
             if not now_started:
                 return started
             started += now_started
-            if not any(item.by_children for item in ready) and schedule.is_full(busy, slots - now_started, allowed):
+            free = schedule.free_slots(busy, slots - now_started, allowed)
+            if free <= 0 and not any(item.by_children for item in ready):
                 return started  # newly ready tasks need slots too
 
     def _start(self, task_id: str) -> bool:

@@ -20,7 +20,7 @@ from mailboxd.core.model import Origin, Task, Usage
 from mailboxd.core.outcomes import Answer, Unreadable
 from mailboxd.core.specs import apply
 from mailboxd.core.times import plus, to_epoch
-from mailboxd.core.vocabulary import OPERATORS, Phase, distinct, root_local_id
+from mailboxd.core.vocabulary import OPERATORS, Phase, distinct, local_id_of
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.late_messages import is_late, was_told
 from mailboxd.errors import MessageError, PlanError, Refused
@@ -212,7 +212,7 @@ class Intake:
         new = NewTask(
             task_id=message.task_id,
             subtask_id=message.subtask_id,
-            local_id=self.free_local_id(root_local_id(message.task_id, message.subtask_id)),
+            local_id=self.free_local_id(local_id_of(message.task_id, message.subtask_id)),
             sender=message.from_,
             title=message.title or message.task_id,
             spec=message.spec(),
@@ -280,7 +280,7 @@ class Intake:
         """Take the sender's order about its task: an answer, new instructions, a cancel."""
         task = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         if task is None and message.from_ in OPERATORS:
-            task = self._store.tasks.by_local_id(root_local_id(message.task_id, message.subtask_id))
+            task = self._store.tasks.by_local_id(local_id_of(message.task_id, message.subtask_id))
         if task is None:
             return "orphan", None
         if is_late(self._store, task, message):

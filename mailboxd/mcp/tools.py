@@ -29,7 +29,7 @@ from mailboxd.core.model import Finding, Spec, Task
 from mailboxd.core.operator_orders import Situation, leading_to
 from mailboxd.core.roles import REVIEWERS, Verb, may, require
 from mailboxd.core.sanitize import storable_text
-from mailboxd.core.vocabulary import Gate, Phase, Verdict, is_id, root_local_id, same_agent
+from mailboxd.core.vocabulary import Gate, Phase, Verdict, is_id, local_id_of, same_agent
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, Refused, UnavailableError
 from mailboxd.host import process
@@ -291,7 +291,7 @@ def create(call: ToolCall, given: Create) -> Answer:
         known = engine.store.tasks.by_work(_OPERATOR, given.task_id, None)
         if known is not None:
             return call.state(known) | {"created": False}
-        local_id = Intake(engine).free_local_id(root_local_id(given.task_id, None))
+        local_id = Intake(engine).free_local_id(local_id_of(given.task_id, None))
         new = NewTask(given.task_id, None, local_id, _OPERATOR, given.title, spec, engine.settings.policy)
         engine.hear(None, new, call.caller.role, call.caller.name)
     return {"task": local_id, "phase": str(call.task(local_id).phase), "created": True}

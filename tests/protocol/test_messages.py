@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.model import Finding, Overrides, Spec
 from mailboxd.core.outcomes import Results
-from mailboxd.core.specs import lint, problem_fields
+from mailboxd.core.specs import lint
 from mailboxd.core.vocabulary import Gate, Join, Synthesis, Verdict, WeakSpec, is_id
 from mailboxd.errors import MessageError
 from mailboxd.protocol.answer import read_answer
@@ -443,7 +443,7 @@ def test_acceptance_criteria_are_the_items_of_their_list(section: str, criteria:
 
 
 def test_without_criteria_and_expected_output_the_spec_is_weak() -> None:
-    assert problem_fields(lint(read_task().spec(), WeakSpec.DERIVE)) == ("acceptance_criteria",)
+    assert [one.field for one in lint(read_task().spec(), WeakSpec.DERIVE)] == ["acceptance_criteria"]
 
 
 def test_what_stands_under_unknown_headings_is_part_of_the_instructions() -> None:
