@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,11 +23,6 @@ from mailboxd.store.row_mapping import (
     update,
 )
 
-# New tasks, written together: a plan of 10,000 children takes three statements, not 40,000.
-
-NewTask = tuple[int, Event]
-"""A `task.created` event with its number."""
-
 UNMET = (
     "(SELECT count(*) FROM dependencies d LEFT JOIN tasks n ON n.id = d.needs"
     " WHERE d.task = ?1 AND (n.phase IS NULL OR n.phase <> 'completed'))"
@@ -40,23 +34,15 @@ _LIVE = f"CASE WHEN {_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FR
 _INSERT = insert("tasks", (*TASK_COLUMNS, "seq", "priority", "deadline"), (("unmet", UNMET), ("parent_live", _LIVE)))
 
 
-def insert_tasks(db: sqlite3.Connection, new: Sequence[NewTask]) -> None:
-    """Insert new tasks and their dependencies; parents come before their children."""
-    tasks = [(seq, event.data["task"]) for seq, event in new]
-    needs = [(event.data["task"]["id"], need) for _, event in new for need in event.data["needs"]]
-    if needs:
-        db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", needs)
-    db.executemany(_INSERT, [_row(seq, task) for seq, task in tasks])
-    parents = [task["parent"] for _, task in tasks if task["parent"] is not None]
-    if parents:
-        roots = Counter(task["root"] for _, task in tasks if task["parent"] is not None)
-        db.executemany("UPDATE tasks SET tree_tasks = tree_tasks + ?2 WHERE id = ?1", roots.items())
-        db.executemany("UPDATE tasks SET kids = kids + ?2 WHERE id = ?1", Counter(parents).items())
-
-
-def _row(seq: int, task: Mapping[str, Any]) -> tuple[Any, ...]:
+def _task_created(db: sqlite3.Connection, seq: int, event: Event) -> None:
+    """Insert a task and its dependencies; its parent has been inserted before."""
+    task = event.data["task"]
     policy: Mapping[str, Any] = task.get("policy", {})
-    return (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline"))
+    db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], n) for n in event.data["needs"]])
+    db.execute(_INSERT, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
+    if task["parent"] is not None:
+        db.execute("UPDATE tasks SET kids = kids + 1 WHERE id = ?", (task["parent"],))
+        db.execute("UPDATE tasks SET tree_tasks = tree_tasks + 1 WHERE id = ?", (task["root"],))
 
 
 # Usage up the tree, and the breakers of agents.
@@ -111,64 +97,15 @@ def breaker_moved(db: sqlite3.Connection, event: Event) -> None:
 _LOST = {ReviewLoss.UNREADABLE: "unreadable", ReviewLoss.FAILED: "failures", ReviewLoss.STALLED: "stalls"}
 _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.CANCELLED: "kids_cancelled"}
 _TASK_COLUMNS = frozenset(TASK_COLUMNS)
-_CHANGES = frozenset({Kind.TASK_TRANSITIONED, Kind.TASK_AMENDED})
-_CHANGES_ATTEMPT = frozenset({Kind.ATTEMPT_CHECKPOINT, Kind.ATTEMPT_FINISHED})
-_AFFECTS_NEIGHBOURS = TERMINAL | {Phase.EXECUTING}
-"""Phases whose beginning and end change rows of neighbouring tasks."""
 
 
 def project(db: sqlite3.Connection, seq: int, events: Sequence[Event]) -> None:
-    """Apply consecutive events; `seq` is the number of the first.
-
-    Several changes to a task or an attempt in a row are written as one, and new tasks are inserted together.
-    """
-    new: list[NewTask] = []
-    for number, event in _merge_changes(seq, events):
-        if event.kind is Kind.TASK_CREATED:
-            new.append((number, event))
-        elif (writer := _WRITERS.get(event.kind)) is not None:
-            if new:
-                insert_tasks(db, new)
-                new = []
-            writer(db, event)
-    if new:
-        insert_tasks(db, new)
-
-
-def _merge_changes(seq: int, events: Sequence[Event]) -> list[tuple[int, Event]]:
-    """The events with their numbers, where consecutive changes of one task or attempt are merged into the first."""
-    merged: list[tuple[int, Event]] = []
-    attempts: dict[str, int] = {}  # index in `merged`: only these events change attempts
+    """Apply consecutive events; `seq` is the number of the first."""
     for number, event in enumerate(events, seq):
-        changes_attempt = event.kind in _CHANGES_ATTEMPT
-        if changes_attempt and (place := attempts.setdefault(event.data["attempt"], len(merged))) < len(merged):
-            first, before = merged[place]
-            merged[place] = first, Event(event.kind, event.task, {**event.data, "changes": _both(before, event)})
-        elif merged and (both := _merged(merged[-1][1], event)) is not None:
-            merged[-1] = merged[-1][0], both
-        else:
-            merged.append((number, event))
-    return merged
-
-
-def _both(before: Event, event: Event) -> dict[str, Any]:
-    return {**before.data["changes"], **event.data["changes"]}
-
-
-def _merged(before: Event, event: Event) -> Event | None:
-    """A task's creation or change merged with the change that follows it; None if the result would differ."""
-    if event.kind not in _CHANGES or event.task != before.task:
-        return None
-    data, more = before.data, event.data
-    if before.kind is Kind.TASK_CREATED and more.get("to") not in _AFFECTS_NEIGHBOURS:
-        task = {**data["task"], **more["changes"], "updated_at": more["at"]}
-        return Event(Kind.TASK_CREATED, event.task, {**data, "task": task})
-    if before.kind not in _CHANGES:
-        return None
-    both = {**data, **more, "changes": _both(before, event)}
-    if "from" in data:
-        both["from"] = data["from"]
-    return Event(Kind.TASK_TRANSITIONED if "to" in both else Kind.TASK_AMENDED, event.task, both)
+        if event.kind is Kind.TASK_CREATED:
+            _task_created(db, number, event)
+        elif (writer := _WRITERS.get(event.kind)) is not None:
+            writer(db, event)
 
 
 _INSERT_APPROVAL = insert("approvals", APPROVAL_COLUMNS)

@@ -14,10 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, move
-from mailboxd.core.model import Spec
 from mailboxd.core.outcomes import Failure
 from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import WorldError
@@ -139,20 +137,6 @@ def test_reading_is_in_order_and_can_go_on_from_where_it_was(desk: Desk) -> None
     assert [recorded.seq for recorded in event_log.read(desk.store.db, after=5)] == everything[5:]
     task = desk.task("t.a").id
     assert {recorded.event.task for recorded in event_log.read(desk.store.db, task)} == {task}
-
-
-def test_phases_that_are_passed_at_once_are_one_change_of_the_row(desk: Desk) -> None:
-    """A new task passes two gates that are off: three events, one statement."""
-    written: list[str] = []
-    desk.store.db.set_trace_callback(lambda sql: written.append(sql) if " tasks " in sql else None)
-    spec = Spec(goal="u", instructions="Do it.", expected_output="It, done.")
-    desk.hear(None, NewTask("u", None, "u", "boss", "u", spec, desk.policy))
-    desk.store.db.set_trace_callback(None)
-    kinds = desk.store.db.execute("SELECT kind FROM events WHERE task = ?", (desk.task("u").id,)).fetchall()
-    assert kinds == [("task.created",), ("task.transitioned",), ("task.transitioned",)]
-    changes = [sql for sql in written if sql.startswith(("INSERT INTO tasks", "UPDATE tasks"))]
-    assert len(changes) == 1
-    event_log.check(desk.store.db)
 
 
 @pytest.mark.parametrize("seed", range(5))
