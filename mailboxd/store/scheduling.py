@@ -11,7 +11,7 @@ from mailboxd.core.budget import over
 from mailboxd.core.model import Policy, Spent, Task
 from mailboxd.core.schedule import Ready
 from mailboxd.store.row_mapping import OPEN, RUNNABLE, TASK, is_not_held, read_task
-from mailboxd.store.tasks import TaskCache, Tasks
+from mailboxd.store.tasks import Tasks
 
 _NOT_HELD = is_not_held("id")
 _PARKED = (
@@ -201,19 +201,13 @@ def _is_bound(task: Task, turn_of: str) -> bool:
 class Breakers:
     """The circuit breakers of agents."""
 
-    def __init__(self, db: sqlite3.Connection, cache: TaskCache) -> None:
+    def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._cache = cache
 
     def get(self, agent: str) -> Breaker:
         name = agent.lower()
-        if (known := self._cache.breakers.get(name)) is not None and self._cache.holds():
-            return known
         row = self._db.execute(f"SELECT {_BREAKER} FROM breakers WHERE agent = ?", (name,)).fetchone()
-        found = Breaker(name) if row is None else _breaker(row)
-        if self._db.in_transaction:
-            self._cache.breakers[name] = found
-        return found
+        return Breaker(name) if row is None else _breaker(row)
 
     def not_closed(self) -> list[Breaker]:
         """The breakers that are open or half-open."""

@@ -47,7 +47,7 @@ class Store:
         self.approvals = Approvals(db)
         self.tasks = Tasks(db, self.cache, self.approvals)
         self.budgets = Budgets(db, self.tasks)
-        self.breakers = Breakers(db, self.cache)
+        self.breakers = Breakers(db)
         self.schedule = Schedule(db)
         self.messages = Messages(db)
         self.outbox = Outbox(db)

@@ -9,7 +9,6 @@ from typing import Any
 
 from mailboxd.core import lifecycle
 from mailboxd.core.approvals import Approval
-from mailboxd.core.breaker import Breaker
 from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import review_round
@@ -30,8 +29,6 @@ from mailboxd.store.row_mapping import (
 
 _MOST = 1024
 """Tasks in the cache; it is cleared when more are added. Far fewer are active at a time."""
-_OF_BREAKERS = frozenset({Kind.TURN_ENDED, Kind.BREAKER_OPENED, Kind.BREAKER_HALF_OPEN, Kind.BREAKER_CLOSED})
-"""Events that change a row of `breakers`."""
 ASKING = frozenset({Phase.EXECUTING, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
 """Phases in which approvals matter to every decision."""
 _ACTS = "('prepare', 'perform')"
@@ -439,7 +436,7 @@ class Approvals:
 
 
 class TaskCache:
-    """Tasks, latest attempts and breakers as of the end of the log.
+    """Tasks and their latest attempts as of the end of the log.
 
     One decision reads a task, its parent and its attempt five times or more, and a query for one row costs mostly
     overhead. Only events change these rows, so entries are valid while the log ends where this process left it: each
@@ -451,15 +448,12 @@ class TaskCache:
         self.tasks: dict[str, Task] = {}
         self.attempts: dict[str, Attempt] = {}
         """By task: the latest."""
-        self.breakers: dict[str, Breaker] = {}
-        """By agent."""
         self.version = -1
         """`PRAGMA data_version` at the last transaction: it changes when another connection commits."""
 
     def forget(self) -> None:
         self.tasks.clear()
         self.attempts.clear()
-        self.breakers.clear()
 
     def keep(self, task: Task) -> None:
         if len(self.tasks) >= _MOST:
@@ -470,8 +464,6 @@ class TaskCache:
         """Apply recorded events. `left` is the state in which they leave their task, if known."""
         done = None if left is None else left.task.id
         for event in events:
-            if event.kind in _OF_BREAKERS:
-                self.breakers.clear()
             if event.task is None or event.task == done:
                 continue
             if (task := self.tasks.get(event.task)) is not None:

@@ -356,8 +356,6 @@ def remembering(store: Store) -> None:
             assert tables.tasks.get(task.id) == task
         for task_id, attempt in store.cache.attempts.items():
             assert tables.tasks.attempt(task_id, attempt.ordinal) == attempt
-        for agent, breaker in store.cache.breakers.items():
-            assert tables.breakers.get(agent) == breaker
 
 
 def looked_at(engine: Engine) -> None:
