@@ -33,7 +33,7 @@ from mailboxd.store.audit_queries import RecordedFile
 from mailboxd.store.backup import integrity_problem
 from mailboxd.store.event_log import GENESIS, chain
 from mailboxd.store.reports import Report
-from mailboxd.store.task_report import details
+from mailboxd.store.task_queries import details
 
 REBUILD = "Stop the daemon and restore a backup, or run `mailboxd rebuild --into FILE` and compare."
 RESTORE = "Stop the daemon, then restore a backup, or run `mailboxd rebuild --replace`."

@@ -19,7 +19,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.protocol.spec import rewritten
 from mailboxd.store.reports import Report
-from mailboxd.store.task_report import find_approval
+from mailboxd.store.task_queries import find_approval
 
 
 @dataclass(frozen=True, slots=True)

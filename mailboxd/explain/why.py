@@ -1,8 +1,8 @@
 """Why a task is not finished: what it waits for, down to the root causes, and what happens next.
 
-Pure: `store.explain_query` loads a `Snapshot` of the task and of everything it waits for, `explain` puts it into words.
-Each phase has one function for its cause; a blocker (budget, breaker, gateway, rate limit) comes before it. The tasks
-that are waited for are explained below the task.
+Pure: `store.explain_queries` loads a `Snapshot` of the task and of everything it waits for, and `explain` puts it into
+words. Each phase has one function for its cause; a blocker (budget, breaker, gateway, rate limit) comes before it. The
+tasks that are waited for are explained below the task.
 """
 
 from __future__ import annotations

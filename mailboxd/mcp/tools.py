@@ -38,9 +38,9 @@ from mailboxd.mailbox.files import directory, open_regular
 from mailboxd.mailbox.layout import STATE
 from mailboxd.mcp.tokens import Caller
 from mailboxd.protocol.spec import read_action
-from mailboxd.store import reports, task_report
+from mailboxd.store import reports, task_queries
 from mailboxd.store.reports import Report
-from mailboxd.store.task_report import details
+from mailboxd.store.task_queries import details
 
 # Arguments
 
@@ -427,7 +427,7 @@ def resolve_approval(call: ToolCall, given: ResolveApproval) -> Answer:
 def _approval(call: ToolCall, name: str) -> Approval:
     """The approval with this id, or short id. Raises Refused."""
     try:
-        found = call.engine.store.approvals.get(task_report.find_approval(Report(call.engine.store.db), name))
+        found = call.engine.store.approvals.get(task_queries.find_approval(Report(call.engine.store.db), name))
     except UnavailableError as error:
         raise Refused("no-such-approval", str(error)) from error
     if found is None:

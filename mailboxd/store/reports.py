@@ -20,7 +20,7 @@ from mailboxd.core.specs import lint, problems_text
 from mailboxd.core.vocabulary import Mode, Phase, child_status, is_id, task_status
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.explain.model import Snapshot
-from mailboxd.store import explain_query
+from mailboxd.store import explain_queries
 from mailboxd.store.database import connect, other_schema, schema_version
 from mailboxd.store.meta import Meta
 from mailboxd.store.row_mapping import BELOW, ENDED, MISSING_AGENTS, NEEDS_ATTENTION, OPEN, RUNNABLE
@@ -271,7 +271,7 @@ class Report:
     def task_snapshot(self, tasks: Sequence[str], now: str, daemon: int | None, *, neighbours: bool = True) -> Snapshot:
         """These tasks at `now`, for `explain.why`."""
         with self.snapshot():
-            return explain_query.load(self.db, tasks, now, daemon, neighbours=neighbours)
+            return explain_queries.load(self.db, tasks, now, daemon, neighbours=neighbours)
 
     def room(self) -> Row | None:
         """How many calls run, and how many may; `memory` if it prevents more. None before the first daemon."""

@@ -52,7 +52,7 @@ from mailboxd.protocol.taskmd import (
     sealed,
     unsealed,
 )
-from mailboxd.store import explain_query
+from mailboxd.store import explain_queries
 from mailboxd.store.store import Store
 
 # Adopting the status of a task.md that mailboxd did not write
@@ -123,7 +123,7 @@ def _is_blocked(task: Task) -> bool:
 
 def _lines(store: Store, task: Task, now: str) -> list[str]:
     # without neighbours: its dependencies have files or entries of their own
-    explanation = explain(explain_query.load(store.db, [task.id], now, 0, neighbours=False), task.id)
+    explanation = explain(explain_queries.load(store.db, [task.id], now, 0, neighbours=False), task.id)
     lines = [line for cause in explanation.causes[:_MOST] for line in _cause_lines(cause)]
     if task.stronger.why:
         lines.append(f"  - escalated: {task.stronger.why}")

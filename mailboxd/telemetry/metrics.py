@@ -31,8 +31,8 @@ from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import directory, world_errors
 from mailboxd.mailbox.layout import Workspace, is_temporary
-from mailboxd.store import metrics_query
-from mailboxd.store.metrics_query import LoggedEvent
+from mailboxd.store import metrics_queries
+from mailboxd.store.metrics_queries import LoggedEvent
 from mailboxd.store.reports import Report, opened
 
 BOUNDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
@@ -76,7 +76,7 @@ class Counters:
     def update(self, report: Report) -> None:
         """Count the events since the last update. Call it inside a snapshot. Raises what the database raises."""
         last = report.last_event()
-        while batch := list(metrics_query.events_after(report, self.seq, _KINDS)):
+        while batch := list(metrics_queries.events_after(report, self.seq, _KINDS)):
             for event in batch:
                 self._count(report, event)
             self.seq = batch[-1].seq
@@ -104,7 +104,7 @@ class Counters:
         if not data["ran"]:
             return
         self.turns[self._name(data["agent"]), data["outcome"]] += 1
-        ordered = metrics_query.ordered_at(report, event)
+        ordered = metrics_queries.ordered_at(report, event)
         if ordered is not None:
             seconds = max(to_epoch(event.at) - to_epoch(ordered), 0.0)
             self.durations.setdefault(data["turn"], Durations()).add(seconds)
@@ -150,7 +150,7 @@ def measure(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> Meas
         counters.update(report)
         unfiled = report.unfiled()
         waiting = {name: mtime for name, mtime in unjudged.items() if _storable(name) not in unfiled}
-        ages = {queue: _age(since, now) for queue, since in metrics_query.oldest_waiting(report).items()}
+        ages = {queue: _age(since, now) for queue, since in metrics_queries.oldest_waiting(report).items()}
         ages["inbox"] = max((to_epoch(now) - mtime for mtime in waiting.values()), default=0.0)
         phases = report.phases()
         return Measurements(
@@ -160,11 +160,11 @@ def measure(ws: Workspace, agent: str, counters: Counters, clock: Clock) -> Meas
             messages=report.messages(),
             unjudged=len(waiting),
             events=report.last_event(),
-            running=metrics_query.running_attempts(report),
+            running=metrics_queries.running_attempts(report),
             approvals=report.pending_approvals(),
             blocked=report.blocked_count(),
             ages={queue: max(age, 0.0) for queue, age in ages.items()},
-            breakers=metrics_query.breakers(report, NAMES),
+            breakers=metrics_queries.breakers(report, NAMES),
             database_bytes=_size(ws.database),
             grade=grade,
             troubles=len(troubles),

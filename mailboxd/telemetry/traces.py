@@ -40,8 +40,8 @@ from mailboxd.core.vocabulary import TERMINAL, Phase
 from mailboxd.errors import UnavailableError
 from mailboxd.mailbox.files import directory, open_regular, read_up_to, replace, world_errors
 from mailboxd.mailbox.layout import STATE, Workspace
-from mailboxd.store import metrics_query
-from mailboxd.store.metrics_query import Family, LoggedEvent
+from mailboxd.store import metrics_queries
+from mailboxd.store.metrics_queries import Family, LoggedEvent
 from mailboxd.store.reports import Report, opened
 
 KINDS = (
@@ -77,7 +77,7 @@ class Span:
 
 def spans(report: Report, event: LoggedEvent) -> Iterator[Span]:
     """The span that ends with this event, if any."""
-    if event.task is None or (task := metrics_query.family(report, event.task)) is None:
+    if event.task is None or (task := metrics_queries.family(report, event.task)) is None:
         return
     span = _MAKERS[event.kind](report, event, task)
     if span is not None:
@@ -104,7 +104,7 @@ def _task(_: Report, event: LoggedEvent, task: Family) -> Span | None:
 
 
 def _attempt(report: Report, event: LoggedEvent, task: Family) -> Span | None:
-    row = metrics_query.attempt_row(report, event.data["attempt"])
+    row = metrics_queries.attempt_row(report, event.data["attempt"])
     if row is None:
         return None
     status = str(event.data["changes"].get("status", row["status"]))
@@ -130,7 +130,7 @@ def _attempt(report: Report, event: LoggedEvent, task: Family) -> Span | None:
 
 def _turn(report: Report, event: LoggedEvent, task: Family) -> Span | None:
     data = event.data
-    ordered = metrics_query.ordered_at(report, event)
+    ordered = metrics_queries.ordered_at(report, event)
     if ordered is None:
         return None
     usage = data["usage"] or {}
@@ -139,7 +139,7 @@ def _turn(report: Report, event: LoggedEvent, task: Family) -> Span | None:
         "gen_ai.usage.output_tokens": usage.get("output_tokens"),
         "mailboxd.turn.cost_usd": usage.get("cost_usd"),
     }
-    is_attempts = metrics_query.attempt_row(report, data["attempt"]) is not None
+    is_attempts = metrics_queries.attempt_row(report, data["attempt"]) is not None
     outcome = {"mailboxd.turn.outcome": data["outcome"], "mailboxd.turn.called": data["agent"]}
     return Span(
         name=f"turn {data['turn']}",
@@ -155,7 +155,7 @@ def _turn(report: Report, event: LoggedEvent, task: Family) -> Span | None:
 
 
 def _approval(report: Report, event: LoggedEvent, task: Family) -> Span | None:
-    row = metrics_query.approval_row(report, event.data["approval"])
+    row = metrics_queries.approval_row(report, event.data["approval"])
     if row is None:
         return None
     status = str(event.data.get("changes", {}).get("status", row["status"]))
@@ -322,7 +322,7 @@ class Sent:
 
 def batches(report: Report, after: int, wanted: Callable[[str], bool]) -> Iterator[tuple[int, list[Span]]]:
     """Batches of spans after the event `after`, each with its last event. `wanted` selects tasks by id."""
-    while events := list(metrics_query.events_after(report, after, KINDS, MOST)):
+    while events := list(metrics_queries.events_after(report, after, KINDS, MOST)):
         after = events[-1].seq
         chosen = [event for event in events if event.task is not None and wanted(event.task)]
         yield after, [span for event in chosen for span in spans(report, event)]

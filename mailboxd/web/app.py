@@ -36,7 +36,7 @@ from mailboxd.errors import MailboxdError, PlanError, Refused, UnavailableError
 from mailboxd.host.loopback import Ending
 from mailboxd.mailbox import lock
 from mailboxd.store.reports import Report, opened
-from mailboxd.store.task_lists import Filter, named, version
+from mailboxd.store.task_queries import Filter, data_version, find_exact
 from mailboxd.web import sessions as cookies
 from mailboxd.web.page_models import PageModels, search
 from mailboxd.web.sessions import Sessions, form_token, is_form_token, session_of
@@ -190,7 +190,7 @@ class WebApp:
         workspace, name = self._workspace(request), request.path_params["task"]
         phase = request.query_params.get("phase", "")
         with self.models.report(workspace) as report:
-            task_id = named(report, name)
+            task_id = find_exact(report, name)
         if task_id is None:
             raise UnavailableError(f"there is no task {ascii(name)[:100]}")
         wanted = Filter(parent=task_id, phase=phase if phase in set(Phase) else "")
@@ -449,7 +449,7 @@ class ChangeWatcher:
                 return f"{workspace.key}:none"
             if now - watched.polled_at >= INTERVAL * 0.9:
                 watched.polled_at = now
-                seen = version(watched.report)
+                seen = data_version(watched.report)
                 if seen != watched.version:
                     watched.version, watched.seq = seen, watched.report.last_event()
             if now - watched.health_at >= _HEALTH_INTERVAL:

@@ -24,10 +24,10 @@ from mailboxd.explain import why
 from mailboxd.health import Grade
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.maildir import read_message
-from mailboxd.store import diagrams, task_lists, task_report
+from mailboxd.store import diagrams, task_queries
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.search import Index, SearchQuery, fts_query
-from mailboxd.store.task_report import details
+from mailboxd.store.task_queries import details
 from mailboxd.web.workspaces import WebWorkspace, WebWorkspaces
 
 # Differences between the results of attempts
@@ -128,7 +128,7 @@ class PageModels:
             "room": report.room(),
         }
 
-    def workspace(self, workspace: WebWorkspace, wanted: task_lists.Filter, page: int) -> Row:
+    def workspace(self, workspace: WebWorkspace, wanted: task_queries.Filter, page: int) -> Row:
         """The workspace and one page (from 1) of its tasks."""
         shown = self.summary(workspace)
         if "error" in shown:
@@ -143,10 +143,10 @@ class PageModels:
                 "events_shown": [],
             }
         with self.report(workspace) as report:
-            rows, total = task_lists.tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
-            asked = task_report.list_approvals(report)[:_MAX_APPROVALS]
-            names = task_lists.agents(report, 200)
-            events = task_lists.latest_events(report, None, 12)
+            rows, total = task_queries.list_tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
+            asked = task_queries.list_approvals(report)[:_MAX_APPROVALS]
+            names = task_queries.list_agents(report, 200)
+            events = task_queries.latest_events(report, None, 12)
         pages = max(1, -(-total // PAGE_SIZE))
         return {
             "workspace": shown, "rows": rows, "total": total, "agents": names, "asked": asked, "page": page,
@@ -158,12 +158,12 @@ class PageModels:
         with self.report(workspace) as report:
             task_id = _exact(report, name)
             found = details(report, task_id, children=False)
-            kids, total_kids = task_lists.tasks(report, task_lists.Filter(parent=task_id), limit=25)
+            kids, total_kids = task_queries.list_tasks(report, task_queries.Filter(parent=task_id), limit=25)
             snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
             told = why.explain(snapshot, task_id)
-            events, results = task_lists.latest_events(report, task_id, MAX_EVENTS), self._results(report, task_id)
+            events, results = task_queries.latest_events(report, task_id, MAX_EVENTS), self._results(report, task_id)
             return found | {
-                "above": task_lists.path_to(report, task_id),
+                "above": task_queries.ancestors(report, task_id),
                 "kids": kids,
                 "total_kids": total_kids,
                 "why": told,
@@ -171,8 +171,8 @@ class PageModels:
                 "more_causes": max(0, len(told.causes) - _MAX_CAUSES),
                 "question": snapshot.tasks[task_id].question,
                 "events": events,
-                "total_events": task_lists.count_events(report, task_id),
-                "checks": task_lists.check_runs(report, task_id, 50),
+                "total_events": task_queries.count_events(report, task_id),
+                "checks": task_queries.list_check_runs(report, task_id, 50),
                 "made": results,
                 "diffs": comparisons(results),
                 "tree": self._tree(workspace, report, task_id),
@@ -181,7 +181,7 @@ class PageModels:
             }
 
     def _results(self, report: Report, task_id: str) -> list[Row]:
-        return task_lists.results(report, task_id, _MAX_RESULTS, _MAX_TEXT)
+        return task_queries.list_results(report, task_id, _MAX_RESULTS, _MAX_TEXT)
 
     def _tree(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
         graph = diagrams.task_graph(report, task_id, link=linked(workspace))
@@ -201,12 +201,12 @@ class PageModels:
     def approval(self, workspace: WebWorkspace, name: str) -> Row:
         """Everything about an approval. Raises UnavailableError."""
         with self.report(workspace) as report:
-            return task_report.approval_report(report, task_report.find_approval(report, name))
+            return task_queries.approval_report(report, task_queries.find_approval(report, name))
 
     def message(self, workspace: WebWorkspace, row_id: str) -> Row:
         """A message with its original text. Raises UnavailableError."""
         with self.report(workspace) as report:
-            found = task_lists.message(report, row_id)
+            found = task_queries.find_message(report, row_id)
         if found is None:
             raise UnavailableError(f"there is no message {ascii(row_id)[:100]}")
         raw: bytes | None = found.pop("raw")
@@ -217,7 +217,9 @@ class PageModels:
 
     def messages(self, workspace: WebWorkspace, verdict: str, page: int) -> Row:
         with self.report(workspace) as report:
-            rows, total = task_lists.messages(report, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE, verdict=verdict)
+            rows, total = task_queries.list_messages(
+                report, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE, verdict=verdict
+            )
         return {
             "rows": rows,
             "total": total,
@@ -245,7 +247,7 @@ def _urgency(row: Row) -> int:
 
 def _exact(report: Report, name: str) -> str:
     """The id of the task with exactly this name: a prefix could mean another task tomorrow. Raises UnavailableError."""
-    task_id = task_lists.named(report, name)
+    task_id = task_queries.find_exact(report, name)
     if task_id is None:
         raise UnavailableError(f"there is no task {ascii(name)[:100]}")
     return task_id

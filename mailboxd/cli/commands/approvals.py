@@ -44,10 +44,10 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     """Short ids of pending approvals."""
     from click.shell_completion import CompletionItem
 
-    from mailboxd.store import task_report
+    from mailboxd.store import task_queries
 
     with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
-        found = task_report.approvals_with_prefix(report, incomplete, _MOST_COMPLETIONS)
+        found = task_queries.approvals_with_prefix(report, incomplete, _MOST_COMPLETIONS)
         return [CompletionItem(short_id, help=for_terminal(what)) for short_id, what in found]
     return []
 
@@ -116,10 +116,10 @@ def is_terminal() -> bool:
 
 
 def _show_first(session: Session, names: Sequence[str]) -> None:
-    from mailboxd.store import task_report
+    from mailboxd.store import task_queries
 
     with session.report() as report:
-        found = [task_report.approval_report(report, task_report.find_approval(report, name)) for name in names]
+        found = [task_queries.approval_report(report, task_queries.find_approval(report, name)) for name in names]
     for row in found:
         print_one(row, session.clock.now())
         say()
@@ -232,16 +232,16 @@ def approvals_command(session: Session, id: str | None, everything: bool, task: 
 
     ID is the last six or more characters of the approval's id.
     """
-    from mailboxd.store import task_report
+    from mailboxd.store import task_queries
 
     if id is not None and (everything or task is not None):
         raise click.UsageError("ID cannot be combined with --all or --task")
     with session.report() as report:
         if id is not None:
-            row = task_report.approval_report(report, task_report.find_approval(report, id))
+            row = task_queries.approval_report(report, task_queries.find_approval(report, id))
             say(to_json(row)) if session.as_json else print_one(row, session.clock.now())
             return
-        rows = task_report.list_approvals(
+        rows = task_queries.list_approvals(
             report, everything=everything, task_id=report.find(task) if task is not None else None
         )
     if session.as_json:

@@ -129,7 +129,7 @@ class Wait:
         Raises MessageError if the message was rejected.
         """
         from mailboxd.store.reports import opened
-        from mailboxd.store.task_report import details
+        from mailboxd.store.task_queries import details
 
         deadline = None if self.limit is None else self.session.clock.monotonic() + self.limit
         told = 0

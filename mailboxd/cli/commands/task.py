@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @task_argument()
 def show_command(session: Session, task: str) -> None:
     """Show a task: its spec, attempts, subtasks, results, reviews and messages."""
-    from mailboxd.store.task_report import details
+    from mailboxd.store.task_queries import details
 
     with session.report() as report:
         found = details(report, report.find(task))
