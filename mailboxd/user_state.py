@@ -112,7 +112,7 @@ def workspaces(environ: Mapping[str, str]) -> list[Workspace]:
     return [Workspace(path) for path in _listed(UserState.of(environ)) if _is_own(path)]
 
 
-def noted(environ: Mapping[str, str]) -> list[Path]:
+def registered(environ: Mapping[str, str]) -> list[Path]:
     """All registered paths, including those that no longer exist. Raises as `workspaces`."""
     return _listed(UserState.of(environ))
 

@@ -67,7 +67,7 @@ def status(session: Session, workspaces: Sequence[Path]) -> int | None:
         say(summary(found))
     else:
         say("no known workspaces; `mailboxd init` and `mailboxd run` register theirs", err=True)
-    return EXIT_NO if needs_somebody(found) else None
+    return EXIT_NO if needs_attention(found) else None
 
 
 @verb("watch", "fleet watch", "fleet watch --json", "fleet watch ~/agents/*", exits=_CONFIG)
@@ -89,23 +89,22 @@ def watch(session: Session, workspaces: Sequence[Path]) -> None:
     if live.is_interactive() and not session.as_json:
         live.show(picture, lambda: False, INTERVAL)
         return
-    told: dict[str, Row] = {}
+    printed: dict[str, Row] = {}
     try:
         while True:
             for row in rows(_roots(session, workspaces), session.clock):
-                _tell(session, row, told)
+                _print_change(session, row, printed)
             session.pause(INTERVAL)
     except KeyboardInterrupt:
         return
 
 
-def _tell(session: Session, row: Row, told: dict[str, Row]) -> None:
-    """A row without what changes merely with time."""
-
-    lasting = {name: value for name, value in row.items() if name not in ("latest", "attention", "troubles")}
-    if told.get(row["workspace"]) == lasting:
+def _print_change(session: Session, row: Row, printed: dict[str, Row]) -> None:
+    """Print a row that changed, not counting values that merely age."""
+    stable = {name: value for name, value in row.items() if name not in ("latest", "attention", "troubles")}
+    if printed.get(row["workspace"]) == stable:
         return
-    told[row["workspace"]] = lasting
+    printed[row["workspace"]] = stable
     if session.as_json:
         say(to_json({"at": session.clock.now(), **row}, indent=None))
         return
@@ -118,7 +117,7 @@ def _roots(session: Session, named: Sequence[Path]) -> list[Path]:
 
     if not named and session.path is not None:
         named = [session.path]
-    return [path.resolve() for path in named] or user_state.noted(os.environ)
+    return [path.resolve() for path in named] or user_state.registered(os.environ)
 
 
 def _complete(_ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -184,7 +183,7 @@ for _verb in (status, watch, send):
 
 Row = dict[str, Any]
 
-_LOOKS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red"}
+_COLORS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red"}
 _SHORT = (
     ("circuit", ("circuit_open",)),
     ("approval", ("awaiting_approval",)),
@@ -213,14 +212,14 @@ def row_of(root: Path, clock: Clock) -> Row:
         if not ws.state.is_dir():
             return row | {"state": "gone", "why": "the workspace no longer exists", "attention": ["missing"]}
         row["agent"] = agent_of(ws)
-        row |= _standing(ws, clock)
+        row |= _current_state(ws, clock)
     except (MailboxdError, OSError) as error:
         why = str(error).partition("\n")[0]
         return row | {"state": "unreadable", "why": why, "attention": ["unreadable"]}
     return row | {"attention": attention(row, clock.now())}
 
 
-def _standing(ws: Workspace, clock: Clock) -> Row:
+def _current_state(ws: Workspace, clock: Clock) -> Row:
     from mailboxd.store.reports import opened, workspace_summary
 
     pid = lock.holder(ws)
@@ -240,7 +239,7 @@ def _standing(ws: Workspace, clock: Clock) -> Row:
 
 
 def attention(row: Row, now: str) -> list[str]:
-    """What needs attention in a readable workspace."""
+    """The reasons why a readable workspace needs attention."""
     said = []
     if row["health"] == Grade.RED:
         said.append(row["troubles"][0] if row["troubles"] else "health is red")
@@ -258,7 +257,7 @@ def attention(row: Row, now: str) -> list[str]:
     return said
 
 
-def needs_somebody(found: Iterable[Row]) -> bool:
+def needs_attention(found: Iterable[Row]) -> bool:
     return any(row["attention"] for row in found)
 
 
@@ -286,7 +285,7 @@ def lines(found: Sequence[Row], room: int) -> Iterator[str]:
     left = room - sum(widths) - 2 * len(widths)
     for number, row in enumerate(cells):
         shown = [pad(cell, size) for cell, size in zip(row, widths, strict=False)]
-        colour = _LOOKS.get(row[1]) if number else None
+        colour = _COLORS.get(row[1]) if number else None
         if colour:
             shown[1] = click.style(shown[1], fg=colour)
         yield "  ".join([*shown, fit(row[4], max(left, 8))]).rstrip()

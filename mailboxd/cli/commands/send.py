@@ -21,8 +21,6 @@ from mailboxd.errors import EXIT_BAD_MESSAGE, EXIT_NO, EXIT_TRY_AGAIN, MessageEr
 from mailboxd.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
-    from mailboxd.cli.session import Session
-    from mailboxd.mailbox.layout import Workspace
     from mailboxd.store.reports import Report
 
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9]+")
 _LONGEST_SLUG = 40
-_TOLD = ("task.transitioned", "question.asked", "circuit.opened")
+_PRINTED_KINDS = ("task.transitioned", "question.asked", "circuit.opened")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +130,14 @@ class Wait:
         from mailboxd.store.task_queries import details
 
         deadline = None if self.limit is None else self.session.clock.monotonic() + self.limit
-        told = 0
+        printed = 0
         while True:
             if self.ws.database.exists():
                 with opened(self.ws.database) as report:
                     task = self._task(report)
                     if task is not None:
                         self.name = report.local_id(task)
-                        told = self._tell(report, task, told)
+                        printed = self._print_events(report, task, printed)
                         found = details(report, task)
                         if found["completed_at"] and found["phase"] in ("completed", "failed", "cancelled"):
                             return found
@@ -158,10 +156,10 @@ class Wait:
             )
         return str(judged["task"])
 
-    def _tell(self, report: Report, task: str, after: int) -> int:
+    def _print_events(self, report: Report, task: str, after: int) -> int:
         for event in report.events(task, tree=True, after=after):
             after = event["seq"]
-            if event["kind"] in _TOLD and not self.session.as_json:
+            if event["kind"] in _PRINTED_KINDS and not self.session.as_json:
                 say(f"{event['at']}  {for_terminal(event['text'])}", err=True)
         return after
 
