@@ -1,6 +1,6 @@
 """Polls `/readyz` of OpenClaw's gateway from the daemon's loop, without blocking.
 
-`look` is called in every round. While the gateway answers it is asked every 15 s, when the loop is awake anyway;
+`poll` is called in every round. While the gateway answers it is asked every 15 s, when the loop is awake anyway;
 immediately after a turn that suggests a problem (`suspect`); and every 3 s while it is down. A refused connection or
 status 503 proves that it takes no turns; a timeout does only if repeated, since a busy machine is slow as well. Any
 other answer counts as ready: older gateways have no such page.
@@ -83,7 +83,7 @@ class Gateway:
         if agent:
             self.unreached.add(agent.lower())
 
-    def look(self, now: float) -> bool:
+    def poll(self, now: float) -> bool:
         """Send a request or read the answer, when due. True if the gateway came back. Never blocks or raises."""
         if self.port is None:
             return False

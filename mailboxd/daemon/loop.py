@@ -296,7 +296,7 @@ class Daemon:
     def _look_at_gateway(self) -> None:
         """Whether turns can reach anybody; inside a batch."""
         gateway = self.peers.gateway
-        if gateway.look(self.engine.clock.monotonic()):
+        if gateway.poll(self.engine.clock.monotonic()):
             self.engine.gateway_is_back(gateway.unreached)
             gateway.unreached.clear()
         self.engine.store.meta.set_gateway(gateway.why)

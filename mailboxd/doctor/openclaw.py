@@ -236,7 +236,7 @@ class OpenClawProbes:
     def release(self) -> Release:
         """Its version. Raises UnavailableError."""
         exit_ = self._run(self.openclaw.version_argv())
-        return Release(parse_version(exit_), _said(exit_))
+        return Release(parse_version(exit_), _error_text(exit_))
 
     def runtime(self) -> Runtime | None:
         """Its Node, and the range its package asks for; None if the program is not a Node script."""
@@ -248,7 +248,7 @@ class OpenClawProbes:
             return Runtime("", None, required_node(package), "node is not in PATH")
         exit_ = self._run((node, "--version"))
         found = version_in(exit_.stdout.decode("utf-8", "replace")) if exit_.rc == 0 else None
-        return Runtime(node, found, required_node(package), _said(exit_))
+        return Runtime(node, found, required_node(package), _error_text(exit_))
 
     def _script(self) -> tuple[str | None, Path] | None:
         """Node and the script that it runs, from the command line or the script's first line."""
@@ -270,7 +270,7 @@ class OpenClawProbes:
         exit_ = self._run((*self.openclaw.command, "gateway", "status", "--json"))
         found = parse_gateway(exit_)
         if found is None:
-            raise UnavailableError(_said(exit_))
+            raise UnavailableError(_error_text(exit_))
         return with_readiness(found, readiness(found.url)) if found.connected else found
 
     def peers(self) -> tuple[Peer, ...]:
@@ -342,11 +342,11 @@ def readiness(url: str) -> Any:
 
 def _answered(value: _T | None, exit_: Exit) -> _T:
     if value is None:
-        raise UnavailableError(_said(exit_))
+        raise UnavailableError(_error_text(exit_))
     return value
 
 
-def _said(exit_: Exit) -> str:
+def _error_text(exit_: Exit) -> str:
     """The first line of a program's error message, else how it ended."""
     if exit_.rc is not None and exit_.rc < 0:
         return f"no answer within {SECONDS:.0f} s"

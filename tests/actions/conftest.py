@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.actions.place import Stand, stand
+from tests.actions.workspace_with_gate import Workbench, stand
 
 
 @pytest.fixture
-def at(tmp_path: Path) -> Stand:
+def at(tmp_path: Path) -> Workbench:
     return stand(tmp_path)

@@ -16,7 +16,7 @@ from mailboxd.actions.command import ProgramResult, message_problem, message_res
 from mailboxd.actions.result import REPORT, Impossible
 from mailboxd.agents.process import Child, spawn
 from mailboxd.core.approvals import Performed
-from tests.actions.place import Stand, action
+from tests.actions.workspace_with_gate import Workbench, action
 from tests.e2e.support import eventually
 
 DONE, FAILED, UNKNOWN = Performed.DONE, Performed.FAILED, Performed.UNKNOWN
@@ -37,22 +37,22 @@ def sh(script: str, **more: object):  # type: ignore[no-untyped-def]
     ],
 )
 def test_an_exit_status_proves_the_result_and_a_signal_does_not(
-    at: Stand, script: str, state: Performed, summary: str
+    at: Workbench, script: str, state: Performed, summary: str
 ) -> None:
     end = at.do(sh(script))
     assert (end.state, end.summary) == (state, summary)
 
 
-def test_arguments_are_passed_unchanged(at: Stand) -> None:
+def test_arguments_are_passed_unchanged(at: Workbench) -> None:
     argv = ("/usr/bin/printf", "%s|", "$(touch x)", "a;b", "-n", "ünï")
     end = at.do(action("command", argv=argv))
     assert end.report == "$(touch x)|a;b|-n|ünï|"
 
 
-def test_its_environment_is_minimal_plus_requested_variables(at: Stand) -> None:
+def test_its_environment_is_minimal_plus_requested_variables(at: Workbench) -> None:
     plain = at.do(action("command", argv=("/usr/bin/env",)))
     assert {line.partition("=")[0] for line in plain.report.splitlines()} == {"PATH", "HOME", "MAILBOXD_INSIDE"}
-    at.place.create()
+    at.gate.create()
     asked = at.do(action("command", argv=("/usr/bin/env",), env=("KEY",)))
     assert "KEY=${KEY}" in asked.report
     assert "hunter2" not in asked.report + asked.summary
@@ -60,31 +60,31 @@ def test_its_environment_is_minimal_plus_requested_variables(at: Stand) -> None:
 
 @pytest.mark.parametrize("before", ["x" * 60, "x" * 150, "x" * 190])
 @pytest.mark.parametrize("after", [0, REPORT - 4])
-def test_no_cut_leaves_a_part_of_a_secret(at: Stand, before: str, after: int) -> None:
-    long = {**at.setting.environ, "KEY": "s3cr3t" * 20}
+def test_no_cut_leaves_a_part_of_a_secret(at: Workbench, before: str, after: int) -> None:
+    long = {**at.context.environ, "KEY": "s3cr3t" * 20}
     at.given(environ=long)
     end = at.do(sh(f'printf "%s%s%0{after}d" {before} "$KEY" 0', env=("KEY",)))
     assert "s3cr3t" not in end.summary + end.report
 
 
 @pytest.mark.parametrize(("env", "why"), [(("OTHER",), "does not name OTHER"), (("KEY",), "does not have .* KEY")])
-def test_a_disallowed_or_missing_variable_makes_it_impossible(at: Stand, env: tuple[str, ...], why: str) -> None:
-    at.given(environ={name: value for name, value in at.setting.environ.items() if name != "KEY"})
+def test_a_disallowed_or_missing_variable_makes_it_impossible(at: Workbench, env: tuple[str, ...], why: str) -> None:
+    at.given(environ={name: value for name, value in at.context.environ.items() if name != "KEY"})
     with pytest.raises(Impossible, match=why):
         at.show(sh("true", env=env))
     assert at.perform(sh("touch ran", env=env)).state is FAILED
     assert not (at.root / "ran").exists()
 
 
-def test_it_runs_in_its_directory(at: Stand) -> None:
+def test_it_runs_in_its_directory(at: Workbench) -> None:
     (at.root / "sub").mkdir()
     assert at.do(sh("pwd", cwd="sub")).report.strip() == str(at.root / "sub")
-    at.place.create()
+    at.gate.create()
     assert at.do(sh("pwd", cwd=str(at.outside))).report.strip() == str(at.outside)
 
 
 @pytest.mark.parametrize("cwd", ["link", "../outside", "nothing", "sub/../link", "file"])
-def test_a_directory_that_leads_out_of_the_workspace_is_refused(at: Stand, cwd: str) -> None:
+def test_a_directory_that_leads_out_of_the_workspace_is_refused(at: Workbench, cwd: str) -> None:
     (at.root / "sub").mkdir()
     (at.root / "file").touch()
     (at.root / "link").symlink_to(at.outside)
@@ -94,20 +94,22 @@ def test_a_directory_that_leads_out_of_the_workspace_is_refused(at: Stand, cwd: 
     assert not (at.outside / "ran").exists()
 
 
-def test_a_program_that_is_missing_has_provably_done_nothing(at: Stand) -> None:
+def test_a_program_that_is_missing_has_provably_done_nothing(at: Workbench) -> None:
     end = at.do(action("command", argv=("/no/such/program",)))
     assert end.state is FAILED
     assert "/no/such/program" in end.summary
 
 
-def test_after_its_timeout_it_is_terminated_and_the_result_is_unknown(at: Stand) -> None:
+def test_after_its_timeout_it_is_terminated_and_the_result_is_unknown(at: Workbench) -> None:
     end = at.do(sh("trap 'echo asked; exit 0' TERM; sleep 60 & wait", timeout=1))
     assert end.state is UNKNOWN
     assert "within 1 s" in end.summary
     assert "asked" in end.report
 
 
-def test_a_program_that_ignores_sigterm_is_killed_with_its_group(at: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_with_its_group(
+    at: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(command, "GRACE", 0.5)
     pid = at.outside / "pid"
     end = at.do(sh(f"trap '' TERM; (trap '' TERM; echo $BASHPID; sleep 60) & echo $! > {pid}; sleep 60", timeout=1))
@@ -123,16 +125,16 @@ def _state(pid: int) -> str:
         return "Z"
 
 
-def test_endless_output_is_stopped(at: Stand) -> None:
+def test_endless_output_is_stopped(at: Workbench) -> None:
     at.given(output_cap=100_000)
     end = at.do(action("command", argv=("/bin/sh", "-c", "yes 0123456789 | head -c 300000; sleep 60")))
     assert end.state is UNKNOWN
     assert "wrote more than 100000 bytes" in end.summary
-    assert sum(path.stat().st_blocks * 512 for path in at.place.effect.iterdir()) < 100_000, "the rest was given back"
+    assert sum(path.stat().st_blocks * 512 for path in at.gate.effect.iterdir()) < 100_000, "the rest was given back"
     assert len(end.report) <= 16_384
 
 
-def test_endless_output_of_a_process_outside_the_group_is_killed(at: Stand) -> None:
+def test_endless_output_of_a_process_outside_the_group_is_killed(at: Workbench) -> None:
     at.given(output_cap=100_000)
     pid = at.outside / "pid"
     left = f"setsid sh -c 'echo $$ > {pid}; yes 0123456789 | head -c 300000; sleep 60' & sleep 60"
@@ -141,13 +143,13 @@ def test_endless_output_of_a_process_outside_the_group_is_killed(at: Stand) -> N
     eventually(lambda: _state(int(pid.read_text())) in "ZX")
 
 
-def test_the_end_of_a_long_output_is_kept(at: Stand) -> None:
+def test_the_end_of_a_long_output_is_kept(at: Workbench) -> None:
     end = at.do(sh("yes | head -c 100000; echo; echo last"))
     assert end.report.endswith("last\n")
     assert len(end.report) == 16_384
 
 
-def test_the_program_is_stopped_with_its_runner(at: Stand) -> None:
+def test_the_program_is_stopped_with_its_runner(at: Workbench) -> None:
     """An exception out of a signal's handler, as the runner has one."""
 
     class Stop(BaseException):
@@ -174,7 +176,9 @@ def test_the_program_is_stopped_with_its_runner(at: Stand) -> None:
     eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), 20)
 
 
-def test_it_is_stopped_also_by_a_signal_that_comes_while_it_begins(at: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_stopped_also_by_a_signal_that_comes_while_it_begins(
+    at: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Stop(BaseException):
         pass
 
@@ -193,7 +197,7 @@ def test_it_is_stopped_also_by_a_signal_that_comes_while_it_begins(at: Stand, mo
 # Messages
 
 
-def openclaw(at: Stand, script: str) -> None:
+def openclaw(at: Workbench, script: str) -> None:
     """An `openclaw` that keeps its words, and then does `script`."""
     program = at.outside / "openclaw"
     program.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" > {at.outside}/words\n{script}\n')
@@ -230,14 +234,16 @@ REFUSED = "Gateway not reachable at ws://127.0.0.1:1 (ECONNREFUSED).\nStart it w
         (answer(messageId="1") + "kill -9 $$", UNKNOWN, "exit status -9"),
     ],
 )
-def test_only_errors_before_sending_count_as_not_sent(at: Stand, script: str, state: Performed, summary: str) -> None:
+def test_only_errors_before_sending_count_as_not_sent(
+    at: Workbench, script: str, state: Performed, summary: str
+) -> None:
     openclaw(at, script)
     end = at.do(action("message", channel="telegram", target="42", text="hello"))
     assert end.state is state
     assert summary in end.summary
 
 
-def test_the_words_of_a_message_are_no_options(at: Stand) -> None:
+def test_the_words_of_a_message_are_no_options(at: Workbench) -> None:
     openclaw(at, answer(messageId="1"))
     at.do(action("message", channel="slack", target="-t", account="work", text='--dry-run\nand "more" $HOME'))
     words = (at.outside / "words").read_text().split("\0")[:-1]
@@ -259,7 +265,7 @@ def test_the_words_of_a_message_are_no_options(at: Stand) -> None:
         ("a\0b", "NUL"),
     ],
 )
-def test_a_text_that_openclaw_would_change_is_refused(at: Stand, text: str, why: str) -> None:
+def test_a_text_that_openclaw_would_change_is_refused(at: Workbench, text: str, why: str) -> None:
     openclaw(at, answer(messageId="1"))
     act = action("message", channel="slack", target="x", text=text)
     with pytest.raises(Impossible, match=why):

@@ -14,18 +14,18 @@ from mailboxd.actions.gate import sha256
 from mailboxd.actions.result import Impossible, NotNow
 from mailboxd.core.approvals import Performed
 from mailboxd.errors import WorldError
-from tests.actions.place import Stand, action
+from tests.actions.workspace_with_gate import Workbench, action
 
 DONE, FAILED = Performed.DONE, Performed.FAILED
 
 
-def test_a_new_file_and_a_changed_one(at: Stand) -> None:
+def test_a_new_file_and_a_changed_one(at: Workbench) -> None:
     target = at.outside / "conf"
     end = at.do(action("file", path=str(target), content="one\n"))
     assert end.state is DONE
     assert target.read_text() == "one\n"
     target.chmod(0o640)
-    at.place.create()
+    at.gate.create()
     shown = at.show(action("file", path=str(target), content="two\n"))
     assert shown.target_sha256 == sha256(b"one\n")
     assert "| -one" in shown.text.splitlines()
@@ -36,7 +36,7 @@ def test_a_new_file_and_a_changed_one(at: Stand) -> None:
     assert os.listdir(at.outside) == ["conf"]
 
 
-def test_the_previewed_content_is_written_even_if_the_source_changes(at: Stand) -> None:
+def test_the_previewed_content_is_written_even_if_the_source_changes(at: Workbench) -> None:
     source, target = at.root / "out.txt", at.outside / "conf"
     source.write_text("as shown")
     act = action("file", path=str(target), source="out.txt")
@@ -48,7 +48,7 @@ def test_the_previewed_content_is_written_even_if_the_source_changes(at: Stand) 
 
 
 @pytest.mark.parametrize("now", ["changed", None])
-def test_a_target_that_changed_since_it_was_shown_is_left_alone(at: Stand, now: str | None) -> None:
+def test_a_target_that_changed_since_it_was_shown_is_left_alone(at: Workbench, now: str | None) -> None:
     target = at.outside / "conf"
     target.write_text("old")
     act = action("file", path=str(target), content="new")
@@ -62,7 +62,7 @@ def test_a_target_that_changed_since_it_was_shown_is_left_alone(at: Stand, now: 
     assert (target.read_text() if target.exists() else None) == now
 
 
-def test_a_target_that_came_since_it_was_shown_is_left_alone(at: Stand) -> None:
+def test_a_target_that_came_since_it_was_shown_is_left_alone(at: Workbench) -> None:
     target = at.outside / "conf"
     act = action("file", path=str(target), content="new")
     seen = at.show(act).target_sha256
@@ -71,7 +71,7 @@ def test_a_target_that_came_since_it_was_shown_is_left_alone(at: Stand) -> None:
     assert target.read_text() == "somebody else's"
 
 
-def test_a_target_that_has_the_content_already_is_done(at: Stand) -> None:
+def test_a_target_that_has_the_content_already_is_done(at: Workbench) -> None:
     target = at.outside / "conf"
     act = action("file", path=str(target), content="new")
     seen = at.show(act).target_sha256
@@ -82,7 +82,7 @@ def test_a_target_that_has_the_content_already_is_done(at: Stand) -> None:
     assert target.stat().st_ino == before.st_ino
 
 
-def test_a_leftover_temporary_file_does_not_prevent_writing(at: Stand) -> None:
+def test_a_leftover_temporary_file_does_not_prevent_writing(at: Workbench) -> None:
     """It may even be a link."""
     target, precious = at.outside / "conf", at.outside / "precious"
     precious.write_text("precious")
@@ -93,23 +93,23 @@ def test_a_leftover_temporary_file_does_not_prevent_writing(at: Stand) -> None:
     assert not hidden.exists()
 
 
-def _link(at: Stand) -> str:
+def _link(at: Workbench) -> str:
     (at.outside / "real").mkdir()
     (at.outside / "link").symlink_to(at.outside / "real")
     return str(at.outside / "link" / "conf")
 
 
-def _file_link(at: Stand) -> str:
+def _file_link(at: Workbench) -> str:
     (at.outside / "conf").symlink_to(at.outside / "elsewhere")
     return str(at.outside / "conf")
 
 
-def _directory(at: Stand) -> str:
+def _directory(at: Workbench) -> str:
     (at.outside / "conf").mkdir()
     return str(at.outside / "conf")
 
 
-def _fifo(at: Stand) -> str:
+def _fifo(at: Workbench) -> str:
     os.mkfifo(at.outside / "conf")
     return str(at.outside / "conf")
 
@@ -130,18 +130,18 @@ def _fifo(at: Stand) -> str:
     ],
     ids=["link", "file-link", "directory", "fifo", "missing", "dots", "slash", "relative", "ours", "ours-too"],
 )
-def test_an_unusual_path_is_refused(at: Stand, path, why: str) -> None:  # type: ignore[no-untyped-def]
+def test_an_unusual_path_is_refused(at: Workbench, path, why: str) -> None:  # type: ignore[no-untyped-def]
     act = action("file", path=path(at), content="new")
     with pytest.raises(Impossible, match=why):
         at.show(act)
-    at.place.create()
-    at.place.write("payload", b"new")
+    at.gate.create()
+    at.gate.write("payload", b"new")
     assert at.perform(act).state is FAILED
     assert not (at.outside / "elsewhere").exists()
 
 
 @pytest.mark.parametrize("source", ["missing", "../outside/secret", "link", "dir", "linked/x", ".."])
-def test_a_source_that_leads_out_of_the_workspace_is_refused(at: Stand, source: str) -> None:
+def test_a_source_that_leads_out_of_the_workspace_is_refused(at: Workbench, source: str) -> None:
     (at.outside / "secret").write_text("secret")
     (at.outside / "x").write_text("secret")
     (at.root / "link").symlink_to(at.outside / "secret")
@@ -151,7 +151,7 @@ def test_a_source_that_leads_out_of_the_workspace_is_refused(at: Stand, source: 
         at.show(action("file", path=str(at.outside / "conf"), source=source))
 
 
-def test_a_disk_that_refuses_is_a_failure_and_leaves_nothing(at: Stand) -> None:
+def test_a_disk_that_refuses_is_a_failure_and_leaves_nothing(at: Workbench) -> None:
     folder = at.outside / "ro"
     folder.mkdir()
     act = action("file", path=str(folder / "conf"), content="new")
@@ -162,15 +162,17 @@ def test_a_disk_that_refuses_is_a_failure_and_leaves_nothing(at: Stand) -> None:
     assert at.perform(act).state is FAILED
 
 
-def test_without_the_payload_nothing_is_written(at: Stand) -> None:
+def test_without_the_payload_nothing_is_written(at: Workbench) -> None:
     act = action("file", path=str(at.outside / "conf"), content="new")
     at.show(act)
-    (at.place.path / "payload").unlink()
+    (at.gate.path / "payload").unlink()
     assert at.perform(act).state is FAILED
     assert not (at.outside / "conf").exists()
 
 
-def test_a_directory_in_the_place_of_the_workspace_link_is_written_by_its_real_name(at: Stand, tmp_path: Path) -> None:
+def test_a_directory_in_the_place_of_the_workspace_link_is_written_by_its_real_name(
+    at: Workbench, tmp_path: Path
+) -> None:
     """`/proc/self/cwd` and the like are links too."""
     with pytest.raises(Impossible, match="without following links"):
         at.show(action("file", path=f"/proc/self/cwd{at.outside}/conf", content="x"))
@@ -191,7 +193,7 @@ def no_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", ["command", "file", "http"])
-def test_without_descriptors_nothing_happens_and_nothing_is_said_of_an_action(at: Stand, kind: str) -> None:
+def test_without_descriptors_nothing_happens_and_nothing_is_said_of_an_action(at: Workbench, kind: str) -> None:
     act = {
         "command": action("command", argv=("true",)),
         "file": action("file", path=f"{at.outside}/conf", content="new"),
@@ -203,7 +205,7 @@ def test_without_descriptors_nothing_happens_and_nothing_is_said_of_an_action(at
 
 
 @pytest.mark.parametrize("kind", ["command", "file"])
-def test_nothing_is_shown_to_a_person_that_could_not_be_looked_at(at: Stand, kind: str) -> None:
+def test_nothing_is_shown_to_a_person_that_could_not_be_looked_at(at: Workbench, kind: str) -> None:
     """Else the approval would be bound to less than what is there."""
     (at.root / "publish").write_text("#!/bin/sh\n")
     act = {

@@ -12,7 +12,7 @@ import pytest
 
 from mailboxd.actions.result import Impossible
 from mailboxd.core.approvals import Performed
-from tests.actions.place import Stand, action
+from tests.actions.workspace_with_gate import Workbench, action
 
 DONE, FAILED, UNKNOWN = Performed.DONE, Performed.FAILED, Performed.UNKNOWN
 
@@ -87,7 +87,7 @@ def reply(status: str, body: str = "", *headers: str) -> bytes:
     ],
 )
 def test_only_a_whole_answer_is_a_proof(
-    at: Stand, server: Server, answer: bytes, state: Performed, summary: str
+    at: Workbench, server: Server, answer: bytes, state: Performed, summary: str
 ) -> None:
     server.answer = answer
     end = at.do(action("http", method="POST", url=f"{server.url}/hook", body="x"))
@@ -96,7 +96,7 @@ def test_only_a_whole_answer_is_a_proof(
     assert len(server.heard) == 1, "one request, whatever was answered"
 
 
-def test_the_declared_request_is_sent_with_the_idempotency_key(at: Stand, server: Server) -> None:
+def test_the_declared_request_is_sent_with_the_idempotency_key(at: Workbench, server: Server) -> None:
     headers = (("Authorization", "Bearer ${KEY}"), ("Content-Type", "application/json"))
     act = action("http", method="PUT", url=f"{server.url}/a/b?c=d", headers=headers, env=("KEY",), body='{"ü": 1}')
     assert "hunter2" not in at.show(act).text
@@ -111,7 +111,7 @@ def test_the_declared_request_is_sent_with_the_idempotency_key(at: Stand, server
     assert "you said ${KEY}" in end.report
 
 
-def test_without_a_connection_nothing_was_sent(at: Stand) -> None:
+def test_without_a_connection_nothing_was_sent(at: Workbench) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     assert at.do(action("http", method="GET", url=f"http://127.0.0.1:{port}/")).state is FAILED
@@ -120,20 +120,22 @@ def test_without_a_connection_nothing_was_sent(at: Stand) -> None:
     assert "nothing was sent" in end.summary
 
 
-def test_a_server_that_speaks_no_tls_got_nothing(at: Stand, server: Server) -> None:
+def test_a_server_that_speaks_no_tls_got_nothing(at: Workbench, server: Server) -> None:
     end = at.do(action("http", method="POST", url=server.url.replace("http:", "https:"), body="secret", timeout=3))
     assert end.state is FAILED
     assert "nothing was sent" in end.summary
 
 
-def test_no_proxy_is_asked(at: Stand, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_is_asked(at: Workbench, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert at.do(action("http", method="GET", url=server.url)).state is DONE
 
 
 @pytest.mark.parametrize("drip", [0.0, 0.3])
-def test_a_server_that_does_not_end_is_left_and_the_outcome_is_unknown(at: Stand, server: Server, drip: float) -> None:
+def test_a_server_that_does_not_end_is_left_and_the_outcome_is_unknown(
+    at: Workbench, server: Server, drip: float
+) -> None:
     server.answer, server.drip = (reply("200 OK", "x" * 100) if drip else None), drip
     started = time.monotonic()
     end = at.do(action("http", method="POST", url=server.url, body="x", timeout=1))
@@ -161,15 +163,17 @@ def test_a_server_that_does_not_end_is_left_and_the_outcome_is_unknown(at: Stand
         ({"headers": (("X", "${OTHER}"),), "env": ("OTHER",)}, "does not name"),
     ],
 )
-def test_a_request_that_cannot_be_sent_as_declared_is_refused(at: Stand, fields: dict[str, object], why: str) -> None:
+def test_a_request_that_cannot_be_sent_as_declared_is_refused(
+    at: Workbench, fields: dict[str, object], why: str
+) -> None:
     act = action("http", **{"method": "POST", "url": "http://example.org/", **fields})
     with pytest.raises(Impossible, match=why):
         at.show(act)
     assert at.perform(act).state is FAILED
 
 
-def test_a_variable_that_would_make_another_header_is_refused(at: Stand, server: Server) -> None:
-    at.given(environ={**at.setting.environ, "KEY": "a\r\nX: b"})
+def test_a_variable_that_would_make_another_header_is_refused(at: Workbench, server: Server) -> None:
+    at.given(environ={**at.context.environ, "KEY": "a\r\nX: b"})
     act = action("http", method="GET", url=server.url, headers=(("X", "${KEY}"),), env=("KEY",))
     assert at.do(act).state is FAILED
     assert server.heard == []

@@ -45,13 +45,13 @@ def free_port() -> int:
 
 def asked(gateway: Gateway, now: float) -> bool:
     """Look until the question of this moment is answered; whether it has just come back."""
-    back = [gateway.look(now)]
+    back = [gateway.poll(now)]
 
     def is_answered() -> bool:
         if gateway._probe is None:
             return True
         select.select([gateway._probe], [], [], 0.01)
-        back.append(gateway.look(now))
+        back.append(gateway.poll(now))
         return gateway._probe is None
 
     eventually(is_answered)
@@ -61,7 +61,7 @@ def asked(gateway: Gateway, now: float) -> bool:
 def test_an_unconfigured_gateway_is_not_reported() -> None:
     gateway = Gateway()
     gateway.suspect("alpha")
-    assert (gateway.look(0.0), gateway.is_down, gateway.due, gateway.answers_since) == (False, False, None, None)
+    assert (gateway.poll(0.0), gateway.is_down, gateway.due, gateway.answers_since) == (False, False, None, None)
 
 
 def test_one_that_answers_is_asked_now_and_then_without_waking_anybody() -> None:
@@ -69,7 +69,7 @@ def test_one_that_answers_is_asked_now_and_then_without_waking_anybody() -> None
         gateway = Gateway(port=port)
         assert not asked(gateway, 10.0)
         assert (gateway.is_down, gateway.answers_since, gateway.due) == (False, 10.0, None)
-        gateway.look(10.0 + WELL - 1)
+        gateway.poll(10.0 + WELL - 1)
         assert gateway._probe is None
         assert not asked(gateway, 10.0 + WELL)
         assert gateway.answers_since == 10.0
@@ -117,7 +117,7 @@ def test_only_repeated_silence_counts_and_nothing_waits_for_it() -> None:
         now = 0.0
         for is_down in (False, True):
             for second in range(7):
-                gateway.look(now + second)
+                gateway.poll(now + second)
                 assert gateway.due is not None
             assert gateway.is_down is is_down
             now += 9.0

@@ -17,7 +17,7 @@ from mailboxd.actions.perform import perform
 from mailboxd.actions.result import ActionContext, ActionResult
 from mailboxd.core.approvals import ActionRules, Performed
 from mailboxd.mailbox.layout import Workspace
-from tests.actions.place import APPROVAL, action
+from tests.actions.workspace_with_gate import APPROVAL, action
 from tests.live.gateway import Gateway
 
 

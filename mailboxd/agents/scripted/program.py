@@ -255,7 +255,7 @@ class Turn:
         self.rule: dict[str, Any] = {}
         self.ledger = Ledger(script.ledger)
 
-    def play(self) -> TurnEnd:
+    def run(self) -> TurnEnd:
         """Carry out the rule and record it. Raises ScriptError; records Stopped as cancelled and raises it."""
         self.ledger.begin(self._begin)
         try:
@@ -471,7 +471,7 @@ def _agent(script: Script, arguments: list[str]) -> tuple[str, int]:
     elif key.split(":")[1] != agent.id.lower():
         raise Refused(f'Agent id "{name}" does not match session key agent "{key.split(":")[1]}".')
     model = options.get("--model", "")
-    ended = Turn(script, agent, key, text, float(limit), model).play()
+    ended = Turn(script, agent, key, text, float(limit), model).run()
     return ended.output, ended.rc
 
 

@@ -79,7 +79,7 @@ def setup_command(
 def _carry_out(session: Session, plan: Plan, record: SetupRecord, *, canary: bool) -> int:
     from mailboxd.setup import plan as planning
 
-    results = [_told(session, result) for result in planning.carry_out(plan, record)]
+    results = [_print_result(session, result) for result in planning.carry_out(plan, record)]
     failed = next((result.exit_code for result in results if result.exit_code), EXIT_OK)
     checked, healthy = ([], True) if failed else _examined(session, plan, canary=canary)
     if session.as_json:
@@ -108,7 +108,7 @@ def _undo(session: Session, installation: Installation, record: SetupRecord, *, 
         if session.as_json:
             say(to_json({"steps": [_named(part) for _, part in steps], "applied": False}))
         return EXIT_OK if dry_run else EXIT_NO
-    results = [_told(session, result) for result in planning.undo_steps(steps, record)]
+    results = [_print_result(session, result) for result in planning.undo_steps(steps, record)]
     if session.as_json:
         say(to_json({"steps": [_named(r.step.part) | _outcome(r) for r in results], "applied": True}))
     return next((result.exit_code for result in results if result.exit_code), EXIT_OK)
@@ -166,7 +166,7 @@ def _line(part: Part, state: PartState) -> None:
     say(for_terminal(f"  {_MARKS[state.status]} {part.kind:<9} {who}: {state.text}"))
 
 
-def _told(session: Session, result: Result) -> Result:
+def _print_result(session: Session, result: Result) -> Result:
     if not session.as_json:
         who = f"{result.step.part.kind} {result.step.part.agent}".strip()
         say(for_terminal(f"  ✗ {who}: {result.problem}" if result.problem else f"  ✓ {who}: {result.done}"))

@@ -52,10 +52,10 @@ def status_command(session: Session) -> int:
 
 def _health(ws: Workspace, clock: Clock) -> dict[str, Any]:
     grade, troubles = health.read(ws, lock.holder(ws), clock.now(), clock.monotonic())
-    return {"grade": grade, "troubles": [_said(trouble) for trouble in troubles]}
+    return {"grade": grade, "troubles": [_trouble_json(trouble) for trouble in troubles]}
 
 
-def _said(trouble: Trouble) -> dict[str, Any]:
+def _trouble_json(trouble: Trouble) -> dict[str, Any]:
     what = {"slug": trouble.slug, "where": trouble.where, "why": trouble.why}
     return {**what, "grade": trouble.grade, "since": trouble.since or None}
 

@@ -1,4 +1,4 @@
-"""A workspace with one gate in it, and a setting to act in, for the tests of this directory."""
+"""A workspace with one gate in it, and the context for actions."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ def action(kind: str, **fields: Any) -> Action:
 
 
 @dataclass
-class Stand:
-    """`do` is what happens between a request and its end: shown, then performed."""
+class Workbench:
+    """`do` previews an action and performs it."""
 
     root: Path
     outside: Path
-    setting: ActionContext
-    place: GateDir = field(init=False)
+    context: ActionContext
+    gate: GateDir = field(init=False)
 
     def __post_init__(self) -> None:
-        self.place = GateDir(self.root, APPROVAL)
-        self.place.create()
+        self.gate = GateDir(self.root, APPROVAL)
+        self.gate.create()
 
     def show(self, act: Action) -> Preview:
-        return preview(act, self.place, self.setting)
+        return preview(act, self.gate, self.context)
 
     def perform(self, act: Action, target_sha256: str = "", key: str = "key/1") -> ActionResult:
-        return perform(act, key, target_sha256, self.place, self.setting)
+        return perform(act, key, target_sha256, self.gate, self.context)
 
     def do(self, act: Action) -> ActionResult:
         return self.perform(act, self.show(act).target_sha256)
 
     def given(self, **changes: Any) -> None:
-        self.setting = replace(self.setting, **changes)
+        self.context = replace(self.context, **changes)
 
 
-def stand(tmp_path: Path) -> Stand:
+def stand(tmp_path: Path) -> Workbench:
     root, outside = tmp_path / "ws", tmp_path / "outside"
     outside.mkdir()
     Workspace.create(root)
     environ = {"PATH": os.environ["PATH"], "HOME": str(outside), "KEY": "hunter2", "OTHER": "other-secret"}
-    return Stand(
+    return Workbench(
         root, outside, ActionContext(root, environ, time.monotonic, ActionRules(frozenset({"KEY"})), timeout=20)
     )
