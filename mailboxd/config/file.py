@@ -40,7 +40,7 @@ _REMEDIES = {
     "literal_error": "write one of {expected}",
 }
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """A key by its groups, like `("limits", "turns")`; in a list, the last part is a position."""
 
 
@@ -103,45 +103,45 @@ def _mapping(loaded: Loaded, path: Path) -> dict[str, Any]:
     return {key: _given(value, (key,), loaded) for key, value in loaded.value.items() if (key,) not in loaded.nulls}
 
 
-def _given(value: Yaml, place: Place, loaded: Loaded) -> Any:
+def _given(value: Yaml, key_path: KeyPath, loaded: Loaded) -> Any:
     if isinstance(value, dict):
-        inner = {key: (*place, key) for key in value}
+        inner = {key: (*key_path, key) for key in value}
         return {key: _given(value[key], at, loaded) for key, at in inner.items() if at not in loaded.nulls}
     return value
 
 
-def _line(lines: dict[Place, int], place: Place) -> int:
+def _line(lines: dict[KeyPath, int], key_path: KeyPath) -> int:
     """The line of a key, or of the group around it if the key is missing."""
-    return next((lines[place[:length]] for length in range(len(place), 0, -1) if place[:length] in lines), 1)
+    return next((lines[key_path[:length]] for length in range(len(key_path), 0, -1) if key_path[:length] in lines), 1)
 
 
-def _dotted(place: Place) -> str:
-    text = ".".join(str(part) for part in place)
+def _dotted(key_path: KeyPath) -> str:
+    text = ".".join(str(part) for part in key_path)
     return text if text.isprintable() and len(text) <= 80 else repr(text)[:80]
 
 
 def _problem(details: ErrorDetails) -> str:
     """What is wrong and what to write instead. Values from the file are escaped and shortened."""
-    kind, value, place = details["type"], details["input"], details["loc"]
+    kind, value, key_path = details["type"], details["input"], details["loc"]
     if kind == "extra_forbidden":
-        return f"no such key{_suggestion(place)}"
+        return f"no such key{_suggestion(key_path)}"
     if kind == "missing":
         return "is missing; add it, like `agent: main`"
     if kind in {"greater_than_equal", "less_than_equal"}:
-        low, high = bounds(_dotted(place))
+        low, high = bounds(_dotted(key_path))
         return f"write a number from {low:.15g} to {high:.15g}, found {value!r}"
     context = details.get("ctx", {})
     remedy = context.get("error") or _REMEDIES.get(kind, details["msg"]).format(**context)
     return f"{remedy}" if isinstance(value, dict) else f"{remedy}, found {repr(value)[:60]}"
 
 
-def _suggestion(place: Place) -> str:
+def _suggestion(key_path: KeyPath) -> str:
     known = [key for key, _ in keys()]
-    wanted = ".".join(str(part) for part in place)
+    wanted = ".".join(str(part) for part in key_path)
     sections = {key.partition(".")[0] for key in known}
     close = difflib.get_close_matches(wanted[:200], [*known, *sorted(sections)], n=1, cutoff=0.7)
     # the right word in the wrong section
-    close = close or [key for key in known if key.rpartition(".")[2] == str(place[-1])][:1]
+    close = close or [key for key in known if key.rpartition(".")[2] == str(key_path[-1])][:1]
     return f"; did you mean {close[0]}?" if close else "; remove it, or see docs/configuration.md"
 
 

@@ -72,16 +72,16 @@ def identifier(value: Yaml, _: Warn) -> str:
 def time(value: Yaml, warn: Warn) -> str:
     """An RFC 3339 time as UTC with milliseconds. A time without an offset is UTC, with a warning."""
     text = text_of(value, "a time")
-    found = _TIME.fullmatch(text)
+    match = _TIME.fullmatch(text)
     hint = "Expected: RFC 3339, like 2026-11-21T02:07:53Z."
-    if found is None:
+    if match is None:
         raise MessageError("bad-time", f"{excerpt(text)} is not a time", hint)
-    day, clock, fraction, zone = found.groups()
+    day, clock, fraction, zone = match.groups()
     if zone is None:
         warn(f"{excerpt(text)} has no offset; UTC is assumed")
     try:
-        moment = f"{day}T{clock or '00:00:00'}.{(fraction or '')[:6]:0<6}{(zone or 'Z').upper()}"
-        return to_text(datetime.fromisoformat(moment).timestamp())
+        time_text = f"{day}T{clock or '00:00:00'}.{(fraction or '')[:6]:0<6}{(zone or 'Z').upper()}"
+        return to_text(datetime.fromisoformat(time_text).timestamp())
     except ValueError:
         raise MessageError("bad-time", f"{excerpt(text)} is not a valid time", hint) from None
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 #
 # An agent can write to the workspace, so overrides are rendered in jinja2's sandbox, and only regular files with plain
 # names are read (no links, pipes or paths). Code writes the first line of a prompt and the front matter and DAG of a
-# task.md. The sandbox does not limit the time that a template takes: whoever can write to the workspace can stall the
-# agent's own daemon.
+# task.md. The sandbox does not limit the time that a template takes: anyone who can write to the workspace can
+# stall the agent's own daemon.
 #
 # A broken override is for the operator to correct: ConfigError with file and line. An exception in a packaged template
 # is a bug and is raised unchanged.
@@ -68,9 +68,9 @@ class Templates:
             if path is None:
                 raise
             line = _line(error, str(path))
-            place = f"{path}:{line}" if line else str(path)
+            location = f"{path}:{line}" if line else str(path)
             raise ConfigError(
-                f"{place}: this template cannot be used: {storable_line(str(error))[:500]}. "
+                f"{location}: this template cannot be used: {storable_line(str(error))[:500]}. "
                 "Correct it, or delete it to use the packaged one."
             ) from error
 
@@ -386,11 +386,11 @@ def concatenate(sources: Sequence[Upstream]) -> str:
 def _shares(sizes: Sequence[int], budget: int) -> list[int]:
     """Bytes per text, shortest text first: its size, but at most an equal share of the remaining budget."""
     shares = [0] * len(sizes)
-    left = max(budget, 0)
+    remaining = max(budget, 0)
     order = sorted(range(len(sizes)), key=lambda index: sizes[index])
     for waiting, index in zip(range(len(sizes), 0, -1), order, strict=True):
-        shares[index] = min(sizes[index], left // waiting)
-        left -= shares[index]
+        shares[index] = min(sizes[index], remaining // waiting)
+        remaining -= shares[index]
     return shares
 
 

@@ -75,11 +75,11 @@ def checks_of(source: Source, value: Yaml, where: Path) -> tuple[Check, ...]:
         source.fail("wrong-type", "the checks are not a list", where, "Write `- id: ...` for each.")
     if len(value) > MAX_CHECKS:
         source.fail("field-range", f"there are more than {MAX_CHECKS} checks", where)
-    found = tuple(_check(source, item, (*where, place)) for place, item in enumerate(value))
-    names = [check.id for check in found]
+    checks = tuple(_check(source, item, (*where, index)) for index, item in enumerate(value))
+    names = [check.id for check in checks]
     if twice := next((name for name in names if names.count(name) > 1), None):
         source.fail("bad-check", f"two checks have the id {twice}", where, "Give each its own id.")
-    return found
+    return checks
 
 
 def _check(source: Source, item: Yaml, where: Path) -> Check:
@@ -125,7 +125,7 @@ def _typed(value: Yaml, where: Path, plain: frozenset[Path]) -> Any:
     if isinstance(value, dict):
         return {key: _typed(item, (*where, key), plain) for key, item in value.items()}
     if isinstance(value, list):
-        return [_typed(item, (*where, place), plain) for place, item in enumerate(value)]
+        return [_typed(item, (*where, index), plain) for index, item in enumerate(value)]
     if where not in plain:
         return value
     if value in ("", "~"):
@@ -249,11 +249,11 @@ def actions_of(source: Source, value: Yaml, where: Path) -> tuple[Action, ...]:
         source.fail("wrong-type", "the planned actions are not a list", where, "Write `- id: ...` for each.")
     if len(value) > MAX_ACTIONS:
         source.fail("field-range", f"there are more than {MAX_ACTIONS} actions", where)
-    found = tuple(_action(source, item, (*where, place)) for place, item in enumerate(value))
-    names = [action.id for action in found]
+    actions = tuple(_action(source, item, (*where, index)) for index, item in enumerate(value))
+    names = [action.id for action in actions]
     if twice := next((name for name in names if names.count(name) > 1), None):
         source.fail("bad-action", f"two actions have the id {twice}", where, "Give each its own id.")
-    return found
+    return actions
 
 
 def _action(source: Source, item: Yaml, where: Path) -> Action:

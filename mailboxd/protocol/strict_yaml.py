@@ -209,10 +209,10 @@ def _simple(text: str, first_line: int) -> Loaded | None:
     plain: list[Path] = []
     rows = text.removesuffix("\n").split("\n", _MAX_SIMPLE_LINES)
     for row in rows:
-        found = _SIMPLE.fullmatch(row)
-        if found is None:
+        match = _SIMPLE.fullmatch(row)
+        if match is None:
             return None
-        key, bare, quoted = found.groups()
+        key, bare, quoted = match.groups()
         if bare in _NULL or len(value) == _MAX_SIMPLE_LINES:
             return None
         value[key] = quoted if bare is None else bare
@@ -221,7 +221,7 @@ def _simple(text: str, first_line: int) -> Loaded | None:
     if len(value) < len(rows):
         return None
     lines: dict[Path, int] = {(): first_line}
-    lines.update(((key,), first_line + place) for place, key in enumerate(value))
+    lines.update(((key,), first_line + number) for number, key in enumerate(value))
     return Loaded(value, lines, frozenset(), frozenset(plain))
 
 

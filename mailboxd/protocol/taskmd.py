@@ -184,14 +184,14 @@ def parse_task_file(raw: bytes, path: str) -> TaskFile:
     """
     split = front_matter.split(raw, path, max_bytes=MAX_BYTES)
     body = storable_text(split.body)
-    found = outline(body, split.body_line)
-    if found.unclosed is not None:
+    parts = outline(body, split.body_line)
+    if parts.unclosed is not None:
         hint = "Close it, or put a backslash before it."
-        raise MessageError("unterminated", "this code fence is not closed", hint, path, found.unclosed)
+        raise MessageError("unterminated", "this code fence is not closed", hint, path, parts.unclosed)
     source = Source(path, 1, split.lines)
     values = _read_headers(source, split.header)
-    values |= _read_sections(found, path)
-    return TaskFile(**values | _read_top(found, values.get("instructions", "")))
+    values |= _read_sections(parts, path)
+    return TaskFile(**values | _read_top(parts, values.get("instructions", "")))
 
 
 def _read_headers(source: Source, header: Mapping[str, Yaml]) -> dict[str, Any]:
@@ -247,12 +247,12 @@ def _check_statuses(dag: Dag, path: str, line: int) -> None:
 
 
 def _read_results(section: OutlineSection, path: str) -> tuple[tuple[str, str], ...]:
-    before, found = entries(section)
+    before, subsections = entries(section)
     if before.strip():
         problem = "there is text before the first `### <child>`"
         raise MessageError("wrong-type", problem, "Move it to Working Notes.", path, section.line, "Subtask Results")
     results: dict[str, str] = {}
-    for entry in found:
+    for entry in subsections:
         if not is_id(entry.heading):
             problem = f"{excerpt(entry.heading)} is not a valid id of a child"
             raise MessageError("bad-id", problem, ID_RULE, path, entry.line - 1, "Subtask Results")
@@ -423,8 +423,8 @@ def sealed(raw: bytes) -> bytes:
 
 def is_sealed(raw: bytes) -> bool:
     """Whether the file is unchanged since it was rendered."""
-    found = _SEAL.search(raw)
-    return found is not None and _digest(unsealed(raw)) == found[1]
+    seal = _SEAL.search(raw)
+    return seal is not None and _digest(unsealed(raw)) == seal[1]
 
 
 def unsealed(raw: bytes) -> bytes:

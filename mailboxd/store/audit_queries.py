@@ -114,5 +114,5 @@ def lines(db: sqlite3.Connection, task_id: str | None = None) -> Iterator[str]:
 
 def _read(row: tuple[Any, ...]) -> RecordedFile:
     message, direction, verdict, name, path, sha256, size, reason, at = row
-    said = None if reason is None else json.loads(reason)
-    return RecordedFile(message, direction, verdict, name, path, sha256, size, said, at)
+    parsed = None if reason is None else json.loads(reason)
+    return RecordedFile(message, direction, verdict, name, path, sha256, size, parsed, at)

@@ -32,16 +32,16 @@ def describe_lockers(path: Path | None) -> str:
 def lockers(path: Path) -> list[int]:
     """Other processes with write locks on the database, -shm or -wal; those with read locks if there are none."""
     files = {identity for ending in ("", "-shm", "-wal") if (identity := _identity(Path(f"{path}{ending}")))}
-    found: dict[str, set[int]] = {"WRITE": set(), "READ": set()}
+    pids: dict[str, set[int]] = {"WRITE": set(), "READ": set()}
     with suppress(OSError):
         for line in _LOCKS.read_text(encoding="ascii", errors="replace").splitlines():
             words = line.split()
             if "->" in words or len(words) < 6:  # a waiting process holds no lock
                 continue
-            kind, pid, place = words[3], words[4], words[5]
-            if place in files and pid.isdecimal() and int(pid) not in (0, os.getpid()):
-                found.setdefault(kind, set()).add(int(pid))
-    return sorted(found["WRITE"] or found["READ"])
+            kind, pid, file = words[3], words[4], words[5]
+            if file in files and pid.isdecimal() and int(pid) not in (0, os.getpid()):
+                pids.setdefault(kind, set()).add(int(pid))
+    return sorted(pids["WRITE"] or pids["READ"])
 
 
 def _identity(file: Path) -> str:

@@ -84,8 +84,8 @@ class Messages:
 
     def was_rejected(self, sha256: str | None) -> bool:
         """Whether a file with these bytes was rejected before."""
-        found = "SELECT 1 FROM messages WHERE sha256 = ? AND direction = 'in' AND verdict = 'rejected' LIMIT 1"
-        return self._db.execute(found, (sha256,)).fetchone() is not None
+        rejected = "SELECT 1 FROM messages WHERE sha256 = ? AND direction = 'in' AND verdict = 'rejected' LIMIT 1"
+        return self._db.execute(rejected, (sha256,)).fetchone() is not None
 
     def imported_work(self, sender: str, task_id: str) -> tuple[str | None, str | None] | None:
         """Subtask id and message id of the imported dispatch of this work; None unless there is exactly one."""
@@ -198,7 +198,7 @@ class Messages:
         return None if row is None else row[0]
 
     def question_before(self, task_id: str, message_id: str) -> str | None:
-        """The message id of the last question received about a task before a message of ours was composed."""
+        """The message id of the last question received about a task before a sent message was composed."""
         row = self._db.execute(
             "SELECT message_id FROM messages WHERE task = ? AND direction = 'in' AND type = 'question'"
             " AND verdict = 'accepted' AND id < ? ORDER BY id DESC",

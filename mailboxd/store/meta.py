@@ -56,9 +56,9 @@ class Meta:
         text = self.get("room")
         if text is None:
             return None
-        found = json.loads(text)
-        free, call = found["memory"] or (None, 1)
-        return Capacity(found["most"], tuple(found["running"]), free, call)
+        stored = json.loads(text)
+        free, call = stored["memory"] or (None, 1)
+        return Capacity(stored["most"], tuple(stored["running"]), free, call)
 
     def set_paced(self, paced: Mapping[str, str]) -> None:
         """Which agents have used up their turns of an hour, and until when."""

@@ -94,16 +94,16 @@ class Report:
         exact = self.db.execute("SELECT id FROM tasks WHERE local_id = ?1 OR id = ?1", (name,)).fetchone()
         if exact is not None:
             return str(exact[0])
-        found = self.db.execute(
+        matches = self.db.execute(
             "SELECT id, local_id FROM tasks WHERE (local_id >= ?1 AND local_id < ?2) OR (id >= ?1 AND id < ?2)"
             " ORDER BY length(local_id), local_id LIMIT 1000",
             (name, name + _LAST),
         ).fetchall()
-        if not found:
+        if not matches:
             raise UnavailableError(f"there is no task {name}; `mailboxd ls --all --children` lists all")
-        top = found[0]
-        if any(not local_id.startswith(f"{top[1]}.") for _, local_id in found[1:]):
-            some = ", ".join(local_id for _, local_id in found[:8]) + (" ..." if len(found) > 8 else "")
+        top = matches[0]
+        if any(not local_id.startswith(f"{top[1]}.") for _, local_id in matches[1:]):
+            some = ", ".join(local_id for _, local_id in matches[:8]) + (" ..." if len(matches) > 8 else "")
             raise UnavailableError(f"{name} fits several tasks: {some}; write more of the name")
         return str(top[0])
 
@@ -199,14 +199,14 @@ class Report:
         """Alarms and rejected messages about a task, oldest first."""
         from mailboxd.store.event_log import sentence
 
-        found = self.db.execute(
+        rows = self.db.execute(
             "SELECT at, kind, data, role, actor FROM events WHERE task = ? AND kind IN ('alarm', 'message.rejected')"
             " ORDER BY seq DESC LIMIT ?",
             (task_id, _RECENT),
         ).fetchall()
         return [
             {"at": at, "text": sentence(kind, task_id, data, role, actor, "")}
-            for at, kind, data, role, actor in reversed(found)
+            for at, kind, data, role, actor in reversed(rows)
         ]
 
     def local_id(self, task_id: str) -> str:

@@ -137,8 +137,8 @@ def read_approval(row: Sequence[Any]) -> Approval:
 
 def _read(kind: type[T], row: Sequence[Any]) -> T:
     values = list(row)
-    for place, reader in _readers(kind):
-        values[place] = reader(values[place])
+    for index, reader in _readers(kind):
+        values[index] = reader(values[index])
     return kind(*values)
 
 
@@ -149,15 +149,15 @@ _Reader = Callable[[Any], Any]
 def _readers(kind: Callable[..., Any]) -> tuple[tuple[int, _Reader], ...]:
     """The columns that need conversion, each with its reader."""
     names, structured = _COLUMNS[kind]
-    found: list[tuple[int, _Reader]] = []
-    for place, name in enumerate(names):
+    readers: list[tuple[int, _Reader]] = []
+    for index, name in enumerate(names):
         if name in structured:
-            found.append((place, partial(_shared if name in _SHARED else _recent, kind, name)))
+            readers.append((index, partial(_shared if name in _SHARED else _recent, kind, name)))
         elif name in _ENUMS:
-            found.append((place, partial(read_field, kind, name)))
+            readers.append((index, partial(read_field, kind, name)))
         elif name in _BOOL:
-            found.append((place, bool))
-    return tuple(found)
+            readers.append((index, bool))
+    return tuple(readers)
 
 
 def _parse(kind: Callable[..., Any], name: str, text: str) -> Any:

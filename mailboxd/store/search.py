@@ -66,9 +66,9 @@ def fts_query(text: str) -> str:
     terms = []
     for phrase, word in _WORDS.findall(text.replace("\0", " ")):
         prefix = "*" if word.endswith("*") else ""
-        said = phrase or word.rstrip("*")
-        if any(char.isalnum() for char in said):
-            terms.append('"' + said.replace('"', '""') + '"' + prefix)
+        term = phrase or word.rstrip("*")
+        if any(char.isalnum() for char in term):
+            terms.append('"' + term.replace('"', '""') + '"' + prefix)
     if not terms:
         raise Refused("bad-query", "there is no word to search for", 'Write words, or "words in quotes".')
     return " ".join(terms)
@@ -99,7 +99,7 @@ class Index:
         try:
             return self._catch_up(self._opened())
         except sqlite3.Error as error:
-            if not _is_of_the_index(error):
+            if not _is_index_error(error):
                 raise StoreError(f"{self._path}: the search index cannot be written: {error}") from error
         self.close()
         with suppress(FileNotFoundError):
@@ -245,7 +245,7 @@ def _hit(row: Sequence[Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _is_of_the_index(error: sqlite3.Error) -> bool:
+def _is_index_error(error: sqlite3.Error) -> bool:
     """Whether the index is damaged or not an index; it is then deleted."""
-    said = str(error)
-    return "malformed" in said or "not a database" in said or "no such" in said or "has no column" in said
+    text = str(error)
+    return any(part in text for part in ("malformed", "not a database", "no such", "has no column"))

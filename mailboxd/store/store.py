@@ -225,16 +225,16 @@ class Store:
 
     def task_as_of(self, task: Task, updated_at: str) -> Task:
         """The task as of `updated_at`, or as it was created if there is no such version."""
-        found = was = None
+        match = version = None
         for recorded in event_log.read(self.db, task.id):
             event = recorded.event
             if event.kind is Kind.TASK_CREATED:
-                was = from_json(Task, event.data["task"])
-            elif was is not None:
-                was = evolve(was, event)
-            if found is None or (was is not None and was.updated_at == updated_at):
-                found = was
-        return found or task
+                version = from_json(Task, event.data["task"])
+            elif version is not None:
+                version = evolve(version, event)
+            if match is None or (version is not None and version.updated_at == updated_at):
+                match = version
+        return match or task
 
     def hash_at(self, seq: int) -> str | None:
         """The hash of an event, or None."""

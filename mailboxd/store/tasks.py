@@ -44,9 +44,9 @@ class Tasks:
         self._approvals = approvals
 
     def get(self, task_id: str) -> Task | None:
-        found = self._cache.tasks.get(task_id)
-        if found is not None and self._cache.holds():
-            return found
+        cached = self._cache.tasks.get(task_id)
+        if cached is not None and self._cache.is_current():
+            return cached
         return self._of_row(self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone())
 
     def _of_row(self, row: Sequence[Any] | None) -> Task | None:
@@ -55,34 +55,34 @@ class Tasks:
             return None
         if not self._db.in_transaction:
             return read_task(row)
-        found = self._cache.tasks.get(row[0])
-        if found is None:
-            found = read_task(row)
-            self._cache.keep(found)
-        return found
+        task = self._cache.tasks.get(row[0])
+        if task is None:
+            task = read_task(row)
+            self._cache.keep(task)
+        return task
 
     def attempt(self, task_id: str, ordinal: int) -> Attempt | None:
         """The attempt with this number; the first is 1."""
         if not ordinal:
             return None
-        found = self._cache.attempts.get(task_id)
-        if found is not None and found.ordinal == ordinal and self._cache.holds():
-            return found
+        cached = self._cache.attempts.get(task_id)
+        if cached is not None and cached.ordinal == ordinal and self._cache.is_current():
+            return cached
         sql = f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?"
         row = self._db.execute(sql, (task_id, ordinal)).fetchone()
         if row is None:
             return None
-        found = read_attempt(row)
+        attempt = read_attempt(row)
         if self._db.in_transaction and (task := self._cache.tasks.get(task_id)) and task.attempt == ordinal:
-            self._cache.attempts[task_id] = found
-        return found
+            self._cache.attempts[task_id] = attempt
+        return attempt
 
     def with_ancestors(self, task_id: str) -> Iterator[Task]:
         """The task and its ancestors, nearest first."""
-        here = self.get(task_id)
-        while here is not None:
-            yield here
-            here = None if here.parent is None else self.get(here.parent)
+        task = self.get(task_id)
+        while task is not None:
+            yield task
+            task = None if task.parent is None else self.get(task.parent)
 
     def by_local_id(self, local_id: str) -> Task | None:
         row = self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.local_id = ?", (local_id,)).fetchone()
@@ -236,8 +236,8 @@ class Tasks:
             " WHERE c.task = ? AND a.ordinal = ?",
             (task.id, task.attempt),
         )
-        found = {name: CheckRun(name, CheckVerdict(verdict), summary) for name, verdict, summary in rows}
-        return tuple(found[check.id] for check in task.spec.checks if check.id in found)
+        runs = {name: CheckRun(name, CheckVerdict(verdict), summary) for name, verdict, summary in rows}
+        return tuple(runs[check.id] for check in task.spec.checks if check.id in runs)
 
     def _ordered_checks(self, task_id: str) -> tuple[str, ...]:
         rows = self._db.execute(
@@ -256,10 +256,7 @@ class Tasks:
 
     def lineage(self, task: Task) -> tuple[Task, ...]:
         """The tasks from the root down to this one."""
-        found = [task]
-        while found[-1].parent is not None and (parent := self.get(found[-1].parent)) is not None:
-            found.append(parent)
-        return tuple(reversed(found))
+        return tuple(self.with_ancestors(task.id))[::-1]
 
     def _level_as_waiting(self, parent: str, node: str) -> Level:
         """The level with indirect dependencies: a descendant of one of its tasks may need another of its tasks."""
@@ -480,5 +477,6 @@ class TaskCache:
     def data_version(self) -> int:
         return int(self._db.execute("PRAGMA data_version").fetchone()[0])
 
-    def holds(self) -> bool:
+    def is_current(self) -> bool:
+        """Whether the entries match the database; inside a transaction they always do."""
         return self._db.in_transaction or self.data_version() == self.version
