@@ -283,6 +283,6 @@ def _hold(core: Engine, task_id: str) -> None:
         return
     if task.phase in _AT_GATES:
         core.store.outbox.fail_commands(task_id)
-        core.hear(task_id, OpenCircuit(HELD))
+        core.handle(task_id, OpenCircuit(HELD))
     elif task.parent is None and not task.held:
         core.record(amend(task, core.now, HELD, held=HELD)[0])

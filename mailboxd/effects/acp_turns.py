@@ -163,7 +163,7 @@ class HarnessTurns:
 
     def _record_progress(self, progress: HarnessProgress) -> None:
         with suppress(Refused):
-            self.engine.hear(progress.task, Checkpoint(progress.note, progress.attempt))
+            self.engine.handle(progress.task, Checkpoint(progress.note, progress.attempt))
 
     def _ask(self, asked: HarnessQuestion) -> None:
         """Put the question to a person, once."""
@@ -176,7 +176,7 @@ class HarnessTurns:
         preview, risk = text_at(said, "preview"), first_line(text_at(said, "why"), 300)
         request = PermissionAsked(self.engine.new_id("apr"), origin, wish, preview, risk, effect.attempt_id)
         try:
-            self.engine.hear(call.task, request)
+            self.engine.handle(call.task, request)
         except Refused as refused:
             self._answer(origin, "rejected", str(refused))
 

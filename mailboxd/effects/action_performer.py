@@ -167,12 +167,12 @@ class ActionPreparer:
         bound = (shown.content_sha256, shown.target_sha256)
         name, whole = effect.approval_id, digest(effect.action, *bound)
         prepared = ActionPrepared(name, effect.action, shown.text, whole, report.gate, *bound, undoes=effect.undoes)
-        self.engine.hear(report.order.task, prepared)
+        self.engine.handle(report.order.task, prepared)
         self._done(report)
 
     def _record_impossible(self, report: NotPreparable) -> None:
         effect = report.effect
-        self.engine.hear(report.order.task, ActionImpossible(effect.action, report.why, effect.undoes))
+        self.engine.handle(report.order.task, ActionImpossible(effect.action, report.why, effect.undoes))
         self._done(report)
 
     def _done(self, report: Prepared | NotPreparable) -> None:
@@ -296,14 +296,14 @@ class ActionPerformer:
                 return
             if row.state is Performed.STARTED:
                 why = f"it was started, but its end was not observed: {how}"
-                self.engine.hear(order.task, ActionEnded(row.id, Performed.UNKNOWN, why, self._left(row, place)))
+                self.engine.handle(order.task, ActionEnded(row.id, Performed.UNKNOWN, why, self._left(row, place)))
             elif report.refused and not _opens_lobster(row):  # the machine refused the runner something, for now
                 _log.warning("the action %s waits: %s", row.short_id, how)
                 self.calls.discard(order.id)
                 self.engine.store.outbox.postpone(order.id, plus(self.engine.now, _LATER))
                 return
             else:
-                self.engine.hear(order.task, ActionNotBegun(row.id, how))
+                self.engine.handle(order.task, ActionNotBegun(row.id, how))
         self._finish(order)
 
     def _lives_on(self, row: Approval, place: GateDir) -> bool:
@@ -374,7 +374,7 @@ class ActionPerformer:
         self.reports.append(Verified(order, end))
 
     def _record_verified(self, report: Verified) -> None:
-        self.engine.hear(report.order.task, report.end)
+        self.engine.handle(report.order.task, report.end)
         self._finish(report.order)
 
     # putting away

@@ -43,7 +43,7 @@ def run(engine: Engine, approval_id: str, setting: ActionContext, pause: Callabl
     with place.locked():
         found = digest(row.action, content_sha256(row.action, place), row.target_sha256)
         with engine.batch():
-            engine.hear(row.task, ActionStarted(row.id, found))
+            engine.handle(row.task, ActionStarted(row.id, found))
             row = _row(engine, approval_id)
         if row.state is not Performed.STARTED:
             return row  # its key says that it was done before, or must not be
@@ -61,7 +61,7 @@ def _record(engine: Engine, task: str, end: ActionEnded | ActionNotBegun, pause:
     for left in reversed(range(_PATIENCE)):
         try:
             with engine.batch():
-                engine.hear(task, end)
+                engine.handle(task, end)
         except (BusyError, NoRoomError):
             if not left:
                 raise

@@ -200,7 +200,7 @@ class CheckRunner:
             return None
 
     def _record(self, run: CheckReport) -> None:
-        self.engine.hear(run.order.task, CheckEnded(run.effect.check.id, run.effect.attempt_id, *run.said))
+        self.engine.handle(run.order.task, CheckEnded(run.effect.check.id, run.effect.attempt_id, *run.said))
         self.engine.store.outbox.finish(run.order.id)
         self.calls.discard_when_recorded(run.order.id)
 

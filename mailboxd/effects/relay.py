@@ -286,12 +286,12 @@ class Relay:
         """Record the end of a turn; a bug that it reveals must neither stop other work nor recur at each restart."""
         try:
             with self.engine.store.savepoint():
-                self.engine.hear(order.task, ended, actor=ended.agent)
+                self.engine.handle(order.task, ended, actor=ended.agent)
         except (WorldError, MemoryError):
             raise
         except Exception as bug:
             _log.exception("a bug in mailboxd: could not record the end of %s; please report it", order.id)
-            self.engine.hear(order.task, replace(ended, outcome=turns.of_bug(bug), answer=None), actor=ended.agent)
+            self.engine.handle(order.task, replace(ended, outcome=turns.of_bug(bug), answer=None), actor=ended.agent)
 
     def _record_lookup(self, report: LookupReport) -> None:
         order, effect, outcome = report.order, report.effect, report.outcome

@@ -239,36 +239,36 @@ class Engine:
             yield
             self.store.stale_files.mark(self._touched)
 
-    def hear(
-        self, task_id: str | None, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
+    def handle(
+        self, task_id: str | None, input_: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
     ) -> list[Event]:
         """Handle one input and everything that follows from it; inside a batch. Returns the events.
 
         Raises Refused or PlanError; then nothing was recorded.
         """
-        require(role, verb_of(heard, role))
-        view = None if task_id is None else self._view(task_id, heard)
+        require(role, verb_of(input_, role))
+        view = None if task_id is None else self._view(task_id, input_)
         events: list[Event] = []
         worklist: deque[str] = deque()
-        self._record(decide(view, heard, self._context(), role, actor), events, worklist)
-        if isinstance(heard, TurnEnded) and heard.called and not heard.harness:
+        self._record(decide(view, input_, self._context(), role, actor), events, worklist)
+        if isinstance(input_, TurnEnded) and input_.called and not input_.harness:
             moved = breaker.after_turn(
-                self.store.breakers.get(heard.agent), heard.outcome, self.now, self.settings.breaker
+                self.store.breakers.get(input_.agent), input_.outcome, self.now, self.settings.breaker
             )
             self._record(Decision((moved,) if moved else ()), events, worklist)
         while worklist:
             self._record(reach_fixpoint(self.store.tasks.view(worklist.popleft()), self._context()), events, worklist)
-        opened = isinstance(heard, Redispatch) and any(event.data.get("from") in TERMINAL for event in events)
+        opened = isinstance(input_, Redispatch) and any(event.data.get("from") in TERMINAL for event in events)
         if opened and view is not None:
             for fallen in self.store.tasks.reopenable_below(view.task.id, also=""):
-                events += self.hear(fallen, Retry())
+                events += self.handle(fallen, Retry())
         return events
 
-    def _view(self, task_id: str, heard: Input) -> TaskView:
+    def _view(self, task_id: str, input_: Input) -> TaskView:
         """The view of the task that a decision about this input needs."""
-        asks = isinstance(heard, OfApproval)
-        view = self.store.tasks.view(task_id, family=_brings_plan(heard), approvals=asks)
-        match heard:
+        asks = isinstance(input_, OfApproval)
+        view = self.store.tasks.view(task_id, family=_brings_plan(input_), approvals=asks)
+        match input_:
             case ActionPrepared(action=action, digest=digest):
                 key = action.idempotency_key or derived_key(view.task.local_id, action, digest)
             case ActionStarted(approval_id=name):
@@ -277,14 +277,14 @@ class Engine:
                 return view
         return replace(view, same_key=self.store.approvals.started_with_key(key))
 
-    def command(self, task: Task, heard: OperatorInput, actor: str) -> list[Event]:
+    def command(self, task: Task, input_: OperatorInput, actor: str) -> list[Event]:
         """Carry out an operator's order; a retry also reopens what ended around the task. Raises Refused."""
-        if not isinstance(heard, Retry):
-            return self.hear(task.id, heard, Role.OPERATOR, actor)
+        if not isinstance(input_, Retry):
+            return self.handle(task.id, input_, Role.OPERATOR, actor)
         events: list[Event] = []
-        for target in retried(self.store, task, heard):
-            named = target == task.id or heard.only_failed
-            events += self.hear(target, Retry(heard.instructions if named else ""), Role.OPERATOR, actor)
+        for target in retried(self.store, task, input_):
+            named = target == task.id or input_.only_failed
+            events += self.handle(target, Retry(input_.instructions if named else ""), Role.OPERATOR, actor)
         return events
 
     def read(self, task_id: str, role: Role, actor: str) -> Task:
@@ -330,7 +330,7 @@ class Engine:
     def look_again(self) -> None:
         """Reconsider every weak spec and every hold: the configuration may have changed."""
         for task_id in [*self.store.tasks.drafts(), *self.store.tasks.held()]:
-            self.hear(task_id, TimePassed(""))
+            self.handle(task_id, TimePassed(""))
 
     def tick(self, read_until: str | None = None) -> None:
         """Handle everything that is due. `read_until`: mail has been read up to this time; None = all of it."""
@@ -339,9 +339,9 @@ class Engine:
             if (event := breaker.pause_over(broken, self.now)) is not None:
                 self.record(event)
         for task_id in self.store.schedule.due(self.now):
-            self.hear(task_id, TimePassed(read_until))
+            self.handle(task_id, TimePassed(read_until))
         for task_id, approval_id in self.store.approvals.expired(self.now):
-            self.hear(task_id, ApprovalExpired(approval_id))
+            self.handle(task_id, ApprovalExpired(approval_id))
 
     def gateway_is_back(self, unreached: Collection[str]) -> None:
         """Allow trial turns at once, now that the gateway answers again, for agents that it had cut off."""
@@ -372,7 +372,7 @@ class Engine:
     def _start(self, task_id: str) -> bool:
         """False if it is no longer ready: an earlier start may have ended its parent."""
         try:
-            self.hear(task_id, Start())
+            self.handle(task_id, Start())
         except Refused:
             return False
         return True
@@ -439,8 +439,8 @@ class Engine:
         return parent.broadcast or not self.store.tasks.has_open_children(parent.id)
 
 
-def _brings_plan(heard: Input) -> bool:
-    match heard:
+def _brings_plan(input_: Input) -> bool:
+    match input_:
         case TurnEnded(answer=Planned()) | Reply(answer=Planned()):
             return True
         case Edited(added=added):

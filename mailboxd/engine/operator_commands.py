@@ -52,7 +52,7 @@ def decide(
         if digest and not row.digest.startswith(digest.lower()):
             problem = f"the digest of {row.short_id} is {row.digest[:16] or 'empty'}..., not {digest}"
             raise Refused("digest-mismatch", problem, f"Read it again: `mailboxd approvals {row.short_id}`.")
-        events = engine.hear(row.task, Resolve(row.id, decision, note), Role.OPERATOR, user)
+        events = engine.handle(row.task, Resolve(row.id, decision, note), Role.OPERATOR, user)
         decided.append(Decided(row, engine.store.tasks.local_id(row.task), events))
     return decided
 

@@ -174,7 +174,7 @@ class Intake:
         if asked is None:
             return "orphan", None
         decided = Resolve(asked.id, ApprovalDecision(message.decision), message.text.strip())
-        self._engine.hear(asked.task, decided, Role.OPERATOR, actor)
+        self._engine.handle(asked.task, decided, Role.OPERATOR, actor)
         return "accepted", asked.task
 
     def _task(self, message: TaskMessage) -> tuple[str, str | None]:
@@ -186,7 +186,7 @@ class Intake:
         if origin.attempt > known.origin.attempt and origin.attempt_id != known.origin.attempt_id:
             findings = message.section("Findings") or "The work was assigned again."
             redispatch = Redispatch(message.spec(), origin, findings, message.deadline)
-            self._engine.hear(known.id, redispatch, actor=message.from_)
+            self._engine.handle(known.id, redispatch, actor=message.from_)
             return "accepted", known.id
         if known.phase.is_terminal:
             told = was_told(self._store, known)  # it was not if its sender has cancelled the task
@@ -235,7 +235,7 @@ class Intake:
 
     def create(self, new: NewTask, actor: str) -> Task:
         """Record a new task; inside a batch. Raises PlanError if its plan cannot be carried out."""
-        created = self._engine.hear(None, new, actor=actor)[0]
+        created = self._engine.handle(None, new, actor=actor)[0]
         task = self._store.tasks.get(str(created.task))
         if task is None:
             raise AssertionError(f"{new.local_id} was not recorded")
@@ -267,7 +267,7 @@ class Intake:
             ordinal=message.attempt,
             usage=_usage(message),
         )
-        events = self._engine.hear(task.id, heard, actor=message.from_)
+        events = self._engine.handle(task.id, heard, actor=message.from_)
         return ("late" if any(event.kind is Kind.REPLY_LATE for event in events) else "accepted"), task.id
 
     def _child(self, message: Message) -> Task | None:
@@ -295,7 +295,7 @@ class Intake:
                 heard = Steer(message.from_, text)
             case _:
                 heard = Cancel(message.from_, text)
-        self._engine.hear(task.id, heard, actor=message.from_)
+        self._engine.handle(task.id, heard, actor=message.from_)
         return "accepted", task.id
 
 

@@ -268,7 +268,7 @@ class ToolCall:
     def record(self, task: Task, heard: Input) -> Answer:
         """Apply an input in one transaction; returns the task's new state."""
         with self.engine.batch():
-            events = self.engine.hear(task.id, heard, self.caller.role, self.caller.name)
+            events = self.engine.handle(task.id, heard, self.caller.role, self.caller.name)
         return self.state(task) | {"recorded": [str(event.kind) for event in events]}
 
     def state(self, task: Task) -> Answer:
@@ -293,7 +293,7 @@ def create(call: ToolCall, given: Create) -> Answer:
             return call.state(known) | {"created": False}
         local_id = Intake(engine).free_local_id(local_id_of(given.task_id, None))
         new = NewTask(given.task_id, None, local_id, _OPERATOR, given.title, spec, engine.settings.policy)
-        engine.hear(None, new, call.caller.role, call.caller.name)
+        engine.handle(None, new, call.caller.role, call.caller.name)
     return {"task": local_id, "phase": str(call.task(local_id).phase), "created": True}
 
 
@@ -354,7 +354,7 @@ def transition(call: ToolCall, given: Transition) -> Answer:
         if role is Role.OPERATOR:
             events = call.engine.command(task, order, call.caller.name)
         else:
-            events = call.engine.hear(task.id, order, role, call.caller.name)
+            events = call.engine.handle(task.id, order, role, call.caller.name)
     return call.state(task) | {"recorded": [str(event.kind) for event in events]}
 
 

@@ -74,11 +74,11 @@ def adopt_status(engine: Engine, task: Task, written: TaskFile) -> None:
     match written.status:
         case "done":
             result = written.synthesised if task.mode is Mode.COORDINATING else written.results
-            engine.hear(task.id, ImportedDone(result), actor=ACTOR)
+            engine.handle(task.id, ImportedDone(result), actor=ACTOR)
         case "failed":
-            engine.hear(task.id, ImportedFailed(written.results), actor=ACTOR)
+            engine.handle(task.id, ImportedFailed(written.results), actor=ACTOR)
         case "cancelled":
-            engine.hear(task.id, Cancel(task.sender, "it was cancelled before mailboxd was set up"), actor=ACTOR)
+            engine.handle(task.id, Cancel(task.sender, "it was cancelled before mailboxd was set up"), actor=ACTOR)
 
 
 def _adopt_children(engine: Engine, task: Task, written: TaskFile) -> None:
@@ -88,13 +88,13 @@ def _adopt_children(engine: Engine, task: Task, written: TaskFile) -> None:
     for child in children:
         imported = _imported(nodes[child.key], results.get(child.key, ""))
         if imported is not None:
-            engine.hear(child.id, imported, actor=ACTOR)
+            engine.handle(child.id, imported, actor=ACTOR)
     if written.status not in ("executing", "aggregating"):
         return
-    engine.hear(task.id, Start())
+    engine.handle(task.id, Start())
     for child in children:
         if nodes[child.key].status == "dispatched" and child.executor != engine.settings.agent and not child.broadcast:
-            engine.hear(child.id, ImportedDispatched(), actor=ACTOR)
+            engine.handle(child.id, ImportedDispatched(), actor=ACTOR)
 
 
 def _imported(node: DagNode, result: str) -> Imported | None:
@@ -443,13 +443,13 @@ class TaskMarkdown:
         said, sections = divide(edit.extra_sections, shown, writable=task.phase in BEFORE_EXECUTION)
         heard = Edited(edit.added, edit.notes, edit.results, edit.instructions, sections)
         if heard != Edited():
-            self.engine.hear(task.id, heard, actor="task.md")
+            self.engine.handle(task.id, heard, actor="task.md")
         if said:
             self._rewrite_spec(task, said)
         for planned in edit.changed:
             self._change(task, planned, children[planned.key])
         for key in edit.cancelled:
-            self.engine.hear(
+            self.engine.handle(
                 children[key].id, Cancel("operator", "as the parent's task.md says"), Role.OPERATOR, "task.md"
             )
 
@@ -458,14 +458,14 @@ class TaskMarkdown:
         text = join_body("", "", [Section(heading, text) for heading, text in said])
         spec = rewritten(now.spec, text)
         if spec is not None:
-            self.engine.hear(task.id, SpecWritten(spec), actor="task.md")
+            self.engine.handle(task.id, SpecWritten(spec), actor="task.md")
 
     def _change(self, task: Task, planned: PlannedChild, child: Task) -> None:
         if child.broadcast or len(planned.agents) > 1:
             raise Refused("illegal-edit", f"{planned.key} is a broadcast", "Cancel it and add another child.")
         needs = self.engine.needs_of_edited(task, planned)
         before = {needed.id for needed in self.engine.store.tasks.dependencies(child.id)}
-        self.engine.hear(child.id, ChildEdited(planned, None if before == {*needs} else needs), actor="task.md")
+        self.engine.handle(child.id, ChildEdited(planned, None if before == {*needs} else needs), actor="task.md")
 
     def _refuse(self, local_id: str, raw: bytes | None, task: Task | None, why: str) -> None:
         """Keep a refused text beside the file, which is rendered again."""

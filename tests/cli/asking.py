@@ -23,7 +23,7 @@ def ask(stage: Stage, name: str, *actions: Action, preview: str = "make publish,
     stage.clock.text = at or max(stage.clock.now(), SystemClock().now())
     with stage.engine() as engine:
         spec = Spec(goal=name, instructions="Do it", expected_output="One line", planned_actions=actions)
-        engine.hear(None, NewTask(name, None, name, "operator", f"Do {name}", spec, Policy(backoff_base=0.0)))
+        engine.handle(None, NewTask(name, None, name, "operator", f"Do {name}", spec, Policy(backoff_base=0.0)))
     stage.start()
     stage.end_turn(name, "It is done.")
     return prepare(stage, preview)
@@ -38,7 +38,7 @@ def prepare(stage: Stage, preview: str = "make publish, in site/") -> list[str]:
                 seen = digest(effect.action)
                 gate = "builtin: lobster is not installed"
                 said = ActionPrepared(effect.approval_id, effect.action, preview, seen, gate, undoes=effect.undoes)
-                engine.hear(order.task, said)
+                engine.handle(order.task, said)
                 engine.store.outbox.finish(order.id)
                 ids.append(effect.approval_id)
     return ids
@@ -49,8 +49,8 @@ def perform(stage: Stage, approval_id: str, state: Performed = Performed.DONE) -
     with stage.engine() as engine:
         row = engine.store.approvals.get(approval_id)
         assert row is not None
-        engine.hear(row.task, ActionStarted(row.id, row.digest))
-        engine.hear(row.task, ActionEnded(row.id, state, "exit status 0", "published"))
+        engine.handle(row.task, ActionStarted(row.id, row.digest))
+        engine.handle(row.task, ActionEnded(row.id, state, "exit status 0", "published"))
 
 
 def expire(stage: Stage) -> None:

@@ -62,7 +62,7 @@ class Stage:
         with self.engine() as engine:
             spec = Spec(goal=f"Do {name}", instructions=f"Do {name}", expected_output="One line")
             plan = Plan(children) if children else None
-            engine.hear(None, NewTask(name, None, name, sender, f"Do {name}", spec, policy or Policy(), plan=plan))
+            engine.handle(None, NewTask(name, None, name, sender, f"Do {name}", spec, policy or Policy(), plan=plan))
 
     def start(self) -> None:
         """Let everything that is ready and has a slot start."""
@@ -78,7 +78,7 @@ class Stage:
             outcome = Succeeded(said) if isinstance(said, str) else said
             answer = read_answer(said) if isinstance(said, str) else None
             ended = turns.ended(order, effect, outcome, answer)
-            engine.hear(task.id, ended, actor=order.agent)
+            engine.handle(task.id, ended, actor=order.agent)
             engine.store.outbox.finish(order.id)
 
     def phase(self, name: str) -> str:

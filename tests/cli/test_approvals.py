@@ -217,7 +217,7 @@ def test_an_approver_may_be_a_key_and_others_cannot_decide_anywhere(
         decided = Resolve(one, ApprovalDecision.APPROVED)
         task = task_of(engine, "job").id
         with nullcontext() if may else pytest.raises(Refused, match="not-an-approver"):
-            engine.hear(task, decided, role, actor)
+            engine.handle(task, decided, role, actor)
     assert asked(stage, "job") == ["approved" if may else "pending"]
 
 
@@ -299,7 +299,7 @@ def test_a_harness_that_asks_is_listed_and_answered(stage: Stage) -> None:
     stage.create("job")
     stage.start()
     with stage.engine() as engine:
-        engine.hear(
+        engine.handle(
             task_of(engine, "job").id,
             PermissionAsked("apr_01JD0000000000000000ABCDEF", "trn_1", "edit /etc/hosts", "the diff"),
         )

@@ -67,7 +67,7 @@ def approve(stage: Stage, action: Action) -> str:
         row = engine.store.approvals.get(name)
         assert row is not None
         GateDir(stage.ws.root, name).create()
-        engine.hear(row.task, Resolve(name, ApprovalDecision.APPROVED, ""), Role.OPERATOR, "kim")
+        engine.handle(row.task, Resolve(name, ApprovalDecision.APPROVED, ""), Role.OPERATOR, "kim")
     return name
 
 

@@ -74,16 +74,16 @@ class Desk:
         """New work, and at once whatever can start."""
         spec = fields.pop("spec", Spec(goal=name, instructions="Do it.", expected_output="It, done."))
         policy = fields.pop("policy", self.policy)
-        self.hear(None, NewTask(name, None, name, sender, name, spec, policy, plan=plan, **fields))
+        self.handle(None, NewTask(name, None, name, sender, name, spec, policy, plan=plan, **fields))
         self.start()
         return self.task(name)
 
-    def hear(
+    def handle(
         self, name: str | None, heard: Input, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
     ) -> list[Event]:
         task_id = None if name is None else self.task(name).id
         with self.engine.batch():
-            return self.engine.hear(task_id, heard, role, actor)
+            return self.engine.handle(task_id, heard, role, actor)
 
     def command(self, name: str, order: OperatorInput) -> list[Event]:
         with self.engine.batch():
@@ -109,7 +109,7 @@ class Desk:
             assert isinstance(effect, RunTurn | LookUp)
             ended = turns.ended(order, effect, outcome, answer)
         with self.engine.batch():
-            events = self.engine.hear(self.task(name).id, ended)
+            events = self.engine.handle(self.task(name).id, ended)
             self.store.outbox.finish(order.id)
         self.start()
         return events

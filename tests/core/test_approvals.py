@@ -58,7 +58,7 @@ def take(desk: Desk, kind: type[Effect], name: str = "t") -> list[Effect]:
         if isinstance(order.effect, Prepare):
             approval_id, action, undoes = order.effect.approval_id, order.effect.action, order.effect.undoes
             prepared = ActionPrepared(approval_id, action, "look", digest(action), "builtin", undoes=undoes)
-            desk.hear(name, prepared)
+            desk.handle(name, prepared)
         with desk.engine.batch():
             desk.store.outbox.finish(order.id)
     return [order.effect for order in orders]
@@ -73,23 +73,23 @@ def rows(desk: Desk, name: str = "t") -> tuple[Approval, ...]:
 
 
 def decide(desk: Desk, word: ApprovalDecision, note: str = "", *, name: str = "t", number: int = -1) -> list[Event]:
-    return desk.hear(name, Resolve(rows(desk, name)[number].id, word, note), Role.OPERATOR, "ann")
+    return desk.handle(name, Resolve(rows(desk, name)[number].id, word, note), Role.OPERATOR, "ann")
 
 
 def approve_all(desk: Desk, name: str = "t") -> None:
     for row in rows(desk, name):
         if row.status is ApprovalStatus.PENDING:
-            desk.hear(name, Resolve(row.id, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
+            desk.handle(name, Resolve(row.id, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
 
 
 def start(desk: Desk, number: int = -1, name: str = "t") -> Approval:
     row = rows(desk, name)[number]
-    desk.hear(name, ActionStarted(row.id, row.digest))
+    desk.handle(name, ActionStarted(row.id, row.digest))
     return rows(desk, name)[number]
 
 
 def end(desk: Desk, state: Performed = Performed.DONE, number: int = -1, name: str = "t") -> None:
-    desk.hear(name, ActionEnded(rows(desk, name)[number].id, state, f"it is {state}", "output"))
+    desk.handle(name, ActionEnded(rows(desk, name)[number].id, state, f"it is {state}", "output"))
 
 
 # ---------------------------------------------------------------- asking
@@ -118,7 +118,7 @@ def test_an_action_is_asked_for_once_however_often_it_is_prepared() -> None:
     desk = asking(PUBLISH)
     (row,) = rows(desk)
     for approval_id in (row.id, "apr_another"):
-        desk.hear("t", ActionPrepared(approval_id, PUBLISH, "look", row.digest, "builtin"))
+        desk.handle("t", ActionPrepared(approval_id, PUBLISH, "look", row.digest, "builtin"))
     assert rows(desk) == (row,)
     assert not desk.orders(Prepare)
 
@@ -222,21 +222,21 @@ def test_nobody_decides_twice_and_saying_it_again_changes_nothing() -> None:
     with refused(desk, "already-decided"):
         decide(desk, ApprovalDecision.REJECTED)
     with refused(desk, "already-decided"):
-        desk.hear("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bea")
+        desk.handle("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bea")
 
 
 @pytest.mark.parametrize("role", [Role.EXECUTOR, Role.SPEC_REVIEWER, Role.QUALITY_REVIEWER, Role.ORCHESTRATOR])
 def test_who_may_not_decide(role: Role) -> None:
     desk = asking(PUBLISH)
     with refused(desk, "permission-denied"):
-        desk.hear("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), role, "rex")
+        desk.handle("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), role, "rex")
 
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.LOBSTER])
 def test_the_executor_does_not_decide_about_its_own_work_in_any_role(role: Role) -> None:
     desk = asking(PUBLISH)
     with refused(desk, "own-work"):
-        desk.hear("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), role, "MAIN")
+        desk.handle("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), role, "MAIN")
 
 
 def test_a_request_expires_and_then_the_task_fails() -> None:
@@ -263,7 +263,7 @@ def test_an_edit_voids_what_was_asked_and_asks_again(approved: bool) -> None:
     desk = asking(PUBLISH, TELL)
     if approved:
         decide(desk, ApprovalDecision.APPROVED, number=0)
-    desk.hear("t", Steer("boss", "Only to staging."))
+    desk.handle("t", Steer("boss", "Only to staging."))
     assert all(row.void for row in rows(desk))
     prepare(desk)
     assert [row.status for row in rows(desk)] == ["expired", "expired", "pending", "pending"]
@@ -274,7 +274,7 @@ def test_what_is_about_to_run_is_not_edited() -> None:
     desk = asking(PUBLISH)
     approve_all(desk)
     with refused(desk, "about-to-run"):
-        desk.hear("t", Steer("boss", "Only to staging."))
+        desk.handle("t", Steer("boss", "Only to staging."))
 
 
 def test_a_cancel_voids_what_has_not_begun() -> None:
@@ -315,7 +315,7 @@ def test_nothing_begins_without_approval_or_with_another_content() -> None:
         start(desk)
     approve_all(desk)
     with refused(desk, "digest-mismatch"):
-        desk.hear("t", ActionStarted(rows(desk)[0].id, "0" * 64))
+        desk.handle("t", ActionStarted(rows(desk)[0].id, "0" * 64))
     start(desk)
     with refused(desk, "begun-already"):
         start(desk)
@@ -355,11 +355,11 @@ def test_what_could_not_be_begun_is_tried_again_three_times_in_all() -> None:
     approve_all(desk)
     for _ in range(2):
         take(desk, Perform)
-        desk.hear("t", ActionNotBegun(rows(desk)[0].id, "no memory"))
+        desk.handle("t", ActionNotBegun(rows(desk)[0].id, "no memory"))
         assert desk.phase() is Phase.READY_TO_RESUME
         desk.wait(60)
         assert desk.orders(Perform)
-    desk.hear("t", ActionNotBegun(rows(desk)[0].id, "no memory"))
+    desk.handle("t", ActionNotBegun(rows(desk)[0].id, "no memory"))
     assert desk.phase() is Phase.CIRCUIT_OPEN
 
 
@@ -369,13 +369,13 @@ def test_what_the_machine_refused_for_now_costs_no_try_and_may_begin_again() -> 
     for _ in range(5):
         start(desk)
         assert rows(desk)[0].state is Performed.STARTED
-        desk.hear("t", ActionNotBegun(rows(desk)[0].id, "no descriptors", for_now=True))
+        desk.handle("t", ActionNotBegun(rows(desk)[0].id, "no descriptors", for_now=True))
         row = rows(desk)[0]
         assert (row.state, row.tries, row.started_at) == (Performed.NOT, 0, "")
         assert desk.phase() is Phase.READY_TO_RESUME
     start(desk)
     end(desk, Performed.DONE)
-    desk.hear("t", ActionNotBegun(rows(desk)[0].id, "no descriptors", for_now=True))
+    desk.handle("t", ActionNotBegun(rows(desk)[0].id, "no descriptors", for_now=True))
     assert rows(desk)[0].state is Performed.DONE, "what has ended is not taken back"
 
 
@@ -461,12 +461,12 @@ def test_what_is_known_is_not_made_unknown_by_a_later_word() -> None:
 
 def test_what_the_work_declared_wrongly_is_reworked_and_in_the_end_a_person_is_asked() -> None:
     desk = asking(PUBLISH, max_rework=1)
-    desk.hear("t", ActionImpossible(PUBLISH, "there is no such file"))
+    desk.handle("t", ActionImpossible(PUBLISH, "there is no such file"))
     desk.start()
     assert desk.phase() is Phase.EXECUTING
     assert "no such file" in desk.task("t").findings
     desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
-    desk.hear("t", ActionImpossible(PUBLISH, "there is no such file"))
+    desk.handle("t", ActionImpossible(PUBLISH, "there is no such file"))
     assert desk.phase() is Phase.CIRCUIT_OPEN
 
 
@@ -478,12 +478,12 @@ def test_what_comes_late_of_an_action_of_an_earlier_attempt_keeps_none_from_bein
     desk = Desk()
     desk.give()
     desk.ends("t", Results("done", planned_actions=(TELL, PUBLISH)))
-    desk.hear("t", ActionImpossible(TELL, "there is no such channel"))
+    desk.handle("t", ActionImpossible(TELL, "there is no such channel"))
     desk.start()
     desk.ends("t", Results("done", planned_actions=(replace(PUBLISH, argv=("make", "publish-all")),)))
     late = next(effect for effect in desk.orders(Prepare) if effect.action == PUBLISH)
     prepared = ActionPrepared(late.approval_id, PUBLISH, "look", digest(PUBLISH), "builtin")
-    desk.hear("t", prepared if is_possible else ActionImpossible(PUBLISH, "there is no such file"))
+    desk.handle("t", prepared if is_possible else ActionImpossible(PUBLISH, "there is no such file"))
     assert desk.phase() is Phase.AWAITING_APPROVAL
     assert desk.orders(Prepare)[-1].action.argv == ("make", "publish-all")
 
@@ -492,7 +492,7 @@ def test_what_the_sender_declared_wrongly_opens_the_circuit_at_once() -> None:
     desk = Desk()
     desk.give(spec=Spec("t", "Do it.", expected_output="It.", planned_actions=(PUBLISH,)))
     desk.done("t")
-    desk.hear("t", ActionImpossible(PUBLISH, "there is no such file"))
+    desk.handle("t", ActionImpossible(PUBLISH, "there is no such file"))
     assert desk.phase() is Phase.CIRCUIT_OPEN
 
 
@@ -534,10 +534,10 @@ def performed() -> Desk:
 
 def test_taking_back_is_asked_for_approved_and_performed_like_any_other_and_moves_nothing() -> None:
     desk = performed()
-    desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+    desk.handle("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
     prepare(desk)
     with refused(desk, "asked-already"):
-        desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+        desk.handle("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
     with refused(desk, "not-approved"):
         start(desk, 1)
     assert (rows(desk)[1].purpose, rows(desk)[1].requested_by) == ("undo", "mailboxd")
@@ -550,23 +550,23 @@ def test_taking_back_is_asked_for_approved_and_performed_like_any_other_and_move
 
 def test_what_was_taken_back_is_not_asked_for_a_second_time() -> None:
     desk = performed()
-    desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+    desk.handle("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
     prepare(desk)
     decide(desk, ApprovalDecision.APPROVED, number=1)
     start(desk, 1)
     end(desk, number=1)
-    assert desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann") == []
+    assert desk.handle("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann") == []
     assert desk.orders(Prepare) == []
 
 
 def test_a_taking_back_that_failed_may_be_asked_for_again() -> None:
     desk = performed()
-    desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+    desk.handle("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
     prepare(desk)
     decide(desk, ApprovalDecision.APPROVED, number=1)
     start(desk, 1)
     end(desk, Performed.FAILED, number=1)
-    assert desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann") != []
+    assert desk.handle("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann") != []
 
 
 # ---------------------------------------------------------------- approvers who are removed
@@ -592,7 +592,7 @@ def test_an_unused_approval_of_a_removed_approver_is_void_and_the_action_waits_f
     prepare(desk)
     with refused(desk, "not-an-approver"):
         decide(desk, ApprovalDecision.APPROVED)
-    desk.hear("t", Resolve(rows(desk)[-1].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bob")
+    desk.handle("t", Resolve(rows(desk)[-1].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bob")
     assert take(desk, Perform)
     assert start(desk).state is Performed.STARTED
     end(desk)
@@ -602,22 +602,22 @@ def test_an_unused_approval_of_a_removed_approver_is_void_and_the_action_waits_f
 def test_of_two_approvals_only_that_of_the_removed_approver_is_void() -> None:
     desk = asking(PUBLISH, BY_HAND)
     approvers(desk, "ann", "bob")
-    desk.hear("t", Resolve(rows(desk)[1].id, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
+    desk.handle("t", Resolve(rows(desk)[1].id, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
     approvers(desk, "bob")
-    desk.hear("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bob")
+    desk.handle("t", Resolve(rows(desk)[0].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bob")
     start(desk, 0)
     end(desk, number=0)
     assert (rows(desk)[0].state, rows(desk)[1].void) == (Performed.DONE, True)
     assert desk.phase() is Phase.AWAITING_APPROVAL
     prepare(desk)
     assert len(rows(desk)) == 3
-    desk.hear("t", Resolve(rows(desk)[2].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bob")
+    desk.handle("t", Resolve(rows(desk)[2].id, ApprovalDecision.APPROVED), Role.OPERATOR, "bob")
     assert desk.phase() is Phase.COMPLETED
 
 
 def test_taking_back_needs_another_approval_when_its_approver_was_removed() -> None:
     desk = performed()
-    desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+    desk.handle("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
     prepare(desk)
     decide(desk, ApprovalDecision.APPROVED, number=1)
     approvers(desk, "bob")
@@ -630,13 +630,13 @@ def test_taking_back_needs_another_approval_when_its_approver_was_removed() -> N
 def test_what_cannot_be_taken_back(action: Action) -> None:
     desk = asking(action)
     with refused(desk, "not-performed" if action.undo else "no-undo"):
-        desk.hear("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
+        desk.handle("t", RequestUndo(rows(desk)[0].id), Role.OPERATOR, "ann")
 
 
 def test_a_permission_moves_nothing_and_its_answer_is_ordered() -> None:
     desk = Desk()
     desk.give()
-    desk.hear("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff"))
+    desk.handle("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff"))
     assert rows(desk)[0].purpose == "permission"
     decide(desk, ApprovalDecision.APPROVED)
     assert desk.phase() is Phase.EXECUTING
@@ -648,35 +648,35 @@ def test_a_permission_moves_nothing_and_its_answer_is_ordered() -> None:
 def test_a_permission_ends_with_its_attempt() -> None:
     desk = Desk()
     desk.give()
-    desk.hear("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff"))
+    desk.handle("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff"))
     desk.done("t")
     assert rows(desk)[0].void
     with refused(desk, "no-attempt"):
-        desk.hear("t", PermissionAsked("apr_2", "trn_1", "write /etc/hosts", "a diff"))
+        desk.handle("t", PermissionAsked("apr_2", "trn_1", "write /etc/hosts", "a diff"))
 
 
 def test_a_turn_that_was_overtaken_asks_for_nothing_more() -> None:
     desk = Desk()
     desk.give()
     first = desk.attempt().id
-    desk.hear("t", OpenCircuit("enough"))
+    desk.handle("t", OpenCircuit("enough"))
     desk.ends("t", Aborted("stopped"))
     desk.command("t", Unblock(Remedy.RETRY))
     desk.start()
     assert desk.phase() is Phase.EXECUTING
     with refused(desk, "no-attempt"):
-        desk.hear("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff", attempt_id=first))
-    desk.hear("t", PermissionAsked("apr_2", "trn_2", "write /etc/hosts", "a diff", attempt_id=desk.attempt().id))
+        desk.handle("t", PermissionAsked("apr_1", "trn_1", "write /etc/hosts", "a diff", attempt_id=first))
+    desk.handle("t", PermissionAsked("apr_2", "trn_2", "write /etc/hosts", "a diff", attempt_id=desk.attempt().id))
     assert [row.id for row in rows(desk)] == ["apr_2"]
 
 
 def test_an_action_that_is_declared_while_a_person_is_asked_is_asked_for_too() -> None:
     desk = asking(PUBLISH)
-    desk.hear("t", ActionDeclared(TELL), Role.LOBSTER, "flow")
+    desk.handle("t", ActionDeclared(TELL), Role.LOBSTER, "flow")
     prepare(desk)
     assert [row.status for row in rows(desk)] == ["pending", "pending"]
     with refused(desk, "permission-denied"):
-        desk.hear("t", ActionDeclared(TELL), Role.EXECUTOR, "main")
+        desk.handle("t", ActionDeclared(TELL), Role.EXECUTOR, "main")
 
 
 # ---------------------------------------------------------------- what an action is

@@ -58,7 +58,7 @@ def reply(desk: Desk, answer: Answer | Progress, name: str = "t.a", **said: obje
 
 def test_a_permanent_failure_of_a_peer_ends_the_task_without_a_further_attempt() -> None:
     desk = given_to_bob(with_policy(max_attempts=3))
-    desk.hear("t.a", reply(desk, Failure("attempts used up", permanent=True)))
+    desk.handle("t.a", reply(desk, Failure("attempts used up", permanent=True)))
     assert desk.phases("t.a", "t") == ["failed", "failed"]
     assert "attempts used up (retrying cannot help)" in desk.task("t.a").reason
     assert desk.orders(Send, "t.a") == []
@@ -67,7 +67,7 @@ def test_a_permanent_failure_of_a_peer_ends_the_task_without_a_further_attempt()
 @pytest.mark.parametrize("said", [Failure("busy"), Failure("busy", permanent=False)])
 def test_a_failure_that_does_not_say_so_is_retried(said: Failure) -> None:
     desk = given_to_bob(with_policy(max_attempts=3))
-    desk.hear("t.a", reply(desk, said))
+    desk.handle("t.a", reply(desk, said))
     assert desk.phases("t.a", "t") == ["execution_ready", "executing"]
 
 
@@ -170,7 +170,7 @@ def test_a_turn_of_an_older_attempt_is_recorded_and_changes_nothing() -> None:
     old = desk.attempt().id
     desk.ends("t", Failed("overloaded"))
     desk.wait(100)
-    events = desk.hear("t", TurnEnded(Turn.WORK, old, "main", Succeeded("late"), Results("late")))
+    events = desk.handle("t", TurnEnded(Turn.WORK, old, "main", Succeeded("late"), Results("late")))
     assert [event.kind.value for event in events] == ["turn.ended", "reply.late"]
     assert (desk.phase(), desk.task("t").result, desk.attempt().ordinal) == (Phase.EXECUTING, "", 2)
 
@@ -178,18 +178,18 @@ def test_a_turn_of_an_older_attempt_is_recorded_and_changes_nothing() -> None:
 def test_a_reply_to_an_older_attempt_is_recorded_and_changes_nothing() -> None:
     desk = given_to_bob()
     old = desk.attempt("t.a").id
-    desk.hear("t.a", reply(desk, Failure("no")))
+    desk.handle("t.a", reply(desk, Failure("no")))
     desk.wait(100)
-    events = desk.hear("t.a", Reply("bob", Results("late"), old, older_attempt=True))
+    events = desk.handle("t.a", Reply("bob", Results("late"), old, older_attempt=True))
     assert [event.kind.value for event in events] == ["reply.late"]
     assert desk.phase("t.a") is Phase.EXECUTING
 
 
 def test_a_reply_that_names_an_older_attempt_by_its_number_only_is_late_too() -> None:
     desk = given_to_bob()
-    desk.hear("t.a", reply(desk, Failure("no")))
+    desk.handle("t.a", reply(desk, Failure("no")))
     desk.wait(100)
-    events = desk.hear("t.a", Reply("bob", Results("late"), ordinal=1))
+    events = desk.handle("t.a", Reply("bob", Results("late"), ordinal=1))
     assert [event.kind.value for event in events] == ["reply.late"]
     assert desk.phase("t.a") is Phase.EXECUTING
 
@@ -200,7 +200,7 @@ def test_once_a_peer_has_acknowledged_by_message_the_end_of_the_call_does_not_gi
 ) -> None:
     desk = Desk()
     desk.give(plan=plan(child("a", "bob")))
-    desk.hear("t.a", reply(desk, Acknowledged()))
+    desk.handle("t.a", reply(desk, Acknowledged()))
     events = desk.ends("t.a", outcome)
     assert [event.kind.value for event in events if event.kind is not Kind.TURN_ENDED] == ["reply.late"]
     assert (desk.phase("t.a"), desk.attempt("t.a").waiting_for) == (Phase.EXECUTING, Waiting.REPLY)
@@ -210,9 +210,9 @@ def test_once_a_peer_has_acknowledged_by_message_the_end_of_the_call_does_not_gi
 @pytest.mark.parametrize("answer", [Planned(plan(child("b"))), Question("Which?")])
 def test_an_acknowledgement_that_comes_after_the_plan_or_the_question_is_late(answer: Answer) -> None:
     desk = given_to_bob()
-    desk.hear("t.a", reply(desk, answer))
+    desk.handle("t.a", reply(desk, answer))
     before = desk.attempt("t.a").waiting_for
-    desk.hear("t.a", reply(desk, Acknowledged()))
+    desk.handle("t.a", reply(desk, Acknowledged()))
     assert desk.attempt("t.a").waiting_for is before
 
 
@@ -220,7 +220,7 @@ def test_what_an_open_circuit_waited_to_know_is_kept_for_the_operator_to_accept(
     desk = given_to_bob(with_policy(reply_within=60))
     desk.wait(60)
     assert desk.phase("t.a") is Phase.CIRCUIT_OPEN
-    desk.hear("t.a", reply(desk, Results("here it is")))
+    desk.handle("t.a", reply(desk, Results("here it is")))
     assert desk.phase("t.a") is Phase.CIRCUIT_OPEN
     desk.command("t.a", Unblock(Remedy.ACCEPT))
     assert (desk.phase("t.a"), desk.task("t.a").result) == (Phase.COMPLETED, "here it is")
@@ -249,7 +249,7 @@ def test_a_peer_that_may_still_have_the_work_is_told_when_an_open_circuit_ends_i
 
 def test_a_peer_that_may_still_have_the_work_is_told_when_an_earlier_result_is_accepted() -> None:
     desk = given_to_bob(with_policy(reply_within=60, gates=frozenset({Gate.QUALITY_GATE}), reviewers=("rex",)))
-    desk.hear("t.a", reply(desk, Results("good")))
+    desk.handle("t.a", reply(desk, Results("good")))
     desk.reviews("t.a", "rex", Verdict.CHANGES_REQUESTED)
     desk.ends("t.a", Acknowledged())
     desk.wait(60)
@@ -261,9 +261,9 @@ def test_a_peer_that_may_still_have_the_work_is_told_when_an_earlier_result_is_a
 
 def test_a_peer_that_has_said_how_it_ended_is_not_told_of_the_end_of_an_open_circuit() -> None:
     desk = given_to_bob(with_policy(max_attempts=2))
-    desk.hear("t.a", reply(desk, Failure("no")))
+    desk.handle("t.a", reply(desk, Failure("no")))
     desk.wait(100)
-    desk.hear("t.a", reply(desk, Failure("no")))
+    desk.handle("t.a", reply(desk, Failure("no")))
     desk.command("t.a", Unblock(Remedy.FAIL))
     assert desk.phase("t.a") is Phase.FAILED
     assert desk.orders(Send, "t.a") == []
@@ -274,7 +274,7 @@ def test_a_late_reply_does_not_replace_a_result_that_was_judged() -> None:
     desk.give(plan=plan(child("a", "bob")))
     desk.ends("t.a", Results("judged"))
     desk.reviews("t.a", "rex", Verdict.BLOCKED)
-    desk.hear("t.a", reply(desk, Results("another")))
+    desk.handle("t.a", reply(desk, Results("another")))
     assert desk.task("t.a").result == "judged"
 
 
@@ -284,34 +284,34 @@ def test_a_late_reply_does_not_replace_a_result_that_was_judged() -> None:
 def test_a_reply_is_taken_only_from_the_agent_the_attempt_was_given_to() -> None:
     desk = given_to_bob()
     with refused(desk, "wrong-agent"):
-        desk.hear("t.a", Reply("eve", DONE, desk.attempt("t.a").id))
+        desk.handle("t.a", Reply("eve", DONE, desk.attempt("t.a").id))
 
 
 def test_agents_are_the_same_in_any_case() -> None:
     desk = given_to_bob()
-    desk.hear("t.a", Reply("BOB", DONE, desk.attempt("t.a").id))
+    desk.handle("t.a", Reply("BOB", DONE, desk.attempt("t.a").id))
     assert desk.phase("t.a") is Phase.COMPLETED
 
 
 def test_an_attempt_that_never_was_is_refused() -> None:
     desk = given_to_bob()
     with refused(desk, "stale-attempt"):
-        desk.hear("t.a", reply(desk, DONE, attempt_id="att_invented"))
+        desk.handle("t.a", reply(desk, DONE, attempt_id="att_invented"))
 
 
 def test_a_wrong_token_is_refused() -> None:
     desk = given_to_bob()
     with refused(desk, "stale-attempt"):
-        desk.hear("t.a", reply(desk, DONE, reply_token="guessed"))
+        desk.handle("t.a", reply(desk, DONE, reply_token="guessed"))
 
 
 def test_a_token_may_be_left_out_until_it_was_echoed_once() -> None:
     desk = given_to_bob()
-    desk.hear("t.a", reply(desk, Progress("half"), reply_token=None))
-    desk.hear("t.a", reply(desk, Progress("more")))
+    desk.handle("t.a", reply(desk, Progress("half"), reply_token=None))
+    desk.handle("t.a", reply(desk, Progress("more")))
     with refused(desk, "stale-attempt"):
-        desk.hear("t.a", reply(desk, DONE, reply_token=None))
-    desk.hear("t.a", reply(desk, DONE))
+        desk.handle("t.a", reply(desk, DONE, reply_token=None))
+    desk.handle("t.a", reply(desk, DONE))
     assert desk.phase("t.a") is Phase.COMPLETED
 
 
@@ -319,7 +319,7 @@ def test_work_of_our_own_takes_no_result_by_message() -> None:
     desk = Desk()
     desk.give()
     with refused(desk, "not-given-away"):
-        desk.hear("t", Reply("main", Results("forged"), desk.attempt().id))
+        desk.handle("t", Reply("main", Results("forged"), desk.attempt().id))
 
 
 # ---------------------------------------------------------------- leases and questions
@@ -328,7 +328,7 @@ def test_work_of_our_own_takes_no_result_by_message() -> None:
 def test_progress_extends_the_lease_of_a_peer() -> None:
     desk = given_to_bob(with_policy(reply_within=100))
     desk.wait(99)
-    desk.hear("t.a", reply(desk, Progress("half way")))
+    desk.handle("t.a", reply(desk, Progress("half way")))
     desk.wait(99)
     assert desk.phase("t.a") is Phase.EXECUTING
     desk.wait(1)
@@ -338,7 +338,7 @@ def test_progress_extends_the_lease_of_a_peer() -> None:
 
 def test_a_lease_whose_reason_is_gone_ends_quietly() -> None:
     desk = given_to_bob(with_policy(reply_within=100))
-    desk.hear("t.a", reply(desk, Question("Which?")))
+    desk.handle("t.a", reply(desk, Question("Which?")))
     desk.wait(100)
     assert (desk.phase("t.a"), desk.task("t.a").due) == (Phase.EXECUTING, None)
 
@@ -347,9 +347,9 @@ def test_nobody_is_too_late_whose_word_may_lie_unread() -> None:
     desk = given_to_bob(with_policy(reply_within=100))
     before = desk.clock.now()
     desk.clock.advance(1000)
-    assert not desk.hear("t.a", TimePassed(before))
-    assert not desk.hear("t.a", TimePassed(""))
-    desk.hear("t.a", TimePassed(desk.clock.now()))
+    assert not desk.handle("t.a", TimePassed(before))
+    assert not desk.handle("t.a", TimePassed(""))
+    desk.handle("t.a", TimePassed(desk.clock.now()))
     assert desk.phase("t.a") is Phase.CIRCUIT_OPEN
 
 
@@ -361,7 +361,7 @@ def test_a_question_goes_to_the_sender_and_its_answer_into_the_same_session() ->
     (asked,) = desk.orders(Send)
     assert (asked.type, asked.to, asked.note) == ("question", "boss", "Which colour?")
     assert desk.task("t").reason == "asked boss: Which colour?"
-    desk.hear("t", Clarification("boss", "Red."))
+    desk.handle("t", Clarification("boss", "Red."))
     (turn,) = desk.orders(RunTurn)
     said = "The answer of boss to your question:\n> Red."
     assert (turn.session_key, turn.note, turn.attempt_id) == (session, said, desk.attempt().id)
@@ -372,10 +372,10 @@ def test_an_answer_counts_only_from_whoever_was_asked() -> None:
     desk.give()
     desk.ends("t", Question("Which colour?"))
     with refused(desk, "wrong-agent"):
-        desk.hear("t", Clarification("eve", "Black."))
-    desk.hear("t", Clarification("operator", "Red."))
+        desk.handle("t", Clarification("eve", "Black."))
+    desk.handle("t", Clarification("operator", "Red."))
     with refused(desk, "no-question"):
-        desk.hear("t", Clarification("operator", "Red."))
+        desk.handle("t", Clarification("operator", "Red."))
 
 
 def test_more_than_five_questions_are_a_failed_attempt() -> None:
@@ -383,7 +383,7 @@ def test_more_than_five_questions_are_a_failed_attempt() -> None:
     desk.give()
     for _ in range(5):
         desk.ends("t", Question("Which?"))
-        desk.hear("t", Clarification("boss", "That one."))
+        desk.handle("t", Clarification("boss", "That one."))
     desk.ends("t", Question("Which?"))
     assert (desk.phase(), desk.task("t").failures) == (Phase.EXECUTION_READY, 1)
 
@@ -480,7 +480,7 @@ def test_two_attempts_of_one_session_are_never_under_way_at_once() -> None:
     desk = Desk()
     desk.give()
     with refused(desk, "not-ready"), desk.engine.batch():
-        desk.engine.hear(desk.task("t").id, Start())
+        desk.engine.handle(desk.task("t").id, Start())
 
 
 # ---------------------------------------------------------------- given out again
@@ -490,7 +490,7 @@ def test_ended_work_that_is_dispatched_again_gets_a_new_attempt_with_the_finding
     desk = Desk()
     desk.give()
     desk.done("t")
-    desk.hear("t", again(2))
+    desk.handle("t", again(2))
     desk.start()
     task = desk.task("t")
     assert (task.phase, task.attempt, task.findings) == (Phase.EXECUTING, 2, "It was too short.")
@@ -500,7 +500,7 @@ def test_ended_work_that_is_dispatched_again_gets_a_new_attempt_with_the_finding
 def test_live_work_that_is_dispatched_again_goes_on_and_answers_the_newer_attempt() -> None:
     desk = Desk()
     desk.give()
-    desk.hear("t", again(2))
+    desk.handle("t", again(2))
     assert (desk.task("t").attempt, desk.task("t").origin.attempt_id) == (1, "theirs-2")
     assert len(desk.orders(RunTurn)) == 1
 
@@ -511,7 +511,7 @@ def test_a_failed_tree_that_is_dispatched_again_runs_its_failed_part_again() -> 
     desk.done("t.a")
     desk.ends("t.b", Failure("no"))
     assert desk.phases("t", "t.a", "t.b", "t.c") == ["failed", "completed", "failed", "cancelled"]
-    desk.hear("t", again(2))
+    desk.handle("t", again(2))
     desk.start()
     assert desk.phases("t", "t.a", "t.b", "t.c") == ["executing", "completed", "executing", "execution_ready"]
 
@@ -520,18 +520,18 @@ def test_cancelled_work_that_is_dispatched_again_stays_cancelled() -> None:
     desk = Desk()
     desk.give()
     desk.command("t", Cancel("operator"))
-    desk.hear("t", again(2))
+    desk.handle("t", again(2))
     assert desk.phase() is Phase.CANCELLED
 
 
 def test_work_that_its_sender_cancelled_and_dispatches_again_comes_back_with_what_was_below_it() -> None:
     desk = Desk()
     desk.give(plan=plan(child("a"), child("b", "self", "a")))
-    desk.hear("t", Cancel("boss"))
+    desk.handle("t", Cancel("boss"))
     assert desk.phases("t", "t.a", "t.b") == ["cancelled"] * 3
     with refused(desk, "cancelled"):
         desk.command("t", Retry())
-    desk.hear("t", again(2))
+    desk.handle("t", again(2))
     desk.start()
     assert desk.phases("t", "t.a", "t.b") == ["executing", "executing", "execution_ready"]
 

@@ -25,7 +25,7 @@ def spends(desk: Desk, name: str, usage: Usage = HALF_A_DOLLAR) -> None:
     """The ordered turn of a task ends with a result and this cost."""
     order = desk.orders(RunTurn, name)[0]
     ended = TurnEnded(order.turn, order.attempt_id, order.agent, Succeeded("said", usage), Results("done"), order.gate)
-    desk.hear(name, ended)
+    desk.handle(name, ended)
     with desk.engine.batch():
         desk.store.outbox.finish(order.turn_id)
     desk.start()
@@ -122,7 +122,7 @@ def test_a_turn_that_comes_too_late_has_cost_something_all_the_same() -> None:
     desk.give()
     old = desk.attempt().id
     desk.ends("t", Failed("down"))
-    desk.hear("t", TurnEnded(Turn.WORK, old, "main", Succeeded("late", HALF_A_DOLLAR), Results("late")))
+    desk.handle("t", TurnEnded(Turn.WORK, old, "main", Succeeded("late", HALF_A_DOLLAR), Results("late")))
     assert desk.store.budgets.spent(desk.task("t").id).usd == 0.5
 
 
@@ -154,10 +154,10 @@ def test_what_a_peer_reports_counts_once_and_only_from_the_one_that_has_it() -> 
     attempt = desk.attempt("t.a")
     said = Reply("eve", Results("mine"), attempt.id, usage=Usage(None, 10**9, 10.0**6))
     with refused(desk, "wrong-agent"):
-        desk.hear("t.a", said)
+        desk.handle("t.a", said)
     told = Reply("bob", Results("done"), attempt.id, attempt.reply_token, usage=Usage(None, 40, 0.2))
-    desk.hear("t.a", told)
-    desk.hear("t.a", told)
+    desk.handle("t.a", told)
+    desk.handle("t.a", told)
     assert desk.store.budgets.spent(desk.task("t").id) == Spent(40, 0.2, 0, 1, 1)
     event_log.check(desk.store.db)
 

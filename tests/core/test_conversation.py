@@ -50,7 +50,7 @@ def test_a_peer_whose_question_comes_before_its_acknowledgement_gets_the_answer_
     desk.ends("t.a", Unknown("the gateway went away"))
     attempt = desk.attempt("t.a")
     assert attempt.waiting_for is Waiting.LOOKUP
-    desk.hear("t.a", Reply("bob", Question("Which colour?"), attempt.id, attempt.reply_token))
+    desk.handle("t.a", Reply("bob", Question("Which colour?"), attempt.id, attempt.reply_token))
     desk.ends("t.a", Results("Red."), agent="main")
     assert [(send.type, send.to, send.note) for send in desk.orders(Send)] == [("answer", "bob", "Red.")]
     assert not [turn for turn in desk.orders(RunTurn, "t.a") if turn.turn is Turn.DISPATCH]
@@ -104,7 +104,7 @@ def test_where_it_has_no_answer_the_operator_is_asked_and_the_attempt_waits(said
     desk.ends("t.a", said)
     assert [(send.to, send.note) for send in desk.orders(Send)] == [("operator", "Which colour?")]
     assert (desk.attempt("t.a").waiting_for, desk.task("t.a").failures) == (Waiting.ANSWER, 0)
-    desk.hear("t.a", Clarification("operator", "Red."))
+    desk.handle("t.a", Clarification("operator", "Red."))
     assert desk.attempt("t.a").waiting_for is Waiting.TURN
 
 
@@ -113,10 +113,10 @@ def test_an_answer_of_a_turn_that_somebody_overtook_is_late_and_the_turn_is_stop
     desk.give(plan=plan(child("a", "bob")))
     asks(desk, "t.a")
     order = desk.orders(RunTurn, "t.a")[0]
-    desk.hear("t.a", Clarification("operator", "Red."))
+    desk.handle("t.a", Clarification("operator", "Red."))
     assert desk.orders(StopTurns, "t.a")
     late = TurnEnded(order.turn, order.attempt_id, "main", Failed("stopped"), None, question=order.note)
-    assert [event.kind.value for event in desk.hear("t.a", late)][-1] == "reply.late"
+    assert [event.kind.value for event in desk.handle("t.a", late)][-1] == "reply.late"
     assert desk.attempt("t.a").waiting_for is Waiting.TURN
 
 
@@ -125,7 +125,7 @@ def test_the_answer_to_a_question_that_was_answered_elsewhere_is_none_to_the_nex
     """Bob's operator was faster, and bob asks again while the turn over his first question runs."""
     desk = given_to_bob()
     for text in ("Which colour?", "Which size?"):
-        desk.hear("t.a", Reply("bob", Question(text), desk.attempt("t.a").id))
+        desk.handle("t.a", Reply("bob", Question(text), desk.attempt("t.a").id))
     desk.ends("t.a", said, agent="main")
     assert (desk.attempt("t.a").waiting_for, desk.attempt("t.a").question) == (Waiting.ANSWER, "Which size?")
     assert not desk.orders(Send)
@@ -154,8 +154,8 @@ def test_while_a_turn_runs_its_results_are_followed_by_another_turn_and_only_one
     desk = Desk()
     desk.give()
     key = desk.attempt().session_key
-    desk.hear("t", Steer("boss", "Blue."))
-    desk.hear("t", Steer("boss", "Dark."))
+    desk.handle("t", Steer("boss", "Blue."))
+    desk.handle("t", Steer("boss", "Dark."))
     desk.ends("t", Results("red"))
     turn = desk.orders(RunTurn)[0]
     assert (turn.turn, turn.session_key, desk.task("t").result) == (Turn.WORK, key, "")
@@ -183,7 +183,7 @@ def test_which_way_they_take_is_on_record(before: Any, into: str) -> None:
     desk = Desk()
     desk.give()
     before(desk)
-    desk.hear("t", Steer("boss", "Blue."))
+    desk.handle("t", Steer("boss", "Blue."))
     (event,) = [r.event for r in event_log.read(desk.store.db, desk.task("t").id) if r.event.kind == "task.steered"]
     assert event.data["into"] == into
     assert "New instructions from boss:\n> Blue." in desk.task("t").spec.instructions
@@ -194,7 +194,7 @@ def test_who_has_acknowledged_is_told_and_who_acknowledges_later_too() -> None:
     desk.give(plan=plan(child("a", "bob"), child("b", "eve")))
     desk.ends("t.a", Acknowledged())
     for name in ("t.a", "t.b"):
-        desk.hear(name, Steer("operator", "Blue."))
+        desk.handle(name, Steer("operator", "Blue."))
     desk.ends("t.b", Acknowledged())
     assert [(send.type, send.to) for send in desk.orders(Send)] == [("steer", "bob"), ("steer", "eve")]
     assert desk.attempt("t.b").steered == ""
@@ -210,7 +210,7 @@ def test_a_peer_is_silent_after_three_missed_beats_and_that_is_noticed_once() ->
     desk.wait(1)
     desk.wait(5000)
     assert (kinds(desk, "t.a", "peer.silent"), desk.attempt("t.a").silent) == (1, True)
-    desk.hear("t.a", Reply("bob", Progress("half"), desk.attempt("t.a").id))
+    desk.handle("t.a", Reply("bob", Progress("half"), desk.attempt("t.a").id))
     assert not desk.attempt("t.a").silent
     assert desk.task("t.a").due == plus(desk.clock.now(), 10_000)
     desk.wait(60 * PATIENCE)
@@ -226,7 +226,7 @@ def test_only_a_mailboxd_peer_is_told_that_its_work_is_alive(
 ) -> None:
     desk = beats(Desk())
     new = NewTask("t", None, "t", sender, "t", Spec("t", "Do it.", expected_output="x"), desk.policy)
-    desk.hear(None, replace(new, origin=Origin(attempt=1, attempt_id=attempt_id)))
+    desk.handle(None, replace(new, origin=Origin(attempt=1, attempt_id=attempt_id)))
     desk.start()
     said = 0
     for _ in range(5):
@@ -243,7 +243,7 @@ def test_no_sign_of_life_is_ordered_while_the_one_before_waits_to_be_handed_over
     """They took the slots of all work, or came by the hundred when an agent could be reached again; game 301 met it."""
     desk = beats(Desk())
     new = NewTask("t", None, "t", "boss", "t", Spec("t", "Do it.", expected_output="x"), desk.policy)
-    desk.hear(None, replace(new, origin=Origin(attempt=1, attempt_id="theirs")))
+    desk.handle(None, replace(new, origin=Origin(attempt=1, attempt_id="theirs")))
     desk.start()
     for _ in range(5):
         desk.wait(60)
@@ -317,7 +317,7 @@ def test_an_order_for_another_start_lifts_what_has_passed(order: Retry | Redispa
     desk = Desk(with_policy(deadline=LATE))
     desk.give()
     desk.wait(100)
-    desk.hear("t", order)
+    desk.handle("t", order)
     desk.start()
     assert desk.phase() is Phase.EXECUTING
     assert desk.task("t").policy.deadline == getattr(order, "deadline", None)
@@ -330,4 +330,4 @@ def test_ended_work_is_never_late() -> None:
     desk.wait(1000)
     assert desk.phase() is Phase.COMPLETED
     with refused(desk, "ended"):
-        desk.hear("t", Steer("boss", "More."))
+        desk.handle("t", Steer("boss", "More."))

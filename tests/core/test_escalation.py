@@ -86,10 +86,10 @@ def test_only_the_agent_of_the_attempt_may_reply_and_the_one_before_is_late() ->
     desk.give(plan=plan(child("a", "bob")))
     old = desk.attempt("t.a")
     fails(desk, "t.a", 1)
-    events = desk.hear("t.a", Reply("bob", Results("mine"), old.id, old.reply_token, older_attempt=True))
+    events = desk.handle("t.a", Reply("bob", Results("mine"), old.id, old.reply_token, older_attempt=True))
     assert [event.kind.value for event in events] == ["reply.late"]
     new = desk.attempt("t.a")
-    desk.hear("t.a", Reply("EVE", Results("hers"), new.id, new.reply_token))
+    desk.handle("t.a", Reply("EVE", Results("hers"), new.id, new.reply_token))
     assert desk.task("t.a").result == "hers"
 
 

@@ -94,7 +94,7 @@ def test_an_approval_of_an_earlier_attempt_does_not_pass_the_next_one() -> None:
     desk = at_gate(Gate.QUALITY_GATE, "rex")
     desk.reviews("t", "rex", APPROVED)
     assert desk.phase() is Phase.COMPLETED
-    desk.hear("t", again(2))
+    desk.handle("t", again(2))
     desk.start()
     desk.done("t")
     assert desk.phase() is Phase.QUALITY_GATE
@@ -180,7 +180,7 @@ def test_one_reviewer_may_review_the_specification_and_then_the_result_against_i
 def review_by(desk: Desk, agent: str, verdict: Verdict = APPROVED) -> list[str]:
     said = Reviewed(verdict, "fine")
     ended = TurnEnded(Turn.REVIEW, desk.attempt().id, agent, Succeeded("fine"), said, Gate.SPEC_GATE)
-    return [event.kind.value for event in desk.hear("t", ended)]
+    return [event.kind.value for event in desk.handle("t", ended)]
 
 
 def test_a_review_that_nobody_asked_for_changes_nothing() -> None:
@@ -309,7 +309,7 @@ def test_a_spec_that_was_sent_back_is_reviewed_again_when_it_was_mended() -> Non
     desk = at_gate(Gate.SPEC_REVIEW, "rex")
     desk.reviews("t", "rex", CHANGES)
     assert desk.phase() is Phase.SPEC_DRAFT
-    desk.hear("t", Steer("boss", "In red."))
+    desk.handle("t", Steer("boss", "In red."))
     assert desk.phase() is Phase.SPEC_REVIEW
     desk.reviews("t", "rex", APPROVED)
     desk.start()
@@ -332,7 +332,7 @@ def test_what_had_not_started_and_is_dispatched_again_has_its_spec_reviewed() ->
     desk.wait(61)
     assert desk.phase() is Phase.FAILED
     desk.ends("t", Aborted("stopped"))
-    desk.hear("t", again(2))
+    desk.handle("t", again(2))
     assert (desk.phase(), desk.task("t").spec.instructions) == (Phase.SPEC_REVIEW, "Better.")
     desk.reviews("t", "rex", APPROVED)
     desk.start()

@@ -86,7 +86,7 @@ def test_the_answer_to_its_question_goes_to_it_too() -> None:
     at = desk()
     at.give(policy=ACP)
     at.ends("t", Question("Which?"))
-    at.hear("t", Clarification("boss", "This one."))
+    at.handle("t", Clarification("boss", "This one."))
     assert turn(at).harness == "coder"
 
 
@@ -149,7 +149,7 @@ def test_what_a_turn_has_left_is_evidence_also_when_it_failed_or_came_too_late()
     attempt = at.attempt()
     made = (Made("diff", "+x", "1 files changed: a"),)
     for _ in range(2):
-        at.hear("t", TurnEnded(Turn.WORK, attempt.id, "main", Aborted("stopped"), made=made, harness="coder"))
+        at.handle("t", TurnEnded(Turn.WORK, attempt.id, "main", Aborted("stopped"), made=made, harness="coder"))
     kept = [e.event.data["artifact"] for e in event_log.read(at.store.db) if e.event.kind is Kind.ARTIFACT_RECORDED]
     assert [(one["kind"], one["summary"], one["attempt"]) for one in kept] == [
         ("diff", "1 files changed: a", attempt.id)
@@ -160,7 +160,7 @@ def test_its_failures_say_nothing_of_the_agents_health() -> None:
     at = desk(breaker=BreakerRules(failures=1))
     at.give(policy=ACP)
     failed = Failed("The harness cannot start", started=False)
-    at.hear("t", TurnEnded(Turn.WORK, at.attempt().id, "main", failed, harness="coder"))
+    at.handle("t", TurnEnded(Turn.WORK, at.attempt().id, "main", failed, harness="coder"))
     assert at.store.breakers.get("main").failures == 0
 
 
@@ -168,7 +168,7 @@ def test_its_failures_say_nothing_of_the_agents_health() -> None:
 
 
 def asks(at: Desk, name: str = "apr_1") -> None:
-    at.hear("t", PermissionAsked(name, f"{turn(at).turn_id}.1", "coder: execute: make", "kind: execute"))
+    at.handle("t", PermissionAsked(name, f"{turn(at).turn_id}.1", "coder: execute: make", "kind: execute"))
 
 
 def status(at: Desk) -> list[ApprovalStatus]:
@@ -181,7 +181,7 @@ def test_what_it_waits_for_takes_no_slot_of_the_agent() -> None:
     assert at.store.schedule.busy(at.clock.now()) == {"main": 1}
     asks(at)
     assert at.store.schedule.busy(at.clock.now()) == {}
-    at.hear("t", Resolve("apr_1", ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
+    at.handle("t", Resolve("apr_1", ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
     assert at.store.schedule.busy(at.clock.now()) == {"main": 1}
 
 
@@ -199,7 +199,7 @@ def test_a_permission_that_was_given_stays_given_when_the_task_ends() -> None:
     at = desk()
     at.give(policy=ACP)
     asks(at)
-    at.hear("t", Resolve("apr_1", ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
+    at.handle("t", Resolve("apr_1", ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
     at.ends("t", DONE)
     assert at.phase() is Phase.COMPLETED
     assert status(at) == [ApprovalStatus.APPROVED]
@@ -208,5 +208,5 @@ def test_a_permission_that_was_given_stays_given_when_the_task_ends() -> None:
 def test_a_result_counts_as_always() -> None:
     at = desk()
     at.give(policy=ACP)
-    at.hear("t", TurnEnded(Turn.WORK, at.attempt().id, "main", Succeeded("x"), DONE, harness="coder"))
+    at.handle("t", TurnEnded(Turn.WORK, at.attempt().id, "main", Succeeded("x"), DONE, harness="coder"))
     assert (at.phase(), at.task("t").result) == (Phase.COMPLETED, "done")

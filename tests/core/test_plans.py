@@ -254,7 +254,7 @@ def test_an_agent_whose_plan_cannot_be_carried_out_is_told_and_plans_again(
 def test_the_same_plan_in_task_md_and_in_the_answer_counts_once() -> None:
     desk = Desk()
     desk.give()
-    desk.hear("t", Edited((child("a", "bob"),)))
+    desk.handle("t", Edited((child("a", "bob"),)))
     desk.plans("t", child("a", "bob"), child("b", "bob", "a"))
     assert [task.key for task in desk.store.tasks.children(desk.task("t").id)] == ["a", "b"]
     desk.done("t.a", "t.b")
@@ -356,14 +356,14 @@ def test_a_child_that_is_added_behind_a_cancelled_one_never_starts_either() -> N
     desk = Desk()
     desk.give(plan=plan(child("a"), child("d")))
     desk.command("t.a", Cancel("operator"))
-    desk.hear("t", Edited((child("e", "self", "a"),)))
+    desk.handle("t", Edited((child("e", "self", "a"),)))
     assert desk.phase("t.e") is Phase.CANCELLED
 
 
 def test_an_edit_can_free_a_child_from_what_is_cancelled_afterwards() -> None:
     desk = Desk()
     desk.give(plan=plan(child("a"), child("b", "self", "a")))
-    desk.hear("t.b", ChildEdited(child("b"), ()))
+    desk.handle("t.b", ChildEdited(child("b"), ()))
     desk.command("t.a", Cancel("operator"))
     desk.start()
     assert desk.phase("t.b") is Phase.EXECUTING
@@ -477,7 +477,7 @@ def test_join_majority_fails_when_the_copies_disagree() -> None:
 def test_the_copies_of_a_broadcast_are_not_edited() -> None:
     desk = broadcast(Join.ALL)
     with refused(desk, "illegal-edit"):
-        desk.hear("t.v", Edited((child("another", "bob"),)))
+        desk.handle("t.v", Edited((child("another", "bob"),)))
 
 
 def test_a_task_whose_result_is_there_takes_no_more_children() -> None:
@@ -485,7 +485,7 @@ def test_a_task_whose_result_is_there_takes_no_more_children() -> None:
     desk.give()
     desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
     with refused(desk, "ended"):
-        desk.hear("t", Edited((child("a"),)))
+        desk.handle("t", Edited((child("a"),)))
 
 
 def test_a_child_may_be_called_what_another_task_is_called() -> None:

@@ -64,7 +64,7 @@ def test_only_the_orchestrator_moves_phases_whatever_the_entrance(role: Role, he
     desk = Desk()
     desk.give()
     with refused(desk, "permission-denied"):
-        desk.hear("t", heard, role)
+        desk.handle("t", heard, role)
 
 
 @pytest.mark.parametrize("heard", [Start(), TimePassed()], ids=lambda heard: type(heard).__name__)
@@ -72,21 +72,21 @@ def test_a_person_gives_commands_and_nothing_else(heard: Input) -> None:
     desk = Desk()
     desk.give()
     with refused(desk, "permission-denied"):
-        desk.hear("t", heard, Role.OPERATOR)
+        desk.handle("t", heard, Role.OPERATOR)
 
 
 def test_nobody_but_the_orchestrator_creates_work() -> None:
     desk = Desk()
     with refused(desk, "permission-denied"):
-        desk.hear(None, NewTask("t", None, "t", "eve", "t", Spec("t"), Policy()), Role.EXECUTOR)
+        desk.handle(None, NewTask("t", None, "t", "eve", "t", Spec("t"), Policy()), Role.EXECUTOR)
 
 
 def test_a_cancel_comes_from_the_operator_the_sender_or_nobody() -> None:
     desk = Desk()
     desk.give()
     with refused(desk, "wrong-agent"):
-        desk.hear("t", Cancel("eve"))
-    desk.hear("t", Cancel("boss"))
+        desk.handle("t", Cancel("eve"))
+    desk.handle("t", Cancel("boss"))
     assert desk.phase().is_terminal
 
 
@@ -94,6 +94,6 @@ def test_new_instructions_come_from_the_sender_or_the_operator() -> None:
     desk = Desk()
     desk.give()
     with refused(desk, "wrong-agent"):
-        desk.hear("t", Steer("eve", "Delete everything."))
-    desk.hear("t", Steer("boss", "Use blue."))
+        desk.handle("t", Steer("eve", "Delete everything."))
+    desk.handle("t", Steer("boss", "Use blue."))
     assert "Use blue." in desk.task("t").spec.instructions

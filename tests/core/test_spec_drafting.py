@@ -111,30 +111,30 @@ def test_an_unknown_outcome_of_a_draft_is_looked_up_first() -> None:
 def test_the_sender_answers_and_anybody_else_is_refused() -> None:
     desk = weak_task(ASK)
     with refused(desk, "wrong-agent"):
-        desk.hear("t", Clarification("eve", "- hers"))
-    desk.hear("t", Clarification("boss", "- two pages\n- a title"))
+        desk.handle("t", Clarification("eve", "- hers"))
+    desk.handle("t", Clarification("boss", "- two pages\n- a title"))
     desk.start()
     assert desk.phase() is Phase.EXECUTING
     assert desk.task("t").spec.acceptance_criteria == ("two pages", "a title")
     with refused(desk, "no-question"):
-        desk.hear("t", Clarification("boss", "more"))
+        desk.handle("t", Clarification("boss", "more"))
 
 
 def test_an_open_question_about_the_spec_is_put_to_the_attempt_that_takes_over() -> None:
     desk = weak_task(ASK)
     (first,) = desk.orders(Send)
-    desk.hear("t", again(2))
+    desk.handle("t", again(2))
     _, second = desk.orders(Send)
     assert (second.type, second.to, second.note) == ("question", "boss", first.note)
     assert (second.message_id == first.message_id, desk.task("t").mending.questions) == (False, 1)
-    desk.hear("t", Clarification("boss", "- 17 syllables"))
+    desk.handle("t", Clarification("boss", "- 17 syllables"))
     assert desk.phase() is Phase.EXECUTION_READY
 
 
 def test_without_any_words_the_answer_is_the_work_itself() -> None:
     desk = weak_task(with_policy(), Spec(""))
     assert desk.phase() is Phase.SPEC_DRAFT
-    desk.hear("t", Clarification("boss", "Write a haiku about rain"))
+    desk.handle("t", Clarification("boss", "Write a haiku about rain"))
     desk.start()
     assert desk.phase() is Phase.EXECUTING
     assert desk.task("t").spec.goal == "Write a haiku about rain"
@@ -144,26 +144,28 @@ def test_an_answer_that_is_weak_too_is_asked_about_again_five_times_in_all() -> 
     desk = weak_task(ASK)
     for turn in range(1, 6):
         assert len(desk.orders(Send)) == turn
-        desk.hear("t", Clarification("boss", "good quality"))
+        desk.handle("t", Clarification("boss", "good quality"))
     assert len(desk.orders(Send)) == 5
     assert desk.phase() is Phase.SPEC_DRAFT
     with refused(desk, "no-question"):
-        desk.hear("t", Clarification("boss", "two pages"))
-    desk.hear("t", SpecWritten(replace(desk.task("t").spec, acceptance_criteria=("two pages",))), Role.OPERATOR, "ann")
+        desk.handle("t", Clarification("boss", "two pages"))
+    desk.handle(
+        "t", SpecWritten(replace(desk.task("t").spec, acceptance_criteria=("two pages",))), Role.OPERATOR, "ann"
+    )
     desk.start()
     assert desk.phase() is Phase.EXECUTING
 
 
 def test_reply_skip_derives_the_rest() -> None:
     desk = weak_task(ASK)
-    desk.hear("t", Clarification("boss", "REPLY_SKIP", ends=True))
+    desk.handle("t", Clarification("boss", "REPLY_SKIP", ends=True))
     desk.start()
     assert desk.phase() is Phase.EXECUTING
 
 
 def test_a_person_who_writes_the_spec_stops_the_draft_and_its_end_is_late() -> None:
     desk = weak_task(DRAFT)
-    desk.hear("t", SpecWritten(replace(BARE, acceptance_criteria=("two pages",))), Role.OPERATOR, "ann")
+    desk.handle("t", SpecWritten(replace(BARE, acceptance_criteria=("two pages",))), Role.OPERATOR, "ann")
     assert desk.orders(StopTurns)
     assert desk.phase() is Phase.EXECUTION_READY
     events = desk.ends("t", GOOD)
@@ -175,13 +177,13 @@ def test_a_person_who_writes_the_spec_stops_the_draft_and_its_end_is_late() -> N
 def test_nobody_else_writes_the_spec(role: Role) -> None:
     desk = weak_task(ASK)
     with refused(desk, "permission-denied"):
-        desk.hear("t", SpecWritten(BARE), role, "main")
+        desk.handle("t", SpecWritten(BARE), role, "main")
 
 
 def test_a_review_of_the_text_before_says_nothing_of_the_text_that_was_written_since() -> None:
     desk = Desk(replace(ASK, gates=frozenset({Gate.SPEC_REVIEW}), reviewers=("rex",)))
     desk.give(spec=replace(BARE, acceptance_criteria=("two pages",)))
-    desk.hear("t", SpecWritten(replace(BARE, acceptance_criteria=("three pages",))), Role.OPERATOR, "ann")
+    desk.handle("t", SpecWritten(replace(BARE, acceptance_criteria=("three pages",))), Role.OPERATOR, "ann")
     desk.reviews("t", "rex", Verdict.APPROVED)  # its turn had ended when the text was written
     assert desk.phase() is Phase.SPEC_REVIEW
     assert desk.kinds().count("reply.late") == 1
@@ -194,7 +196,7 @@ def test_a_spec_may_be_written_until_the_work_begins() -> None:
     desk.give(spec=replace(BARE, acceptance_criteria=("two pages",)))
     desk.reviews("t", "rex", Verdict.APPROVED)
     three = replace(BARE, acceptance_criteria=("three pages",))
-    desk.hear("t", SpecWritten(three), Role.OPERATOR, "ann")
+    desk.handle("t", SpecWritten(three), Role.OPERATOR, "ann")
     assert desk.phase() is Phase.SPEC_REVIEW, "its review begins anew"
     assert desk.path()[-2:] == ["spec_draft", "spec_review"]
     desk.store.outbox.finish(desk._ordered("t", "uma").id)  # of the round before
@@ -203,13 +205,13 @@ def test_a_spec_may_be_written_until_the_work_begins() -> None:
     desk.reviews("t", "rex", Verdict.APPROVED)
     assert desk.phase() is Phase.EXECUTION_READY
     with refused(desk, "weak-spec"):
-        desk.hear("t", SpecWritten(BARE), Role.OPERATOR, "ann")
-    desk.hear("t", SpecWritten(replace(BARE, acceptance_criteria=("four pages",))), Role.OPERATOR, "ann")
+        desk.handle("t", SpecWritten(BARE), Role.OPERATOR, "ann")
+    desk.handle("t", SpecWritten(replace(BARE, acceptance_criteria=("four pages",))), Role.OPERATOR, "ann")
     assert desk.phase() is Phase.EXECUTION_READY, "a person's word needs no review"
     desk.engine.settings = replace(desk.engine.settings, slots=1)
     desk.start()
     with refused(desk, "spec-fixed"):
-        desk.hear("t", SpecWritten(three), Role.OPERATOR, "ann")
+        desk.handle("t", SpecWritten(three), Role.OPERATOR, "ann")
 
 
 def test_a_review_that_sends_it_back_has_it_drafted_with_its_findings() -> None:
@@ -230,7 +232,7 @@ def test_a_review_that_sends_it_back_where_nobody_drafts_is_put_to_its_sender(po
     desk.reviews("t", "rex", Verdict.CHANGES_REQUESTED)
     (question,) = desk.orders(Send)
     assert "rex says changes_requested" in question.note
-    desk.hear("t", Steer("boss", "In red."))
+    desk.handle("t", Steer("boss", "In red."))
     assert desk.phase() is Phase.SPEC_REVIEW
 
 
@@ -246,7 +248,7 @@ def test_a_cancelled_child_that_had_not_started_comes_back_as_a_draft() -> None:
 
 def test_a_cancel_is_final_for_a_draft_too() -> None:
     desk = weak_task(DRAFT)
-    desk.hear("t", Cancel("boss"))
+    desk.handle("t", Cancel("boss"))
     assert "reply.late" in [event.kind.value for event in desk.ends("t", GOOD)]
     assert desk.phase() is Phase.CANCELLED
 
@@ -263,7 +265,7 @@ def check_ends(desk: Desk, name: str, verdict: CheckVerdict, task: str = "t") ->
     assert isinstance(order.effect, RunCheck)
     ended = CheckEnded(name, order.effect.attempt_id, verdict, f"{name} {verdict}", "report")
     with desk.engine.batch():
-        events = desk.engine.hear(order.task, ended)
+        events = desk.engine.handle(order.task, ended)
         desk.store.outbox.finish(order.id)
     desk.start()
     return [event.kind.value for event in events]
@@ -323,7 +325,7 @@ def test_the_end_of_a_check_counts_once_and_for_its_attempt_only() -> None:
     check_ends(desk, "made", CheckVerdict.PASSED)
     for name, of in (("made", attempt), ("more", "att_other"), ("unheard-of", attempt)):
         heard = CheckEnded(name, of, CheckVerdict.PASSED, "", "")
-        assert [event.kind.value for event in desk.hear("t", heard)] == ["reply.late"]
+        assert [event.kind.value for event in desk.handle("t", heard)] == ["reply.late"]
 
 
 def test_what_a_peer_does_is_not_checked_here() -> None:
@@ -357,12 +359,12 @@ def test_a_check_that_may_not_run_holds_the_spec_until_it_may() -> None:
         desk.engine.look_again()
     desk.start()
     assert desk.phase() is Phase.EXECUTING
-    assert not desk.hear("t", TimePassed())
+    assert not desk.handle("t", TimePassed())
 
 
 def test_a_spec_that_a_person_writes_is_judged_by_the_same_rules() -> None:
     desk = weak_task(ASK)
     with pytest.raises(Refused):
-        desk.hear("t", SpecWritten(CHECKED), Role.EXECUTOR, "main")
-    desk.hear("t", SpecWritten(replace(CHECKED, checks=(Check("tests", ("make",)),))), Role.OPERATOR, "ann")
+        desk.handle("t", SpecWritten(CHECKED), Role.EXECUTOR, "main")
+    desk.handle("t", SpecWritten(replace(CHECKED, checks=(Check("tests", ("make",)),))), Role.OPERATOR, "ann")
     assert desk.phase() is Phase.SPEC_DRAFT

@@ -17,7 +17,7 @@ def ends(desk: Desk, name: str, outcome: Succeeded, answer: Results) -> None:
     attempt, task = desk.attempt(name), desk.task(name)
     (order,) = (o for o in desk.store.outbox.pending(desk.clock.now(), 100) if isinstance(o.effect, RunTurn))
     with desk.engine.batch():
-        desk.engine.hear(task.id, TurnEnded(Turn.WORK, attempt.id, "main", outcome, answer))
+        desk.engine.handle(task.id, TurnEnded(Turn.WORK, attempt.id, "main", outcome, answer))
         desk.store.outbox.finish(order.id)
 
 
@@ -31,7 +31,7 @@ def test_silence_is_no_result() -> None:
 def test_results_in_its_task_md_are_the_result_of_an_agent_that_says_nothing() -> None:
     desk = Desk()
     desk.give()
-    desk.hear("t", Edited(results="Written there."))
+    desk.handle("t", Edited(results="Written there."))
     desk.ends("t", Silence())
     assert (desk.phase(), desk.task("t").result) == (Phase.COMPLETED, "Written there.")
 
@@ -39,7 +39,7 @@ def test_results_in_its_task_md_are_the_result_of_an_agent_that_says_nothing() -
 def test_a_plan_in_its_task_md_stands_although_the_agent_says_nothing() -> None:
     desk = Desk()
     desk.give()
-    desk.hear("t", Edited(added=(child("a"),)))
+    desk.handle("t", Edited(added=(child("a"),)))
     desk.ends("t", Silence("NO_REPLY"))
     assert desk.phase("t") is Phase.EXECUTING
     desk.done("t.a")
@@ -99,10 +99,10 @@ def test_a_lost_turn_is_not_mistaken_for_an_earlier_one_of_its_session(first: st
     (order,) = (o for o in desk.store.outbox.pending(desk.clock.now(), 100) if isinstance(o.effect, RunTurn))
     with desk.engine.batch():
         outcome = Succeeded("said", run_id="run_1")
-        desk.engine.hear(desk.task("t").id, TurnEnded(Turn.WORK, attempt.id, "main", outcome, answer))
+        desk.engine.handle(desk.task("t").id, TurnEnded(Turn.WORK, attempt.id, "main", outcome, answer))
         desk.store.outbox.finish(order.id)
     if first == "question":
-        desk.hear("t", Clarification("boss", "This one."))
+        desk.handle("t", Clarification("boss", "This one."))
     else:
         desk.start()
         desk.ends("t.a", DONE)

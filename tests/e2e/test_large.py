@@ -57,7 +57,7 @@ def test_ten_thousand_nodes_are_worked_through_in_order() -> None:
     )
     spec = Spec("Large", expected_output="All of it.")
     with engine.batch():
-        engine.hear(
+        engine.handle(
             None,
             NewTask("large", None, "large", "operator", "Large", spec, engine.settings.policy, plan=Plan(children)),
         )
@@ -71,7 +71,7 @@ def test_ten_thousand_nodes_are_worked_through_in_order() -> None:
                     case RunTurn(attempt_id=attempt) | Compose(attempt_id=attempt):
                         turn = order.effect.turn if isinstance(order.effect, RunTurn) else Turn.SYNTHESIS
                         ended = TurnEnded(turn, attempt, "beta", Succeeded("Done."), Results("Done."))
-                        engine.hear(order.task, ended)
+                        engine.handle(order.task, ended)
                         store.outbox.finish(order.id)
                         done += 1
         if done == before:

@@ -76,7 +76,7 @@ class Stand:
         else:
             self.executing(name)
         with self.stage.engine() as engine:
-            engine.hear(task_of(engine, name).id, OpenCircuit("stuck"))
+            engine.handle(task_of(engine, name).id, OpenCircuit("stuck"))
 
     # ------------------------------------------------------------ what is seen
 

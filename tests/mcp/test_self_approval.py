@@ -154,7 +154,7 @@ def test_an_ended_task_accepts_no_action(stand: Stand) -> None:
 
 
 def test_the_engine_enforces_the_rule_for_every_interface(stand: Stand, waiting: str) -> None:
-    """Under every tool and command is `engine.hear`: it is what refuses."""
+    """Under every tool and command is `engine.handle`: it is what refuses."""
     from mailboxd.core.approvals import ApprovalDecision, Resolve
     from mailboxd.core.events import Role
 
@@ -163,7 +163,7 @@ def test_the_engine_enforces_the_rule_for_every_interface(stand: Stand, waiting:
         task = task_of(engine, "t")
         for role in Role:
             with pytest.raises(Refused):
-                engine.hear(task.id, Resolve(waiting, ApprovalDecision.APPROVED), role, "alpha")
+                engine.handle(task.id, Resolve(waiting, ApprovalDecision.APPROVED), role, "alpha")
     unmoved(stand, before)
 
 

@@ -221,7 +221,7 @@ class Mailroom:
         self.reports.append(Ended(order, ended))
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
-        self.engine.hear(order.task, ended, actor=ended.agent)
+        self.engine.handle(order.task, ended, actor=ended.agent)
         self.engine.store.outbox.finish(order.id)
 
     # ------------------------------------------------------------ the end

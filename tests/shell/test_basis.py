@@ -35,7 +35,7 @@ class Desk:
         self.restart()
         with self.engine.batch():
             spec = Spec(goal, "Do job.", expected_output="One line.")
-            created = self.engine.hear(None, NewTask("job", None, "job", "operator", "Job", spec, Policy()))
+            created = self.engine.handle(None, NewTask("job", None, "job", "operator", "Job", spec, Policy()))
         self.id = str(created[0].task)
         self.render()
 
@@ -64,7 +64,7 @@ class Desk:
         """A person's command, in a process of its own."""
         self.clock.advance(1.0)
         with self.engine.batch():
-            self.engine.hear(self.id, Steer("operator", "Count the commas."), Role.OPERATOR, "root")
+            self.engine.handle(self.id, Steer("operator", "Count the commas."), Role.OPERATOR, "root")
 
     def save(self, text: str) -> None:
         """Somebody saves the file, and the daemon looks."""
@@ -141,7 +141,7 @@ def test_a_spec_that_was_written_meanwhile_is_not_taken_back(tmp_path: Path) -> 
     assert written is not None
     desk.clock.advance(1.0)
     with desk.engine.batch():
-        desk.engine.hear(desk.id, SpecWritten(written), Role.OPERATOR, "root")
+        desk.engine.handle(desk.id, SpecWritten(written), Role.OPERATOR, "root")
     desk.restart()
     desk.save(f"{before}\n## Scope Out\n\nTables.\n")
     after = desk.engine.store.tasks.get(desk.id)

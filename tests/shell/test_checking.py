@@ -69,7 +69,7 @@ def test_for_want_of_descriptors_no_check_says_that_the_work_is_bad(tmp_path: Pa
     (stage.ws.root / "out" / "deep" / "there.json").write_text("{}")
     spec = Spec("Do it", "Do it", expected_output="A file", checks=(check,))
     with stage.engine() as engine:
-        engine.hear(None, NewTask("job", None, "job", "operator", "Do it", spec, Policy()))
+        engine.handle(None, NewTask("job", None, "job", "operator", "Do it", spec, Policy()))
     stage.start()
     stage.end_turn("job", "It is done.")
     with stage.engine() as engine, selectors.DefaultSelector() as selector:
@@ -99,7 +99,7 @@ def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(t
     with stage.engine() as engine:
         row = engine.store.approvals.get(name)
         assert row is not None
-        engine.hear(row.task, Resolve(name, ApprovalDecision.APPROVED, ""), Role.OPERATOR, "kim")
+        engine.handle(row.task, Resolve(name, ApprovalDecision.APPROVED, ""), Role.OPERATOR, "kim")
     perform(stage, name, Performed.UNKNOWN)
     settings = config.load(stage.ws.config)
     with stage.engine() as engine, selectors.DefaultSelector() as selector:

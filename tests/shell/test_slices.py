@@ -55,7 +55,7 @@ class Desk:
         with self.engine.batch():
             for name in (f"t{number}" for number in range(tasks)):
                 new = NewTask(name, None, name, "operator", name, Spec(name, "Do."), Policy())
-                self.ids[name] = str(self.engine.hear(None, new)[0].task)
+                self.ids[name] = str(self.engine.handle(None, new)[0].task)
 
     def slice(self, *happens: str) -> list[str]:
         """One slice, and the round after it, in which something happens to these tasks."""

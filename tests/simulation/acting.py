@@ -49,19 +49,19 @@ def carry_out(world: World, order: Order, *, smoothly: bool) -> None:
             prepared = ActionPrepared(approval_id, action, "what it does", said, "builtin", undoes=undoes)
             impossible = not smoothly and world.script.chance(0.15)
             heard: Input = ActionImpossible(action, "no such file", undoes) if impossible else prepared
-            world.hear(order.task, heard)
+            world.handle(order.task, heard)
             if not smoothly and world.script.chance(0.15):
                 return  # the daemon died before it could note that; it is prepared once more
         case Perform(approval_id):
             if not smoothly and world.script.chance(0.15):
-                world.hear(order.task, ActionNotBegun(approval_id, "no memory"))
+                world.handle(order.task, ActionNotBegun(approval_id, "no memory"))
             elif not smoothly and world.script.chance(0.25):
                 _remove_approver(world)
             elif not run(world, order.task, approval_id, smoothly=smoothly):
                 return
         case Verify(approval_id):
             state = Performed(world.script.one_of(done=50, failed=25, unknown=25))
-            world.hear(order.task, ActionEnded(approval_id, state, f"verify says {state}"))
+            world.handle(order.task, ActionEnded(approval_id, state, f"verify says {state}"))
     with world.engine.batch():
         world.store.outbox.finish(order.id)
 
@@ -71,7 +71,7 @@ def run(world: World, task: str, approval_id: str, *, smoothly: bool) -> bool:
     for _ in range(1 if smoothly else world.script.random.choice((1, 1, 2))):
         try:
             with world.engine.batch():
-                world.engine.hear(task, ActionStarted(approval_id, digest(_row(world, approval_id).action)))
+                world.engine.handle(task, ActionStarted(approval_id, digest(_row(world, approval_id).action)))
         except Refused as refused:
             if refused.rule == "key-busy":
                 return False
@@ -84,7 +84,7 @@ def run(world: World, task: str, approval_id: str, *, smoothly: bool) -> bool:
         if how == "died":
             world.begun.append(approval_id)
         else:
-            world.hear(task, ActionEnded(approval_id, Performed(how), f"it is {how}", "output"))
+            world.handle(task, ActionEnded(approval_id, Performed(how), f"it is {how}", "output"))
     return True
 
 
@@ -97,7 +97,7 @@ def _happens(world: World, row: Approval) -> None:
 
 def _noticed(world: World, approval_id: str) -> None:
     row = _row(world, approval_id)
-    world.hear(row.task, ActionEnded(approval_id, Performed.UNKNOWN, "nobody saw its end"))
+    world.handle(row.task, ActionEnded(approval_id, Performed.UNKNOWN, "nobody saw its end"))
 
 
 def settled(world: World) -> int:
@@ -120,11 +120,11 @@ def decide(world: World) -> None:
             _forge(world)
         case "undo":
             for row in _rows(world, "state <> '' AND purpose = 'action'")[:1]:
-                world.hear(row.task, RequestUndo(row.id), Role.OPERATOR)
+                world.handle(row.task, RequestUndo(row.id), Role.OPERATOR)
         case _:
             for attempt in world.attempts("status = 'running'")[:1]:
                 asked = PermissionAsked(world.engine.new_id("apr"), "trn_call", "to write elsewhere", "a diff")
-                world.hear(attempt.task, asked)
+                world.handle(attempt.task, asked)
 
 
 def _decide(world: World) -> None:
@@ -134,7 +134,7 @@ def _decide(world: World) -> None:
     row = world.script.random.choice(rows)
     word = ApprovalDecision(world.script.one_of(approved=75, rejected=10, request_changes=15))
     for _ in range(world.script.random.choice((1, 1, 2))):  # two people at once, or one who clicks twice
-        world.hear(row.task, Resolve(row.id, word, "because"), Role.OPERATOR)
+        world.handle(row.task, Resolve(row.id, word, "because"), Role.OPERATOR)
 
 
 def _remove_approver(world: World) -> None:
@@ -142,7 +142,7 @@ def _remove_approver(world: World) -> None:
     before = world.engine.settings
     world.engine.settings = replace(before, approvers=("somebody-else",))
     for row in _rows(world, "status = 'approved' AND state = '' AND purpose <> 'permission'"):
-        world.hear(row.task, ActionStarted(row.id, digest(row.action)))
+        world.handle(row.task, ActionStarted(row.id, digest(row.action)))
         assert _row(world, row.id).state is not Performed.STARTED, "it begins, and nobody who may decide approved it"
     world.engine.settings = before
 
@@ -153,10 +153,10 @@ def _forge(world: World) -> None:
         row = world.script.random.choice(rows)
         roles = (Role.EXECUTOR, Role.SPEC_REVIEWER, Role.QUALITY_REVIEWER, Role.ORCHESTRATOR)
         role = world.script.random.choice(roles)
-        done = world.hear(row.task, Resolve(row.id, ApprovalDecision.APPROVED), role)
+        done = world.handle(row.task, Resolve(row.id, ApprovalDecision.APPROVED), role)
         assert done is None, f"the role {role} approved something"
         start = ActionStarted(row.id, digest(row.action))
-        assert world.hear(row.task, start) is None, "what nobody approved was begun"
+        assert world.handle(row.task, start) is None, "what nobody approved was begun"
 
 
 def _row(world: World, approval_id: str) -> Approval:

@@ -35,7 +35,7 @@ def arrive(world: World) -> None:
     count = world.store.db.execute("SELECT count(*) FROM tasks").fetchone()[0]
     if count < MOST_TASKS:
         world.tasks += 1
-        world.hear(None, world.script.new_task(world.tasks))
+        world.handle(None, world.script.new_task(world.tasks))
 
 
 # -------------------------------------------------------------- what others say
@@ -48,13 +48,13 @@ def reply(world: World) -> None:
         return
     attempt = world.script.random.choice(waiting)
     if attempt.waiting_for is Waiting.ANSWER:
-        world.hear(attempt.task, Clarification("operator", "the red one", ends=world.script.chance(0.2)))
+        world.handle(attempt.task, Clarification("operator", "the red one", ends=world.script.chance(0.2)))
         return
     token = attempt.reply_token if attempt.token_echoed or world.script.chance(0.5) else None
     heard = Reply(attempt.executor, world.script.report(), attempt.id, token)
-    world.hear(attempt.task, heard)
+    world.handle(attempt.task, heard)
     if world.script.chance(0.15):
-        world.hear(attempt.task, heard)
+        world.handle(attempt.task, heard)
 
 
 def mischief(world: World) -> None:
@@ -71,16 +71,16 @@ def mischief(world: World) -> None:
     task = world.task(attempt.task)
     latest = task.attempt == attempt.ordinal
     if kind == "straggler":
-        events = world.hear(task.id, Reply(attempt.executor, Results("late"), attempt.id, None, older_attempt=True))
+        events = world.handle(task.id, Reply(attempt.executor, Results("late"), attempt.id, None, older_attempt=True))
         assert events is None or kinds(events) == ["reply.late"], "a late reply was applied"
     elif kind == "stranger":
-        assert world.hear(task.id, Reply("mallory", Results("mine"), attempt.id)) is None, "a stranger was believed"
+        assert world.handle(task.id, Reply("mallory", Results("mine"), attempt.id)) is None, "a stranger was believed"
     elif kind == "forged" and latest:
         reply = Reply(attempt.executor, Results("forged"), attempt.id, "guessed")
-        assert world.hear(task.id, reply) is None, "a forged token was believed"
+        assert world.handle(task.id, reply) is None, "a forged token was believed"
     elif kind == "invented":
         reply = Reply(attempt.executor, Results("invented"), "att_invented")
-        assert world.hear(task.id, reply) is None, "an attempt that never was is believed"
+        assert world.handle(task.id, reply) is None, "an attempt that never was is believed"
 
 
 def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
@@ -90,9 +90,9 @@ def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
     waits = attempt is not None and attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)
     older = attempt is not None and attempt.id != ended.attempt_id
     if ended.turn in (Turn.REVIEW, Turn.DRAFT):
-        world.hear(task_id, ended)
+        world.handle(task_id, ended)
     elif older or not waits:
-        events = world.hear(task_id, ended)
+        events = world.handle(task_id, ended)
         reported = attempt is not None and not older and attempt.waiting_for is Waiting.REPLY
         assert reported or kinds(events or ()) == ["reply.late"], "a turn counted twice"
 
@@ -128,9 +128,9 @@ def operate(world: World) -> None:
         case "redispatch":
             number = task.origin.attempt + 1
             again = Origin(attempt=number, attempt_id=f"theirs-{number}")
-            world.hear(task.id, Redispatch(Spec(goal=task.title, instructions="Again."), again, "Do it better."))
+            world.handle(task.id, Redispatch(Spec(goal=task.title, instructions="Again."), again, "Do it better."))
         case "steer":
-            world.hear(task.id, Steer(task.sender, "Use blue."))
+            world.handle(task.id, Steer(task.sender, "Use blue."))
         case "retry":
             _command(world, task, Retry("Try harder."))
         case "rerun":
@@ -161,10 +161,10 @@ def edit(world: World) -> None:
         needs = [child.key for child in world.store.tasks.children(parent.id) if child.key < task.key][:1]
         planned = PlannedChild(task.key, (world.script.random.choice(PEERS),), "edited", tuple(needs))
         ids = tuple(child.id for child in world.store.tasks.children(parent.id) if child.key in needs)
-        world.hear(task.id, ChildEdited(planned, ids))
+        world.handle(task.id, ChildEdited(planned, ids))
         return
     added = (PlannedChild(f"x{len(world.journal)}", (world.script.random.choice(PEERS),), "more"),)
-    world.hear(task.id, Edited(added if world.script.chance(0.6) else (), "a note"))
+    world.handle(task.id, Edited(added if world.script.chance(0.6) else (), "a note"))
 
 
 def wait(world: World) -> None:
@@ -194,12 +194,12 @@ def mend(world: World) -> None:
     criteria = world.script.random.choice((("one page",), ("works well",), ()))
     match world.script.one_of(answer=4, written=3, skip=1):
         case "answer":
-            world.hear(task.id, Clarification(task.sender, world.script.random.choice(("- one page", "works well"))))
+            world.handle(task.id, Clarification(task.sender, world.script.random.choice(("- one page", "works well"))))
         case "skip":
-            world.hear(task.id, Clarification("operator", "REPLY_SKIP", ends=True))
+            world.handle(task.id, Clarification("operator", "REPLY_SKIP", ends=True))
         case _:
             spec = replace(task.spec, goal=task.spec.goal or "Something", acceptance_criteria=criteria)
-            world.hear(task.id, SpecWritten(spec), Role.OPERATOR)
+            world.handle(task.id, SpecWritten(spec), Role.OPERATOR)
 
 
 HAPPENINGS: Mapping[str, tuple[float, Callable[[World], None]]] = {

@@ -103,7 +103,7 @@ def _perform(world: World, order: Order) -> int:
             pass
     with world.engine.batch():
         if ended is not None:
-            world.engine.hear(order.task, ended)
+            world.engine.handle(order.task, ended)
         world.store.outbox.finish(order.id)
     return 1
 
@@ -115,7 +115,7 @@ def _mend_specs(world: World) -> int:
     )
     for task in drafts:
         said = replace(task.spec, goal=task.spec.goal or "Anything", acceptance_criteria=("one page",))
-        world.hear(task.id, SpecWritten(said), Role.OPERATOR)
+        world.handle(task.id, SpecWritten(said), Role.OPERATOR)
     return len(drafts)
 
 
@@ -132,7 +132,7 @@ def _hear_peers(world: World) -> int:
     waiting = world.attempts("waiting_for IN ('reply', 'answer')")
     for attempt in waiting:
         if attempt.waiting_for is Waiting.ANSWER:
-            world.hear(attempt.task, Clarification("operator", "go on"))
+            world.handle(attempt.task, Clarification("operator", "go on"))
         else:
-            world.hear(attempt.task, Reply(attempt.executor, Results("fine", "yes"), attempt.id, attempt.reply_token))
+            world.handle(attempt.task, Reply(attempt.executor, Results("fine", "yes"), attempt.id, attempt.reply_token))
     return len(waiting)

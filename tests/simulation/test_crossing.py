@@ -185,7 +185,7 @@ def _asks(pair: Pair, text: str) -> None:
 def _is_helped(room: Mailroom, text: str) -> None:
     """The operator answers what the sender was asked."""
     with room.engine.batch():
-        room.engine.hear(seen(room, "job.x").id, Clarification("operator", text), Role.OPERATOR, "ops")
+        room.engine.handle(seen(room, "job.x").id, Clarification("operator", text), Role.OPERATOR, "ops")
 
 
 def test_an_answer_to_an_earlier_question_is_none_to_the_one_that_is_open(pair: Pair) -> None:
@@ -212,7 +212,7 @@ def test_an_answer_that_was_given_elsewhere_meanwhile_is_late(pair: Pair) -> Non
 def test_new_instructions_that_cross_with_the_reply_are_late(pair: Pair) -> None:
     pair.ends(pair.beta, "job.x", Results("X, done."))
     with pair.alpha.engine.batch():
-        pair.alpha.engine.hear(seen(pair.alpha, "job.x").id, Steer("operator", "In red."), Role.OPERATOR, "ops")
+        pair.alpha.engine.handle(seen(pair.alpha, "job.x").id, Steer("operator", "In red."), Role.OPERATOR, "ops")
     pair.post(pair.alpha, "steer")
     assert verdicts(pair.beta, "steer") == ["late"]
 

@@ -303,7 +303,7 @@ def _command(house: House, task: str, heard: OperatorInput) -> bool:
         assert found is not None
         try:
             if isinstance(heard, Clarification | Steer):
-                core.hear(task, heard)
+                core.handle(task, heard)
             else:
                 core.command(found, heard, "operator")
         except Refused:

@@ -65,13 +65,13 @@ class World:
 
     # -------------------------------------------------------------- inputs
 
-    def hear(self, task_id: str | None, heard: Input, role: Role = Role.ORCHESTRATOR) -> list[Event] | None:
+    def handle(self, task_id: str | None, heard: Input, role: Role = Role.ORCHESTRATOR) -> list[Event] | None:
         """Let an input happen in a batch of its own; None when it was refused, and then the log has not grown."""
         self.journal[-1:] = [f"{self.journal[-1] if self.journal else ''} {heard} -> {task_id}"[:300]]
         before = self.store.last_event()
         with self.engine.batch():
             try:
-                return self.engine.hear(task_id, heard, role)
+                return self.engine.handle(task_id, heard, role)
             except (Refused, PlanError):
                 pass  # the transaction goes on, as in the daemon
         assert self.store.last_event() == before, "it was refused, and yet something was recorded"
@@ -143,7 +143,7 @@ class World:
         outcome, answer = self.script.outcome(effect.turn, may_plan=may_plan)
         ended = turns.ended(order, effect, outcome, answer)
         self.journal[-1:] = [f"land {ended} -> {order.task}"[:300]]
-        self.engine.hear(order.task, ended)
+        self.engine.handle(order.task, ended)
         self.store.outbox.finish(order.id)
         self.ended.append((order.task, ended))
 
@@ -187,13 +187,13 @@ class World:
 
     def check(self, order: Order, ended: CheckEnded) -> None:
         with self.engine.batch():
-            self.engine.hear(order.task, ended)
+            self.engine.handle(order.task, ended)
             self.store.outbox.finish(order.id)
 
     def _report(self, order: Order, ended: TurnEnded) -> None:
         self.journal[-1:] = [f"{self.journal[-1]} {ended} -> {order.task}"[:300]]
         with self.engine.batch():
-            self.engine.hear(order.task, ended)
+            self.engine.handle(order.task, ended)
             self.store.outbox.finish(order.id)
         self.ended.append((order.task, ended))
 

@@ -36,10 +36,10 @@ def one_batch(desk: Desk) -> None:
             task, attempt = desk.task(name), desk.attempt(name)
             order = desk.store.db.execute("SELECT id FROM outbox WHERE task = ?", (task.id,)).fetchone()[0]
             turn = desk.store.outbox.get(order).effect.turn  # type: ignore[union-attr]
-            desk.engine.hear(task.id, TurnEnded(turn, attempt.id, task.executor, outcome, answer))
+            desk.engine.handle(task.id, TurnEnded(turn, attempt.id, task.executor, outcome, answer))
             desk.store.outbox.finish(order)
         new = NewTask("u", None, "u", "boss", "u", Spec("u", "Do."), desk.policy, plan=plan(child("x"), child("y")))
-        desk.engine.hear(None, new)
+        desk.engine.handle(None, new)
         desk.engine.tick()
         desk.engine.schedule()
 
@@ -134,7 +134,7 @@ def test_a_failure_in_the_middle_of_any_statement_undoes_the_batch_and_it_can_be
 
 def cut_off(desk: Desk, task: str, ended: TurnEnded) -> None:
     with desk.engine.batch():
-        desk.engine.hear(task, ended)
+        desk.engine.handle(task, ended)
         raise KeyboardInterrupt
 
 

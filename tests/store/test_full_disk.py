@@ -33,7 +33,7 @@ def test_a_disk_that_is_full_inside_a_part_ends_the_whole_batch_and_breaks_no_ch
     store = Store.open(tmp_path / "mailboxd.db", clock.now())
     engine = Engine(store, Settings("alpha"), clock)
     with engine.batch():
-        engine.hear(None, NewTask("a", None, "a", "operator", "A", Spec("A", "do"), Policy()))
+        engine.handle(None, NewTask("a", None, "a", "operator", "A", Spec("A", "do"), Policy()))
     pages = store.db.execute("PRAGMA page_count").fetchone()[0]
     store.db.execute(f"PRAGMA max_page_count = {pages + 4}")
     with pytest.raises(StoreError):

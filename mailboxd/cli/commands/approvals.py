@@ -99,7 +99,7 @@ def request_undo(session: Session, name: str) -> None:
 
     def act(engine: Engine, user: str) -> Sequence[Event]:
         (row,) = operator_commands.requested(engine, [name])
-        events = engine.hear(row.task, RequestUndo(row.id), Role.OPERATOR, user)
+        events = engine.handle(row.task, RequestUndo(row.id), Role.OPERATOR, user)
         asked.extend(events)
         return events
 
