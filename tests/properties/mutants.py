@@ -28,11 +28,9 @@ from tests.core import (
     test_plans,
     test_spec_drafting,
 )
-from tests.core.desk import Desk, child, plan
 from tests.properties.planting import Fault, planted
 from tests.simulation import test_power, townlife
 from tests.simulation.history import Broken, run
-from tests.store import test_log
 
 MOST_SEEDS, MOST_TOWNS = 200, 60
 Law = Callable[[], None]
@@ -105,16 +103,6 @@ def _a_child_only_tightens() -> None:
     test_budget.test_a_child_may_only_tighten_the_deadline_and_lower_the_priority(said, parents, 5)
 
 
-def _a_history_written_again() -> None:
-    test_log.test_what_is_written_at_once_is_what_is_written_one_by_one(1)
-
-
-def _ends_for_its_parent() -> None:
-    desk = Desk()
-    desk.give(plan=plan(child("b", "bob")))
-    test_log.test_a_child_that_ends_at_once_has_ended_for_its_parent(desk)
-
-
 once_acknowledged = (
     test_attempts.test_once_a_peer_has_acknowledged_by_message_the_end_of_the_call_does_not_give_the_work_out_again
 )
@@ -127,7 +115,7 @@ what_never_reached_the_agent = (
 
 MUTANTS = (
     # ------------------------------------------------------------ dependencies and trees
-    Mutant("dependencies are not kept", 'for need in event.data["needs"]]', 'for need in event.data["needs"][:0]]'),
+    Mutant("dependencies are not kept", '(task["id"], n) for n in event.data["needs"]', '(task["id"], n) for n in []'),
     Mutant(
         "a dependency that merely ended will do",
         "step = (target is Phase.COMPLETED) - (source is Phase.COMPLETED)",
@@ -478,19 +466,6 @@ MUTANTS = (
     ),
     # ------------------------------------------------------------ the store
     Mutant("the chain is not a chain", "before = chain(before, row)", "before = chain(GENESIS, row)"),
-    Mutant(
-        "changes of two tasks become one",
-        "if event.kind not in _CHANGES or event.task != before.task:",
-        "if event.kind not in _CHANGES:",
-        law=_a_history_written_again,
-    ),
-    Mutant(
-        "a new task that ends at once has not ended for its parent",
-        'if before.kind is Kind.TASK_CREATED and more.get("to") not in _AFFECTS_NEIGHBOURS:',
-        "if before.kind is Kind.TASK_CREATED:",
-        law=_ends_for_its_parent,
-    ),
-    Mutant("a passage is told from its middle", 'both["from"] = data["from"]', "pass"),
     Mutant(
         "what a decision leaves is kept as it was before",
         "            self.keep(left.task)\n",
