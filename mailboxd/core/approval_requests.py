@@ -45,7 +45,7 @@ from mailboxd.errors import Refused
 _UNDO_KEY = "{}/undo"
 
 
-def heard(builder: DecisionBuilder, said: OfApproval) -> None:
+def handle(builder: DecisionBuilder, said: OfApproval) -> None:
     """Handle an input about approvals. Raises Refused."""
     match said:
         case ActionDeclared(action):
@@ -120,7 +120,7 @@ def _prepared(builder: DecisionBuilder, said: ActionPrepared) -> None:
     if asked or any(row.id == said.approval_id for row in builder.view.approvals):
         return  # prepared twice
     if not said.undoes and (task.phase is not Phase.AWAITING_APPROVAL or said.action not in task.planned_actions):
-        record_late(builder, "mailboxd", "", f"the action {said.action.id} was prepared, and is not wanted any more")
+        record_late(builder, "mailboxd", "", f"the action {said.action.id} was prepared but is no longer wanted")
         return
     purpose = Purpose.UNDO if said.undoes else Purpose.ACTION
     key = _key(builder, said)
@@ -128,7 +128,7 @@ def _prepared(builder: DecisionBuilder, said: ActionPrepared) -> None:
     row = replace(row, gate=said.gate, content_sha256=said.content_sha256, target_sha256=said.target_sha256)
     done = next((old for old in builder.view.same_key if same_work(old, row)), None)
     if done is not None and purpose is Purpose.ACTION:
-        summary = f"done already, as {done.short_id} at {done.finished_at}: nothing runs again"
+        summary = f"already done, as {done.short_id} at {done.finished_at}: nothing runs again"
         approved = replace(row, status=ApprovalStatus.APPROVED, resolved_by="mailboxd", resolved_at=builder.ctx.now)
         _request(builder, replace(approved, state=Performed.DONE, finished_at=builder.ctx.now, summary=summary))
         return
@@ -228,13 +228,13 @@ def _permission(builder: DecisionBuilder, said: PermissionAsked) -> None:
 
 def _undo(builder: DecisionBuilder, row: Approval) -> None:
     if not row.action.undo or row.purpose is not Purpose.ACTION:
-        raise Refused("no-undo", f"{row.short_id} declares no way to take it back")
+        raise Refused("no-undo", f"{row.short_id} declares no undo command")
     if not row.started_at or row.state is Performed.STARTED:
-        raise Refused("not-performed", f"{row.short_id} was not performed: there is nothing to take back")
+        raise Refused("not-performed", f"{row.short_id} was not performed: there is nothing to undo")
     if any(other.origin == row.id and other.state is Performed.DONE for other in builder.view.approvals):
         return  # undone already
     if any(other.origin == row.id and other.is_open for other in builder.view.approvals):
-        raise Refused("asked-already", f"taking {row.short_id} back is asked for already", "mailboxd approvals")
+        raise Refused("asked-already", f"undoing {row.short_id} was already requested", "mailboxd approvals")
     what = f"take back: {row.requested_action}"
     action = replace(
         Action(id=f"{row.action.id[:120]}.undo", kind=ActionKind.COMMAND, action=what, argv=row.action.undo),

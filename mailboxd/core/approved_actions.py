@@ -50,9 +50,9 @@ def started(builder: DecisionBuilder, row: Approval, digest: str) -> None:
         return
     others = [old for old in builder.view.same_key if old.id != row.id]
     if any(old.state is Performed.STARTED for old in others):
-        raise Refused("key-busy", f"the idempotency key {row.idempotency_key} is at work for another task")
+        raise Refused("key-busy", f"the idempotency key {row.idempotency_key} is in use by another task")
     if done := next((old for old in others if same_work(old, row)), None):
-        _end(builder, row, Performed.DONE, f"done already, as {done.short_id}: nothing runs again")
+        _end(builder, row, Performed.DONE, f"already done, as {done.short_id}: nothing runs again")
     elif others:
         why = (
             f"the idempotency key {row.idempotency_key} was used by {others[-1].short_id}, which is {others[-1].state}"
@@ -69,7 +69,7 @@ def may_decide(person: str, ctx: Context) -> bool:
 
 def _ask_again(builder: DecisionBuilder, row: Approval) -> None:
     """Void an unused approval by a person who is no longer an approver, and request another one."""
-    why = f"{row.resolved_by}, who approved it, is not among approvals.approvers any more"
+    why = f"{row.resolved_by}, who approved it, is no longer among approvals.approvers"
     resolve(builder, row, ApprovalStatus.EXPIRED, "mailboxd", f"asked again: {why}", void=True)
     if row.purpose is Purpose.UNDO:
         builder.order(Prepare(builder.ctx.new_id("apr"), row.action, undoes=row.origin))
@@ -165,7 +165,7 @@ def void(builder: DecisionBuilder, why: str) -> None:
             resolve(builder, row, ApprovalStatus.EXPIRED, "mailboxd", f"void: {why}", void=True)
 
 
-def turn_over(builder: DecisionBuilder, ended: TurnEnded) -> None:
+def void_permissions(builder: DecisionBuilder, ended: TurnEnded) -> None:
     """Void the permissions that a harness asked for in a turn that has ended."""
     attempt = builder.attempt
     if attempt is None or attempt.id != ended.attempt_id or not attempt.worker_ref:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from mailboxd.core import approval_requests, plans, reviews, spec_drafting
 from mailboxd.core.approvals import merged
-from mailboxd.core.conversation import answer_ended, asked, await_reply, heard_from, order_turn, steer_again
+from mailboxd.core.conversation import answer_ended, asked, await_reply, order_turn, renew_lease, steer_again
 from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
 from mailboxd.core.effects import LookUp, RunTurn, Send
 from mailboxd.core.events import Kind
@@ -211,7 +211,7 @@ def answered(builder: DecisionBuilder, answer: Answer | Progress, turn: Turn, ag
         case Progress(note):
             builder.checkpoint(note)
             if builder.live.waiting_for is Waiting.REPLY:
-                heard_from(builder)
+                renew_lease(builder)
         case Question(text):
             asked(builder, text)
         case Reviewed() | Drafted():
@@ -237,8 +237,8 @@ def _acknowledged(builder: DecisionBuilder, agent: str) -> None:
 def _results(builder: DecisionBuilder, results: Results, turn: Turn, agent: str) -> None:
     task = builder.task
     if turn is Turn.WORK and task.mode is Mode.COORDINATING and builder.view.children.total:
-        builder.checkpoint("the plan stands in task.md: waiting for the children", waiting_for=Waiting.CHILDREN)
-        builder.amend("said beside the plan", notes="\n\n".join(filter(None, [task.notes, results.text])))
+        builder.checkpoint("the plan is in task.md: waiting for the children", waiting_for=Waiting.CHILDREN)
+        builder.amend("text beside the plan", notes="\n\n".join(filter(None, [task.notes, results.text])))
         return
     if steer_again(builder, turn):
         return
@@ -305,10 +305,8 @@ def replied(builder: DecisionBuilder, reply: Reply) -> None:
     if not same_agent(reply.sender, attempt.executor):
         raise Refused("wrong-agent", f"{task.local_id} was given to {attempt.executor}, not to {reply.sender}")
     if same_agent(attempt.executor, builder.ctx.agent) and not isinstance(reply.answer, Progress):
-        # The answer of an own turn is what the call prints; a file in its name is somebody else's.
-        raise Refused(
-            "not-given-away", f"{task.local_id} is done in turns of {builder.ctx.agent}, not given to anybody"
-        )
+        # The answer to a turn of this agent is the output of its call, never a file.
+        raise Refused("not-given-away", f"{task.local_id} is executed by {builder.ctx.agent}, not by a peer")
     if reply.attempt_id is not None and reply.attempt_id != attempt.id:
         raise Refused("stale-attempt", f"{task.local_id} has no attempt {reply.attempt_id}")
     if reply.attempt_id is None and reply.ordinal is not None and reply.ordinal < attempt.ordinal:
@@ -348,10 +346,10 @@ def imported(builder: DecisionBuilder, found: Imported) -> None:
             summary = first_line(result)
             builder.artifact("primary_output", result, summary, builder.task.executor)
             builder.move(
-                Trigger.IMPORTED_DONE, "it was done before mailboxd came", result=result, result_summary=summary
+                Trigger.IMPORTED_DONE, "it was done before mailboxd managed it", result=result, result_summary=summary
             )
         case ImportedFailed(error):
-            builder.move(Trigger.IMPORTED_FAILED, error or "it had failed before mailboxd came", error=error)
+            builder.move(Trigger.IMPORTED_FAILED, error or "it had failed before mailboxd managed it", error=error)
             announce_end(builder)
         case ImportedDispatched():
             _dispatched(builder)
@@ -364,7 +362,7 @@ def _dispatched(builder: DecisionBuilder) -> None:
         raise Refused("not-ready", f"{task.local_id} cannot be under way: a dependency is not completed")
     builder.move(
         Trigger.ATTEMPT_STARTED,
-        f"{task.executor} had it before mailboxd came; its reply is waited for",
+        f"{task.executor} had it before mailboxd managed it; waiting for its reply",
         attempt=begin(builder, Waiting.REPLY),
         dispatched_at=ctx.now,
         due=plus(ctx.now, task.policy.reply_within),

@@ -125,8 +125,8 @@ def ordered(breaker: Breaker, now: str, actor: str) -> Event | None:
 def trouble(broken: Sequence[Breaker]) -> tuple[str, bool]:
     """Which agents get no turns and why, in a sentence; and whether that lasts until the operator acts."""
     by_weight = sorted(broken, key=lambda one: (not one.is_locked_out, one.agent))
-    told = "; ".join(f"{one.agent} gets no turns: {one.reason}" for one in by_weight)
-    return told, any(one.is_locked_out for one in broken)
+    sentence = "; ".join(f"{one.agent} gets no turns: {one.reason}" for one in by_weight)
+    return sentence, any(one.is_locked_out for one in broken)
 
 
 def turns_at_once(breaker: Breaker, slots: int) -> int:

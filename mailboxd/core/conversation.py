@@ -28,7 +28,7 @@ SKIP = "REPLY_SKIP"
 PATIENCE = 3
 """Heartbeats that a peer may miss before it counts as silent."""
 _OPERATOR = "operator"
-_NO_ANSWER = "There will be no answer to your question. Go on with what you have."
+_NO_ANSWER = "Your question will not be answered. Continue with what you have."
 
 
 def order_turn(builder: DecisionBuilder, note: str = "") -> None:
@@ -44,20 +44,20 @@ def order_turn(builder: DecisionBuilder, note: str = "") -> None:
 def await_reply(builder: DecisionBuilder) -> None:
     """Wait for the reply of a peer's daemon, which has the work; starts its lease."""
     builder.checkpoint("waiting for its reply", waiting_for=Waiting.REPLY)
-    heard_from(builder)
+    renew_lease(builder)
 
 
-def heard_from(builder: DecisionBuilder) -> None:
+def renew_lease(builder: DecisionBuilder) -> None:
     """Renew the lease of the peer that has the work."""
     if builder.live.silent:
         builder.checkpoint(f"{builder.live.executor} is active again", silent=False)
     changes: dict[str, str] = {"due": plus(builder.ctx.now, builder.task.policy.reply_within)}
-    if builder.ctx.heartbeat and not tells_sender(builder):
+    if builder.ctx.heartbeat and not reports_progress(builder):
         changes["heartbeat"] = plus(builder.ctx.now, PATIENCE * builder.ctx.heartbeat)
     builder.amend(**changes)
 
 
-def tells_sender(builder: DecisionBuilder) -> bool:
+def reports_progress(builder: DecisionBuilder) -> bool:
     """Whether the sender is a mailboxd peer, which gets progress messages."""
     task = builder.task
     return task.parent is None and task.origin.attempt_id is not None and task.sender not in OPERATORS
@@ -135,9 +135,9 @@ def clarified(builder: DecisionBuilder, sender: str, text: str, ends: bool) -> N
     if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.waiting_for is not Waiting.ANSWER:
         raise Refused("no-question", f"{builder.task.local_id} has not asked anything")
     stop_turns(builder)  # another answer came before that of the running turn
-    said = "the question is answered" if not ends else "no answer will come"
+    said = "the question is answered" if not ends else "there will be no answer"
     builder.checkpoint(said, waiting_for=Waiting.TURN, question="")
-    builder.amend("goes on after the question", reason="the question is answered", due=None)
+    builder.amend("continues after the question", reason="the question is answered", due=None)
     if attempt.acknowledged:
         note = SKIP if ends else text
         builder.order(Send(builder.ctx.new_id("msg"), "answer", attempt.executor, note, attempt.ordinal))
@@ -159,14 +159,12 @@ def steered(builder: DecisionBuilder, sender: str, text: str) -> None:
     if attempt is None or not live:
         into = "in the next attempt, if there is one"
     elif attempt.acknowledged:
-        into = f"told to {attempt.executor}, who has the work"
+        into = f"sent to {attempt.executor}, which has the work"
         builder.order(Send(builder.ctx.new_id("msg"), "steer", attempt.executor, text, attempt.ordinal))
     elif attempt.waiting_for is Waiting.ANSWER:
         into = "with the answer to its question"
-    elif _puts_together(builder):
-        into = (
-            "in the next attempt, if there is one" if _without_model(builder) else "when the results are put together"
-        )
+    elif _only_combines(builder):
+        into = "in the next attempt, if there is one" if _without_model(builder) else "when the results are combined"
     else:
         into = "in another turn of the same session, when the running one has ended"
         builder.checkpoint("new instructions came", steered="\n\n".join(filter(None, [attempt.steered, text])))
@@ -174,7 +172,7 @@ def steered(builder: DecisionBuilder, sender: str, text: str) -> None:
     builder.amend("new instructions", spec=spec)
 
 
-def _puts_together(builder: DecisionBuilder) -> bool:
+def _only_combines(builder: DecisionBuilder) -> bool:
     return builder.live.waiting_for is Waiting.CHILDREN or (
         bool(builder.view.children.total) and _without_model(builder)
     )

@@ -23,7 +23,7 @@ from mailboxd.core import (
 from mailboxd.core.approvals import OfApproval
 from mailboxd.core.attempts import imported, replied
 from mailboxd.core.breaker import is_fault
-from mailboxd.core.conversation import ask_operator, tells_sender
+from mailboxd.core.conversation import ask_operator, reports_progress
 from mailboxd.core.decision_builder import Decision, DecisionBuilder
 from mailboxd.core.effects import Send
 from mailboxd.core.events import Kind, Role
@@ -62,17 +62,17 @@ from mailboxd.errors import Refused
 # The end of any turn: its cost, its outcome, and whether it was a fault of the agent.
 
 
-def turn_over(builder: DecisionBuilder, ended: TurnEnded) -> None:
+def record_turn(builder: DecisionBuilder, ended: TurnEnded) -> None:
     """Record that a turn ended, unless no agent was called or its outcome has to be looked up.
 
     A harness's turn is recorded as the harness's: its agent was not called.
     """
     who = f"acp:{ended.harness}" if ended.harness else ended.agent
     if ended.called and not (isinstance(ended.outcome, Unknown) and not ended.outcome.looked_up):
-        builder.record(Kind.TURN_ENDED, **entry(ended.turn, who, ended.attempt_id, ended.outcome))
+        builder.record(Kind.TURN_ENDED, **turn_data(ended.turn, who, ended.attempt_id, ended.outcome))
 
 
-def entry(turn: str, agent: str, attempt: str, outcome: Outcome) -> dict[str, Any]:
+def turn_data(turn: str, agent: str, attempt: str, outcome: Outcome) -> dict[str, Any]:
     """The data of the event. `ran` is False if the turn provably never reached the agent."""
     usage = outcome.usage if isinstance(outcome, Succeeded | Failed) else NO_USAGE
     return {
@@ -97,80 +97,80 @@ _WORDS: dict[type, str] = {Succeeded: "succeeded", Failed: "failed", Aborted: "a
 def time_passed(builder: DecisionBuilder, passed: TimePassed) -> None:
     """Handle what is due. What unread mail could prevent waits until the mail is read."""
     task, now = builder.task, builder.ctx.now
-    heard = now if passed.read_until is None else min(now, passed.read_until)
-    if deadline_passed(task, heard):
+    read_until = now if passed.read_until is None else min(now, passed.read_until)
+    if deadline_passed(task, read_until):
         reason = f"its deadline, {task.policy.deadline}, has passed"
         end(builder, Trigger.DEADLINE_PASSED, reason, error=reason)
         return
     if task.heartbeat is not None and task.heartbeat <= now and not task.phase.is_terminal:
         _heartbeat(builder)
     if task.due is not None and task.due <= now:
-        _due(builder, heard)
+        _due(builder, read_until)
 
 
-def _due(builder: DecisionBuilder, heard: str) -> None:
+def _due(builder: DecisionBuilder, read_until: str) -> None:
     task, attempt = builder.task, builder.attempt
     waiting = attempt.waiting_for if attempt and attempt.status is AttemptStatus.RUNNING else Waiting.NOTHING
     if applies(task, Trigger.HOLD_OVER):
         end(builder, Trigger.HOLD_OVER, f"not unblocked in time; {task.error or task.reason}")
-    elif waiting is not Waiting.NOTHING and (task.due or "") > heard:
+    elif waiting is not Waiting.NOTHING and (task.due or "") > read_until:
         return  # the message that it waits for may be in the inbox
     elif waiting is Waiting.REPLY:
         outcome_unknown(builder, f"{builder.live.executor} has not replied within {task.policy.reply_within} s")
     elif waiting is Waiting.ANSWER:
         ask_operator(builder, f"{task.sender} has not answered within {task.policy.reply_within} s")
     else:
-        builder.amend("nothing is due any more", due=None)
+        builder.amend("nothing is due", due=None)
 
 
 def _heartbeat(builder: DecisionBuilder) -> None:
     """Send the sender a progress message, or record once that the executing peer is silent."""
     task, ctx, attempt = builder.task, builder.ctx, builder.attempt
-    if tells_sender(builder) and ctx.heartbeat:
+    if reports_progress(builder) and ctx.heartbeat:
         builder.order(Send(ctx.new_id("msg"), "progress", task.sender, f"{task.phase}: {task.reason}"))
-        builder.amend("progress is reported to its sender", heartbeat=plus(ctx.now, ctx.heartbeat))
+        builder.amend("progress reported to its sender", heartbeat=plus(ctx.now, ctx.heartbeat))
         return
     if attempt is not None and attempt.waiting_for is Waiting.REPLY:
         builder.record(Kind.PEER_SILENT, agent=attempt.executor, attempt=attempt.id, until=task.due)
         builder.checkpoint(f"{attempt.executor} has missed its heartbeat", silent=True)
-    builder.amend("nothing more is noticed until it is heard from", heartbeat=None)
+    builder.amend("no further heartbeat is checked until the peer sends a message", heartbeat=None)
 
 
 # One input, one decision.
 
 
 def decide(
-    view: TaskView | None, heard: Input, ctx: Context, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
+    view: TaskView | None, given: Input, ctx: Context, role: Role = Role.ORCHESTRATOR, actor: str = "mailboxd"
 ) -> Decision:
     """The events and effects of the input. Raises Refused or PlanError if the state does not allow it."""
-    if isinstance(heard, NewTask):
-        return plans.create(heard, ctx)
+    if isinstance(given, NewTask):
+        return plans.create(given, ctx)
     if view is None:
         raise AssertionError("only a new task has no view")
     builder = DecisionBuilder(view, ctx, role, actor)
-    match heard:
+    match given:
         case Redispatch():
-            _redispatched(builder, heard)
+            _redispatched(builder, given)
         case Start():
             attempts.start(builder)
         case TurnEnded():
-            turn_over(builder, heard)
-            approved_actions.turn_over(builder, heard)
-            attempts.turn_ended(builder, heard)
+            record_turn(builder, given)
+            approved_actions.void_permissions(builder, given)
+            attempts.turn_ended(builder, given)
         case Reply():
-            replied(builder, heard)
+            replied(builder, given)
         case TimePassed():
-            time_passed(builder, heard)
+            time_passed(builder, given)
         case ImportedDone() | ImportedFailed() | ImportedDispatched():
-            imported(builder, heard)
+            imported(builder, given)
         case Checkpoint() | FileMade() | ReviewGiven() | OpenCircuit():
-            tool_evidence.given(builder, heard)
+            tool_evidence.handle(builder, given)
         case CheckEnded():
-            checks.check_ended(builder, heard)
-        case _ if isinstance(heard, OfApproval):
-            approval_requests.heard(builder, heard)
+            checks.check_ended(builder, given)
+        case _ if isinstance(given, OfApproval):
+            approval_requests.handle(builder, given)
         case _:
-            _order(builder, heard)
+            _order(builder, given)
             _void_what_was_edited(builder, view.task)
     builder.role, builder.actor = Role.ORCHESTRATOR, "mailboxd"
     run_to_fixpoint(builder)
@@ -237,7 +237,7 @@ def _edited(builder: DecisionBuilder, edit: Edited) -> None:
         plans.adopt(builder, Plan(edit.added), builder.family)
         waits = builder.attempt is not None and builder.attempt.waiting_for
         if waits is Waiting.REPLY and task.mode is Mode.DIRECT:
-            raise Refused("given-away", f"{task.local_id} is with {task.executor}, who has acknowledged it")
+            raise Refused("given-away", f"{task.local_id} is with {task.executor}, which has acknowledged it")
 
 
 def _child_edited(builder: DecisionBuilder, planned: PlannedChild, needs: tuple[str, ...] | None) -> None:

@@ -143,9 +143,9 @@ def record_late(builder: DecisionBuilder, agent: str, attempt_id: str | None, sa
     builder.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=said)
 
 
-def outcome_text(heard: object) -> str:
+def outcome_text(outcome: object) -> str:
     """An outcome or answer in one line."""
-    match heard:
+    match outcome:
         case Succeeded(text) | Results(text):
             return f"results: {first_line(text)}"
         case Failed(error) | Aborted(error) | Failure(error):
@@ -153,4 +153,4 @@ def outcome_text(heard: object) -> str:
         case Unknown(error):
             return f"unknown: {first_line(error)}"
         case _:
-            return type(heard).__name__.lower()
+            return type(outcome).__name__.lower()

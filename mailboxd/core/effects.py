@@ -79,7 +79,7 @@ class Resend:
 
 @dataclass(frozen=True, slots=True)
 class Bounce:
-    """Tell the sender why its task was rejected. No task exists, so the effect carries the ids itself."""
+    """Notify the sender why its task was rejected. No task exists, so the effect carries the ids itself."""
 
     message_id: str
     to: str
@@ -137,7 +137,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPermission:
-    """Tell the waiting harness the decision."""
+    """Send the decision to the waiting harness."""
 
     approval_id: str
 

@@ -53,7 +53,7 @@ class Kind(StrEnum):
     ACTION_ENDED = "action.ended"  # its row: done | failed | unknown
     UNDO_REQUESTED = "undo.requested"  # an operator wants an action undone
     CIRCUIT_OPENED = "circuit.opened"
-    PLAN_ADOPTED = "plan.adopted"  # the task coordinates from now on
+    PLAN_ADOPTED = "plan.adopted"  # the task now coordinates subtasks
     EDIT_REFUSED = "task.edit_refused"  # an edit of task.md was reverted
     CONTEXT_CUT = "context.cut"  # upstream results did not fit
     QUESTION_ASKED = "question.asked"

@@ -45,7 +45,7 @@ def _by_harness(builder: DecisionBuilder, harness: str, failures: int) -> dict[s
     """Escalate to a harness of this agent, which takes the task back from a peer if it may."""
     task, own = builder.task, builder.ctx.agent
     takes = not same_agent(task.executor, own)
-    had = "it had the task already" if worker(task, own) == harness else None
+    had = "it already had the task" if worker(task, own) == harness else None
     obstacle = had or builder.ctx.may_use(harness) or (_obstacle(builder, own) if takes else "")
     after = f"after {failures} failure{'s' * (failures != 1)}"
     if obstacle:
@@ -69,7 +69,7 @@ def _obstacle(builder: DecisionBuilder, agent: str) -> str:
     if not agent:
         return ""
     if same_agent(agent, task.executor):
-        return "it had the task already"
+        return "it already had the task"
     if task.parent is None and same_agent(agent, task.sender):
         return "it gave the task"
     if any(same_agent(agent, reviewer) for reviewer in task.policy.reviewers):
@@ -133,7 +133,7 @@ def failed_attempt(
 
 def _what_failed(status: AttemptStatus, error: str) -> str:
     if status is AttemptStatus.UNKNOWN:
-        again = "Nobody knows how far the attempt before came. If the work was already done, report its result only"
+        again = "It is unknown how far the previous attempt got. If the work is already done, report its result only"
         return blockquote(f"{again}. What is known", error)
     return blockquote("The previous attempt failed. Its error", error)
 

@@ -121,7 +121,7 @@ def _hold_over_budget(builder: DecisionBuilder) -> None:
     policy = lifted(task.policy, limits)
     held = still_held(task.held, policy, spent, limits) if task.held else over(policy, spent)
     if held != task.held or (not held and policy != task.policy):
-        builder.amend(held or "the configuration allows more now", policy=policy, held=held)
+        builder.amend(held or "the configuration now allows more", policy=policy, held=held)
 
 
 def synthesise(builder: DecisionBuilder) -> None:

@@ -46,7 +46,7 @@ class Trigger(StrEnum):
     ATTEMPT_STARTED = "attempt started"
     ATTEMPT_SUCCEEDED = "attempt succeeded"
     ATTEMPT_FAILED = "attempt failed, attempts are left"
-    HOPELESS = "a failure that retrying cannot mend"
+    HOPELESS = "a failure that a retry cannot fix"
     CHILD_FAILED = "a child failed"
     EXHAUSTED = "attempts used up"
     OUTCOME_UNKNOWN = "outcome unknown, work not idempotent"
@@ -54,25 +54,25 @@ class Trigger(StrEnum):
     PERSON_ASKED_CHANGES = "a person asked for changes"
     PERSON_REJECTED = "a person rejected, or the approval expired"
     ACTION_IMPOSSIBLE = "an action cannot be performed as declared"
-    APPROVAL_VOID = "whoever approved may not decide any more"
+    APPROVAL_VOID = "the approver may no longer decide"
     ACTION_DONE = "the action ran once"
     ACTION_UNCERTAIN = "the action failed or its outcome is unknown"
     OPERATOR_RETRY = "operator: retry"
     REOPENED = "operator: retry, it had not started"
-    SPEC_REWRITTEN = "a person wrote the spec anew"
+    SPEC_REWRITTEN = "a person rewrote the spec"
     OPERATOR_ACCEPT = "operator: accept the last good artifact"
     OPERATOR_FAIL = "operator: give up"
-    HOLD_OVER = "nobody unblocked in time"
+    HOLD_OVER = "not unblocked in time"
     DEADLINE_PASSED = "its deadline passed"
     REDISPATCHED = "the sender dispatched it again"
     RENEWED = "the sender dispatched it again, it had not started"
-    IMPORTED_DONE = "taken over as done"
-    IMPORTED_FAILED = "taken over as failed"
+    IMPORTED_DONE = "imported as done"
+    IMPORTED_FAILED = "imported as failed"
     CANCELLED = "cancelled"
 
 
 T = Trigger
-_TAKEN_OVER = (P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY, P.SPEC_GATE, P.QUALITY_GATE, P.AWAITING_APPROVAL)
+_IMPORTABLE = (P.SPEC_DRAFT, P.SPEC_REVIEW, P.EXECUTION_READY, P.SPEC_GATE, P.QUALITY_GATE, P.AWAITING_APPROVAL)
 
 TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.SPEC_DRAFT, T.SPEC_COMPLETE): P.SPEC_REVIEW,
@@ -107,8 +107,8 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.CIRCUIT_OPEN, T.OPERATOR_FAIL): P.FAILED,
     (P.CIRCUIT_OPEN, T.HOLD_OVER): P.FAILED,
     # Work that mailboxd has no record of, as its task.md says: older than mailboxd, or the database is being rebuilt.
-    **{(phase, T.IMPORTED_DONE): P.COMPLETED for phase in _TAKEN_OVER},
-    **{(phase, T.IMPORTED_FAILED): P.FAILED for phase in _TAKEN_OVER},
+    **{(phase, T.IMPORTED_DONE): P.COMPLETED for phase in _IMPORTABLE},
+    **{(phase, T.IMPORTED_FAILED): P.FAILED for phase in _IMPORTABLE},
     # Explicit orders about ended work: the operator's, or a newer dispatch by its sender.
     (P.FAILED, T.OPERATOR_RETRY): P.EXECUTION_READY,
     (P.CANCELLED, T.OPERATOR_RETRY): P.EXECUTION_READY,
@@ -256,10 +256,10 @@ def impossible_action_trigger(task: Task, action: Action) -> Trigger | None:
     return T.BLOCKED if final else T.ACTION_IMPOSSIBLE
 
 
-def deadline_passed(task: Task, heard: str) -> bool:
-    """Whether the deadline ends the task; `heard` is the time up to which all mail has been read."""
+def deadline_passed(task: Task, read_until: str) -> bool:
+    """Whether the deadline ends the task; `read_until` is the time up to which all mail has been read."""
     deadline = task.policy.deadline
-    return deadline is not None and deadline <= heard and (task.phase, T.DEADLINE_PASSED) in TRANSITIONS
+    return deadline is not None and deadline <= read_until and (task.phase, T.DEADLINE_PASSED) in TRANSITIONS
 
 
 # State triggers. First the gates: the verdicts of the reviewers under the quorum, and before them the checks.

@@ -117,7 +117,7 @@ def retry(builder: DecisionBuilder, order: Retry) -> None:
     """Run the task again, or end its pause after a failure. Raises Refused."""
     task = builder.task
     if task.phase is Phase.EXECUTION_READY and task.not_before is not None:
-        builder.amend("the operator does not wait for the backoff", not_before=None, reason="retried by the operator")
+        builder.amend("the operator skipped the backoff", not_before=None, reason="retried by the operator")
         return
     trigger = retry_trigger(builder.view)
     if trigger is Trigger.REOPENED:

@@ -53,7 +53,7 @@ def admit(
             "plan-too-large", f"more than {limits.children} children", "Raise limits.children, or plan in levels."
         )
     if tree + tasks > limits.tree:
-        problem = f"{tree + tasks} tasks would stand below one root, at most {limits.tree} are allowed"
+        problem = f"{tree + tasks} tasks would be below one root, at most {limits.tree} are allowed"
         raise PlanError("plan-too-large", problem, "Raise limits.tree, or plan less.")
     edges = sum(len(child.depends_on) for child in walk(plan.children))
     if edges > limits.edges:
@@ -115,7 +115,7 @@ def _check_shape(children: Sequence[PlannedChild], limits: Limits, depth: int) -
     if depth + 1 > limits.depth:
         raise PlanError(
             "too-deep",
-            f"the plan would stand at depth {depth + 1}, at most {limits.depth} is allowed",
+            f"the plan would be at depth {depth + 1}, at most {limits.depth} is allowed",
             "See limits.depth.",
         )
     seen: set[str] = set()
@@ -123,7 +123,7 @@ def _check_shape(children: Sequence[PlannedChild], limits: Limits, depth: int) -
         if not is_id(child.key):
             raise PlanError("bad-id", f"{child.key[:80]!r} cannot be the id of a child")
         if child.key in seen:
-            raise PlanError("duplicate-subtask", f"the child {child.key} stands twice in the plan")
+            raise PlanError("duplicate-subtask", f"the child {child.key} appears twice in the plan")
         seen.add(child.key)
         _check_agents(child)
         if child.children:
@@ -247,7 +247,7 @@ def create(new: NewTask, ctx: Context) -> Decision:
 
 def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
     task_id = ctx.new_id("tsk")
-    tells = ctx.heartbeat and new.origin.attempt_id is not None and new.sender not in OPERATORS
+    reports = ctx.heartbeat and new.origin.attempt_id is not None and new.sender not in OPERATORS
     return Task(
         id=task_id,
         local_id=new.local_id,
@@ -268,7 +268,7 @@ def _root(new: NewTask, spec: Spec, ctx: Context) -> Task:
         created_at=ctx.now,
         updated_at=ctx.now,
         origin=new.origin,
-        heartbeat=plus(ctx.now, ctx.heartbeat) if tells else None,
+        heartbeat=plus(ctx.now, ctx.heartbeat) if reports else None,
         planned_actions=spec.planned_actions,
         extra=new.extra,
         sections=new.sections,
@@ -291,7 +291,7 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
     _refuse_loops(delegation_path(family.above), plan.children, ctx.agent)
     scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
     if task.mode is not Mode.COORDINATING:
-        builder.amend("coordinates from now on", mode=Mode.COORDINATING)
+        builder.amend("now coordinates subtasks", mode=Mode.COORDINATING)
     if plan.synthesis is not None:
         builder.amend("synthesis as the plan says", policy=replace(task.policy, synthesis=plan.synthesis))
     keys, planned = [child.key for child in plan.children], size(plan)

@@ -49,7 +49,7 @@ def ask_reviewers(builder: DecisionBuilder, gate: Gate) -> None:
     for reviewer in fresh:
         _ask(builder, gate, reviewer)
     if fresh and (authors := excluded_reviewers(builder.view)):
-        builder.amend(f"{gate}: {', '.join(authors)} does not review it, for the work is theirs")
+        builder.amend(f"{gate}: {', '.join(authors)} does not review it, having done the work")
 
 
 def silent(view: TaskView) -> tuple[str, ...]:

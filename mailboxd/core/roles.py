@@ -80,13 +80,13 @@ _VERBS: Mapping[type, Verb] = {
 }
 
 
-def verb_of(heard: Input, role: Role) -> Verb:
+def verb_of(given: Input, role: Role) -> Verb:
     """The verb of this input from a caller in `role`."""
-    if isinstance(heard, ReviewGiven):
-        return Verb.REVIEW_SPEC if heard.kind is ReviewKind.SPEC else Verb.REVIEW_QUALITY
-    if role is Role.OPERATOR and type(heard) in BY_INPUT:  # from others it is a message, for the orchestrator to judge
+    if isinstance(given, ReviewGiven):
+        return Verb.REVIEW_SPEC if given.kind is ReviewKind.SPEC else Verb.REVIEW_QUALITY
+    if role is Role.OPERATOR and type(given) in BY_INPUT:  # from others it is a message, for the orchestrator to judge
         return Verb.COMMAND
-    return _VERBS.get(type(heard), Verb.TRANSITION)
+    return _VERBS.get(type(given), Verb.TRANSITION)
 
 
 def may(role: Role, verb: Verb) -> bool:

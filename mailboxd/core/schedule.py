@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-EVERYBODY: Mapping[str, int] = {}
+NO_LIMITS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def pick(
     busy: Mapping[str, int],
     slots: int,
     slots_per_agent: int,
-    allowed: Mapping[str, int] = EVERYBODY,
+    allowed: Mapping[str, int] = NO_LIMITS,
 ) -> list[str]:
     """The tasks to start, in order: within the limits overall and per agent, one agent after the other in turn.
 
@@ -128,6 +128,6 @@ def interleaved(waiting: Sequence[Ready]) -> Iterator[Ready]:
     yield from new or again
 
 
-def free_slots(busy: Mapping[str, int], slots: int, allowed: Mapping[str, int] = EVERYBODY) -> int:
+def free_slots(busy: Mapping[str, int], slots: int, allowed: Mapping[str, int] = NO_LIMITS) -> int:
     """How many of all slots are left, at most 0 if none is; the arguments are those of `pick`."""
     return slots - sum(count for agent, count in busy.items() if allowed.get(agent, 1))

@@ -101,8 +101,8 @@ def draft_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
             builder.artifact("other", text, f"a draft of the spec: {first_line(text)}", ended.agent)
             _wait(builder, "a draft of the spec", Waiting.NOTHING, drafted=True)
             if isinstance(answer, Drafted):
-                mended = specs.drafted(builder.task.spec, answer.spec, bool(builder.task.findings))
-                _take(builder, "the spec is drafted", mended)
+                spec = specs.drafted(builder.task.spec, answer.spec, bool(builder.task.findings))
+                _replace_spec(builder, "the spec is drafted", spec)
         case Unknown(error, run_id, False), _:
             _wait(builder, f"outcome of the draft unknown: {error}", Waiting.LOOKUP)
             key, turn_id = _key(builder), builder.ctx.new_id("trn")
@@ -128,8 +128,8 @@ def _draft_failed(builder: DecisionBuilder, outcome: Outcome) -> None:
     _order_draft(builder, plus(ctx.now, pause))
 
 
-def _take(builder: DecisionBuilder, note: str, spec: Spec) -> None:
-    """Take the new spec; it answers the findings of the review."""
+def _replace_spec(builder: DecisionBuilder, note: str, spec: Spec) -> None:
+    """Replace the spec; that resolves the findings of its review."""
     spec, _ = specs.derive(spec, builder.task.policy.weak)
     builder.amend(note, spec=spec, planned_actions=spec.planned_actions, findings="")
 
@@ -149,9 +149,9 @@ def _ask(builder: DecisionBuilder, turns: int) -> None:
     receiver = task.sender if task.parent is None else "operator"
     problem = _problem(builder)
     text = (
-        f"The task {task.local_id} cannot start: {problem}.\n\nAnswer with the sections that are to be mended"
+        f"The task {task.local_id} cannot start: {problem}.\n\nAnswer with the sections to correct"
         " (`## Goal`, `## Expected Output`, `## Acceptance Criteria`, `## Checks` ...), or with the acceptance criteria"
-        " as a plain list. REPLY_SKIP means: go on as it is."
+        " as a plain list. REPLY_SKIP means: continue with the spec as it is."
     )
     if task.findings:
         text += f"\n\nThe review said:\n\n{task.findings}"
@@ -169,11 +169,11 @@ def clarified(builder: DecisionBuilder, said: Clarification) -> None:
     _wait(builder, "the question about the spec is answered", Waiting.NOTHING)
     if said.ends:
         builder.amend(
-            "no more will be said: what is missing is derived", policy=replace(task.policy, weak=WeakSpec.DERIVE)
+            "the sender adds nothing: what is missing is derived", policy=replace(task.policy, weak=WeakSpec.DERIVE)
         )
-        _take(builder, "the spec as it is", task.spec)
+        _replace_spec(builder, "the spec as it is", task.spec)
     else:
-        _take(builder, "the spec is mended by its sender", said.spec or specs.answered(task.spec, said.text))
+        _replace_spec(builder, "the sender completed the spec", said.spec or specs.answered(task.spec, said.text))
 
 
 # Writing
@@ -197,12 +197,12 @@ def written(builder: DecisionBuilder, spec: Spec) -> None:
             raise Refused(
                 "weak-spec", f"{task.local_id} is ready, and with this spec it is not: {specs.problems_text(found)}"
             )
-        builder.amend("the spec is written anew", spec=spec, planned_actions=spec.planned_actions)
+        builder.amend("the operator rewrote the spec", spec=spec, planned_actions=spec.planned_actions)
         return
     back_to_draft(builder)
     if task.mending.waiting_for is Waiting.ANSWER:
         _wait(builder, "the question about the spec is answered by writing it", Waiting.NOTHING)
-    _take(builder, "the spec is written anew", spec)
+    _replace_spec(builder, "the operator rewrote the spec", spec)
 
 
 def back_to_draft(builder: DecisionBuilder) -> None:
@@ -212,5 +212,5 @@ def back_to_draft(builder: DecisionBuilder) -> None:
     if builder.view.turns:
         builder.order(StopTurns())
     mending = after(builder.task, Trigger.SPEC_REWRITTEN)
-    builder.move(Trigger.SPEC_REWRITTEN, "the spec was written anew", mending=mending)
+    builder.move(Trigger.SPEC_REWRITTEN, "the spec was rewritten", mending=mending)
     builder.view = replace(builder.view, turns=0)

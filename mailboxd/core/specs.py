@@ -122,30 +122,30 @@ def derive(spec: Spec, weak: WeakSpec = WeakSpec.DERIVE) -> tuple[Spec, tuple[st
     return spec, tuple(derived)
 
 
-def drafted(spec: Spec, said: Spec, mends: bool) -> Spec:
+def drafted(spec: Spec, said: Spec, rework: bool) -> Spec:
     """`spec`, completed from a draft. The sender's goal, instructions and context are kept.
 
-    So are the sender's other fields, unless they are vague or (`mends`) a review of the spec asked for changes.
+    The sender's other fields are kept too, unless they are vague or (`rework`) a review of the spec asked for changes.
     """
-    expected = _chosen(spec.expected_output, said.expected_output, mends)
+    expected = _chosen(spec.expected_output, said.expected_output, rework)
     vague = all(is_vague(text, spec.goal) for text in spec.acceptance_criteria)
-    criteria = (said.acceptance_criteria if mends or vague else ()) or spec.acceptance_criteria
+    criteria = (said.acceptance_criteria if rework or vague else ()) or spec.acceptance_criteria
     return replace(
         spec,
         goal=_chosen(spec.goal, said.goal, False),
         expected_output=expected,
         acceptance_criteria=criteria or ((expected,) if expected else ()),
-        scope_in=_chosen("" if spec.scope_in == spec.instructions else spec.scope_in, said.scope_in, mends)
+        scope_in=_chosen("" if spec.scope_in == spec.instructions else spec.scope_in, said.scope_in, rework)
         or spec.scope_in,
-        scope_out=_chosen(spec.scope_out, said.scope_out, mends),
-        inputs=_chosen(spec.inputs, said.inputs, mends),
-        outputs=_chosen(spec.outputs, said.outputs, mends) or expected,
-        risks=_chosen(spec.risks, said.risks, mends),
+        scope_out=_chosen(spec.scope_out, said.scope_out, rework),
+        inputs=_chosen(spec.inputs, said.inputs, rework),
+        outputs=_chosen(spec.outputs, said.outputs, rework) or expected,
+        risks=_chosen(spec.risks, said.risks, rework),
     )
 
 
-def _chosen(own: str, said: str, mends: bool) -> str:
-    return (said or own) if mends or not own.strip() else own
+def _chosen(own: str, said: str, rework: bool) -> str:
+    return (said or own) if rework or not own.strip() else own
 
 
 def answered(spec: Spec, text: str) -> Spec:

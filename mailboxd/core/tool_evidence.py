@@ -24,17 +24,17 @@ _GATES = {
 }
 
 
-def given(builder: DecisionBuilder, heard: ByTool) -> None:
+def handle(builder: DecisionBuilder, given: ByTool) -> None:
     """Handle the input. Raises Refused."""
-    match heard:
+    match given:
         case Checkpoint(note, attempt_id):
             _require_part(builder, attempt_id)
             _checkpoint(builder, note)
         case FileMade():
-            _require_part(builder, heard.attempt_id)
-            _file(builder, heard)
+            _require_part(builder, given.attempt_id)
+            _file(builder, given)
         case ReviewGiven():
-            _review(builder, heard)
+            _review(builder, given)
         case OpenCircuit(reason):
             _open(builder, reason)
 
@@ -81,20 +81,20 @@ def _file(builder: DecisionBuilder, file: FileMade) -> None:
     )
 
 
-def _review(builder: DecisionBuilder, given_: ReviewGiven) -> None:
+def _review(builder: DecisionBuilder, review: ReviewGiven) -> None:
     """Record the reviewer's first verdict in the round; an equal one is ignored, another is refused."""
     task, actor = builder.task, builder.actor
     require_reviewer(actor, task)
-    gate = next((gate for gate in _GATES[given_.kind] if gate.value == task.phase.value), None)
+    gate = next((gate for gate in _GATES[review.kind] if gate.value == task.phase.value), None)
     asked = next((one.reviewer for one in builder.view.asked_reviewers if same_agent(one.reviewer, actor)), None)
     if gate is None or asked is None:
-        raise Refused("not-under-review", f"{task.local_id} is {task.phase}: no {given_.kind} review of {actor} is due")
-    _require_live(builder, given_.attempt_id)
-    before = next((review for review in builder.view.reviews if same_agent(review.reviewer, actor)), None)
+        raise Refused("not-under-review", f"{task.local_id} is {task.phase}: no {review.kind} review of {actor} is due")
+    _require_live(builder, review.attempt_id)
+    before = next((one for one in builder.view.reviews if same_agent(one.reviewer, actor)), None)
     if before is None:
-        reviewed_by(builder, gate, asked, Reviewed(given_.verdict, given_.summary, given_.findings))
-    elif (before.verdict, before.summary) != (given_.verdict, given_.summary):
-        raise Refused("already-reviewed", f"{actor} has said {before.verdict} of {task.local_id} already")
+        reviewed_by(builder, gate, asked, Reviewed(review.verdict, review.summary, review.findings))
+    elif (before.verdict, before.summary) != (review.verdict, review.summary):
+        raise Refused("already-reviewed", f"{actor} has already given the verdict {before.verdict} on {task.local_id}")
 
 
 def _open(builder: DecisionBuilder, reason: str) -> None:

@@ -201,7 +201,7 @@ class MessageDelivery:
 
     def _record_cost(self, order: Order, outcome: Outcome) -> None:
         """A message that a model read has cost something, though it is no turn over the task."""
-        spent = decide.entry("message", self._receiver(order), "", outcome)
+        spent = decide.turn_data("message", self._receiver(order), "", outcome)
         if spent["usage"]:
             spent |= {"at": self.engine.now, "fault": False, "ran": False}
             self.engine.record(Event(Kind.TURN_ENDED, order.task or None, spent))

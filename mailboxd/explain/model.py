@@ -27,7 +27,7 @@ class AttemptSummary:
     silent: bool = False
     tokens: int = 0
     usd: float = 0.0
-    heard: bool = True
+    confirmed: bool = True
     """Whether the executor has confirmed it; until then only the delivery is known."""
 
 
@@ -54,7 +54,7 @@ class RunningCall:
 
 @dataclass(frozen=True, slots=True)
 class LastEvent:
-    """The latest event of a snapshot's tasks: the last activity."""
+    """The last activity: the latest event of the tasks of a snapshot."""
 
     seq: int
     at: str

@@ -279,7 +279,7 @@ def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
 
 def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
     which = f"(attempt {tried.ordinal}, {tried.started_at})"
-    if tried.heard:
+    if tried.confirmed:
         text = f"{tried.executor} has accepted it {which} and has not replied yet"
     else:
         text = f"it was delivered to the mailbox of {tried.executor} {which}, which has not confirmed reading it"

@@ -176,7 +176,7 @@ def test_an_answer_can_come_from_standard_input_or_say_that_none_will_come(stage
     for text in ("the audited ones", "REPLY_SKIP"):
         stage.end_turn("job", QUESTION)
         assert stage.run("answer", "job", "--file", "-", text=text).exit_code == 0
-    assert stage.json("history", "job")[-2]["text"] == "job: no answer will come"
+    assert stage.json("history", "job")[-2]["text"] == "job: there will be no answer"
 
 
 @pytest.mark.parametrize(

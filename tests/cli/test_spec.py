@@ -25,7 +25,7 @@ def test_a_spec_is_written_from_standard_input(stage: Stage) -> None:
     done = stage.run("spec", "job", "--file", "-", text=CRITERIA)
     assert done.exit_code == 0, done.output
     assert stage.json("spec", "job")["spec"]["acceptance_criteria"] == ["two pages", "a title"]
-    assert "the spec is written anew" in stage.run("history", "job").output
+    assert "the operator rewrote the spec" in stage.run("history", "job").output
 
 
 def test_an_editor_that_changes_nothing_changes_nothing(stage: Stage) -> None:

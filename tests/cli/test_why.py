@@ -180,7 +180,7 @@ def test_a_peer_that_owes_a_reply_has_a_lease() -> None:
 
 
 def test_a_delivered_message_is_not_yet_acknowledged() -> None:
-    attempt = replace(tried(Waiting.REPLY), heard=False)
+    attempt = replace(tried(Waiting.REPLY), confirmed=False)
     task = standing("a", Phase.EXECUTING, attempts=(attempt,), due=LATER)
     cause = alone(task)
     assert cause.text.startswith(f"it was delivered to the mailbox of beta (attempt 1, {EARLIER}), which has not")

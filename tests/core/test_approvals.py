@@ -586,7 +586,7 @@ def test_an_unused_approval_of_a_removed_approver_is_void_and_the_action_waits_f
     assert start(desk).state is Performed.NOT
     (old,) = rows(desk)
     assert (old.status, old.void) == (ApprovalStatus.EXPIRED, True)
-    assert "ann, who approved it, is not among approvals.approvers any more" in old.note
+    assert "ann, who approved it, is no longer among approvals.approvers" in old.note
     assert desk.phase() is Phase.AWAITING_APPROVAL
     assert "run make publish needs another approval: ann" in desk.task("t").reason
     prepare(desk)

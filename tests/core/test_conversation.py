@@ -80,8 +80,8 @@ def test_a_childs_question_goes_to_the_agent_that_gave_it_unless_that_one_asks(
     ("said", "note"),
     [
         (Results("Red."), "The answer of main to your question:\n> Red."),
-        (Results("REPLY_SKIP"), "There will be no answer to your question. Go on with what you have."),
-        (Silence("REPLY_SKIP"), "There will be no answer to your question. Go on with what you have."),
+        (Results("REPLY_SKIP"), "Your question will not be answered. Continue with what you have."),
+        (Silence("REPLY_SKIP"), "Your question will not be answered. Continue with what you have."),
     ],
 )
 def test_what_the_agent_says_goes_into_the_session_of_the_question(said: Answer, note: str) -> None:
@@ -175,7 +175,7 @@ def _waiting_for_children(desk: Desk) -> None:
     [
         (lambda desk: None, "in another turn of the same session, when the running one has ended"),
         (asks, "with the answer to its question"),
-        (_waiting_for_children, "when the results are put together"),
+        (_waiting_for_children, "when the results are combined"),
         (lambda desk: desk.ends("t", Failed("down")), "in the next attempt, if there is one"),
     ],
 )

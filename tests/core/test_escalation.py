@@ -42,7 +42,7 @@ def fails(desk: Desk, name: str, times: int) -> None:
             2,
             "",
             "bob",
-            "nothing after 2 failures; not the agent BOB: it had the task already",
+            "nothing after 2 failures; not the agent BOB: it already had the task",
         ),
         (Escalation(3, "big", "ghost"), 2, "big", "bob", "model big after 2 failures; not the agent ghost: no ghost"),
         (Escalation(3, "", "rex"), 2, "", "bob", "nothing after 2 failures; not the agent rex: it reviews the task"),

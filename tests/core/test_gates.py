@@ -216,7 +216,7 @@ def test_of_several_reviewers_those_who_did_the_work_are_left_out_on_record() ->
     desk = at_gate(Gate.QUALITY_GATE, "MAIN", "rex", "REX")
     assert [turn.agent for turn in desk.orders(RunTurn)] == ["rex"]
     notes = [r.event.data["note"] for r in event_log.read(desk.store.db, desk.task("t").id) if "note" in r.event.data]
-    assert "quality_gate: MAIN does not review it, for the work is theirs" in notes
+    assert "quality_gate: MAIN does not review it, having done the work" in notes
     desk.reviews("t", "rex", APPROVED)
     assert desk.phase() is Phase.COMPLETED
 

@@ -110,7 +110,7 @@ def test_a_lost_turn_is_looked_up_at_the_harness_and_nowhere_else() -> None:
             ACP,
             "main",
             "coder",
-            "nothing after 1 failure; not the harness coder: it had",
+            "nothing after 1 failure; not the harness coder: it already had",
         ),
         (
             Escalation(2, harness="gone"),

@@ -91,7 +91,7 @@ SCENES: dict[str, tuple[Callable[[], Desk], str]] = {
     "an attempt starts": (worked, "execution_ready executing"),
     "the attempt failed and attempts are left": (lambda: worked(Failed("no")), "executing execution_ready executing"),
     "the attempt succeeded": (lambda: desk_at(Gate.SPEC_GATE), "executing spec_gate"),
-    "a failure that retrying cannot mend": (lambda: worked(Failed("no", Permanence.PERMANENT)), "executing failed"),
+    "a failure that a retry cannot fix": (lambda: worked(Failed("no", Permanence.PERMANENT)), "executing failed"),
     "a child failed": (with_a_failed_child, "executing failed"),
     "attempts used up": (lambda: worked(Failed("no"), Failed("no")), "executing circuit_open"),
     "outcome unknown and not idempotent": (

@@ -80,7 +80,7 @@ def test_an_approver_who_was_removed_has_no_power_over_what_has_not_begun(found:
     without = with_me["approvals"] | {"approvers": ["somebody-else"]}
     alpha.config.write_text(yaml.safe_dump(with_me | {"approvals": without}))
     said, errors = runner(alpha, name).communicate(timeout=60 * PATIENCE)
-    assert f"{ME}, who approved it, is not among approvals.approvers any more" in said, errors
+    assert f"{ME}, who approved it, is no longer among approvals.approvers" in said, errors
     alpha.start()
     first, second = eventually(lambda: rows(alpha) if len(rows(alpha)) == 2 else [], 20, alpha.last_words)
     assert (first["status"], second["status"]) == ("expired", "pending")
@@ -226,7 +226,7 @@ def test_under_one_key_two_tasks_have_one_effect(found: Found, witness: Path) ->
     alpha.until("one")
     alpha.until("two")
     assert happened(witness) == 1
-    assert sorted(found["summary"].partition(",")[0] for found in rows(alpha)) == ["done already", "exit status 0"]
+    assert sorted(found["summary"].partition(",")[0] for found in rows(alpha)) == ["already done", "exit status 0"]
 
 
 @pytest.mark.parametrize("inside", [True, False])

@@ -191,7 +191,7 @@ def test_new_instructions_go_on_to_the_daemon_that_has_the_work(found: Found) ->
     alpha.drop("go.md", task("job", plan=ONE))
     eventually(lambda: waits_for(alpha, "job.x") == "reply" and company.executions(agent="beta") is not None)
     eventually(lambda: beta.phase("job.x") == "executing")
-    assert "told to beta, who has the work" in alpha.call("steer", "job.x", "Use blue.").stdout
+    assert "sent to beta, which has the work" in alpha.call("steer", "job.x", "Use blue.").stdout
     assert "Blue." in alpha.until("job")["result"]
     assert "another turn of the same session" in beta.events("task.steered")[0]["data"]["into"]
     company.at_rest()

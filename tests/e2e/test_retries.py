@@ -35,10 +35,10 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any], str, int, str]] = {
         {"fail": {"kind": "not_started", "error": "down"}}, {}, "attempt failed, attempts are left", 0, "completed",
     ),
     "a permanent failure ends the task at once": (
-        {"fail": {"kind": "permanent", "error": "context"}}, {}, "a failure that retrying cannot mend", 1, "failed",
+        {"fail": {"kind": "permanent", "error": "context"}}, {}, "a failure that a retry cannot fix", 1, "failed",
     ),
     "with one attempt any failure ends it": (
-        OVERLOADED, {"max_attempts": 1}, "a failure that retrying cannot mend", 1, "failed",
+        OVERLOADED, {"max_attempts": 1}, "a failure that a retry cannot fix", 1, "failed",
     ),
     "a plan that cannot be carried out is made anew": (
         {"plan": CYCLE}, {}, "attempt failed, attempts are left", 1, "completed",
@@ -185,7 +185,7 @@ def test_a_root_task_is_escalated_to_the_daemon_of_another_agent_and_back_comes_
     ("settings", "headers", "why"),
     [
         ({"agent": "gamma"}, {"reviewers": "gamma", "gates": "quality_gate"}, "it reviews the task"),
-        ({"agent": "alpha"}, {}, "it had the task already"),
+        ({"agent": "alpha"}, {}, "it already had the task"),
         ({"agent": "ghost"}, {}, "ghost"),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_person_edits_the_spec_in_an_editor(found: Found) -> None:
     alpha.run()
     assert alpha.phase("haiku") == "completed"
     assert spec(alpha, "haiku")["acceptance_criteria"] == ["it rhymes with rain"]
-    written = [event for event in alpha.events("task.amended") if "written" in event["data"]["note"]]
+    written = [event for event in alpha.events("task.amended") if "rewrote" in event["data"]["note"]]
     assert [event["role"] for event in written] == ["operator"]
     late = alpha.call("spec", "haiku", "--file", "editor.sh")
     assert late.returncode != 0

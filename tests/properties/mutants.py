@@ -390,11 +390,15 @@ MUTANTS = (
         "spent_usd = spent_usd + ?3 WHERE id IN",
         "spent_usd = spent_usd + ?3 WHERE id = ?1 AND id IN",
     ),
-    Mutant("a deadline is judged too early", "deadline <= heard and (task.phase", "deadline > heard and (task.phase"),
+    Mutant(
+        "a deadline is judged too early",
+        "deadline <= read_until and (task.phase",
+        "deadline > read_until and (task.phase",
+    ),
     Mutant(
         "who replied in time is late while his word lies unread",
-        "heard = now if passed.read_until is None else min(now, passed.read_until)",
-        "heard = now",
+        "read_until = now if passed.read_until is None else min(now, passed.read_until)",
+        "read_until = now",
         test_attempts.test_nobody_is_too_late_whose_word_may_lie_unread,
     ),
     Mutant(
@@ -417,8 +421,8 @@ MUTANTS = (
     ),
     Mutant(
         "a silent peer is noticed again and again",
-        'builder.amend("nothing more is noticed until it is heard from", heartbeat=None)',
-        'builder.amend("nothing more is noticed until it is heard from")',
+        'builder.amend("no further heartbeat is checked until the peer sends a message", heartbeat=None)',
+        'builder.amend("no further heartbeat is checked until the peer sends a message")',
         test_conversation.test_a_peer_is_silent_after_three_missed_beats_and_that_is_noticed_once,
     ),
     # ------------------------------------------------------------ between daemons

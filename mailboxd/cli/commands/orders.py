@@ -128,8 +128,8 @@ def unblock_command(
 def answer_command(session: Session, task: str, text: tuple[str, ...], file: str | None) -> None:
     """Answer a task's open question; it resumes in the same session.
 
-    REPLY_SKIP means that no answer will come, and the agent continues with what it has. If the question is about the
-    spec, answer with its sections (`## Acceptance Criteria`) or with a list of criteria.
+    REPLY_SKIP means that there will be no answer, and the agent continues with what it has. If the question is about
+    the spec, answer with its sections (`## Acceptance Criteria`) or with a list of criteria.
     """
     from mailboxd.engine import operator_commands
 
