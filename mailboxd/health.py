@@ -37,7 +37,7 @@ class Grade(StrEnum):
     OFF = "off"
 
 
-class Where(StrEnum):
+class Component(StrEnum):
     """What may not work, as the log and `status` name it. Each has its section in docs/runbook.md."""
 
     DAEMON = "daemon"
@@ -138,7 +138,7 @@ def _ended(said: dict[str, Any] | None) -> tuple[Grade, list[Trouble]]:
 
 
 def _red(why: str) -> tuple[Grade, list[Trouble]]:
-    return Grade.RED, [Trouble(Where.DAEMON, why, Grade.RED, "")]
+    return Grade.RED, [Trouble(Component.DAEMON, why, Grade.RED, "")]
 
 
 def _said(ws: Workspace) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ from mailboxd.agents.process import NotStarted
 from mailboxd.agents.readiness import Gateway, is_loopback
 from mailboxd.core.sanitize import first_line, storable_line
 from mailboxd.core.vocabulary import OPERATORS, SELF
-from mailboxd.effects.process_table import Call, CallKind, Calls
+from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, WorldError
 from mailboxd.mailbox import lock
@@ -130,7 +130,7 @@ class Known:
 @dataclass(slots=True)
 class Peers:
     engine: Engine
-    calls: Calls
+    calls: ProcessTable
     openclaw: OpenClaw
     agent: str
     enabled: bool = True

@@ -11,7 +11,7 @@ from mailboxd.clock import ManualClock
 from mailboxd.core.times import plus
 from mailboxd.daemon.health_writer import EVERY, Health
 from mailboxd.errors import StoreError
-from mailboxd.health import FILE, LONGEST_PAUSE, SILENT, Grade, Halt, Trouble, Where, failed_starts, read
+from mailboxd.health import FILE, LONGEST_PAUSE, SILENT, Component, Grade, Halt, Trouble, failed_starts, read
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.mailbox.layout import Workspace
 
@@ -69,16 +69,16 @@ def test_the_worst_counts_and_each_is_said_once(
     caplog.set_level("INFO", "mailboxd")
     with noted(ws, clock) as health:
         for left in (511, 510, 509):
-            health.say(Where.ROOM, f"only {left} MiB are free", Grade.AMBER)
+            health.say(Component.ROOM, f"only {left} MiB are free", Grade.AMBER)
         assert grade(ws, clock) is Grade.AMBER
-        health.say(Where.FILING, "the archive is gone")
-        health.say(Where.FILING, "the archive is gone")
+        health.say(Component.FILING, "the archive is gone")
+        health.say(Component.FILING, "the archive is gone")
         assert grade(ws, clock) is Grade.RED
         assert health.line == "TROUBLE filing mail: the archive is gone"
-        assert health.say(Where.FILING, "")
-        assert not health.say(Where.FILING, "")
+        assert health.say(Component.FILING, "")
+        assert not health.say(Component.FILING, "")
         assert (grade(ws, clock), health.line) == (Grade.AMBER, "TROUBLE room on the disk: only 509 MiB are free")
-        health.say(Where.ROOM, "")
+        health.say(Component.ROOM, "")
         assert (grade(ws, clock), health.line) == (Grade.GREEN, "agent alpha")
     said = [record.message for record in caplog.records]
     assert said == [
@@ -90,13 +90,13 @@ def test_the_worst_counts_and_each_is_said_once(
 
 
 def test_each_trouble_has_a_short_name_that_stays() -> None:
-    def slug(where: Where, why: str) -> str:
+    def slug(where: Component, why: str) -> str:
         return Trouble(where, why, Grade.RED, "").slug
 
-    assert slug(Where.FILING, "mailbox/archive is gone") == "filing-mail"
-    assert slug(Where.ASKING, "no answer") == "asking-openclaw"
-    assert slug(Where.DATABASE, f"HALT({Halt.DISK_FULL}): no room") == "disk-full"
-    assert slug(Where.DATABASE, f"HALT({Halt.DB_LOCKED}): pid 7 has it") == "db-locked"
+    assert slug(Component.FILING, "mailbox/archive is gone") == "filing-mail"
+    assert slug(Component.ASKING, "no answer") == "asking-openclaw"
+    assert slug(Component.DATABASE, f"HALT({Halt.DISK_FULL}): no room") == "disk-full"
+    assert slug(Component.DATABASE, f"HALT({Halt.DB_LOCKED}): pid 7 has it") == "db-locked"
 
 
 def test_an_end_that_was_meant_is_off_and_any_other_is_red(ws: Workspace, clock: ManualClock) -> None:
@@ -116,7 +116,7 @@ def test_the_note_is_written_in_its_place_and_never_grows(ws: Workspace, clock: 
     with noted(ws, clock) as health:
         before = file.stat()
         for number in range(50):
-            for where in Where:
+            for where in Component:
                 health.say(where, "x\n\x1b" * 1000 + str(number))
         after = file.stat()
     assert (before.st_ino, before.st_size) == (after.st_ino, after.st_size) == (before.st_ino, 4096)
@@ -135,7 +135,7 @@ def test_a_link_in_its_place_is_not_followed(ws: Workspace, clock: ManualClock, 
     target.write_text("precious")
     (ws.state / FILE).symlink_to(target)
     with noted(ws, clock) as health:
-        health.say(Where.SENDING, "y")
+        health.say(Component.SENDING, "y")
     assert target.read_text() == "precious"
 
 
@@ -164,7 +164,7 @@ def test_one_that_read_the_mailbox_or_was_asked_to_end_has_not_failed(
 ) -> None:
     health = noted(ws, clock).__enter__()
     if reads:
-        health.say(Where.LOOKING, "")  # and then it is killed
+        health.say(Component.LOOKING, "")  # and then it is killed
     else:
         health.__exit__(None, None, None)
     assert failed_starts(ws, clock.now(), clock.monotonic()).starts == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.health import Halt, Where
+from mailboxd.health import Component, Halt
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "mailboxd"
@@ -80,7 +80,7 @@ def alarms() -> set[str]:
 
 
 def troubles() -> set[str]:
-    return {where.lower().replace(" ", "-") for where in Where} | set(Halt)
+    return {where.lower().replace(" ", "-") for where in Component} | set(Halt)
 
 
 def _name(call: ast.Call) -> str:

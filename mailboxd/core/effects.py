@@ -1,4 +1,4 @@
-"""What is ordered: performed after the record is committed. `effects.relay` has the table of performers."""
+"""What is ordered: performed after the record is committed. `effects.effect_runner` has the table of performers."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.action_performer import ActionPerformer, ActionPreparer
 from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
+from mailboxd.effects.effect_runner import EffectRunner
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
 from mailboxd.effects.notifier import ApprovalNotifier, Ways
-from mailboxd.effects.process_table import Calls, Caps
-from mailboxd.effects.relay import Relay
+from mailboxd.effects.process_table import Caps, ProcessTable
 from mailboxd.effects.turns import TurnLookup, TurnStarter
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.open import engine, setting
@@ -122,7 +122,9 @@ def importer(ws: Workspace, config: Config) -> Iterator[Callable[[Progress], Acc
         yield take_over
 
 
-def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, health: Health, polls: str) -> Daemon:
+def put_together(
+    ws: Workspace, config: Config, core: Engine, calls: ProcessTable, health: Health, polls: str
+) -> Daemon:
     """A daemon over an engine and a table of calls: what a simulation puts there it then runs with."""
     reports = Reports(core)
     openclaw = OpenClaw(config.openclaw.command)
@@ -140,7 +142,7 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
     return Daemon(
         engine=core,
         arrivals=Arrivals(core, intake, inbox, patience, quota, partial(require_directories, ws)),
-        relay=_relay(ws, config, peers, templates, taskmd, reports),
+        effects=_effect_runner(ws, config, peers, templates, taskmd, reports),
         archiving=Archiver(core, ws, reports, ArchiveWatch(core, ws, reports)),
         taskmd=taskmd,
         retention=Retention(core, taskmd.files, config.tasks.keep_days * 86_400.0, reports),
@@ -158,7 +160,7 @@ def put_together(ws: Workspace, config: Config, core: Engine, calls: Calls, heal
     )
 
 
-def _calls(ws: Workspace, config: Config, selector: selectors.BaseSelector) -> Calls:
+def _calls(ws: Workspace, config: Config, selector: selectors.BaseSelector) -> ProcessTable:
     limits = config.limits
     with (
         world_errors(f"keep calls in {ws.turns}"),
@@ -166,7 +168,7 @@ def _calls(ws: Workspace, config: Config, selector: selectors.BaseSelector) -> C
         directory(ws.root, ws.state.name, ws.turns.name),
     ):
         pass  # it is no link: prompts are written there, by its path
-    return Calls(
+    return ProcessTable(
         ws.turns,
         selector,
         child_environment(os.environ, config.openclaw.environment),
@@ -195,14 +197,14 @@ def _pace(config: Config) -> Pace:
     )
 
 
-def _relay(
+def _effect_runner(
     ws: Workspace,
     config: Config,
     peers: Peers,
     templates: Templates,
     taskmd: TaskMarkdown,
     reports: Reports,
-) -> Relay:
+) -> EffectRunner:
     core, calls, openclaw = peers.engine, peers.calls, peers.openclaw
     keep = partial(_keep_result, ws)
     bytes_, offered = config.limits.context_bytes, peers.offered
@@ -224,7 +226,7 @@ def _relay(
     notifying = ApprovalNotifier(core, calls, ws, Ways(told.notify_command, *channel, openclaw.command), reports)
     starting = TurnStarter(core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot_id(), reports)
     performers = (starting, posting, recovery, checking, harnesses, performing, notifying)
-    return Relay(core, calls, outgoing, *performers, taskmd.scan_task, reports)
+    return EffectRunner(core, calls, outgoing, *performers, taskmd.scan_task, reports)
 
 
 def _harnesses(config: Config) -> Mapping[str, HarnessSection]:

@@ -17,7 +17,7 @@ from typing import Self
 
 from mailboxd.clock import Clock
 from mailboxd.core.times import plus
-from mailboxd.health import FILE, SIZE, Failed, Grade, Trouble, Where, failed_starts
+from mailboxd.health import FILE, SIZE, Component, Failed, Grade, Trouble, failed_starts
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.mailbox.files import directory
 from mailboxd.mailbox.layout import Workspace
@@ -69,18 +69,18 @@ class Health:
     @property
     def unread(self) -> str:
         """Why mail is left in the inbox; empty if none has to be."""
-        found = (self._troubles.get(where) for where in (Where.LOOKING, Where.FILING))
+        found = (self._troubles.get(where) for where in (Component.LOOKING, Component.FILING))
         return next((trouble.why for trouble in found if trouble is not None), "")
 
     @property
     def is_green(self) -> bool:
         return not self._troubles
 
-    def say(self, where: Where, why: str, grade: Grade = Grade.RED) -> bool:
+    def say(self, where: Component, why: str, grade: Grade = Grade.RED) -> bool:
         """`why` something does not work, or that it does (empty). True if it did not and now does."""
         before = self._troubles.get(where)
         if not why:
-            if where is Where.LOOKING:
+            if where is Component.LOOKING:
                 first, self._scanned = self._scanned is None, self._clock.monotonic()
                 if first:
                     self._starts = 0
@@ -97,12 +97,12 @@ class Health:
             self._tell()
         return False
 
-    def forget(self, where: Where) -> None:
+    def forget(self, where: Component) -> None:
         """Drop a trouble without logging that it was resolved."""
         if self._troubles.pop(where, None) is not None:
             self._tell()
 
-    def is_troubled(self, where: Where) -> bool:
+    def is_troubled(self, where: Component) -> bool:
         return where in self._troubles
 
     def beat(self) -> None:

@@ -19,14 +19,14 @@ from mailboxd.core import breaker
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.daemon.health_writer import Health
-from mailboxd.effects.process_table import CallKind, Calls
-from mailboxd.effects.relay import Relay
+from mailboxd.effects.effect_runner import EffectRunner
+from mailboxd.effects.process_table import CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
-from mailboxd.health import Grade, Where
+from mailboxd.health import Component, Grade
 from mailboxd.host.process import Reserve
-from mailboxd.host.wakeup import Wake, Woken
+from mailboxd.host.wakeup import Wake, WakeReason
 from mailboxd.intake.archive import Archiver
 from mailboxd.intake.arrivals import Arrivals
 from mailboxd.mailbox.task_files import TaskFileChanges
@@ -38,76 +38,74 @@ from mailboxd.store.store import Store
 from mailboxd.taskmd.schedule import RenderSchedule, Retention
 from mailboxd.taskmd.sync import TaskMarkdown
 
-# What the next round looks at, and when one looks without being asked.
-
-_DEAR = 0.02
-"""A scan of tasks/ that takes longer, in seconds, is followed by a pause of `_SHARE` times its length."""
-_SHARE = 50.0
-_LATEST = 30.0
-_SOONEST = 0.02
-_SOON = 1 / 3
-"""Part of the time between two looks by which one comes early when a timer has ended the sleep anyway."""
+_SLOW_SCAN = 0.02
+"""A scan of tasks/ that takes longer, in seconds, is followed by a pause of `_PAUSE_FACTOR` times its length."""
+_PAUSE_FACTOR = 50.0
+_LONGEST_PAUSE = 30.0
+_SHORTEST_WAIT = 0.02
+_EARLY = 1 / 3
+"""Fraction of the rescan interval by which a scan is made early if another timer has ended the sleep."""
 
 
 @dataclass(slots=True)
 class ScanSchedule:
-    """What the next round looks at, and when one looks without being asked, on the monotonic clock.
+    """What the next round scans, and when the next scan is due without a notification, on the monotonic clock.
 
-    tasks/ may be large: it is left out of a look for which only mail was heard, and for a while after a look at it that
-    was dear, for we hear of what we make there ourselves. By the timer both are looked at.
+    tasks/ may be large: it is skipped if only mail arrived, and for a while after a slow scan, because the daemon's own
+    writes there cause notifications too. The timer causes a scan of both.
     """
 
     mail: bool = True
     tasks: bool = True
     at: float = 0.0
     tasks_at: float = 0.0
-    tasks_from: float = 0.0
+    tasks_paused_until: float = 0.0
     """Until then notifications do not cause a scan of tasks/; 0: they do."""
-    wait_until: float | None = None
-    """When a file that waits may be ready."""
-    _soon: float = 0.0
+    file_ready_at: float | None = None
+    """When a deferred file may be ready."""
+    _early: float = 0.0
 
     @property
     def next(self) -> float:
         """When the next scan is due without any notification."""
         at = min(self.at, self.tasks_at)
-        if self.tasks and self.tasks_from:
-            at = min(at, self.tasks_from)
-        return at if self.wait_until is None else min(at, self.wait_until)
+        if self.tasks and self.tasks_paused_until:
+            at = min(at, self.tasks_paused_until)
+        return at if self.file_ready_at is None else min(at, self.file_ready_at)
 
     def is_due(self, mono: float) -> bool:
-        """Whether this round looks."""
+        """Whether this round scans."""
         if mono >= self.next:
-            self.everywhere()
+            self.request_all()
         return self.mail
 
-    def everywhere(self) -> None:
+    def request_all(self) -> None:
         self.mail = self.tasks = True
-        self.tasks_from = 0.0
+        self.tasks_paused_until = 0.0
 
-    def at_tasks(self, clock: Clock, look: Callable[[], TaskFileChanges]) -> TaskFileChanges:
+    def scan_tasks(self, clock: Clock, look: Callable[[], TaskFileChanges]) -> TaskFileChanges:
         """Scan tasks/ if that is due; returns what changed."""
         begun = clock.monotonic()
-        if not self.tasks or begun < self.tasks_from:
+        if not self.tasks or begun < self.tasks_paused_until:
             return TaskFileChanges()
         seen = look()
         ended = clock.monotonic()
         spent = ended - begun
-        is_dear = spent >= _DEAR and not seen.truncated  # else the rest of it is looked at first
-        self.tasks_from = ended + min(spent * _SHARE, _LATEST) if is_dear else 0.0
+        is_slow = spent >= _SLOW_SCAN and not seen.truncated  # a truncated scan continues first
+        self.tasks_paused_until = ended + min(spent * _PAUSE_FACTOR, _LONGEST_PAUSE) if is_slow else 0.0
         # while a file waits to settle, tasks/ is scanned each time: otherwise it would be forgotten
         self.tasks = seen.truncated or seen.next_scan_at is not None
         return seen
 
-    def rest(self, mono: float, seconds: float) -> None:
-        """The next look without being asked, at what this one looks at, is so many seconds away."""
-        self.at, self._soon = mono + seconds, seconds * _SOON
+    def restart_timer(self, mono: float, seconds: float) -> None:
+        """Set the next scan without a notification, of what this one scans, to `seconds` from now."""
+        self.at, self._early = mono + seconds, seconds * _EARLY
         self.tasks_at = self.at if self.tasks else self.tasks_at
 
-    def wait(self, mono: float, seconds: list[float]) -> None:
-        """In so many seconds a file may be ready; the next look is when the first of them is."""
+    def rescan_in(self, mono: float, seconds: list[float]) -> None:
+        """Scan when the first deferred file may be ready; `seconds` are counted from `mono`."""
         if seconds:
-            self.wait_until = mono + max(min(seconds), _SOONEST)
+            self.file_ready_at = mono + max(min(seconds), _SHORTEST_WAIT)
 
     def timer_fired(self, mono: float) -> None:
         """Read mail before anything is judged by the clock: the reply may be there, and its notification not yet.
@@ -115,23 +113,23 @@ class ScanSchedule:
         A scan that is due soon is made now as well, or it would end the next sleep early.
         """
         self.mail = True
-        if mono >= min(self.at, self.tasks_at) - self._soon:
-            self.everywhere()
+        if mono >= min(self.at, self.tasks_at) - self._early:
+            self.request_all()
 
-    def heard(self, more: bool) -> None:
-        """Something happened; `more`: perhaps not in the inbox alone."""
-        self.mail, self.tasks = True, self.tasks or more
+    def notify(self, everything: bool) -> None:
+        """Scan the inbox in the next round; with `everything`, tasks/ as well."""
+        self.mail, self.tasks = True, self.tasks or everything
 
 
 # When the write-ahead log is written into the database: once nothing is recorded for a while, or when it is large.
 #
-# SQLite does so by itself after every thousand pages, unless somebody reads, and never for the last of them: what a
-# workspace at rest has done would stand in the log alone, and a copy of the main file would lack it.
+# SQLite does so after every thousand pages, unless there is a reader, and never for the last ones: the latest changes
+# of an idle workspace would be in the log alone, and a copy of the main file would lack them.
 
 QUIET = 2.0
 """Seconds without a commit after which a checkpoint is made."""
 AGAIN = 5.0
-"""Seconds after which one is tried again that a reader stood in the way of."""
+"""Seconds after which a checkpoint that a reader blocked is tried again."""
 
 
 @dataclass(slots=True)
@@ -157,17 +155,17 @@ class Checkpoints:
             self._seen = self.store.wal()
 
 
-_ANXIOUS = 5.0
-"""Seconds between two looks while something is wrong."""
+_RETRY = 5.0
+"""Seconds between two scans while something is wrong."""
 _READ_AGAIN = 1.0
 """Seconds between two attempts to write log lines to a full pipe."""
 _PEERS = 15.0
-"""Seconds between two looks at the daemons of peers."""
+"""Seconds between two checks of the daemons of peers."""
 _LONG = 600.0
 """Seconds after which a peer without a daemon is more than one that is being restarted."""
 _TIDY = 60.0
 """Seconds between two removals of what calls have left behind."""
-_CAN_WAIT = frozenset({Where.RENDERING, Where.PUTTING_AWAY, Where.NOTING, Where.TIDYING})
+_CAN_WAIT = frozenset({Component.RENDERING, Component.PUTTING_AWAY, Component.NOTING, Component.TIDYING})
 _log = logging.getLogger("mailboxd")
 
 
@@ -175,13 +173,13 @@ _log = logging.getLogger("mailboxd")
 class Daemon:
     engine: Engine
     arrivals: Arrivals
-    relay: Relay
+    effects: EffectRunner
     archiving: Archiver
     taskmd: TaskMarkdown
     retention: Retention
     heads: SignedHeads
     peers: Peers
-    calls: Calls
+    calls: ProcessTable
     watcher: Watcher
     wake: Wake
     health: Health
@@ -194,7 +192,7 @@ class Daemon:
     """Logs the events recorded after that one; returns the number of the last."""
     services: list[Sidecar] = field(default_factory=list)
     """What runs beside the loop."""
-    _told: int = 0
+    _logged_event: int = 0
     _peers_at: float = float("-inf")
     _away: dict[str, float] = field(default_factory=dict)
     """Since when peers that are waited for have been without a daemon, on the monotonic clock."""
@@ -209,11 +207,11 @@ class Daemon:
         self._rendering = RenderSchedule(
             self.engine.clock,
             self.pace.render,
-            write=lambda seconds: self._try(Where.RENDERING, lambda: self.taskmd.perform(seconds)),
+            write=lambda seconds: self._try(Component.RENDERING, lambda: self.taskmd.perform(seconds)),
             stale=self.engine.store.stale_files.exist,
             more=lambda: self.taskmd.more,
-            is_troubled=lambda: self.health.is_troubled(Where.RENDERING),
-            last_event=lambda: self._told,
+            is_troubled=lambda: self.health.is_troubled(Component.RENDERING),
+            last_event=lambda: self._logged_event,
         )
 
     def run(self, *, until_idle: bool = False) -> None:
@@ -229,7 +227,7 @@ class Daemon:
             if idle_rounds == 2:
                 break
             if idle_rounds == 1:
-                self._schedule.everywhere()  # a file may have come while the last one was finished
+                self._schedule.request_all()  # a file may have come while the last one was finished
             self._sleep(0.0 if busy or idle_rounds else None)
         self.health.notifier.stopping("waiting for running turns")
         if self._stopping and self.calls.running:
@@ -245,46 +243,46 @@ class Daemon:
         self.wake.poke()
 
     def start(self) -> None:  # what comes before the first round
-        self._told = self.engine.store.last_event()
+        self._logged_event = self.engine.store.last_event()
         self.watcher.start(self.engine.clock.monotonic())
         self.peers.load()
-        self._try(Where.ASKING, self.peers.ask)
+        self._try(Component.ASKING, self.peers.ask)
         while self.peers.must_wait and not self._stopping:
             self._sleep(1.0)
-            self._hear_of_peers()
+            self._poll_peers()
         with self.engine.batch():
             self.engine.look_again()
             self.engine.store.meta.set_limits(self.engine.settings.bounds)
-            self._try(Where.LOOKING, self.taskmd.restore)
-        self.health.say(Where.DATABASE, "")
+            self._try(Component.LOOKING, self.taskmd.restore)
+        self.health.say(Component.DATABASE, "")
         self.health.notifier.ready(self.health.line)
         _log.info("ready: agent %s", self.engine.settings.agent)
 
     def round(self) -> bool:
         """Record what there is to record, then perform; returns whether there is more to do at once."""
-        self._hear_of_peers()
+        self._poll_peers()
         if self.peers.must_wait:
             return False
         more = self._record_round(self._schedule.is_due(self.engine.clock.monotonic()))
         if self._stopping:
             return more
         if not self.reserve.why:
-            self._try(Where.SENDING, self.relay.perform)
-        self._tell()  # only now: calls that were begun run meanwhile
-        begun = self._try(Where.FILING, self.archiving.perform)
-        begun += self._look_after()
+            self._try(Component.SENDING, self.effects.perform)
+        self._report()  # only now: calls that were begun run meanwhile
+        begun = self._try(Component.FILING, self.archiving.perform)
+        begun += self._check_archive()
         begun += self._rendering.perform(turns=bool(self.calls.running), mail=self._schedule.mail)
-        begun += self._try(Where.PUTTING_AWAY, self.retention.perform)
+        begun += self._try(Component.PUTTING_AWAY, self.retention.perform)
         self._checkpoints.perform()
-        return begun + self._try(Where.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
+        return begun + self._try(Component.NOTING, self.heads.perform) > 0 or more or bool(self.reports)
 
     def _record_round(self, look: bool) -> bool:
         """What this wake-up brought, in one transaction; in a second what mail lets begin: no mail waits for that."""
         more, judged = False, self.arrivals.judged
         with self.engine.batch():
-            self._try(Where.COLLECTING, self._collect)
-            self._look_at_gateway()
-            self._look_at_peers()
+            self._try(Component.COLLECTING, self._collect)
+            self._check_gateway()
+            self._check_peers()
             if look and not self._stopping:
                 more = self._take_files()
             self.engine.tick(self.arrivals.judged_until())
@@ -293,16 +291,16 @@ class Daemon:
         with self.engine.batch():
             return self._begin() or more
 
-    def _look_at_gateway(self) -> None:
+    def _check_gateway(self) -> None:
         """Whether turns can reach anybody; inside a batch."""
         gateway = self.peers.gateway
         if gateway.poll(self.engine.clock.monotonic()):
             self.engine.gateway_is_back(gateway.unreached)
             gateway.unreached.clear()
         self.engine.store.meta.set_gateway(gateway.why)
-        self.health.say(Where.GATEWAY, gateway.why)
+        self.health.say(Component.GATEWAY, gateway.why)
 
-    def _look_at_peers(self) -> None:
+    def _check_peers(self) -> None:
         """Check now and then whether the peers that are waited for have a daemon; inside a batch."""
         mono = self.engine.clock.monotonic()
         if mono < self._peers_at:
@@ -312,24 +310,24 @@ class Daemon:
         self.engine.store.meta.set_away(away)
         self._away = {name: self._away.get(name, mono) for name in away}
         lasts = any(mono - since >= _LONG for since in self._away.values())
-        self.health.say(Where.PEERS, "; ".join(away.values()), Grade.RED if lasts else Grade.AMBER)
+        self.health.say(Component.PEERS, "; ".join(away.values()), Grade.RED if lasts else Grade.AMBER)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Say what was recorded, and remove what ended calls have left."""
-        self._told = self.on_events(self._told)
+        self._logged_event = self.on_events(self._logged_event)
         why, lasts = breaker.trouble(self.engine.broken)
-        self.health.say(Where.AGENTS, why, Grade.RED if lasts else Grade.AMBER)
-        self.health.say(Where.SERVICE, "; ".join(one.trouble for one in self.services if one.trouble))
+        self.health.say(Component.AGENTS, why, Grade.RED if lasts else Grade.AMBER)
+        self.health.say(Component.SERVICE, "; ".join(one.trouble for one in self.services if one.trouble))
         self.calls.sweep(self.engine.store.stale_files.has)
         if (mono := self.engine.clock.monotonic()) - self._tidied_at >= _TIDY:
             self._tidied_at = mono
-            self._try(Where.TIDYING, lambda: self.calls.left_over(self.engine.store.outbox.is_settled))
+            self._try(Component.TIDYING, lambda: self.calls.left_over(self.engine.store.outbox.is_settled))
 
-    def _look_after(self) -> bool:
+    def _check_archive(self) -> bool:
         """Check archived files; return whether more missing ones are to be restored at once."""
         archive_watch = self.archiving.archive_watch
         more = archive_watch.check()
-        self.health.say(Where.CUSTODY, archive_watch.why, Grade.AMBER)
+        self.health.say(Component.CUSTODY, archive_watch.why, Grade.AMBER)
         return more
 
     def _begin(self) -> bool:
@@ -338,7 +336,7 @@ class Daemon:
         if self._stopping or self.arrivals.is_catching_up:
             return False
         self.engine.schedule(capacity)
-        return self.relay.mark(capacity, begins=not (self.reserve.why or self.peers.gateway.is_down)) > 0
+        return self.effects.mark(capacity, begins=not (self.reserve.why or self.peers.gateway.is_down)) > 0
 
     def _collect(self) -> None:
         """Record what calls have brought, and what was done since the last transaction."""
@@ -354,38 +352,38 @@ class Daemon:
                 if self.peers.too_old:
                     raise ConfigError(self.peers.too_old)
             else:
-                self.relay.ended(call, exit_)
+                self.effects.ended(call, exit_)
 
-    def _hear_of_peers(self) -> None:
-        """Take what OpenClaw says of its agents, and ask what else there is to ask."""
+    def _poll_peers(self) -> None:
+        """Record what OpenClaw reports about its agents, and ask what is still to be asked."""
         self.calls.expire(self.engine.clock.monotonic())
         if self.peers.is_asking:
             with self.engine.batch():
-                self._try(Where.COLLECTING, lambda: self._take_ended(CallKind.DISCOVERY))
-        self._try(Where.ASKING, self.peers.go_on)
+                self._try(Component.COLLECTING, lambda: self._take_ended(CallKind.DISCOVERY))
+        self._try(Component.ASKING, self.peers.go_on)
 
     def _take_files(self) -> bool:
         """Take the files of inbox/ and the edits in tasks/; returns whether there are more."""
-        looks, now, mono = self._schedule, to_epoch(self.engine.now), self.engine.clock.monotonic()
-        looks.mail, looks.wait_until = False, None
-        if looks.tasks or not self.health.is_green:  # else there is mail, and it does not wait for that
-            self._look_around(mono)
-        looks.rest(mono, self.pace.rescan if self.health.is_green else min(self.pace.rescan, _ANXIOUS))
+        schedule, now, mono = self._schedule, to_epoch(self.engine.now), self.engine.clock.monotonic()
+        schedule.mail, schedule.file_ready_at = False, None
+        if schedule.tasks or not self.health.is_green:  # else there is mail, and it does not wait for that
+            self._check_environment(mono)
+        schedule.restart_timer(mono, self.pace.rescan if self.health.is_green else min(self.pace.rescan, _RETRY))
         try:
-            taken = self.arrivals.take(now, can_file=not self.health.is_troubled(Where.FILING))
-            looks.mail = taken.more
-            seen = looks.at_tasks(self.engine.clock, lambda: self.taskmd.scan(now))
+            taken = self.arrivals.take(now, can_file=not self.health.is_troubled(Component.FILING))
+            schedule.mail = taken.more
+            seen = schedule.scan_tasks(self.engine.clock, lambda: self.taskmd.scan(now))
         except StoreError:
             raise
         except WorldError as error:
-            self._trouble(Where.LOOKING, error)
+            self._failed(Component.LOOKING, error)
             return False
-        self._well(Where.LOOKING)
-        looks.wait(mono, [moment - now for moment in (*taken.moments, seen.next_scan_at) if moment is not None])
-        looks.mail = looks.mail or seen.truncated
-        return looks.mail
+        self._works(Component.LOOKING)
+        schedule.rescan_in(mono, [moment - now for moment in (*taken.moments, seen.next_scan_at) if moment is not None])
+        schedule.mail = schedule.mail or seen.truncated
+        return schedule.mail
 
-    def _look_around(self, mono: float) -> None:
+    def _check_environment(self, mono: float) -> None:
         """How it stands with what the work needs; inside a batch."""
         if self.watcher.check(mono):
             self._schedule.tasks = True
@@ -393,46 +391,46 @@ class Daemon:
             rearmed = {"at": self.engine.now, "path": "mailbox/inbox"}
             self.engine.record(Event(Kind.INBOX_REARMED, None, rearmed))
         self.archiving.try_again()
-        self.health.say(Where.WATCHING, self.watcher.reason, Grade.AMBER)
-        self.health.say(Where.ROOM, self.room(), Grade.AMBER)
+        self.health.say(Component.WATCHING, self.watcher.reason, Grade.AMBER)
+        self.health.say(Component.ROOM, self.room(), Grade.AMBER)
         journal = self.engine.store.journal
-        self.health.say(Where.JOURNAL, journal.trouble if journal is not None else "", Grade.AMBER)
+        self.health.say(Component.JOURNAL, journal.trouble if journal is not None else "", Grade.AMBER)
         self.reserve.refill()
-        self.health.say(Where.DESCRIPTORS, self.reserve.why, Grade.AMBER)
+        self.health.say(Component.DESCRIPTORS, self.reserve.why, Grade.AMBER)
 
-    def _try(self, where: Where, perform: Callable[[], int | None]) -> int:
+    def _try(self, where: Component, perform: Callable[[], int | None]) -> int:
         """How much was done; what the disk refuses is said, and tried again with the next round."""
         try:
             done = perform() or 0
         except StoreError:
             raise
         except WorldError as error:
-            return self._trouble(where, error)
-        self._well(where)
+            return self._failed(where, error)
+        self._works(where)
         return done
 
-    def _trouble(self, where: Where, error: WorldError) -> int:
+    def _failed(self, where: Component, error: WorldError) -> int:
         """The disk refuses something that can wait: say so once, and go on with what works."""
         can_wait = self.reserve.spend(error.__cause__) or where in _CAN_WAIT
         self.health.say(where, str(error), Grade.AMBER if can_wait else Grade.RED)
-        self._schedule.at = min(self._schedule.at, self.engine.clock.monotonic() + _ANXIOUS)
+        self._schedule.at = min(self._schedule.at, self.engine.clock.monotonic() + _RETRY)
         return 0
 
-    def _well(self, where: Where) -> None:
+    def _works(self, where: Component) -> None:
         if self.health.say(where, ""):
-            self._schedule.everywhere()
+            self._schedule.request_all()
 
     # waiting
 
     def _timeout(self) -> float:
-        """Seconds until something is due by itself."""
+        """Seconds until the next timer."""
         mono = self.engine.clock.monotonic()
         if self.peers.must_wait:
             return 1.0
         # Counted from the last round, not from now: what became due in between has not been looked at.
         due, is_stale = self.engine.store.schedule.next_due(self.engine.now)
         rendering = self._rendering.due(turns=bool(self.calls.running)) if is_stale else None
-        sync = None if self.reserve.why else self.relay.starting.dispatches.due
+        sync = None if self.reserve.why else self.effects.starting.dispatches.due
         clocked = (
             *(self._schedule.next, self.health.next_beat, self.calls.next_deadline()),
             *(sync, rendering, self._checkpoints.due, self.archiving.archive_watch.due),
@@ -442,7 +440,7 @@ class Daemon:
         if due is not None:
             moments.append(to_epoch(due) - to_epoch(self.engine.clock.now()))
         if self.calls.capacity.is_short:
-            moments.append(_ANXIOUS)
+            moments.append(_RETRY)
         if log.catch_up():
             moments.append(_READ_AGAIN)
         if (watchdog := self.health.notifier.watchdog_seconds) is not None:
@@ -453,29 +451,29 @@ class Daemon:
         self.health.beat()
         monotonic = self.engine.clock.monotonic
         until = monotonic() + (self._timeout() if seconds is None else seconds)
-        woken = self._wait(until)
-        if woken.mail:
-            self._schedule.heard(woken.more)
+        reason = self._wait(until)
+        if reason.mail:
+            self._schedule.notify(reason.everything)
         if seconds is None and (now := monotonic()) >= until:
             self._schedule.timer_fired(now)
 
-    def _wait(self, until: float) -> Woken:
+    def _wait(self, until: float) -> WakeReason:
         """Until something happens or it is time. What running calls write is measured meanwhile, without a round."""
         monotonic = self.engine.clock.monotonic
         while True:
             now = monotonic()
             seconds = max(min(until, self.calls.next_measuring()) - now, 0.0)
-            woken = self.wake.wait(seconds)
-            if not woken.by_timer or (now := monotonic()) >= until or self.calls.expire(now):
-                return woken
+            reason = self.wake.wait(seconds)
+            if not reason.by_timer or (now := monotonic()) >= until or self.calls.expire(now):
+                return reason
 
     def _is_idle(self) -> bool:
-        """Nothing runs, nothing is ordered, nothing is about to happen by itself."""
+        """Whether nothing runs, nothing is ordered and no retry is pending."""
         store = self.engine.store
         return not (
             (self.calls.running or self.reports)
             or self._schedule.mail
-            or self._schedule.wait_until is not None
+            or self._schedule.file_ready_at is not None
             or store.stale_files.exist()
             or self.archiving.waiting()
             or store.schedule.has_pending()
@@ -489,13 +487,13 @@ class Daemon:
             self._sleep(min(1.0, max(deadline - self.engine.clock.monotonic(), 0.0)))
             self.calls.expire(self.engine.clock.monotonic())
             self._record_round(look=False)
-            self._tell()
+            self._report()
         if self._stopping < 2:
             with suppress(WorldError):
-                self._try(Where.FILING, self.archiving.perform)
-                self._try(Where.SENDING, lambda: self.relay.starting.dispatches.sync(now=True))
+                self._try(Component.FILING, self.archiving.perform)
+                self._try(Component.SENDING, lambda: self.effects.starting.dispatches.sync(now=True))
                 self.taskmd.perform()
         self._record_round(look=False)
-        self._try(Where.NOTING, self.heads.write)
+        self._try(Component.NOTING, self.heads.write)
         self._record_round(look=False)
-        self._tell()
+        self._report()

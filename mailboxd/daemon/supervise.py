@@ -21,7 +21,7 @@ from mailboxd.daemon import assemble
 from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.loop import Daemon
 from mailboxd.errors import BusyError, ConfigError, NoRoomError, StoreError, WorldError
-from mailboxd.health import Halt, Where
+from mailboxd.health import Component, Halt
 from mailboxd.host import disk
 from mailboxd.host.disk import network_kind
 from mailboxd.host.sdnotify import Notifier
@@ -109,12 +109,12 @@ class _Serving:
             return
         starts = "1 start has" if failed.starts == 1 else f"{failed.starts} starts in a row have"
         why = f"{starts} failed, this one waits {failed.wait:.1f} s. The last one: {failed.why}"
-        self.health.say(Where.DAEMON, why)
+        self.health.say(Component.DAEMON, why)
         until = clock.monotonic() + failed.wait
         while not self.stops and (left := until - clock.monotonic()) > 0:
             self.health.beat()
             select.select((), (), (), min(left, _GLANCE))
-        self.health.forget(Where.DAEMON)
+        self.health.forget(Component.DAEMON)
 
     def _run_one(self, until_idle: bool) -> None:
         with assemble.daemon(self.ws, self.config, self.health, self.polls) as daemon:
@@ -131,7 +131,7 @@ class _Serving:
 
     def _stand_still(self, error: StoreError) -> None:
         """Nothing is taken, nothing is begun, and the inbox stays as it is, until it is worth another try."""
-        self.health.say(Where.DATABASE, f"HALT({_name(error)}): {error}")
+        self.health.say(Component.DATABASE, f"HALT({_name(error)}): {error}")
         while not self.stops:
             for _ in range(_PAUSE):
                 self.health.beat()
@@ -139,7 +139,7 @@ class _Serving:
             wanting = self._wanting() if isinstance(error, NoRoomError) else ""
             if not wanting:
                 return
-            self.health.say(Where.DATABASE, f"HALT({_name(error)}): {wanting}")
+            self.health.say(Component.DATABASE, f"HALT({_name(error)}): {wanting}")
 
     def _wanting(self) -> str:
         database = self.ws.database

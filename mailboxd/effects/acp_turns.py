@@ -1,12 +1,9 @@
-"""Turns that a harness takes for this agent (`runtime: acp`, docs/integrations.md): begun, followed, answered, ended.
+"""Turns that a harness takes for this agent (`runtime: acp`, docs/integrations.md): start, progress, permissions, end.
 
-The call itself is one like every other (`relay`, `calls`). What is different about it is between its start and its
-end: it tells what it is at, and it may ask for more than it was given. Then it waits in the middle of its turn until
-a person has decided, and takes no slot meanwhile. All of that is notes in the call's directory (`agents.acp.notes`),
-so it outlives this process.
-
-DIAGNOSTICS  A harness that is not configured (any more), or whose directory is not there, is the operator's to mend:
-its tasks wait. A note that cannot be read is passed over.
+The call itself is an ordinary one (`effect_runner`, `process_table`). While it runs it reports progress and may ask for
+permissions that it was not given. It then waits in the middle of its turn until an operator has decided, and occupies
+no slot meanwhile. All of this is exchanged through files in the call's directory (`agents.acp.turn_files`), so it
+survives a restart of the daemon.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Made, Outcome, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
-from mailboxd.effects.process_table import PATIENCE, Call, CallKind, Calls
+from mailboxd.effects.process_table import PATIENCE, Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import Refused
@@ -64,7 +61,7 @@ class HarnessTurns:
     """One workspace's harnesses. `environ` is the daemon's own environment."""
 
     engine: Engine
-    calls: Calls
+    calls: ProcessTable
     ws: Workspace
     configured: Mapping[str, HarnessSection]
     acpx: tuple[str, ...]

@@ -34,7 +34,7 @@ from mailboxd.core.approvals import (
 from mailboxd.core.effects import Perform, Prepare, Verify
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
-from mailboxd.effects.process_table import Call, CallKind, Calls
+from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import EXIT_TRY_AGAIN
@@ -86,7 +86,7 @@ class ActionPreparer:
     """One workspace's. `program` is the Lobster of the configuration; empty: none."""
 
     engine: Engine
-    calls: Calls
+    calls: ProcessTable
     setting: ActionContext
     program: tuple[str, ...]
     reports: Reports
@@ -224,7 +224,7 @@ class ActionPerformer:
 
     preparing: ActionPreparer
     engine: Engine = field(init=False)
-    calls: Calls = field(init=False)
+    calls: ProcessTable = field(init=False)
     setting: ActionContext = field(init=False)
     reports: Reports = field(init=False)
     _seen: int = -1

@@ -30,7 +30,7 @@ from mailboxd.core.inputs import CheckEnded
 from mailboxd.core.model import Check, Task
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import CheckVerdict, Phase
-from mailboxd.effects.process_table import Call, CallKind, Calls
+from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
 from mailboxd.errors import require_seen
@@ -65,7 +65,7 @@ class CheckRunner:
     """One workspace's checks. `environ` is the daemon's own environment."""
 
     engine: Engine
-    calls: Calls
+    calls: ProcessTable
     ws: Workspace
     environ: Mapping[str, str]
     reports: Reports

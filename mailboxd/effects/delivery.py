@@ -23,7 +23,7 @@ from mailboxd.core.session_keys import message_key
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.effects.message_builder import MessageBuilder, file_name, row_of_sent
-from mailboxd.effects.process_table import PATIENCE, Call, CallKind, Calls
+from mailboxd.effects.process_table import PATIENCE, Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.late_messages import tells_of_end
 from mailboxd.engine.reports import Finished, Happened, Noted, Reports
@@ -51,7 +51,7 @@ class HandedOver:
 @dataclass(slots=True)
 class MessageDelivery:
     engine: Engine
-    calls: Calls
+    calls: ProcessTable
     dispatcher: TurnTransport
     outgoing: MessageBuilder
     ws: Workspace

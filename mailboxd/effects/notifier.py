@@ -22,7 +22,7 @@ from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
-from mailboxd.effects.process_table import Call, CallKind, Calls
+from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
 from mailboxd.mailbox.layout import Workspace
@@ -62,7 +62,7 @@ class ApprovalNotifier:
     """One workspace's notices."""
 
     engine: Engine
-    calls: Calls
+    calls: ProcessTable
     ws: Workspace
     ways: Ways
     reports: Reports

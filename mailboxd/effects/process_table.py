@@ -102,7 +102,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Calls:
+class ProcessTable:
     """The table of running calls. Directories of calls stand below `turns`."""
 
     turns: Path

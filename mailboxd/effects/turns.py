@@ -38,7 +38,7 @@ from mailboxd.core.vocabulary import LOOKUP_SECONDS, Turn
 from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.delivery import DispatchedMessages, KeptMessage, undelivered
 from mailboxd.effects.message_builder import MessageBuilder
-from mailboxd.effects.process_table import PATIENCE, Call, CallKind, Calls
+from mailboxd.effects.process_table import PATIENCE, Call, CallKind, ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Happened, Postponed, Reports
 from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
@@ -117,7 +117,7 @@ class TurnStarter:
     """
 
     engine: Engine
-    calls: Calls
+    calls: ProcessTable
     dispatcher: TurnTransport
     outgoing: MessageBuilder
     dispatches: DispatchedMessages
@@ -319,7 +319,7 @@ class _Asking:
 @dataclass(slots=True)
 class TurnLookup:
     engine: Engine
-    calls: Calls
+    calls: ProcessTable
     openclaw: OpenClaw
     reports: Reports
     gateway: Gateway = field(default_factory=Gateway)

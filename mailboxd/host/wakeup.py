@@ -20,11 +20,11 @@ NAME = "socket"
 
 
 @dataclass(frozen=True, slots=True)
-class Woken:
-    """What ended a sleep. `mail`: scan the inbox; `more`: scan everything; `by_timer`: nothing happened."""
+class WakeReason:
+    """What ended a sleep. `mail`: scan the inbox; `everything`: scan tasks/ as well; `by_timer`: nothing happened."""
 
     mail: bool = False
-    more: bool = False
+    everything: bool = False
     by_timer: bool = False
 
 
@@ -61,13 +61,13 @@ class Wake:
         with suppress(OSError):
             os.write(self._write, b"!")
 
-    def wait(self, seconds: float) -> Woken:
+    def wait(self, seconds: float) -> WakeReason:
         """Sleep until something happens, or for so many seconds."""
         ready = self._selector.select(seconds)
         ends = [key.fileobj for key, _ in ready if key.data is self]
         if not ends:
-            return Woken(by_timer=not ready)
-        return Woken(mail=True, more=self.drain() or ends != [self._read])
+            return WakeReason(by_timer=not ready)
+        return WakeReason(mail=True, everything=self.drain() or ends != [self._read])
 
     def drain(self) -> bool:
         """Forget what came, since the caller scans now; return whether `poke` was called."""

@@ -18,7 +18,7 @@ from time import monotonic, sleep
 import pytest
 from watchdog.utils import BaseThread
 
-from mailboxd.host.wakeup import Wake, Woken
+from mailboxd.host.wakeup import Wake, WakeReason
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.maildir import archive, deliver, reject
 from mailboxd.mailbox.task_files import TaskFiles
@@ -194,7 +194,7 @@ def test_a_temporary_file_ends_no_sleep_and_its_final_name_does(sleeper: Sleeper
 
     assert sleeper.quiet(lambda: hidden.write_text("x"))
     hidden.rename(sleeper.ws.inbox / "x.md")
-    assert sleeper.wake.wait(PATIENCE) == Woken(mail=True)
+    assert sleeper.wake.wait(PATIENCE) == WakeReason(mail=True)
     assert sleeper.quiet(lambda: None)
 
 
@@ -205,7 +205,7 @@ def test_files_beside_the_inbox_wake_nobody_even_while_it_is_missing(sleeper: Sl
     assert sleeper.watcher.check(sleeper.now)
     assert sleeper.watcher.reason
     (sleeper.ws.mailbox / "another.md").touch()
-    assert sleeper.wake.wait(0.1) == Woken(by_timer=True)
+    assert sleeper.wake.wait(0.1) == WakeReason(by_timer=True)
     assert sleeper.woken_by(sleeper.ws.inbox.mkdir)
     assert sleeper.watcher.check(sleeper.now)
     assert sleeper.proven()
@@ -274,7 +274,7 @@ def test_the_replacing_of_a_directory_is_reported(sleeper: Sleeper) -> None:
     for action in (sleeper.ws.inbox.rmdir, sleeper.ws.inbox.mkdir):
         sleeper.take()
         action()
-        assert sleeper.wake.wait(PATIENCE) == Woken(mail=True, more=True)
+        assert sleeper.wake.wait(PATIENCE) == WakeReason(mail=True, everything=True)
         assert sleeper.watcher.check(sleeper.now)
     assert not sleeper.watcher.check(sleeper.now)
 

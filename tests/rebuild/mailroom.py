@@ -19,7 +19,7 @@ from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Turn
 from mailboxd.effects.delivery import MessageDelivery
 from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
-from mailboxd.effects.process_table import Calls
+from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
 from mailboxd.ids import Ids
@@ -177,7 +177,7 @@ class Mailroom:
                 self.reports.append(Ended(order, ended))
         self._round()
 
-    # ------------------------------------------------------------ the relay's part
+    # ------------------------------------------------------------ the effect runner's part
 
     def _perform(self, order: Order) -> None:
         parts = self._parts()
@@ -263,7 +263,7 @@ class Parts:
         agent = core.settings.agent
         prompting = PromptBuilder(agent, core.store, templates, SETTINGS.limits, 100_000, lambda _: "", tuple)
         outgoing = MessageBuilder(agent, core.store, templates, lambda _: "", prompting)
-        nobody = cast(Calls, None), cast(TurnTransport, None)
+        nobody = cast(ProcessTable, None), cast(TurnTransport, None)
         posting = MessageDelivery(core, *nobody, outgoing, ws, lambda _: "", room.reports)
         arrivals = Arrivals(core, intake, inbox, 0.0)
         return cls(

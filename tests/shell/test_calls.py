@@ -15,7 +15,7 @@ import pytest
 from mailboxd.agents import process
 from mailboxd.agents.call_dir import Exit, cut_output, output_size, read_exit, remove
 from mailboxd.agents.process import State
-from mailboxd.effects.process_table import Call, CallKind, Calls, Caps
+from mailboxd.effects.process_table import Call, CallKind, Caps, ProcessTable
 from mailboxd.errors import WorldError
 from tests.e2e.support import eventually
 
@@ -23,9 +23,9 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def calls(tmp_path: Path) -> Iterator[Calls]:
+def calls(tmp_path: Path) -> Iterator[ProcessTable]:
     with selectors.DefaultSelector() as selector:
-        made = Calls(tmp_path, selector, dict(os.environ), 1 << 20, 1.0, Caps(4, 2, 215 * MIB))
+        made = ProcessTable(tmp_path, selector, dict(os.environ), 1 << 20, 1.0, Caps(4, 2, 215 * MIB))
         yield made
         for call in made.running.values():
             call.child.kill()
@@ -33,7 +33,7 @@ def calls(tmp_path: Path) -> Iterator[Calls]:
 
 
 def start(
-    calls: Calls,
+    calls: ProcessTable,
     name: str,
     now: float = 0.0,
     agent: str = "alpha",
@@ -43,14 +43,14 @@ def start(
     calls.start(Call(name, kind, agent, f"key-{name}", 60.0), ("sleep", seconds), now)
 
 
-def test_the_room_is_the_cap_and_at_most_half_of_the_gateways_lane(calls: Calls) -> None:
+def test_the_room_is_the_cap_and_at_most_half_of_the_gateways_lane(calls: ProcessTable) -> None:
     assert calls.measure_capacity(0.0).most == 4
     for lane, most in ((8, 4), (5, 2), (1, 1), (512, 4)):
         calls.lane = lane
         assert calls.measure_capacity(0.0).most == most
 
 
-def test_an_agent_has_its_own_cap_and_a_question_none(calls: Calls) -> None:
+def test_an_agent_has_its_own_cap_and_a_question_none(calls: ProcessTable) -> None:
     start(calls, "a")
     start(calls, "b")
     assert not calls.measure_capacity(0.0).has_slot("alpha")
@@ -58,7 +58,7 @@ def test_an_agent_has_its_own_cap_and_a_question_none(calls: Calls) -> None:
     assert calls.measure_capacity(0.0).has_slot()
 
 
-def test_a_call_that_has_just_begun_is_counted_with_the_memory_it_is_going_to_take(calls: Calls) -> None:
+def test_a_call_that_has_just_begun_is_counted_with_the_memory_it_is_going_to_take(calls: ProcessTable) -> None:
     calls.available = lambda: 500 * MIB
     assert calls.measure_capacity(0.0).left == 2
     start(calls, "a", now=0.0)
@@ -69,14 +69,14 @@ def test_a_call_that_has_just_begun_is_counted_with_the_memory_it_is_going_to_ta
     assert calls.measure_capacity(100.0).left == 2
 
 
-def test_the_first_call_may_always_start(calls: Calls) -> None:
+def test_the_first_call_may_always_start(calls: ProcessTable) -> None:
     calls.available = lambda: 0
     assert calls.measure_capacity(0.0).has_slot("alpha")
     start(calls, "a")
     assert not calls.measure_capacity(0.0).has_slot("beta")
 
 
-def test_the_end_of_another_kind_of_call_waits_without_waking_the_loop(calls: Calls) -> None:
+def test_the_end_of_another_kind_of_call_waits_without_waking_the_loop(calls: ProcessTable) -> None:
     start(calls, "mine", seconds="0", kind=CallKind.DISCOVERY)
     start(calls, "other", seconds="0")
 
@@ -90,7 +90,7 @@ def test_the_end_of_another_kind_of_call_waits_without_waking_the_loop(calls: Ca
 
 
 def test_an_end_that_cannot_be_read_holds_up_no_other_and_is_read_later(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch
+    calls: ProcessTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(directory: Path, rc: int | None, cap: int) -> Exit:
         if Path(directory).name == "first":
@@ -111,7 +111,7 @@ def test_an_end_that_cannot_be_read_holds_up_no_other_and_is_read_later(
     assert [(call.id, exit_.rc) for call, exit_ in calls.ended()] == [("first", 0)]
 
 
-def test_an_answer_is_still_there_after_the_machine_was_restarted(calls: Calls) -> None:
+def test_an_answer_is_still_there_after_the_machine_was_restarted(calls: ProcessTable) -> None:
     words = ("sh", "-c", "echo The answer.", calls.prepare("first", b"Do it."))
     calls.start(Call("first", CallKind.TURN, "alpha", "key", 60.0), words, 0.0)
     eventually(lambda: list(calls.ended()))
@@ -122,7 +122,7 @@ def test_an_answer_is_still_there_after_the_machine_was_restarted(calls: Calls) 
     assert calls.left_behind("first").stdout == b"The answer.\n"
 
 
-def test_files_that_somebody_has_put_beside_the_calls_are_left_alone(calls: Calls) -> None:
+def test_files_that_somebody_has_put_beside_the_calls_are_left_alone(calls: ProcessTable) -> None:
     (calls.turns / ".note").write_text("mine")
     (calls.turns / ".link").symlink_to(".note")
     (calls.turns / ".unused").mkdir()
@@ -131,7 +131,7 @@ def test_files_that_somebody_has_put_beside_the_calls_are_left_alone(calls: Call
 
 
 def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
-    calls: Calls, monkeypatch: pytest.MonkeyPatch
+    calls: ProcessTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (".stays", ".goes", "needed"):
         (calls.turns / name).mkdir()
@@ -143,7 +143,7 @@ def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
     assert sorted(path.name for path in calls.turns.iterdir()) == [".stays", "needed"]
 
 
-def test_what_does_not_die_of_being_killed_is_killed_again_but_not_without_a_pause(calls: Calls) -> None:
+def test_what_does_not_die_of_being_killed_is_killed_again_but_not_without_a_pause(calls: ProcessTable) -> None:
     deaf = "trap '' TERM; echo ready; exec sleep 60"  # else it might have ended before it is to be killed
     calls.start(Call("a", CallKind.TURN, "alpha", "key-a", 60.0), ("sh", "-c", deaf), 0.0)
     eventually(lambda: output_size(calls.directory("a")) > 0)
@@ -157,7 +157,7 @@ def test_what_does_not_die_of_being_killed_is_killed_again_but_not_without_a_pau
     calls.running["a"].child.kill = kill  # type: ignore[method-assign]
 
 
-def test_what_ended_while_nobody_looked_was_in_time_however_late_that_is_seen(calls: Calls) -> None:
+def test_what_ended_while_nobody_looked_was_in_time_however_late_that_is_seen(calls: ProcessTable) -> None:
     start(calls, "a", seconds="0")
     pidfd = calls.running["a"].child.pidfd
     select.select([pidfd], [], [], 20)
@@ -169,7 +169,7 @@ def test_what_ended_while_nobody_looked_was_in_time_however_late_that_is_seen(ca
 ENDLESS = "trap '' TERM; head -c {size} /dev/zero; head -c {size} /dev/zero >&2; exec sleep 60"
 
 
-def test_what_writes_without_end_is_stopped_and_its_output_is_cut_until_it_has_ended(calls: Calls) -> None:
+def test_what_writes_without_end_is_stopped_and_its_output_is_cut_until_it_has_ended(calls: ProcessTable) -> None:
     calls.output_cap = 200_000
     calls.expire(10.0)
     calls.start(Call("a", CallKind.TURN, "alpha", "key-a", 60.0), ("sh", "-c", ENDLESS.format(size=5 * MIB)), 10.0)
@@ -192,7 +192,7 @@ def test_what_writes_without_end_is_stopped_and_its_output_is_cut_until_it_has_e
     assert calls.next_measuring() == float("inf"), "nothing runs, and nobody is woken to measure it"
 
 
-def test_what_ended_with_too_long_an_output_leaves_only_its_beginning(calls: Calls) -> None:
+def test_what_ended_with_too_long_an_output_leaves_only_its_beginning(calls: ProcessTable) -> None:
     """Before anybody measured it, or while no daemon ran."""
     calls.output_cap = 200_000
     calls.start(Call("a", CallKind.TURN, "alpha", "key-a", 60.0), ("sh", "-c", "head -c 5000000 /dev/zero >&2"), 0.0)
@@ -208,7 +208,7 @@ LEFT = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); {work}; tim
 """What a call leaves running, in a session of its own."""
 
 
-def leaving(calls: Calls, name: str, work: str) -> int:
+def leaving(calls: ProcessTable, name: str, work: str) -> int:
     """Run a call to its end; the pid of what it has left running, which holds its output."""
     line = f"setsid {sys.executable} -c '{LEFT.format(work=work)}' & echo $!"
     calls.start(Call(name, CallKind.TURN, "alpha", f"key-{name}", 60.0), ("sh", "-c", line), 0.0)
@@ -216,7 +216,9 @@ def leaving(calls: Calls, name: str, work: str) -> int:
     return int(exit_.stdout.split()[0])
 
 
-def test_what_an_ended_call_left_running_is_killed_when_it_writes_without_end(calls: Calls, tmp_path: Path) -> None:
+def test_what_an_ended_call_left_running_is_killed_when_it_writes_without_end(
+    calls: ProcessTable, tmp_path: Path
+) -> None:
     calls.output_cap = 200_000
     gate = tmp_path / "gate"  # it writes once the call has been reaped: else its output would be cut by that
     os.mkfifo(gate)
@@ -233,14 +235,14 @@ def test_what_an_ended_call_left_running_is_killed_when_it_writes_without_end(ca
     assert calls.next_measuring() == float("inf"), "nobody is woken for it any more"
 
 
-def test_what_an_ended_call_left_running_may_go_on_and_keeps_its_directory_until_it_ends(calls: Calls) -> None:
+def test_what_an_ended_call_left_running_may_go_on_and_keeps_its_directory_until_it_ends(calls: ProcessTable) -> None:
     pid = leaving(calls, "a", "pass")
     calls.discard("a")
     calls.left_over(lambda _name: True)
     calls.expire(calls.next_measuring())
     assert (calls.turns / "a").exists()
     assert not has_gone(pid)
-    later = Calls(calls.turns, calls.selector, {}, 1 << 20, 1.0)  # the next daemon
+    later = ProcessTable(calls.turns, calls.selector, {}, 1 << 20, 1.0)  # the next daemon
     later.left_over(lambda _name: True)
     assert later.next_measuring() < float("inf")
     os.kill(pid, signal.SIGKILL)
@@ -257,7 +259,7 @@ def has_gone(pid: int) -> bool:
     return text.rpartition(")")[2].split()[0] in "ZX"
 
 
-def test_an_output_that_is_a_second_name_of_another_file_is_not_cut(calls: Calls, tmp_path: Path) -> None:
+def test_an_output_that_is_a_second_name_of_another_file_is_not_cut(calls: ProcessTable, tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     other = tmp_path / "other"
     other.write_bytes(b"x" * MIB)
@@ -266,6 +268,6 @@ def test_an_output_that_is_a_second_name_of_another_file_is_not_cut(calls: Calls
     assert other.stat().st_size == MIB
 
 
-def used(calls: Calls, name: str) -> int:
+def used(calls: ProcessTable, name: str) -> int:
     """Bytes of the disk that a call's directory takes."""
     return sum(path.stat().st_blocks * 512 for path in Path(calls.directory(name)).iterdir())

@@ -21,7 +21,7 @@ from mailboxd.core.model import Check, Policy, Spec
 from mailboxd.core.vocabulary import CheckVerdict
 from mailboxd.effects.action_performer import ActionPerformer, ActionPreparer
 from mailboxd.effects.check_runner import CheckReport, CheckRunner
-from mailboxd.effects.process_table import Calls
+from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine import open
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import WorldError
@@ -77,7 +77,7 @@ def test_for_want_of_descriptors_no_check_says_that_the_work_is_bad(tmp_path: Pa
             each for each in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(each.effect, RunCheck)
         )
         assert isinstance(order.effect, RunCheck)
-        calls = Calls(stage.ws.turns, selector, {}, 1 << 20, 1.0)
+        calls = ProcessTable(stage.ws.turns, selector, {}, 1 << 20, 1.0)
         reports = Reports(engine)
         checking = CheckRunner(engine, calls, stage.ws, os.environ, reports)
         with descriptors(free), suppress(WorldError):
@@ -107,7 +107,7 @@ def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(t
             each for each in engine.store.outbox.pending(stage.clock.now(), 9) if isinstance(each.effect, Verify)
         )
         assert isinstance(order.effect, Verify)
-        calls = Calls(stage.ws.turns, selector, {}, 1 << 20, 1.0)
+        calls = ProcessTable(stage.ws.turns, selector, {}, 1 << 20, 1.0)
         reports = Reports(engine)
         preparing = ActionPreparer(engine, calls, open.setting(stage.ws, settings, os.environ), (), reports)
         with descriptors(free), suppress(WorldError):

@@ -16,7 +16,7 @@ from mailboxd import config
 from mailboxd.core.effects import Notify
 from mailboxd.core.times import plus
 from mailboxd.effects.notifier import PAUSES, SECONDS, ApprovalNotifier, Ways
-from mailboxd.effects.process_table import CallKind, Calls, Caps
+from mailboxd.effects.process_table import CallKind, Caps, ProcessTable
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
@@ -33,7 +33,7 @@ class Bell:
     """A workspace whose requests are told, one round after the other."""
 
     stage: Stage
-    calls: Calls
+    calls: ProcessTable
     ways: Ways
     told: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -84,7 +84,7 @@ class Bell:
 def bell(tmp_path: Path) -> Iterator[Bell]:
     stage = make(tmp_path / "alpha", "approvals:\n  notify_command: [somebody]\n")
     with selectors.DefaultSelector() as selector:
-        calls = Calls(stage.ws.turns, selector, dict(os.environ), 1 << 20, 0.2, Caps(1, 1))
+        calls = ProcessTable(stage.ws.turns, selector, dict(os.environ), 1 << 20, 0.2, Caps(1, 1))
         yield Bell(stage, calls, Ways())
         for call in calls.running.values():
             call.child.kill()

@@ -14,7 +14,7 @@ import pytest
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.core.effects import LookUp
 from mailboxd.core.outcomes import Outcome, Unknown
-from mailboxd.effects.process_table import Calls
+from mailboxd.effects.process_table import ProcessTable
 from mailboxd.effects.turns import LookupReport, TurnLookup
 from mailboxd.engine.reports import Reports
 from tests.agents.recorded import recorded
@@ -40,7 +40,7 @@ class Asked:
         self.desk.give()
         self.desk.ends("t", Unknown("gateway closed", "run_1"))
         self.reports = Reports(self.desk.engine)
-        self.calls = Calls(root / "turns", selector, dict(os.environ), 1 << 20, 1.0)
+        self.calls = ProcessTable(root / "turns", selector, dict(os.environ), 1 << 20, 1.0)
         command = (sys.executable, str(root / "program.py"), str(root))
         self.recovery = TurnLookup(self.desk.engine, self.calls, OpenClaw(command), self.reports)
         self.found: Outcome | None = None

@@ -10,7 +10,7 @@ import pytest
 
 from mailboxd.clock import ManualClock
 from mailboxd.daemon.loop import ScanSchedule
-from mailboxd.host.wakeup import Wake, Woken, poke
+from mailboxd.host.wakeup import Wake, WakeReason, poke
 from mailboxd.mailbox.task_files import TaskFileChanges
 
 
@@ -19,16 +19,16 @@ def test_a_wake_up_by_mail_alone_is_told_from_all_others(tmp_path: Path) -> None
         wake = Wake(selector, tmp_path)
         try:
             wake.poke_inbox()
-            assert wake.wait(0.0) == Woken(mail=True)
-            assert wake.wait(0.0) == Woken(by_timer=True)
+            assert wake.wait(0.0) == WakeReason(mail=True)
+            assert wake.wait(0.0) == WakeReason(by_timer=True)
             wake.poke_inbox()
             wake.poke()
-            assert wake.wait(0.0) == Woken(mail=True, more=True)
+            assert wake.wait(0.0) == WakeReason(mail=True, everything=True)
             wake.poke_inbox()
-            assert wake.wait(0.0) == Woken(mail=True)
+            assert wake.wait(0.0) == WakeReason(mail=True)
             assert poke(tmp_path)  # a command: what it did is not known
-            assert wake.wait(0.0) == Woken(mail=True, more=True)
-            assert wake.wait(0.0) == Woken(by_timer=True)
+            assert wake.wait(0.0) == WakeReason(mail=True, everything=True)
+            assert wake.wait(0.0) == WakeReason(by_timer=True)
         finally:
             wake.close()
 
@@ -39,8 +39,8 @@ def test_commands_that_a_busy_daemon_has_not_heard_yet_are_told_that_one_runs(tm
         wake = Wake(selector, tmp_path)
         try:
             assert all(poke(tmp_path) for _ in range(1000))
-            assert wake.wait(0.0) == Woken(mail=True, more=True)
-            assert wake.wait(0.0) == Woken(by_timer=True)
+            assert wake.wait(0.0) == WakeReason(mail=True, everything=True)
+            assert wake.wait(0.0) == WakeReason(by_timer=True)
         finally:
             wake.close()
     assert not poke(tmp_path)
@@ -51,7 +51,7 @@ def test_the_end_of_a_call_ends_a_sleep_and_is_no_mail(tmp_path: Path) -> None:
         wake, call = Wake(selector, tmp_path), os.eventfd(1)
         selector.register(call, selectors.EVENT_READ, "a call")
         try:
-            assert wake.wait(10.0) == Woken()
+            assert wake.wait(10.0) == WakeReason()
         finally:
             os.close(call)
             wake.close()
@@ -101,69 +101,69 @@ def test_what_was_said_is_not_said_again_until_it_was_heard(tmp_path: Path, monk
             wake.close()
 
 
-def looked(looks: ScanSchedule, mono: float) -> tuple[bool, bool]:
+def looked(schedule: ScanSchedule, mono: float) -> tuple[bool, bool]:
     """One round at that moment: whether it looks at the inbox, and at tasks/."""
-    if not looks.is_due(mono):
+    if not schedule.is_due(mono):
         return False, False
-    at = True, looks.tasks
-    looks.rest(mono, 30.0)
-    looks.mail = looks.tasks = False
+    at = True, schedule.tasks
+    schedule.restart_timer(mono, 30.0)
+    schedule.mail = schedule.tasks = False
     return at
 
 
 def test_the_first_look_is_at_everything_and_mail_leaves_tasks_out() -> None:
-    looks = ScanSchedule()
-    assert looked(looks, 100.0) == (True, True)
-    assert looked(looks, 101.0) == (False, False)
-    looks.heard(False)
-    assert looked(looks, 102.0) == (True, False)
-    looks.heard(True)
-    looks.heard(False)
-    assert looked(looks, 103.0) == (True, True)
+    schedule = ScanSchedule()
+    assert looked(schedule, 100.0) == (True, True)
+    assert looked(schedule, 101.0) == (False, False)
+    schedule.notify(False)
+    assert looked(schedule, 102.0) == (True, False)
+    schedule.notify(True)
+    schedule.notify(False)
+    assert looked(schedule, 103.0) == (True, True)
 
 
 def test_mail_that_never_ends_does_not_put_off_the_look_at_tasks() -> None:
-    looks = ScanSchedule()
-    assert looked(looks, 100.0) == (True, True)
+    schedule = ScanSchedule()
+    assert looked(schedule, 100.0) == (True, True)
     for second in range(101, 130):
-        looks.heard(False)
-        assert looked(looks, float(second)) == (True, False)
-    assert looks.next == 130.0
-    looks.heard(False)
-    assert looked(looks, 130.0) == (True, True)
+        schedule.notify(False)
+        assert looked(schedule, float(second)) == (True, False)
+    assert schedule.next == 130.0
+    schedule.notify(False)
+    assert looked(schedule, 130.0) == (True, True)
 
 
 def test_a_file_that_waits_is_looked_at_when_it_may_be_ready() -> None:
-    looks = ScanSchedule()
-    assert looked(looks, 100.0) == (True, True)
-    looks.wait_until = 100.5
-    assert looks.next == 100.5
-    assert looked(looks, 100.4) == (False, False)
-    assert looked(looks, 100.5) == (True, True)
+    schedule = ScanSchedule()
+    assert looked(schedule, 100.0) == (True, True)
+    schedule.file_ready_at = 100.5
+    assert schedule.next == 100.5
+    assert looked(schedule, 100.4) == (False, False)
+    assert looked(schedule, 100.5) == (True, True)
 
 
 def test_mail_is_read_before_anything_is_judged_by_the_clock() -> None:
-    looks = ScanSchedule()
-    assert looked(looks, 100.0) == (True, True)
-    looks.timer_fired(102.0)
-    assert looked(looks, 102.0) == (True, False)
+    schedule = ScanSchedule()
+    assert looked(schedule, 100.0) == (True, True)
+    schedule.timer_fired(102.0)
+    assert looked(schedule, 102.0) == (True, False)
 
 
 def test_a_look_that_is_due_soon_comes_with_another_timer_and_not_in_a_wake_up_of_its_own() -> None:
-    looks = ScanSchedule()
-    assert looked(looks, 100.0) == (True, True)
-    looks.timer_fired(119.0)
-    assert looked(looks, 119.0) == (True, False)
-    looks.timer_fired(120.0)
-    assert looked(looks, 120.0) == (True, True)
-    assert looks.next == 150.0
+    schedule = ScanSchedule()
+    assert looked(schedule, 100.0) == (True, True)
+    schedule.timer_fired(119.0)
+    assert looked(schedule, 119.0) == (True, False)
+    schedule.timer_fired(120.0)
+    assert looked(schedule, 120.0) == (True, True)
+    assert schedule.next == 150.0
 
 
 class Tasks:
     """tasks/, a look at which takes `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        self.clock, self.seconds, self.looks = ManualClock(), seconds, ScanSchedule()
+        self.clock, self.seconds, self.schedule = ManualClock(), seconds, ScanSchedule()
         self.times = self.left = 0
 
     def look(self) -> TaskFileChanges:
@@ -174,10 +174,10 @@ class Tasks:
 
     def round(self) -> int:
         """A round of the daemon; how often it looked at tasks/ so far."""
-        if self.looks.is_due(self.clock.monotonic()):
-            self.looks.mail = False
-            self.looks.rest(self.clock.monotonic(), 30.0)
-            self.looks.at_tasks(self.clock, self.look)
+        if self.schedule.is_due(self.clock.monotonic()):
+            self.schedule.mail = False
+            self.schedule.restart_timer(self.clock.monotonic(), 30.0)
+            self.schedule.scan_tasks(self.clock, self.look)
         return self.times
 
 
@@ -185,10 +185,10 @@ def test_after_a_dear_look_at_tasks_what_is_heard_waits_for_fifty_times_its_leng
     tasks = Tasks(0.3)
     assert tasks.round() == 1
     for _ in range(9):
-        tasks.looks.heard(True)
+        tasks.schedule.notify(True)
         assert tasks.round() == 1
         tasks.clock.advance(1.5)
-    assert round(tasks.looks.next - tasks.clock.monotonic(), 3) == 1.5
+    assert round(tasks.schedule.next - tasks.clock.monotonic(), 3) == 1.5
     tasks.clock.advance(1.5)
     assert tasks.round() == 2
     tasks.clock.advance(6.0)
@@ -200,20 +200,20 @@ def test_a_dear_look_that_left_some_goes_on_at_once() -> None:
     tasks = Tasks(0.3)
     tasks.left = 3
     for times in (1, 2, 3, 3):
-        tasks.looks.mail = True
+        tasks.schedule.mail = True
         assert tasks.round() == times
-    assert tasks.looks.tasks_from > tasks.clock.monotonic()
+    assert tasks.schedule.tasks_paused_until > tasks.clock.monotonic()
 
 
 def test_after_a_quick_look_the_next_one_is_at_once() -> None:
     tasks = Tasks(0.01)
     for times in (1, 2, 3):
-        tasks.looks.heard(True)
+        tasks.schedule.notify(True)
         assert tasks.round() == times
 
 
 def test_who_asks_for_everything_waits_for_nothing() -> None:
     tasks = Tasks(0.3)
     assert tasks.round() == 1
-    tasks.looks.everywhere()
+    tasks.schedule.request_all()
     assert tasks.round() == 2

@@ -84,7 +84,7 @@ def mischief(world: World) -> None:
 
 
 def _repeat(world: World, task_id: str, ended: TurnEnded) -> None:
-    """A turn's end once more. While the attempt waits for another turn the relay's own record rules it out."""
+    """A turn's end once more. While the attempt waits for another turn the effect runner's own record rules it out."""
     task = world.task(task_id)
     attempt = world.store.tasks.attempt(task_id, task.attempt) if task.attempt else None
     waits = attempt is not None and attempt.waiting_for in (Waiting.TURN, Waiting.LOOKUP)

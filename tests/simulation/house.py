@@ -155,7 +155,7 @@ class House:
         self.health = Health(self.ws, self.clock, Notifier({}), self.name).__enter__()
         table = Table(self.name, self.ws.turns, self.processes, self.fuse.moment)
         self.daemon = assemble.put_together(self.ws, config, core, table, self.health, "it is a simulation")
-        self.daemon.relay.starting.boot = f"boot {self.boots}"
+        self.daemon.effects.starting.boot = f"boot {self.boots}"
         self.daemon.pace = Pace(rescan=0.0, render=0.0, drain=0.0)
         self.daemon.start()
         return self.daemon

@@ -1,8 +1,8 @@
 """A table of processes without any process: calls outlive the daemon that made them, and die where nobody sees it.
 
 `Processes` is what the machine knows: it survives crashes of daemons. `Table` is one daemon's view of it, the real
-`Calls` over children that are none. Pids are never looked at above this seam, so a number that is used twice is not
-played here; `tests/agents/test_process.py` does that with real ones.
+`ProcessTable` over children that are none. Pids are never looked at above this seam, so a number that is used twice
+is not played here; `tests/agents/test_process.py` does that with real ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mailboxd.agents.call_dir import CALL, OUTPUT_CAP, Exit, world
 from mailboxd.agents.process import Child, State
-from mailboxd.effects.process_table import Call, Calls, Caps
+from mailboxd.effects.process_table import Call, Caps, ProcessTable
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class FakeChild(Child):
         self._process.asked_to_end = True
 
 
-class Table(Calls):
+class Table(ProcessTable):
     """The calls of one daemon in one house."""
 
     def __init__(self, house: str, turns: Path, processes: Processes, before: Callable[[str], None]) -> None:

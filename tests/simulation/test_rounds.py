@@ -25,7 +25,7 @@ def test_mail_is_recorded_before_what_it_lets_begin(tmp_path: Path) -> None:
         house.store.db.set_trace_callback(said.append)
         house.drop("job.md", TASK, 1)
         assert house.daemon is not None
-        house.daemon._schedule.everywhere()
+        house.daemon._schedule.request_all()
         house.daemon.round()
         kept = next(place for place, sql in enumerate(said) if "INTO bodies" in sql)
         begun = next(place for place, sql in enumerate(said) if sql.startswith("UPDATE outbox SET begun"))
@@ -54,7 +54,7 @@ def test_mail_that_there_was_no_memory_to_take_is_not_judged(tmp_path: Path, mon
         house.work()
         house.drop("job.md", TASK, 1)
         assert house.daemon is not None
-        house.daemon._schedule.everywhere()
+        house.daemon._schedule.request_all()
         with monkeypatch.context() as patched:
             patched.setattr("mailboxd.intake.interpret.Intake.receive", refuse)
             with pytest.raises(MemoryError):
@@ -71,10 +71,10 @@ def test_the_beginning_of_a_turn_needs_no_round_of_its_own(tmp_path: Path) -> No
         house.work()
         assert house.daemon is not None
         house.drop("job.md", TASK, 1)
-        house.daemon._schedule.everywhere()
+        house.daemon._schedule.request_all()
         house.daemon._record_round(look=True)
         assert house.processes.all == []
-        house.daemon.relay.perform()
+        house.daemon.effects.perform()
         assert len(house.processes.all) == 1
         said: list[str] = []
         house.store.db.set_trace_callback(said.append)
@@ -109,9 +109,9 @@ def test_a_message_whose_call_was_overtaken_lies_in_the_outbox_as_the_record_say
         house.work()
         house.drop("job.md", TASK, 1)
         assert house.daemon is not None
-        house.daemon._schedule.everywhere()
+        house.daemon._schedule.request_all()
         house.daemon._record_round(look=True)
-        house.daemon.relay.starting._fresh.clear()
+        house.daemon.effects.starting._fresh.clear()
         child = house.store.tasks.by_local_id("job.x")
         assert child is not None
         with house.daemon.engine.batch():
@@ -136,13 +136,13 @@ def test_messages_that_have_no_file_yet_are_kept_once_however_often_their_calls_
         for _ in range(5):
             house.work()
         assert house.daemon is not None
-        assert len(house.daemon.relay.starting.dispatches._taken) == 1
-        assert not house.daemon.relay.starting.dispatches.are_written
+        assert len(house.daemon.effects.starting.dispatches._taken) == 1
+        assert not house.daemon.effects.starting.dispatches.are_written
         monkeypatch.undo()
         (tmp_path / "away").rename(house.ws.turns)
         house.work()
         assert len(list(house.ws.outbox.glob("*.task.*"))) == 1
-        assert house.daemon.relay.starting.dispatches.are_written
+        assert house.daemon.effects.starting.dispatches.are_written
 
 
 def test_while_no_call_may_begin_for_want_of_descriptors_a_sync_that_is_due_keeps_nobody_awake(
@@ -172,7 +172,7 @@ def test_messages_that_wait_hold_up_no_other_work_and_are_not_written_again_mean
         written.append(name)
         return deliver(folder, name, raw, below=below)
 
-    monkeypatch.setattr("mailboxd.effects.relay.BATCH", 2)
+    monkeypatch.setattr("mailboxd.effects.effect_runner.BATCH", 2)
     monkeypatch.setattr("mailboxd.effects.delivery.deliver", noted)
     monkeypatch.setattr(Pacing, "is_shut", lambda _pacing, agent: agent == "dora")
     with founded(tmp_path / "ada") as house:

@@ -265,7 +265,7 @@ def _time_passes(town: Town) -> bool:
     if due is not None:
         town.clock.text = max(due, now)
         return True
-    syncs = any(house.daemon and house.daemon.relay.starting.dispatches.due for house in town.houses.values())
+    syncs = any(house.daemon and house.daemon.effects.starting.dispatches.due for house in town.houses.values())
     if syncs:
         town.clock.advance(1.0)
     return syncs

@@ -1,7 +1,7 @@
 """A workspace without a file system or processes: the real engine on a real database, scripted agents, a counted clock.
 
-`World` plays the relay: it performs what the outbox orders, at most once each, with delays, losses, repetitions and
-crashes drawn from a seed. What it launched it remembers itself (as the call directories on disk would), so a crash
+`World` plays the effect runner: it performs what the outbox orders, at most once each, with delays, losses, repetitions
+and crashes drawn from a seed. What it launched it remembers itself (as the call directories on disk would), so a crash
 takes the engine and every uncommitted statement, and nothing else.
 """
 
@@ -77,10 +77,10 @@ class World:
         assert self.store.last_event() == before, "it was refused, and yet something was recorded"
         return None
 
-    # -------------------------------------------------------------- the relay's part
+    # -------------------------------------------------------------- the effect runner's part
 
     def launch(self) -> None:
-        """Begin the calls there is room for, as the relay does."""
+        """Begin the calls there is room for, as the effect runner does."""
         with self.engine.batch():
             self.engine.tick()
             before = self._given_out()

@@ -42,7 +42,7 @@ from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.delivery import MessageDelivery, undelivered
 from mailboxd.effects.message_builder import MessageBuilder
 from mailboxd.effects.notifier import ApprovalNotifier
-from mailboxd.effects.process_table import Call, CallKind, Calls
+from mailboxd.effects.process_table import Call, CallKind, ProcessTable
 from mailboxd.effects.turns import LookupReport, TurnLookup, TurnReport, TurnStarter
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Finished, Reports
@@ -78,11 +78,11 @@ class Performer:
 
 
 @dataclass(slots=True)
-class Relay:
+class EffectRunner:
     """The performers of one workspace."""
 
     engine: Engine
-    calls: Calls
+    calls: ProcessTable
     outgoing: MessageBuilder
     starting: TurnStarter
     posting: MessageDelivery
