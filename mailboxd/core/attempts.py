@@ -15,7 +15,7 @@ from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record
 from mailboxd.core.effects import LookUp, RunTurn, Send
 from mailboxd.core.events import Kind
 from mailboxd.core.failure import failed_attempt, outcome_unknown, pause, worker
-from mailboxd.core.fixpoint import announce_end, call_off, synthesise
+from mailboxd.core.fixpoint import announce_end, cancel_at_peer, synthesise
 from mailboxd.core.inputs import Imported, ImportedDispatched, ImportedDone, ImportedFailed, Progress, Reply, TurnEnded
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, join_is_met, may_start
@@ -76,7 +76,7 @@ def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
     view, task, ctx = builder.view, builder.task, builder.ctx
     ordinal, harness = task.attempt + 1, worker(task, ctx.agent)
     if view.attempt is not None and not same_agent(view.attempt.executor, task.executor):
-        call_off(builder, f"{task.executor} takes over")
+        cancel_at_peer(builder, f"{task.executor} takes over")
     attempt = Attempt(
         id=ctx.new_id("att"),
         task=task.id,

@@ -96,10 +96,10 @@ def after_turn(breaker: Breaker, outcome: Outcome, now: str, rules: BreakerRules
         return _move(breaker, Signal.TRIPPED, now, reason, until=until, times=breaker.times + 1)
     if not is_fault(outcome):
         return None
-    worn_out = breaker.failures >= rules.failures or breaker.state is State.HALF_OPEN
-    if not worn_out and outcome.retry_after <= 0:
+    tripped = breaker.failures >= rules.failures or breaker.state is State.HALF_OPEN
+    if not tripped and outcome.retry_after <= 0:
         return None
-    pause = max(_pause(breaker, rules) if worn_out else 0.0, outcome.retry_after)
+    pause = max(_pause(breaker, rules) if tripped else 0.0, outcome.retry_after)
     in_a_row = f"{breaker.failures} fault{'s' * (breaker.failures != 1)} in a row, the last: "
     reason = in_a_row + first_line(outcome.error)
     return _move(breaker, Signal.TRIPPED, now, reason, until=plus(now, pause), times=breaker.times + 1)

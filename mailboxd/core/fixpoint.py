@@ -86,7 +86,7 @@ def _apply(builder: DecisionBuilder, trigger: Trigger, reason: str) -> None:
 
 def _findings(view: TaskView) -> str:
     lines = [f"- {finding.severity}: {finding.message}" for finding in checks.findings(view.check_runs)]
-    return "\n".join(filter(None, [*lines, reviews.said_by(view.reviews)]))
+    return "\n".join(filter(None, [*lines, reviews.reviews_text(view.reviews)]))
 
 
 def _asked_changes(view: TaskView) -> str:
@@ -154,11 +154,11 @@ def end(builder: DecisionBuilder, trigger: Trigger, reason: str, **changes: obje
 
 
 def _stop_work(builder: DecisionBuilder, reason: str) -> None:
-    call_off(builder, reason)
+    cancel_at_peer(builder, reason)
     end_attempt(builder, AttemptStatus.ABORTED, reason)
 
 
-def call_off(builder: DecisionBuilder, reason: str) -> None:
+def cancel_at_peer(builder: DecisionBuilder, reason: str) -> None:
     """Cancel the latest attempt at a peer that has it or may have it."""
     attempt = builder.attempt
     if attempt is not None and attempt.status in _UNREPORTED and attempt.acknowledged:

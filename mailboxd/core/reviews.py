@@ -90,7 +90,7 @@ def _key(builder: DecisionBuilder, gate: Gate, reviewer: str) -> str:
     return review_key(reviewer, builder.task.local_id, builder.ctx.agent, gate, review_round(builder.task))
 
 
-def said_by(reviews: Iterable[Review]) -> str:
+def reviews_text(reviews: Iterable[Review]) -> str:
     """The reviews as text, for the agent that has to fix the findings or verify the fix."""
     lines = []
     for review in reviews:

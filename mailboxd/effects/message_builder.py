@@ -14,7 +14,7 @@ from mailboxd.core import plans
 from mailboxd.core.effects import Bounce, RunTurn, Send
 from mailboxd.core.lifecycle import winner
 from mailboxd.core.model import Attempt, Spec, Task
-from mailboxd.core.reviews import said_by
+from mailboxd.core.reviews import reviews_text
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import DERIVED_CRITERION, lint, problems_text
 from mailboxd.core.task_view import Limits
@@ -155,7 +155,7 @@ class PromptBuilder:
             spec=task.spec,
             executor=task.executor,
             result=task.result,
-            earlier=said_by(self.store.tasks.previous_reviews(task)),
+            earlier=reviews_text(self.store.tasks.previous_reviews(task)),
             evidence="\n".join(f"{run.id}: {run.verdict}: {run.summary}" for run in self.store.tasks.check_runs(task)),
         )
         return Prompt(render_prompt(self.templates, prompt))

@@ -126,7 +126,7 @@ class Snapshot:
     daemon: int | None
     tasks: Mapping[str, TaskSnapshot]
     calls: tuple[RunningCall, ...] = ()
-    sign: LastEvent | None = None
+    last_activity: LastEvent | None = None
     room: Capacity | None = None
     """What calls run, and what keeps further ones from starting; None while no daemon has said so."""
     breakers: Mapping[str, OpenBreaker] = field(default_factory=dict)

@@ -38,14 +38,14 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
     if task.phase.is_terminal or task.phase is Phase.CIRCUIT_OPEN:
         return None
     if task.held:
-        go_on = f"mailboxd unblock {task.local_id} --retry"
+        command = f"mailboxd unblock {task.local_id} --retry"
         if limit := limit_of(task.held):
-            go_on += (
+            command += (
                 f"  # allows the same amount again; or raise {limit} in .mailboxd/config.yaml and restart the daemon"
             )
         else:
-            go_on += "  # with --budget-usd N or --budget-tokens N"
-        hint = f"{go_on}; or mailboxd cancel {task.local_id}"
+            command += "  # with --budget-usd N or --budget-tokens N"
+        hint = f"{command}; or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "budget", f"is on hold: {task.held}", hint=hint)
     agent = _next_agent(task, snapshot)
     if not agent:
@@ -59,12 +59,12 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
     if snapshot.gateway:
         then = "it continues within seconds once the gateway is back"
         return Cause(task.local_id, "gateway", f"waits for the gateway: {first_line(snapshot.gateway)}", then=then)
-    shut = snapshot.breakers.get(agent.lower())
-    if shut is not None and shut.until is not None:
-        text = f"waits for the breaker of {agent}, which is open: {first_line(shut.reason)}"
+    breaker = snapshot.breakers.get(agent.lower())
+    if breaker is not None and breaker.until is not None:
+        text = f"waits for the breaker of {agent}, which is open: {first_line(breaker.reason)}"
         hint = f"mailboxd unblock --agent {agent}  # closes it now"
-        return Cause(task.local_id, "breaker", text, at=shut.until, then="one trial turn may run", hint=hint)
-    if shut is not None and any(call.agent.lower() == agent.lower() for call in snapshot.calls):
+        return Cause(task.local_id, "breaker", text, at=breaker.until, then="one trial turn may run", hint=hint)
+    if breaker is not None and any(call.agent.lower() == agent.lower() for call in snapshot.calls):
         text = f"waits for the trial turn of {agent}, whose breaker is half open"
         return Cause(task.local_id, "breaker", text, then="the breaker closes, or opens again")
     if task.phase is Phase.EXECUTION_READY and (at := snapshot.paced.get(agent)) is not None:
@@ -92,17 +92,17 @@ class Explanation:
     causes: tuple[Cause, ...]
     next: Cause | None
     """The cause whose `then` comes first, if any."""
-    sign: LastEvent | None
+    last_activity: LastEvent | None
 
 
 def explain(snapshot: Snapshot, task_id: str) -> Explanation:
     """What the task waits for: its own line first, below it the tasks that it waits for, recursively."""
     task = snapshot.tasks[task_id]
-    causes = list(_tell(snapshot, task))
+    causes = list(_walk(snapshot, task))
     if snapshot.daemon is None and not task.phase.is_terminal:
         text = "no daemon is running in this workspace: nothing happens until one is"
         causes.insert(0, Cause(task.local_id, "daemon", text, hint="mailboxd run"))
-    return Explanation(tuple(causes), first_to_happen(causes, snapshot.now), snapshot.sign)
+    return Explanation(tuple(causes), first_to_happen(causes, snapshot.now), snapshot.last_activity)
 
 
 def first_to_happen(causes: Sequence[Cause], now: str) -> Cause | None:
@@ -115,7 +115,7 @@ def cause_of(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     return blocker(task, snapshot) or _CAUSES[task.phase](task, snapshot)
 
 
-def _tell(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
+def _walk(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
     """Depth first, each task once. Not recursive: a chain may be longer than Python's stack."""
     seen: set[str] = set()
     stack: list[tuple[TaskSnapshot, int] | Cause] = [(first, 0)]
@@ -131,11 +131,11 @@ def _tell(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
         yield replace(cause_of(task, snapshot), depth=depth)
         if task.phase is Phase.CIRCUIT_OPEN:
             yield from (_attempt(task, tried, depth + 1) for tried in task.attempts)
-        told, untold = _neighbours(snapshot, task)
-        if told and untold:
-            text = f"and {untold} more, most of which wait for these"
+        shown, hidden = _neighbours(snapshot, task)
+        if shown and hidden:
+            text = f"and {hidden} more, most of which wait for these"
             stack.append(Cause(task.local_id, "more", text, depth + 1))
-        stack += [(neighbour, depth + 1) for neighbour in reversed(told) if neighbour.id not in seen]
+        stack += [(neighbour, depth + 1) for neighbour in reversed(shown) if neighbour.id not in seen]
 
 
 def _neighbours(snapshot: Snapshot, task: TaskSnapshot) -> tuple[list[TaskSnapshot], int]:
@@ -152,8 +152,8 @@ def _neighbours(snapshot: Snapshot, task: TaskSnapshot) -> tuple[list[TaskSnapsh
         awaited, count = (*awaited, task.parent), count + 1
     siblings = set(awaited)
     known = [snapshot.tasks[name] for name in awaited if name in snapshot.tasks]
-    told = [n for n in known if n.parent != task.id or not n.needs or not siblings.issuperset(n.needs)]
-    return told, count - len(told)
+    shown = [n for n in known if n.parent != task.id or not n.needs or not siblings.issuperset(n.needs)]
+    return shown, count - len(shown)
 
 
 def _waiting(task: TaskSnapshot) -> Waiting:

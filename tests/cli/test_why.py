@@ -272,7 +272,7 @@ def test_the_next_thing_to_happen_is_the_earliest_in_the_chain() -> None:
 
 
 def test_the_last_sign_of_life_is_passed_on() -> None:
-    assert explain(snapshot(standing("a")), "tsk_a").sign == LastEvent(3, EARLIER, "it was created")
+    assert explain(snapshot(standing("a")), "tsk_a").last_activity == LastEvent(3, EARLIER, "it was created")
 
 
 @pytest.mark.parametrize("phase", Phase)

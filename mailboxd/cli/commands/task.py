@@ -261,7 +261,7 @@ def why_command(session: Session, task: str) -> None:
         "daemon": {"running": pid is not None, "pid": pid or None},
         "because": [asdict(cause) for cause in told.causes],
         "notices": notices,
-        "last_sign": asdict(told.sign) if told.sign else None,
+        "last_sign": asdict(told.last_activity) if told.last_activity else None,
         "next": _coming(told.next),
     }
     say(to_json(found))
@@ -283,8 +283,8 @@ def _print_why(told: Explanation, task: str, word: str, running: bool) -> None:
             say(f"{indent}  -> {for_terminal(cause.hint)}")
     if len(told.causes) > len(shown[:_MOST_CAUSES]):
         say(f"  ({len(told.causes) - len(shown[:_MOST_CAUSES])} more; --json shows all)")
-    if told.sign is not None:
-        say(f"last activity: {told.sign.at}  {for_terminal(told.sign.text)}")
+    if told.last_activity is not None:
+        say(f"last activity: {told.last_activity.at}  {for_terminal(told.last_activity.text)}")
     coming = _coming(told.next)
     if coming is None:
         say("next: nothing happens automatically")
