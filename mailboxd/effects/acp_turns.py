@@ -4,6 +4,9 @@ The call itself is an ordinary one (`effect_runner`, `process_table`). While it 
 permissions that it was not given. It then waits in the middle of its turn until an operator has decided, and occupies
 no slot meanwhile. All of this is exchanged through files in the call's directory (`agents.acp.turn_files`), so it
 survives a restart of the daemon.
+
+Tasks wait while their harness is not configured or its directory is missing: the operator must correct that. Unreadable
+files in the call's directory are skipped.
 """
 
 from __future__ import annotations
