@@ -322,7 +322,7 @@ class Peers:
         text = json.dumps(answer)
         if text != self._stored:
             self._stored = text
-            self.engine.store.meta.set(_META, text)
+            self.engine.store.meta.report(_META, text)
 
     # what is known
 

@@ -248,7 +248,7 @@ def _snapshot(db: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        db.execute("COMMIT")
+        db.execute("ROLLBACK")  # nothing was written
 
 
 def _is_at(fd: int, path: str) -> bool:
@@ -369,24 +369,15 @@ def fill(db: sqlite3.Connection, lines: Iterable[Entry]) -> Tip:
     """Fill an empty database from the lines of a journal; returns the last event. Raises DamagedError, WorldError."""
     db.execute("PRAGMA synchronous = OFF")  # it is made durable when it is complete
     migrate(db, "")
-    restored = [*_drop_triggers(db), *event_log.drop_what_only_queries_need(db)]
+    indexes = event_log.drop_what_only_queries_need(db)
     replay = _Replay(db)
     with transaction(db):
         for entry in lines:
             replay.take(entry)
         replay.complete()
-        for sql in restored:
-            db.execute(sql)
+        for index in indexes:
+            db.execute(index)
     return replay.tip
-
-
-def _drop_triggers(db: sqlite3.Connection) -> list[str]:
-    """Drop the triggers that number the changes of journaled rows, whose numbers are known; return their SQL."""
-    found = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('outbox', 'meta')")
-    triggers = found.fetchall()
-    for name, _ in triggers:
-        db.execute(f"DROP TRIGGER {name}")
-    return [sql for _, sql in triggers]
 
 
 class _Replay:

@@ -12,11 +12,11 @@ _PLANNED = "planned"
 """What agents planned within the last hour, as [time, number of tasks]."""
 
 
-_SET = "INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2"
-
-
 class Meta:
-    """Reads and writes values by name. What a daemon reports here for `status` is written only when it changes."""
+    """Reads and writes values by name; a value is written only when it changes.
+
+    The journal has the values that are `set`, not those that a daemon reports for `status`.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -27,14 +27,19 @@ class Meta:
         return None if row is None else row[0]
 
     def set(self, name: str, value: str) -> None:
-        self._db.execute(_SET, (name, value))
+        self._db.execute(
+            "INSERT INTO meta VALUES (?1, ?2, (SELECT coalesce(max(rev), 0) + 1 FROM meta))"
+            " ON CONFLICT (name) DO UPDATE SET value = ?2, rev = excluded.rev WHERE value <> ?2",
+            (name, value),
+        )
 
-    def _report(self, name: str, text: str) -> bool:
-        """Write a value if it is not the current one; whether it was written."""
+    def report(self, name: str, text: str) -> bool:
+        """Write what the next daemon reports anew; whether it was written."""
         if self._written.get(name) == text:
             return False
         self._written[name] = text
-        return self._db.execute(f"{_SET} WHERE value <> ?2", (name, text)).rowcount > 0
+        sql = "INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2"
+        return self._db.execute(f"{sql} WHERE value <> ?2", (name, text)).rowcount > 0
 
     def forget_written(self) -> None:
         """Write again next time: the last values may have been rolled back."""
@@ -49,7 +54,7 @@ class Meta:
         """How many calls run, and how many more may."""
         free = (room.free_bytes or 0) >> 24 << 24  # in steps of 16 MiB, or it would be written in every round
         memory = [free, room.call_bytes] if room.is_short else None
-        self._report("room", json.dumps({"most": room.most, "running": room.running, "memory": memory}))
+        self.report("room", json.dumps({"most": room.most, "running": room.running, "memory": memory}))
 
     def room(self) -> Capacity | None:
         """None before the first daemon."""
@@ -62,14 +67,14 @@ class Meta:
 
     def set_paced(self, paced: Mapping[str, str]) -> None:
         """Which agents have used up their turns of an hour, and until when."""
-        self._report("paced", json.dumps(paced, sort_keys=True))
+        self.report("paced", json.dumps(paced, sort_keys=True))
 
     def paced(self, now: str) -> dict[str, str]:
         return {agent: until for agent, until in self._mapping("paced").items() if until > now}
 
     def set_limits(self, bounds: Mapping[str, int]) -> None:
         """The limits of the daemon, by their names in the configuration."""
-        self._report("limits", json.dumps(bounds))
+        self.report("limits", json.dumps(bounds))
 
     def limits(self) -> dict[str, int] | None:
         """None before the first daemon."""
@@ -78,21 +83,21 @@ class Meta:
 
     def set_gone(self, gone: Mapping[str, str]) -> bool:
         """Which agents that tasks wait for do not exist, and how that is known; whether this changed."""
-        return self._report("gone", json.dumps(gone, sort_keys=True))
+        return self.report("gone", json.dumps(gone, sort_keys=True))
 
     def gone(self) -> dict[str, str]:
         return self._mapping("gone")
 
     def set_away(self, away: Mapping[str, str]) -> None:
         """Which agents whose replies are awaited have no daemon, and how that is known."""
-        self._report("away", json.dumps(away, sort_keys=True))
+        self.report("away", json.dumps(away, sort_keys=True))
 
     def away(self) -> dict[str, str]:
         return self._mapping("away")
 
     def set_gateway(self, why: str) -> None:
         """Why the gateway accepts no turns; empty if it does, as far as is known."""
-        self._report("gateway", why)
+        self.report("gateway", why)
 
     def gateway(self) -> str:
         return self.get("gateway") or ""

@@ -47,6 +47,8 @@ EFFECTS: dict[str, type[Any]] = {
     "answer_permission": AnswerPermission,
 }
 _KIND_OF = {kind: name for name, kind in EFFECTS.items()}
+_UPDATE = "UPDATE outbox SET rev = (SELECT max(rev) + 1 FROM outbox)"
+"""Begins every change of one row: the journal finds changed rows by `rev`."""
 _ORDER = "id, kind, task, agent, data, tries, at, begun"
 
 
@@ -84,8 +86,8 @@ class Outbox:
         agent = getattr(effect, "agent", "")
         data = pydantic_core.to_json(to_json(effect)).decode()
         self._db.execute(
-            "INSERT INTO outbox (id, kind, task, agent, data, state, not_before, at)"
-            " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?)",
+            "INSERT INTO outbox (id, kind, task, agent, data, state, not_before, at, rev)"
+            " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, (SELECT coalesce(max(rev), 0) + 1 FROM outbox))",
             (effect_id, _KIND_OF[type(effect)], task, agent, data, getattr(effect, "not_before", None), now),
         )
 
@@ -110,7 +112,7 @@ class Outbox:
 
     def begin(self, order_id: str, boot: str) -> None:
         """Mark a turn as begun: once committed, its call may have been made in this boot."""
-        self._db.execute("UPDATE outbox SET begun = ? WHERE id = ?", (boot, order_id))
+        self._db.execute(f"{_UPDATE}, begun = ? WHERE id = ?", (boot, order_id))
 
     def mark_uncertain(self, sent: Collection[str]) -> None:
         """Mark what may have been done after the restored backup was made.
@@ -118,24 +120,26 @@ class Outbox:
         Turns that were begun, or whose message was `sent`, are looked up as after a power failure. Other messages in
         `sent` are not sent again.
         """
-        self._db.execute("UPDATE outbox SET begun = 'an older database' WHERE state = 'pending' AND begun IS NOT NULL")
+        begun = "begun = 'an older database'"
+        self._update_pending(begun, "begun IS NOT NULL")
         for message in sent:
-            where = "state = 'pending' AND json_extract(data, '$.message_id') = ?"
-            self._db.execute(
-                f"UPDATE outbox SET begun = 'an older database' WHERE kind = 'run_turn' AND {where}", (message,)
-            )
-            self._db.execute(f"UPDATE outbox SET state = 'failed' WHERE kind <> 'run_turn' AND {where}", (message,))
+            is_its = "json_extract(data, '$.message_id') = ?"
+            self._update_pending(begun, f"kind = 'run_turn' AND {is_its}", message)
+            self._update_pending("state = 'failed'", f"kind <> 'run_turn' AND {is_its}", message)
 
     def fail_commands(self, task_id: str) -> None:
         """Fail the pending effects of a task that would run commands: checks and approved actions."""
         kinds = "('run_check', 'prepare', 'perform', 'verify')"
-        self._db.execute(
-            f"UPDATE outbox SET state = 'failed' WHERE task = ? AND state = 'pending' AND kind IN {kinds}", (task_id,)
-        )
+        self._update_pending("state = 'failed'", f"task = ? AND kind IN {kinds}", task_id)
+
+    def _update_pending(self, change: str, where: str, *args: str) -> None:
+        """Change the pending effects that match, one by one: each change has a number of its own."""
+        ids = self._db.execute(f"SELECT id FROM outbox WHERE state = 'pending' AND {where}", args).fetchall()
+        self._db.executemany(f"{_UPDATE}, {change} WHERE id = ?", ids)
 
     def finish(self, order_id: str, state: str = "done") -> None:
         """Mark the effect as `done` or `failed`."""
-        self._db.execute("UPDATE outbox SET state = ? WHERE id = ?", (state, order_id))
+        self._db.execute(f"{_UPDATE}, state = ? WHERE id = ?", (state, order_id))
 
     def is_settled(self, order_id: str) -> bool:
         """Whether the files of a call of this effect are no longer needed.
@@ -151,7 +155,7 @@ class Outbox:
         return row is not None and ((row[0] == "done" and not row[2]) or (row[0] == "failed" and row[1] != 0))
 
     def postpone(self, order_id: str, not_before: str) -> None:
-        self._db.execute("UPDATE outbox SET tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
+        self._db.execute(f"{_UPDATE}, tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
 
     def shift_delays(self, now: str, seconds: float) -> None:
         """Delay effects that are not due at `now` by `seconds` more."""
@@ -159,7 +163,7 @@ class Outbox:
             "SELECT id, not_before FROM outbox WHERE state = 'pending' AND not_before > ?", (now,)
         ).fetchall()
         moved = [(plus(not_before, seconds), order_id) for order_id, not_before in rows]
-        self._db.executemany("UPDATE outbox SET not_before = ? WHERE id = ?", moved)
+        self._db.executemany(f"{_UPDATE}, not_before = ? WHERE id = ?", moved)
 
     def get(self, order_id: str) -> Order:
         """The effect with this id. Raises KeyError."""
