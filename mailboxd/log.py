@@ -27,11 +27,11 @@ FORMATS = ("text", "json")
 Line = tuple[str, Mapping[str, object]]
 """A message, and what it is about."""
 QUEUED = 1 << 20
-"""Bytes of lines that wait to be read; what comes after that is dropped."""
+"""Bytes of queued lines; further lines are dropped."""
 PATIENCE_MS = 20
-"""How long a reader is waited for that has read until now."""
+"""How long to wait for a reader that was not stalled before."""
 _WAITS, WAIT_MS = 20, 100
-"""How often, and how long each time, the end waits for somebody to read what is queued."""
+"""How often, and how long each time, `close` waits for a reader of the queued lines."""
 _LINES = "lines"
 _FIELDS = ("task", "attempt")
 _SEARCHED = (*_FIELDS, "trace")
@@ -139,7 +139,7 @@ class PatientHandler(logging.Handler):
             self.drain()
 
     def drain(self) -> bool:
-        """Write what is queued, as far as it is taken now; whether anything still waits. Inside `self.lock`."""
+        """Write queued lines without blocking; returns whether any remain. Inside `self.lock`."""
         while self._queue or self._dropped:
             if not self._queue:
                 self._append(self._report())
@@ -167,7 +167,7 @@ class PatientHandler(logging.Handler):
         return False
 
     def close(self) -> None:
-        """Wait a moment for what is queued to be taken, and no longer."""
+        """Wait at most two seconds for queued lines to be written."""
         with self.lock or nullcontext():
             for _ in range(_WAITS):
                 if not self.drain():
@@ -247,7 +247,7 @@ class _Sink:
             return os.write(self._fd, raw)
         if not self.wait(0):
             raise BlockingIOError
-        return os.write(self._fd, raw[: select.PIPE_BUF])  # there is room for a page, if nobody else is faster
+        return os.write(self._fd, raw[: select.PIPE_BUF])  # there is room for a page, unless another writer takes it
 
     def wait(self, milliseconds: int) -> bool:
         """Wait until something can be written, or until it is known that nothing can be."""

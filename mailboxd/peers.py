@@ -1,11 +1,11 @@
-"""The agents that this one may give work to, as OpenClaw's configuration says. mailboxd keeps no list of peers.
+"""The agents that may be given work, according to OpenClaw's configuration. mailboxd keeps no list of peers.
 
-OpenClaw is asked when the daemon starts, when its configuration file changes (a `stat` per round), soon after somebody
-was refused, and now and then, because a file that it includes is not watched. While a change is being asked about
-nothing is judged: a plan is refused by the rules as they are, not as they were.
+OpenClaw is asked when the daemon starts, when its configuration file changes (a `stat` per round), soon after a peer
+was refused, and periodically, because included files are not watched. While a change is being looked up, no message
+or plan is judged, so outdated rules are never applied.
 
-The last good answer is kept in the database: turns still run when the commands that list agents fail. Until there
-ever was one nobody else is given work: `openclaw agent` is the operator's surface and would refuse nobody.
+The last good answer is kept in the database, so work continues if the commands that list agents fail. Until there is
+one, no peer is given work: `openclaw agent`, the operator's command, does not enforce these rules.
 """
 
 from __future__ import annotations

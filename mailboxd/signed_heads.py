@@ -1,8 +1,8 @@
 """Signed heads of the event log, as lines of the journal.
 
-Database and journal show when the other one lacks an event or has a different one. Somebody who can rewrite both is
-caught by a signature: with a key (`mailboxd keys`), the daemon signs number and hash of the latest event on every UTC
-day with events and when it stops. A head that was kept elsewhere serves the same end (`mailboxd audit head`).
+Database and journal reveal changes in each other. Signatures reveal changes in both: with a key (`mailboxd keys`), the
+daemon signs number and hash of the latest event on every UTC day with events and when it stops. A head that is kept
+elsewhere (`mailboxd audit head`) does the same.
 """
 
 from __future__ import annotations

@@ -38,12 +38,12 @@ from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.store import Order
 
 _ASKING_SECONDS = 300
-"""A harness may take to say what became of a turn."""
+"""How long a harness may take to report what became of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class HarnessProgress:
-    """A report: what a harness says it is doing."""
+    """A report: the progress note of a harness."""
 
     task: str
     attempt: str
@@ -52,7 +52,7 @@ class HarnessProgress:
 
 @dataclass(frozen=True, slots=True)
 class HarnessQuestion:
-    """A report: a harness waits in the middle of its turn for permission."""
+    """A report: a harness asks for permission during its turn."""
 
     call: Call
     effect: RunTurn
@@ -61,7 +61,7 @@ class HarnessQuestion:
 
 @dataclass(slots=True)
 class HarnessTurns:
-    """One workspace's harnesses. `environ` is the daemon's own environment."""
+    """Turns of one workspace's harnesses. `environ` is the daemon's environment."""
 
     engine: Engine
     calls: ProcessTable
@@ -71,7 +71,7 @@ class HarnessTurns:
     environ: Mapping[str, str]
     reports: Reports
     _told: dict[str, int] = field(default_factory=dict)
-    """By call, the last of its notes that was recorded."""
+    """The number of the last recorded progress note, by call."""
 
     def __post_init__(self) -> None:
         self.reports.route(HarnessProgress, self._record_progress)
@@ -80,10 +80,10 @@ class HarnessTurns:
     # a turn begins
 
     def start(self, call: Call, effect: RunTurn, task: Task, attempt: Attempt, prompt: bytes) -> None:
-        """Begin a turn. Raises NotStarted, WorldError."""
+        """Start a turn. Raises NotStarted, WorldError."""
         wanted = self._wanted(effect.harness, task, attempt.id)
         wanted = replace(wanted, session=attempt.session_ref or "")
-        # In front of the task: what stands in that is somebody else's words.
+        # Instructions come before the task, whose text is not trusted.
         header, _, rest = prompt.partition(b"\n")
         place = transport.instructions(wanted, effect.harness).encode()
         self._run(call, effect.harness, wanted, b"\n".join([header, place, rest]))
@@ -127,7 +127,7 @@ class HarnessTurns:
     # while it runs
 
     def look(self) -> None:
-        """Take what running turns have to say: what they are at, and what they ask for."""
+        """Take progress notes and permission questions of running turns."""
         for call in list(self.calls.running.values()):
             if call.kind is CallKind.HARNESS_TURN and call.order and isinstance(call.order.effect, RunTurn):
                 self._look_at(call, call.order.effect)
@@ -148,7 +148,7 @@ class HarnessTurns:
         return turn_files.read_note(self._folder(call.id), turn_files.answer(number)) is not None
 
     def _park(self, call: Call, effect: RunTurn, open_questions: list[int]) -> None:
-        """While a person is asked, the turn takes no slot and its clock stands."""
+        """While a question is open, the turn takes no slot and its timeout does not run."""
         now, until = self.engine.clock.monotonic(), 0.0
         for number in open_questions:
             row = self._row(call.task, f"{call.id}.{number}")
@@ -166,7 +166,7 @@ class HarnessTurns:
             self.engine.handle(progress.task, Checkpoint(progress.note, progress.attempt))
 
     def _ask(self, asked: HarnessQuestion) -> None:
-        """Put the question to a person, once."""
+        """Request the operator's approval, once per question."""
         call, effect, number = asked.call, asked.effect, asked.number
         origin = f"{call.id}.{number}"
         said = turn_files.read_note(self._folder(call.id), turn_files.question(number)) or {}
@@ -183,7 +183,7 @@ class HarnessTurns:
     # what was decided
 
     def answer(self, effect: AnswerPermission) -> None:
-        """Tell the harness that waits. Its directory may be gone: then nobody waits any more. Raises WorldError."""
+        """Give the decision to the waiting harness, unless its turn is over and removed. Raises WorldError."""
         row = self.engine.store.approvals.get(effect.approval_id)
         if row is not None and row.status is not ApprovalStatus.PENDING:
             self._answer(row.origin, str(row.status), row.note)
@@ -205,18 +205,18 @@ class HarnessTurns:
     # a turn has ended
 
     def over(self, effect: RunTurn, outcome: Outcome) -> tuple[Outcome, tuple[Made, ...]]:
-        """What is known when the program of a turn has ended; what it has left running is ended as well."""
+        """The outcome and artifacts of an ended turn; processes it left running are killed."""
         folder = self._folder(effect.turn_id)
         self._told.pop(effect.turn_id, None)
         kill_leftover(folder)
         if isinstance(outcome, Unknown):
-            outcome = replace(outcome, run_id=effect.turn_id)  # by which its session is found again
+            outcome = replace(outcome, run_id=effect.turn_id)  # leads to its session
         return outcome, transport.artifacts(folder)
 
     # a turn was lost
 
     def look_up(self, order: Order, effect: LookUp) -> Outcome | None:
-        """Ask what became of a lost turn; at once what can be said without asking, None while it is asked."""
+        """Ask what became of a lost turn; None while the call runs or waits for a slot."""
         call_id = f"{order.id}.ask"
         task = self.engine.store.tasks.get(order.task)
         session = transport.resumable_session(self._folder(effect.run_id)) if effect.run_id else None
@@ -236,7 +236,7 @@ class HarnessTurns:
         return None
 
     def looked_up(self, call: Call, exit_: Exit) -> Outcome:
-        """What became of the lost turn, as its harness says."""
+        """The outcome of a lost turn, as reported by its harness."""
         kill_leftover(self._folder(call.id))
         self.calls.discard_when_recorded(call.id)
         return transport.recovered_outcome(exit_, "it was interrupted during the turn")

@@ -1,8 +1,8 @@
-"""Lets approved actions happen, once, and finds out what became of them.
+"""Prepares actions for approval, performs approved ones at most once, and determines their outcome.
 
-What performs one is the runner, a process of its own (`runner`), started here or by Lobster's gate. What became of it
-is read from the database and from the runner's lock, never from an answer: a runner outlives its caller, and its
-caller may lie. Begun and not ended, with nobody alive who could end it, is unknown, and only then is `verify` asked.
+The runner (`effects.action_runner`), a separate process, performs an action; it is started here or by Lobster's gate.
+The outcome is read from the database and the runner's lock, not from the caller's exit: a runner may outlive its
+caller, which is not trusted. An action that was started and whose runner died is unknown; only then `verify` runs.
 """
 
 from __future__ import annotations
@@ -40,31 +40,30 @@ from mailboxd.engine.reports import Reports
 from mailboxd.errors import EXIT_TRY_AGAIN
 from mailboxd.store.store import Order
 
-# Prepares planned actions for a person: what exactly would happen is looked at, and a gate is put before it.
-#
-# Nothing is performed. After a crash it is done again: a gate of Lobster's that nobody knows of runs nothing.
+# Preparation: a preview of the action, and a gate. Nothing is performed, so it is repeated after a crash; an unrecorded
+# gate of Lobster's runs nothing.
 
 LOBSTER = "lobster"
 BUILTIN = "builtin"
 _SECONDS = 60.0
-"""How long Lobster may take to put up a gate, or to take one down."""
+"""How long Lobster may take to create or close a gate."""
 _PREVIEW, TOKEN = "preview.txt", "token.json"
 
 
 def effect_argv(place: GateDir) -> tuple[str, ...]:
-    """What performs it: this very installation, wherever a login shell's PATH may point."""
+    """The runner's command. It uses this installation, whatever the PATH contains."""
     runner = (sys.executable, "-P", "-m", "mailboxd.cli", "effect", "run", place.approval)
     return (*runner, "--workspace", str(place.root))
 
 
 def workflow_of(place: GateDir) -> bytes | None:
-    """The workflow that belongs to a gate; None where there can be none."""
+    """The Lobster workflow of a gate; None if the path of the workspace does not allow one."""
     return lobster.workflow(place.approval, place.path / _PREVIEW, effect_argv(place))
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A report: what a person is to see of an action, and the gate before it."""
+    """A report: the preview of an action, and its gate."""
 
     order: Order
     effect: Prepare
@@ -83,7 +82,7 @@ class NotPreparable:
 
 @dataclass(slots=True)
 class ActionPreparer:
-    """One workspace's. `program` is the Lobster of the configuration; empty: none."""
+    """Prepares the actions of one workspace. `program`: the command of Lobster; empty = none."""
 
     engine: Engine
     calls: ProcessTable
@@ -91,16 +90,16 @@ class ActionPreparer:
     program: tuple[str, ...]
     reports: Reports
     _shown: dict[str, Preview] = field(default_factory=dict)
-    """The previews of what Lobster is being asked about, by call."""
+    """Previews of actions for which Lobster is creating a gate, by call."""
     unrecorded: set[str] = field(default_factory=set)
-    """Approvals whose gates are up and that nobody has recorded yet."""
+    """Approvals that have a gate and are not recorded yet."""
 
     def __post_init__(self) -> None:
         self.reports.route(Prepared, self._record_prepared)
         self.reports.route(NotPreparable, self._record_impossible)
 
     def begin(self, order: Order, effect: Prepare) -> None:
-        """Look at an action when there is a slot for that, and ask Lobster for a gate where there is one.
+        """Preview an action when there is a slot, and let Lobster create a gate if it is configured.
 
         Raises WorldError.
         """
@@ -127,7 +126,7 @@ class ActionPreparer:
             self._shown[order.id] = shown
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
-        """Take Lobster's answer: it has put up a gate, or the built-in one is the only one."""
+        """Take Lobster's answer: it has created a gate, or the built-in one is used alone."""
         effect, shown = order.effect, self._shown.pop(call.id, None)
         if shown is None or not isinstance(effect, Prepare) or (exit_.rc is None and not call.stopped):
             return  # an earlier daemon asked: it is asked again
@@ -143,7 +142,7 @@ class ActionPreparer:
         self.reports.append(Prepared(order, effect, shown, gate))
 
     def _ask(self, call: Call, effect: Prepare, place: GateDir, shown: Preview, now: float) -> str:
-        """Have Lobster put up a gate; the name of the gate if it need not be waited for."""
+        """Let Lobster create a gate; returns the gate's name if there is nothing to wait for."""
         if effect.action.kind is ActionKind.MANUAL or not self.program:
             return BUILTIN
         if shutil.which(self.program[0], path=self.setting.environ.get("PATH")) is None:
@@ -182,11 +181,11 @@ class ActionPreparer:
 
 
 _SLACK = 30.0
-"""Seconds past its own timeout that a runner is left to end by itself."""
+"""Seconds that a runner may take to end after its own timeout."""
 _LATER = 10.0
-"""Seconds before an action is tried again that the machine has refused its runner for now."""
+"""Seconds before retrying an action whose runner the machine could not run for now."""
 _AGAIN = 1.0
-"""Seconds between two looks at a runner that is not our child."""
+"""Seconds between two checks of a runner that is not a child of the daemon."""
 _CLOSING = "close."
 _HAPPENED, _DID_NOT = 0, 1
 _log = logging.getLogger("mailboxd")
@@ -194,18 +193,18 @@ _log = logging.getLogger("mailboxd")
 
 @dataclass(frozen=True, slots=True)
 class RunnerEnded:
-    """A report: the runner of an action, or its caller, has ended; `how` is told and never believed."""
+    """A report: an action's runner or its caller has ended; `how` is for people and decides nothing."""
 
     order: Order
     effect: Perform
     how: str
     refused: bool = False
-    """The machine refused the runner something, for now."""
+    """The machine could not run it for now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A report: what became of an action, as its `verify` says."""
+    """A report: the outcome of an action, as its `verify` says."""
 
     order: Order
     end: ActionEnded
@@ -213,14 +212,14 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class NotWanted:
-    """A report: the state of the approval leaves nothing to do."""
+    """A report: the approval's state requires nothing further."""
 
     order: Order
 
 
 @dataclass(slots=True)
 class ActionPerformer:
-    """One workspace's side effects."""
+    """Performs the approved actions of one workspace."""
 
     preparing: ActionPreparer
     engine: Engine = field(init=False)
@@ -228,7 +227,7 @@ class ActionPerformer:
     setting: ActionContext = field(init=False)
     reports: Reports = field(init=False)
     _seen: int = -1
-    """The last event that gates were put away after."""
+    """The last event when unused gates were removed."""
 
     def __post_init__(self) -> None:
         self.engine, self.calls = self.preparing.engine, self.preparing.calls
@@ -240,7 +239,7 @@ class ActionPerformer:
     # performing
 
     def begin(self, order: Order, effect: Perform) -> None:
-        """Start the runner when there is a slot, or wait for one that an earlier daemon has started.
+        """Start the runner when there is a slot, or adopt the one that an earlier daemon has started.
 
         Raises WorldError.
         """
@@ -261,7 +260,7 @@ class ActionPerformer:
         environment = lobster.plain_environment(self.setting.environ) | export_environment(self.setting)
         words = effect_argv(place)
         try:
-            if _opens_lobster(row):  # Lobster's gate opens once; after that ours is the only one
+            if _opens_lobster(row):  # Lobster's gate opens once; a retry uses the built-in one
                 words = self._resume(place, approve=True)
                 environment |= {"LOBSTER_STATE_DIR": str(place.state), "LOBSTER_APPROVAL_APPROVED_BY": row.resolved_by}
             self.calls.start(call, words, now, environment=environment)
@@ -277,7 +276,7 @@ class ActionPerformer:
             self.reports.append(RunnerEnded(order, order.effect, _how(call, exit_), refused=refused))
 
     def _resume(self, place: GateDir, *, approve: bool) -> tuple[str, ...]:
-        """The words that open or close Lobster's gate. Raises Impossible when it is not as we have put it up."""
+        """The command that opens or closes Lobster's gate. Raises Impossible if the gate was changed."""
         if place.read(place.workflow.name) != workflow_of(place):
             raise Impossible(f"{place.workflow} is not as mailboxd wrote it; it is not resumed")
         gate = lobster.parse_answer(place.read(TOKEN) or b"")
@@ -286,7 +285,7 @@ class ActionPerformer:
         return lobster.resume_argv(self.preparing.program, gate.id, approve=approve)
 
     def _settle(self, report: RunnerEnded) -> None:
-        """What the database and the lock say of it, now that its caller has ended; inside a batch."""
+        """Settle an action whose caller has ended, by the database and the lock; inside a batch."""
         order, effect, how = report.order, report.effect, report.how
         row = self.engine.store.approvals.get(effect.approval_id)
         place = GateDir(self.setting.root, effect.approval_id)
@@ -297,7 +296,7 @@ class ActionPerformer:
             if row.state is Performed.STARTED:
                 why = f"it was started, but its end was not observed: {how}"
                 self.engine.handle(order.task, ActionEnded(row.id, Performed.UNKNOWN, why, self._left(row, place)))
-            elif report.refused and not _opens_lobster(row):  # the machine refused the runner something, for now
+            elif report.refused and not _opens_lobster(row):  # the machine could not run it for now
                 _log.warning("the action %s waits: %s", row.short_id, how)
                 self.calls.discard(order.id)
                 self.engine.store.outbox.postpone(order.id, plus(self.engine.now, _LATER))
@@ -307,7 +306,7 @@ class ActionPerformer:
         self._finish(order)
 
     def _lives_on(self, row: Approval, place: GateDir) -> bool:
-        """Whether the program that was run is alive without its runner; it is stopped when its time is over."""
+        """Whether the action's program is alive without its runner; it is stopped after its timeout."""
         child = place.running_program()
         if child is None:
             return False
@@ -345,7 +344,7 @@ class ActionPerformer:
             return
         if not self.calls.capacity.has_slot():
             return
-        self.calls.discard(order.id)  # of a run whose end nobody saw: it only asks, and is asked again
+        self.calls.discard(order.id)  # the end of an earlier run was not observed; asking again is harmless
         try:
             if not is_verify_as_approved(row.action, GateDir(self.setting.root, row.id)):
                 raise Impossible("a file that verify names has changed since it was approved")
@@ -380,7 +379,7 @@ class ActionPerformer:
     # putting away
 
     def put_away(self) -> None:
-        """Take down the gates that nothing can come through any more. Lobster is told no where a person said no."""
+        """Remove gates that are no longer needed; those of Lobster that were not approved are closed first."""
         if (last := self.engine.store.last_recorded) == self._seen:
             return
         self._seen = last
@@ -393,7 +392,7 @@ class ActionPerformer:
                 place.remove()
 
     def _is_closing(self, row: Approval | None, place: GateDir) -> bool:
-        """Whether Lobster is being told, so that the gate has to stand a moment longer."""
+        """Whether Lobster is closing the gate, so that its directory is still needed."""
         call_id = f"{_CLOSING}{place.approval}"
         if call_id in self.calls.running:
             return True
@@ -411,7 +410,7 @@ class ActionPerformer:
         return True
 
     def gate_is_closed(self, call: Call) -> None:
-        """Lobster has been told no: the directory of its gate goes."""
+        """Remove the directory of a gate that Lobster has closed."""
         GateDir(self.setting.root, call.id.removeprefix(_CLOSING)).remove()
         self.calls.discard_when_recorded(call.id)
 
@@ -440,17 +439,17 @@ def _is_wanted(row: Approval, effect: Perform | Verify) -> bool:
 
 
 def _opens_lobster(row: Approval) -> bool:
-    """Whether it is Lobster that starts the runner."""
+    """Whether Lobster starts the runner."""
     return row.gate == LOBSTER and row.tries == 0
 
 
 def _is_doubtful(row: Approval) -> bool:
-    """Whether its own `verify` is still to say what became of it."""
+    """Whether `verify` is still to determine the outcome."""
     return row.state is Performed.UNKNOWN and not row.checked
 
 
 def _how(call: Call, exit_: Exit) -> str:
-    """In a few words, how what was started has ended; only ever told, never believed."""
+    """A short description of how the call ended; for people, it decides nothing."""
     if call.stopped:
         return call.stopped
     said = lobster.parse_answer(exit_.stdout).error if exit_.stdout.lstrip().startswith(b"{") else ""

@@ -1,12 +1,12 @@
-"""The runner: performs one approved action, in a process of its own, and survives whoever called it.
+"""The runner: performs one approved action in a separate process that may outlive its caller.
 
-Everything is asked again here, of the database: whoever starts a runner, Lobster, the daemon, or somebody who found
-out how, gets no more than what a person has approved, and that once.
+It checks everything in the database: no caller, be it the daemon, Lobster or anything else, can make it perform more
+than what was approved, or perform it twice.
 
     hold the gate's lock -> commit ACTION_STARTED -> perform -> commit ACTION_ENDED
 
-A crash before the first commit: nothing has happened. After it: `started`, and the free lock says that nobody will
-end it any more; the daemon makes it `unknown`.
+After a crash before the first commit, nothing has happened. After a later one, the action is `started` and its lock is
+free: the daemon records it as `unknown`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def run(engine: Engine, approval_id: str, setting: ActionContext, pause: Callabl
 
 
 def _record(engine: Engine, task: str, end: ActionEnded | ActionNotBegun, pause: Callable[[float], None]) -> None:
-    """Nobody else has seen the end: a lock or a full disk that passes must not make it unknown. Raises WorldError."""
+    """Record the end, retrying while the database is locked or the disk full: else it is lost. Raises WorldError."""
     for left in reversed(range(_PATIENCE)):
         try:
             with engine.batch():
@@ -93,7 +93,7 @@ def _performed(row: Approval, place: GateDir, setting: ActionContext) -> ActionR
 
 
 def _looked_at_again(end: ActionResult, row: Approval, place: GateDir) -> ActionResult:
-    """Whoever may write in the workspace may exchange a file between our look at it and the program's."""
+    """Note if a file was replaced between the check and the program's use of it."""
     if row.action.kind is not ActionKind.COMMAND or content_sha256(row.action, place) == row.content_sha256:
         return end
     return replace(end, summary=f"{end.summary}; a file that it names is another one now than was approved")

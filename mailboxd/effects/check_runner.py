@@ -1,12 +1,11 @@
-"""Runs the checks of a spec, in the workspace, without any agent, and never while the daemon waits for it.
+"""Runs the checks of a spec in the workspace, without an agent, while the daemon's loop continues.
 
-A command runs as it stands there: no shell, a directory of the workspace that no link leads out of, next to no
-environment, a process group of its own that is killed as a whole when it has ended or its time is over. Whatever a
-check reads was written by an agent: files are opened without following links. A check must be repeatable: one that a
-crash interrupted is run again.
+A command runs without a shell, in a directory inside the workspace, with a minimal environment, in a process group
+that is killed when the command has ended or its timeout is over. Files were written by agents, so links are not
+followed. A check must be repeatable: one that a crash interrupted is run again.
 
-DIAGNOSTICS  What the work did wrong is `failed`, and the work is done again. What keeps a check from being run at all
-(no such program, no longer allowed, a schema that is none) is `impossible`: no attempt mends that, so a person has to.
+A check is `failed` if the work is wrong; the work is then done again. It is `impossible` if it cannot run (no such
+program, no longer allowed, an invalid schema): a new attempt would not help, so an operator must act.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class CheckRunner:
             return
         if not effect.check.file and not self.calls.capacity.has_slot():
             return
-        self.calls.discard(order.id)  # of a run whose end nobody saw: it is simply run again
+        self.calls.discard(order.id)  # the end of an earlier run was not observed: run it again
         try:
             said = self._start(call, task, effect.check, now)
         except NotStarted as missing:
@@ -112,7 +111,7 @@ class CheckRunner:
         self.reports.append(CheckReport(order, effect, _bound(said, files, self._named(effect.check))))
 
     def _named(self, check: Check) -> Files:
-        """What lies there now: whoever can write it decides what the check says, so it is on record."""
+        """The files that the command names, for the record: their content decides the verdict."""
         return dict(named_files(check.command, check.cwd, str(self.ws.root)))
 
     def _is_wanted(self, task: Task, effect: RunCheck) -> bool:
@@ -146,7 +145,7 @@ class CheckRunner:
         return mark_inside({name: text for name in _ENVIRONMENT if (text := self.environ.get(name))})
 
     def _file(self, check: Check) -> CheckResult:
-        """Whether the file is there, and how large. Raises WorldError where nobody can look."""
+        """Whether the file exists and is large enough. Raises WorldError if that cannot be determined."""
         parent, _, name = check.file.rpartition("/")
         try:
             with _within(self.ws, parent) as place:
@@ -165,7 +164,7 @@ class CheckRunner:
         return _FAILED, why, why
 
     def _schema(self, call: Call, task: Task, check: Check, now: float) -> CheckResult | None:
-        """The texts are read here, without following links; judged in a process of its own."""
+        """Read the texts without following links; a separate process validates them."""
         schema = check.schema_text or self._text(check.schema_file)
         instance = self._text(check.of) if check.of else task.result
         if schema is None:
@@ -181,7 +180,7 @@ class CheckRunner:
         return None
 
     def _text(self, path: str) -> str | None:
-        """A text of the workspace; None when there is none to be read. Raises WorldError where nobody can look."""
+        """A text of the workspace; None if there is none. Raises WorldError if that cannot be determined."""
         parent, _, name = path.rpartition("/")
         try:
             with _within(self.ws, parent) as place:

@@ -1,7 +1,7 @@
-"""Performs committed effects: one row for each kind of effect says how, and what a crash in the middle may lead to.
+"""Performs committed effects, by a table that has one row for each kind of effect.
 
-What cannot be repeated is marked before it is done (the call's directory, see `agents.process`), and looked up after a
-crash; everything else is done first and marked afterwards, and may happen again. What came of an effect is a report,
+Effects that must not be repeated are marked before they are performed (the call's directory, see `agents.process`) and
+looked up after a crash; all others are marked afterwards and may be repeated. The outcome of an effect is a report,
 which the next transaction records (`engine.reports`).
 """
 
@@ -50,13 +50,13 @@ from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.store.store import Order
 
 BATCH = 500
-"""Orders that are read at once."""
+"""Orders per query."""
 _log = logging.getLogger("mailboxd")
 
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A report: the result of a coordinating task is to be made of its children's."""
+    """A report: the result of a coordinating task is to be composed of its children's."""
 
     order: Order
     effect: Compose
@@ -68,9 +68,9 @@ class Performer:
 
     effect: type[Effect]
     promise: str
-    """What a crash in the middle of it may lead to."""
+    """What a crash may lead to."""
     begin: Callable[[Order, Any], None]
-    """Performs it, or makes its call; outside of any transaction. Raises WorldError: then it is tried again."""
+    """Performs it, or starts its call; outside of any transaction. After a WorldError it is retried."""
     calls: tuple[CallKind, ...] = ()
     """The kinds of its calls."""
     ended: Callable[[Order, Call, Exit], None] | None = None
@@ -92,13 +92,13 @@ class EffectRunner:
     performing: ActionPerformer
     notifying: ApprovalNotifier
     before_turn_ends: Callable[[Task], str]
-    """Reads what the agent wrote into its task.md, inside the batch that records the end of its turn.
+    """Reads the agent's edits in task.md, inside the batch that records the end of its turn.
 
-    Returns why a plan it wrote there was not taken: its words "the plan stands in task.md" are then no result.
+    Returns why a plan there was refused: the turn's text is then no result.
     """
     reports: Reports
     _orders: list[Order] | None = None
-    """What the transaction of this round has left to perform; None = that is to be asked."""
+    """Orders that this round's transaction has left to perform; None = to be queried."""
     _by_effect: dict[type[Effect], Performer] = field(init=False)
     _by_call: dict[CallKind, Performer] = field(init=False)
 
@@ -173,18 +173,18 @@ class EffectRunner:
         )
 
     def mark(self, capacity: Capacity, *, begins: bool) -> int:
-        """Mark the turns that `perform` will begin, if any `begins` now; inside the batch that lets them.
+        """Mark the turns that `perform` will start, if `begins`; inside the batch that allows them.
 
-        Returns how many came to nothing instead.
+        Returns how many ended at once instead.
         """
         self._orders = list(self._pending(self.engine.now)) if begins else None
         over = self.starting.mark(self._orders or [], capacity)
-        if over:  # and what followed from that was ordered only then
+        if over:  # their ends may have ordered more
             self._orders = None
         return over
 
     def perform(self) -> None:
-        """Perform what is pending, as far as slots allow. Raises WorldError, when everything was tried."""
+        """Perform pending effects, as far as slots allow. Raises the first WorldError after all were tried."""
         orders, self._orders = self._orders, None
         self.recovery.fetch_replies()
         self.harnesses.look()
@@ -199,7 +199,7 @@ class EffectRunner:
             except StoreError:
                 raise
             except WorldError as error:
-                trouble = trouble or error  # this one waits; the others go on
+                trouble = trouble or error  # the others continue
             except (ConfigError, MemoryError):
                 raise
             except Exception as bug:
@@ -214,7 +214,7 @@ class EffectRunner:
             raise trouble
 
     def _pending(self, now: str) -> Iterator[Order]:
-        """What there is to perform, page by page: what waits holds up nothing that was ordered after it."""
+        """All pending orders, page by page: waiting ones do not block later ones."""
         passed, page = 0, BATCH
         while page == BATCH:
             orders = self.engine.store.outbox.pending(now, BATCH, passed)
@@ -229,7 +229,7 @@ class EffectRunner:
         elif (take := self._by_call[call.kind].ended) is not None:
             take(call.order, call, exit_)
 
-    # performers without a module of their own
+    # performers
 
     def _stop_turns(self, order: Order, _effect: StopTurns) -> None:
         self.calls.stop(order.task, "the task was cancelled", self.engine.clock.monotonic())
@@ -240,7 +240,7 @@ class EffectRunner:
         self.reports.append(Finished(order.id))
 
     def _look_up(self, order: Order, effect: LookUp) -> None:
-        """A turn of a harness is known to the harness alone, any other one to OpenClaw's ledger."""
+        """Ask the harness about its own turn, OpenClaw's ledger about any other."""
         if not effect.harness:
             self.recovery.begin(order, effect)
         elif (outcome := self.harnesses.look_up(order, effect)) is not None:
@@ -278,12 +278,12 @@ class EffectRunner:
             self.calls.discard_when_recorded(effect.turn_id, self._shown_by(task, effect))
 
     def _shown_by(self, task: Task | None, effect: RunTurn) -> str:
-        """The task whose task.md has to show that the turn was begun; "" when a message in outbox/ shows it already."""
+        """The task whose task.md has to show that the turn began; "" if a message in outbox/ shows it already."""
         given_out = effect.turn is Turn.DISPATCH and not effect.harness and self.starting.dispatches.are_written
         return "" if task is None or given_out else task.shown_by
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
-        """Record the end of a turn; a bug that it reveals must neither stop other work nor recur at each restart."""
+        """Record the end of a turn; a bug on the way must neither stop other work nor recur at each restart."""
         try:
             with self.engine.store.savepoint():
                 self.engine.handle(order.task, ended, actor=ended.agent)
@@ -312,7 +312,7 @@ class EffectRunner:
 
 
 def _given_up(order: Order, failed: Failed) -> tuple[object, ...]:
-    """The reports of an effect that can never be performed: else it would be tried again after every restart."""
+    """The reports of an effect that can never be performed, so that it is not retried after every restart."""
     match order.effect:
         case RunTurn() as effect:
             return (TurnReport(order, effect, failed),)

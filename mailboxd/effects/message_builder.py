@@ -1,6 +1,6 @@
-"""What we say by message, made from the store at the moment it is sent.
+"""Builds prompts and outgoing messages from the store when they are sent.
 
-A message that was written once is never made again: its file in outbox/ is what a repetition sends.
+A message is built once: a repetition sends its file in outbox/.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from mailboxd.protocol.prompts import (
 )
 from mailboxd.store.store import Store
 
-# What we say in turns of agents over work of ours, made from the store at the moment they begin.
+# Prompts of turns.
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A text to send, and what of its sources did not fit."""
+    """A text to send, and the cuts of sources that did not fit."""
 
     text: str
     cuts: tuple[Cut, ...] = ()
@@ -66,7 +66,7 @@ class Prompt:
 
 @dataclass(slots=True)
 class PromptBuilder:
-    """Renders for one workspace. `keep` writes a text that is cut in full to a file and names it."""
+    """Renders for one workspace. `keep` writes the full text of a shortened result to a file and returns its path."""
 
     agent: str
     store: Store
@@ -77,7 +77,7 @@ class PromptBuilder:
     peers: Callable[[], Sequence[Peer]]
 
     def prompt(self, effect: RunTurn, task: Task) -> Prompt:
-        """The text of a turn of an agent over work of ours."""
+        """The prompt of a turn."""
         match effect.turn:
             case Turn.SYNTHESIS:
                 return self._synthesis(task, effect)
@@ -104,7 +104,7 @@ class PromptBuilder:
         return carry(sources, self.context_bytes, lambda source: self.keep(by_key[source.key]))
 
     def previous(self, task: Task) -> str:
-        """The result that has to be mended: of the attempt before, where there are findings about it."""
+        """The result of the previous attempt, if there are findings about it to correct."""
         if not task.findings or not task.result:
             return ""
         return shorten(task.result, self.context_bytes, lambda: self.keep(task))[0]
@@ -191,7 +191,7 @@ class PromptBuilder:
 
 
 def joined(*texts: str) -> str:
-    """The texts that say something, as paragraphs."""
+    """The non-empty texts as paragraphs."""
     return "\n\n".join(text for text in texts if text)
 
 
@@ -202,7 +202,7 @@ _LARGEST_RESULT = 900_000
 
 @dataclass(slots=True)
 class MessageBuilder:
-    """Renders for one workspace. `keep` writes a text that is cut in full to a file and names it."""
+    """Renders for one workspace. `keep` writes the full text of a shortened result to a file and returns its path."""
 
     agent: str
     store: Store
@@ -215,8 +215,7 @@ class MessageBuilder:
         spec, cuts = self.prompting.with_context(task)
         above = self.store.tasks.lineage(task)
         root = above[0]
-        # A derived criterion nobody has said: the receiver may derive it for itself. Actions are ours to perform:
-        # whoever gets the work must not do so as well.
+        # The receiver can derive a derived criterion. Planned actions are performed here and nowhere else.
         said = () if spec.acceptance_criteria == (DERIVED_CRITERION,) else spec.acceptance_criteria
         spec = replace(spec, acceptance_criteria=said, planned_actions=())
         policy = task.policy
@@ -254,7 +253,7 @@ class MessageBuilder:
             try:
                 return self._reply(effect, task, now)
             except MessageError:
-                # A result that no message can hold (thousands of headings, say): the sender still gets an answer.
+                # No message can hold the result (it may have thousands of headings); the sender still gets a reply.
                 where = f"The result does not fit into a message. It is in the file {self.keep(task)}."
                 return self._reply(effect, replace(task, result=where, error=first_line(task.error)), now)
         if effect.type in ("question", "progress"):
@@ -292,7 +291,7 @@ class MessageBuilder:
         return render_message_with(message, body)
 
     def composed(self, task: Task) -> tuple[str, str]:
-        """Result and declared answer of a coordinating task, made of its children's without a model."""
+        """Result and declared answer of a coordinating task, composed of its children's without a model."""
         done = [child for child in self.store.tasks.children(task.id) if child.phase is Phase.COMPLETED]
         if task.broadcast and task.policy.join != "all":
             copy = winner(task.policy.join, done)
@@ -302,14 +301,14 @@ class MessageBuilder:
         return concatenate([Upstream(child.key, child.executor, child.result) for child in done]), ""
 
     def _previous(self, task: Task) -> str:
-        """For a peer without a daemon; one with a daemon has kept its own result."""
+        """The previous result, for a peer without a daemon; one with a daemon has kept its own."""
         before = self.store.tasks.attempt(task.id, task.attempt - 1)
         return "" if before is not None and before.acknowledged else self.prompting.previous(task)
 
     def _reply(self, effect: Send, task: Task, now: str) -> bytes:
         done = task.phase is Phase.COMPLETED
         status: dict[str, object] = {"status": "done" if done else "failed", "completed_at": now}
-        status["failure"] = None if done else "permanent"  # it has been repeated here as often as it may be
+        status["failure"] = None if done else "permanent"  # all retries were made here
         spent = self.store.budgets.spent(task.id)
         status |= {"answer": task.answer if done else "", "cost_usd": spent.usd or None}
         status |= {"usage_tokens": min(spent.tokens, MOST_TOKENS) or None}
@@ -329,7 +328,7 @@ class MessageBuilder:
         return shorten(task.result, self.prompting.context_bytes, lambda: self.keep(task))[0]
 
     def _upward(self, effect: Send, task: Task) -> dict[str, object]:
-        """The headers of a message to whoever gave us the task: its ids, as they were given."""
+        """The headers of a message to the task's sender: its ids, as received."""
         origin = task.origin
         return {
             "from": self.agent,
@@ -360,12 +359,12 @@ class MessageBuilder:
 
 
 def file_name(message_id: str, kind: str, local_id: str) -> str:
-    """Under which a message of ours lies in outbox/."""
+    """The name of a sent message's file in outbox/."""
     return f"{message_id}.{kind}.{local_id}"[:200] + ".md"
 
 
 def row_of_sent(message_id: str, kind: str, sender: str, to: str, path: str, raw: bytes) -> dict[str, object]:
-    """The row of `messages` for a message of ours; `path` is where its file lies below mailbox/."""
+    """The row of `messages` for a sent message; `path` is relative to mailbox/."""
     return {
         "id": message_id,
         "direction": "out",

@@ -104,7 +104,7 @@ class ApprovalNotifier:
         call = Call(name, CallKind.NOTICE, "", key, SECONDS, order, aside=True)
         if self.calls.state(call.id) is State.RUNNING and self.calls.adopt(call, now):
             return
-        self.calls.discard(call.id)  # of a notice whose end nobody saw: people are told again
+        self.calls.discard(call.id)  # the end of an earlier notice was not observed: people are notified again
         try:
             self.calls.start(call, self._argv(call.id, row, way), now)
         except NotStarted as missing:

@@ -1,7 +1,8 @@
-"""Begins turns: marked in the transaction that lets them begin, called after its commit.
+"""Starts turns, and looks up the outcome of lost ones.
 
-The mark is a column, so one commit is the mark of all calls of a round. It names the boot of the machine: within it
-the call's directory proves whether the program ran; after a power cut it proves nothing, and the agent is asked.
+A turn is marked as begun in the transaction that allows it, and called after the commit. The mark names the boot of
+the machine: within that boot, the call's directory proves whether the program ran; after a power cut it proves nothing,
+and the outcome is looked up.
 """
 
 from __future__ import annotations
@@ -46,24 +47,24 @@ from mailboxd.protocol.answer import read_answer, read_draft
 from mailboxd.protocol.prompts import Cut
 from mailboxd.store.store import Order
 
-# What the end of a call means: how the turn ended, and what was said in it.
+# The outcome of a turn, from the end of its call.
 
 
 def of_bug(bug: Exception) -> Failed:
     """The failure of a turn because of a bug in mailboxd, not because of its work."""
-    # Only its kind: the words of an exception may hold what must not be in messages.
+    # Only its type: the text of an exception may contain secrets.
     return Failed(f"a bug in mailboxd ({type(bug).__name__}); its log has the details", Permanence.PERMANENT)
 
 
 def answer(turn: Turn, how: Outcome) -> Answer | None:
-    """What was said in a turn means: a spec after a drafting turn, else one of the forms of an answer."""
+    """The answer in a turn's text: a spec after a drafting turn, else one of the forms of an answer."""
     if not isinstance(how, Succeeded):
         return None
     return read_draft(how.text) if turn is Turn.DRAFT else read_answer(how.text)
 
 
 def outcome(call: Call, exit_: Exit) -> Outcome:
-    """How a turn ended, and why it was stopped where we stopped it."""
+    """How a turn ended, and why mailboxd stopped it if it did."""
     found = classify(exit_)
     if call.stopped and isinstance(found, Aborted):
         return Aborted(call.stopped)
@@ -92,7 +93,7 @@ _log = logging.getLogger("mailboxd")
 
 @dataclass(frozen=True, slots=True)
 class TurnReport:
-    """A report: what came of a turn."""
+    """A report: the outcome of a turn."""
 
     order: Order
     effect: RunTurn
@@ -103,7 +104,7 @@ class TurnReport:
 
 @dataclass(frozen=True, slots=True)
 class LookupReport:
-    """A report: what became of a lost turn."""
+    """A report: the outcome of a lost turn."""
 
     order: Order
     effect: LookUp
@@ -112,9 +113,7 @@ class LookupReport:
 
 @dataclass(slots=True)
 class TurnStarter:
-    """Begins the turns of one workspace. `sign` signs an outgoing message if there is a key; `boot` is this boot
-    of the machine.
-    """
+    """Starts the turns of one workspace. `sign` signs a message if there is a key; `boot` identifies this boot."""
 
     engine: Engine
     calls: ProcessTable
@@ -126,20 +125,20 @@ class TurnStarter:
     boot: str
     reports: Reports
     trouble: WorldError | None = None
-    """What the disk refused while turns were marked; they wait, and the next round tries again."""
+    """The error that kept turns from being marked; the next round retries."""
     _fresh: dict[str, tuple[Task, Attempt | None, KeptMessage | None]] = field(default_factory=dict)
-    """What this round has marked, by order, with what it is about and its message: nothing of that has run, and it may.
+    """Turns that this round has marked and not started, by order, with task, attempt and message.
 
-    It is not asked again after the commit: whoever cancels it in between is heard in the next round, as if he had come
-    right after the call began.
+    They are not checked again after the commit: a cancel that arrives in between takes effect in the next round, as
+    after the start of the call.
     """
 
     # inside the batch
 
     def mark(self, orders: Iterable[Order], capacity: Capacity) -> int:
-        """Mark the turns of these orders that there is capacity for, and make their messages.
+        """Mark the turns of these orders for which there is capacity, and build their messages.
 
-        Returns how many came to nothing instead. What keeps further ones waiting is noted for `why` and `status`.
+        Returns how many ended at once instead. What keeps others waiting is stored for `why` and `status`.
         """
         self.trouble = None
         self._fresh.clear()
@@ -163,10 +162,10 @@ class TurnStarter:
             if marked:
                 capacity.take(order.id, order.agent, order.effect.session_key)
             over += not marked
-        if over:  # and its end may be the end of others
+        if over:  # its end may have ended others
             self._fresh.clear()
             capacity = self.calls.measure_capacity(self.engine.clock.monotonic())
-        # what is marked is noted as running: so its start leaves nothing to record, and needs no round of its own
+        # marked turns count as running, so that starting them leaves nothing to record
         self.engine.store.meta.set_room(capacity)
         return over
 
@@ -188,7 +187,7 @@ class TurnStarter:
         return True
 
     def _made(self, effect: RunTurn, task: Task, attempt: Attempt) -> bytes | Failed:
-        """The message that gives the work out, or why there is none."""
+        """The message that dispatches the work, or why there is none."""
         try:
             raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.now)
         except MessageError as error:
@@ -201,7 +200,7 @@ class TurnStarter:
     # after the commit
 
     def begin(self, order: Order, effect: RunTurn) -> None:
-        """Make the call of a turn, or continue what an earlier round or daemon began. Raises WorldError."""
+        """Start a turn's call, or continue one of an earlier round or daemon. Raises WorldError."""
         if (fresh := self._fresh.pop(order.id, None)) is not None:
             self._start(order, effect, *fresh)  # it has its slot
             return
@@ -214,7 +213,7 @@ class TurnStarter:
             self.calls.adopt(call, self.engine.clock.monotonic())
             return
         if order.begun is None and not effect.harness:
-            return  # nothing begins without its mark
+            return  # not marked yet
         if order.begun not in (None, self.boot):
             lost = Unknown("the machine was restarted, or the database is a copy: whether it ran is unknown")
             self.reports.append(TurnReport(order, effect, lost))
@@ -224,7 +223,7 @@ class TurnStarter:
         task, attempt = self._asked_for(order)
         if task is None or not is_wanted(task, attempt, effect):
             if effect.turn is Turn.DISPATCH and not effect.harness:
-                self.dispatches.take(effect, None)  # it is recorded as sent, so it must be in outbox/
+                self.dispatches.take(effect, None)  # recorded as sent, so it must be in outbox/
             if effect.turn is Turn.DISPATCH:
                 self.reports.append(undelivered(order, effect.message_id, effect.agent, "no longer wanted")[0])
             self.reports.append(Finished(order.id))
@@ -260,7 +259,7 @@ class TurnStarter:
         self.calls.start(call, argv, self.engine.clock.monotonic())
 
     def _prompt(self, task: Task, effect: RunTurn, kept: KeptMessage | None) -> bytes | Failed:
-        """The bytes of the turn's message, or why there are none (it would be too large for its receiver)."""
+        """The bytes of the turn's prompt, or why there are none (too large for the receiver, say)."""
         if effect.turn is Turn.DISPATCH and not effect.harness:
             return self.dispatches.take(effect, kept)
         try:
@@ -272,7 +271,7 @@ class TurnStarter:
         return refuse_message(raw) or raw
 
     def _has_slot(self, order: Order, effect: RunTurn, capacity: Capacity) -> bool:
-        """Whether this turn may begin now: there is a slot, its agent's breaker lets it through, it is not held."""
+        """Whether a turn may start now: there is a slot, the agent's breaker allows it, and the task is not held."""
         return (
             capacity.has_slot(order.agent, effect.session_key)
             and capacity.agents[order.agent] < self.engine.pacing.starts(order.agent)
@@ -308,7 +307,7 @@ _LATER = 30.0
 
 @dataclass(slots=True)
 class _Asking:
-    """One look-up under way. Nothing of it is stored: after a crash it is simply asked again."""
+    """A look-up in progress. It is not stored: after a crash it is repeated."""
 
     order: Order
     effect: LookUp
@@ -334,7 +333,7 @@ class TurnLookup:
         return {asking.order.id for asking in (*self._asking.values(), *self._to_fetch)}
 
     def fetch_replies(self) -> None:
-        """Ask the second question where the first answer called for one; outside of any transaction."""
+        """Fetch the replies that the ledger's answers called for; outside of any transaction."""
         asking, self._to_fetch = self._to_fetch, []
         for one in asking:
             if one.fetching is not None:
@@ -343,15 +342,14 @@ class TurnLookup:
     def begin(self, order: Order, effect: LookUp) -> None:
         """Ask the ledger about the latest run of the session, when there is a slot for the call.
 
-        Nobody is asked while the gateway is away: it may run the turn again once it is back, and till then nothing is
-        decided.
+        Nothing is asked while the gateway is down: it may run the turn again once it is back.
         """
         if self.gateway.is_down or not self.calls.capacity.has_slot():
             return
         self._start(_Asking(order, effect), self.openclaw.tasks_show_argv(effect.session_key), "ledger")
 
     def ended(self, order: Order, call: Call, exit_: Exit) -> None:
-        """Take the answer to a question; the outcome is reported once it is known."""
+        """Take the end of a look-up call; the outcome is reported once it is known."""
         asking = self._asking.pop(call.id)
         self.calls.discard(call.id)
         fetched: FetchedReply | None = None
@@ -407,7 +405,7 @@ class TurnLookup:
 
     def _start(self, asking: _Asking, argv: tuple[str, ...], stage: str) -> None:
         order, call_id = asking.order, f"{asking.order.id}.{stage}"
-        # Not the session's own key: asking about a session is no call in it.
+        # Not the session's own key: a question about a session is not a call in it.
         key = f"{stage}:{asking.effect.session_key}"
         call = Call(call_id, CallKind.LOOKUP, "", key, _CALL_SECONDS, order, order.task)
         self.calls.discard(call_id)

@@ -1,4 +1,4 @@
-"""Messages about our work that arrived too late: what they are about has ended or was superseded."""
+"""Messages that arrived too late: their subject has ended or was superseded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mailboxd.store.store import Store
 
 
 def is_late(store: Store, task: Task, message: AnswerMessage | CancelMessage | SteerMessage) -> bool:
-    """Whether a sender's message is too late. That is nobody's fault, so it is not rejected."""
+    """Whether a sender's message is too late. Such a message is correct, so it is not rejected."""
     match message:
         case CancelMessage():
             # it cancels an older attempt: its sender has dispatched the work again since

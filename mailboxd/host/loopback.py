@@ -1,4 +1,4 @@
-"""Serving HTTP to this machine alone: a socket on loopback, and a server that ends when whoever started it does."""
+"""Serving HTTP to this machine alone: a loopback socket, and a server that ends with the process that started it."""
 
 from __future__ import annotations
 

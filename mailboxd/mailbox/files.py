@@ -125,17 +125,17 @@ def read_up_to(fd: int, most: int) -> bytes:
 
 
 def is_being_written(fd: int) -> bool | None:
-    """Whether somebody has the file open for writing; None if the kernel does not tell us (a file of another user).
+    """Whether any process has the file open for writing; None if unknown (a file of another user).
 
-    A read lease is granted only on a file that no one can write. It is returned at once, and with SIGURG for its
-    signal: SIGIO, the default, would end the process if somebody opened the file in that moment.
+    A read lease is granted only on a file that no one can write. It is returned at once. Its signal
+    is SIGURG, because the default, SIGIO, would kill the process if the file were opened meanwhile.
     """
     try:
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
         return True if error.errno == errno.EAGAIN else None
-    with suppress(OSError):  # the kernel has taken it back already: we were stopped for a while
+    with suppress(OSError):  # the kernel has revoked it already: this process was stopped for a while
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return False
 

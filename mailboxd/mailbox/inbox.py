@@ -121,7 +121,7 @@ class Refusal:
 class LeftFile:
     """A file that stays in the inbox for now, and why. `since`, `until`: seconds since 1970; `until` None: unknown.
 
-    `settling`: it will be read within seconds, and may hold what somebody is waiting for.
+    `settling`: it will be read within seconds, and may hold a reply that is waited for.
     """
 
     name: str
@@ -315,7 +315,7 @@ class Inbox:
                 hint = "Make it readable (`chmod a+r`) before you move it in."
                 return Refusal(name, MessageError("unreadable", why.text, hint, for_file_name(name)), stamp)
             return LeftFile(for_file_name(name), why.text, known.first_seen, deadline)
-        # not for ever: somebody who keeps on writing must not keep a lease from ending
+        # limited: a file that is written endlessly must not keep a lease from expiring
         settling = why.until is not None and now < known.first_seen + self._incomplete
         return LeftFile(for_file_name(name), why.text, known.first_seen, why.until, settling)
 
