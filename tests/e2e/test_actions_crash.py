@@ -36,7 +36,7 @@ from tests.e2e.support import Agent, environment, eventually
 
 KILLS = int(os.environ.get("MAILBOXD_KILLS", "6"))
 SEED = int(os.environ.get("MAILBOXD_SEED", "7"))
-RUNNER_MOMENTS = 11
+RUNNER_MOMENTS = 15
 """Changes of the world that a runner makes."""
 DAEMON_MOMENTS = 56
 """Changes that a daemon makes between a yes and the end, about."""
