@@ -14,7 +14,7 @@ ONE = {"x": {"agent": "beta", "description": "X"}}
 ASKS = {
     "rules": [
         {"match": {"text": "In EUR"}, "reply": "12 EUR."},
-        {"match": {"text": "There will be no answer"}, "reply": "12, in some currency."},
+        {"match": {"text": "will not be answered"}, "reply": "12, in some currency."},
         {"question": "Which currency?"},
     ]
 }
