@@ -84,7 +84,8 @@ def test_an_approver_who_was_removed_has_no_power_over_what_has_not_begun(found:
     alpha.start()
     first, second = eventually(lambda: rows(alpha) if len(rows(alpha)) == 2 else [], 20, alpha.last_words)
     assert (first["status"], second["status"]) == ("expired", "pending")
-    assert f"asked again: {ME}, who approved it, is no longer among approvals.approvers" in alpha.call("approvals").stdout
+    why = f"asked again: {ME}, who approved it, is no longer among approvals.approvers"
+    assert why in alpha.call("approvals").stdout
     assert happened(witness) == 0
     assert "(not-an-approver)" in alpha.call("approve", second["id"]).stderr
     alpha.stop()
