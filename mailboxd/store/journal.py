@@ -191,21 +191,20 @@ class Journal:
         self._name = name
 
     def _find_position(self, db: sqlite3.Connection) -> None:
-        """Read the end of the newest file, without half a line that a crash left. Raises JournalAheadError."""
+        """Read the end of the journal, without half a line that a crash left. Raises JournalAheadError."""
         self.sync()
-        names = _names(self._folder)
-        self._position, self._state = Position(), None
-        if not names:
-            self._name = ""
-            return
-        self._open(names[-1])
-        _cut_torn_line(self._file)
-        self._position = _last_position(self._file, names[-1])
+        self._position, self._state, self._name = Position(), None, ""
+        for name in reversed(_names(self._folder)):
+            self._open(name)
+            if _cut_torn_line(self._file):
+                self._position = _last_position(self._file, name)
+                break
+            self._name = ""  # a crash came before its first line: it is begun again
         tip = self._position.tip
         if tip.seq and event_log.hash_at(db, tip.seq) != tip.hash:
             last = event_log.tip(db).seq
             lacks = f"the log ends at event {last}" if last < tip.seq else f"event {tip.seq} of the log is different"
-            raise JournalAheadError(f"{lacks}, and mailbox/archive/events/{names[-1]} ends with event {tip.seq}")
+            raise JournalAheadError(f"{lacks}, and mailbox/archive/events/{self._name} ends with event {tip.seq}")
 
     def _current_state(self) -> tuple[int, int] | None:
         if self._file < 0:
@@ -272,12 +271,14 @@ def _write(file: int, raw: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
-def _cut_torn_line(file: int) -> None:
+def _cut_torn_line(file: int) -> int:
+    """Cut half a last line off; returns the size of the rest."""
     size = end = os.fstat(file).st_size
     while end and os.pread(file, 1, end - 1) != b"\n":
         end -= 1
     if end != size:
         os.ftruncate(file, end)
+    return end
 
 
 def _last_position(file: int, name: str) -> Position:
@@ -299,7 +300,7 @@ def _last_position(file: int, name: str) -> Position:
                 return Position(tip, revs)
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedError(f"{name} has a line that mailboxd did not write") from error
-    return Position(tip or START, dict.fromkeys(_KEYS, 0) | revs)
+    raise DamagedError(f"{name} has a line that mailboxd did not write: its first line names no format")
 
 
 def _backwards(file: int) -> Iterator[bytes]:

@@ -111,6 +111,17 @@ def test_half_a_line_is_cut_off_and_written_again(stage: Stage) -> None:
     assert stage.events() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("written", [b"", b'{"format":"mailboxd-jour'])
+def test_a_day_that_was_begun_and_has_no_line_yet_is_begun_again(stage: Stage, written: bytes) -> None:
+    stage.record()
+    stage.store.close()
+    (journal.folder_of(stage.ws.root) / "2026-03-02.jsonl").write_bytes(written)
+    stage.clock.advance(1200)
+    stage.engine = stage.open()
+    stage.record()
+    assert stage.events() == [1, 2]
+
+
 def test_two_processes_continue_the_same_journal(stage: Stage) -> None:
     other = stage.open()
     for engine in (stage.engine, other, other, stage.engine):
