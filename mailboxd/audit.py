@@ -226,8 +226,8 @@ def unrecorded(ws: Workspace, path: str, judged: set[str], ordered: set[str]) ->
 class Audit:
     """One audit of one workspace.
 
-    `check` verifies the signature of a checkpoint with this workspace's key; None without a key. `noted` is a
-    checkpoint that was kept elsewhere: event number and hash.
+    `check` verifies the signature of a head with this workspace's key; None without a key. `noted` is a head that was
+    kept elsewhere: event number and hash.
     """
 
     ws: Workspace

@@ -8,7 +8,6 @@ recorded, and open work waits for a decision. Nothing is inferred.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -38,7 +37,6 @@ from mailboxd.store.backup import (
     require_sound,
 )
 from mailboxd.store.database import connect, transaction
-from mailboxd.store.event_log import Tip
 from mailboxd.store.integrity import Seal
 from mailboxd.store.opening import last_event_of
 from mailboxd.store.store import Store
@@ -95,7 +93,7 @@ def rebuild(
             if into is not None or not account.fingerprint:
                 remove(target)
         if into is None:
-            _require_no_later_events(ws, account)
+            _report_later_events(ws, account)
             stamp = now.replace(":", "").replace(".", "")
             kept = replace_database(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
             account.kept = "" if kept is None else str(kept)
@@ -168,9 +166,9 @@ def _finish(target: Path, account: Account, progress: Progress) -> None:
     close_as_one_file(db)
 
 
-def _require_no_later_events(ws: Workspace, account: Account) -> None:
+def _report_later_events(ws: Workspace, account: Account) -> None:
     """Say so if the database to be replaced has events that the journal lacks: they remain in the copy only."""
-    last: Tip | None = last_event_of(ws.database) if os.path.lexists(ws.database) else None
+    last = last_event_of(ws.database)
     if last is not None and last.seq > account.counts["events"]:
         account.problems.append(
             f"the previous database has events up to {last.seq}, the journal up to {account.counts['events']}: the"

@@ -43,6 +43,7 @@ _LARGEST = 16 << 20
 _NAMED = 3
 _AT_GATES = frozenset({Phase.SPEC_GATE, Phase.QUALITY_GATE, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
 """Phases in which a command may run next: a check or an approved action."""
+_ALWAYS = "1970-01-01T00:00:00.000Z"
 HELD = "the database is older than the mailbox: this may have been done since. Look before you let it go on"
 
 
@@ -78,7 +79,7 @@ def require_newest(ws: Workspace, store: Store) -> None:
         return
     if problem := store.verify_log():
         raise OutdatedError(changed(ws.database, problem))
-    if unknown := [found.path for found in _later(ws, store)]:
+    if unknown := [found.path for found in _later(ws, store, store.last_event_at())]:
         raise OutdatedError(older(ws.database, _unknown(unknown)))
     store.trust_log()
 
@@ -91,16 +92,15 @@ def _unknown(paths: list[str]) -> str:
     return f"it does not know {named}{more} (if you put that there yourself, move it to mailbox/inbox/)"
 
 
-def _later(ws: Workspace, store: Store) -> Iterator[_Found]:
-    """Messages in archive/ and outbox/ that are newer than the latest event and unknown to the database.
+def _later(ws: Workspace, store: Store, since: str) -> Iterator[_Found]:
+    """Messages in archive/ and outbox/ that are newer than an event's time and unknown to the database.
 
     Files whose record a crash prevented (judged and moved, or ordered and written) are known. Without any event nothing
     is newer: the workspace is new, and its files are from before.
     """
-    last = store.last_event_at()
-    if last:
+    if since:
         judged, ordered = audit_queries.in_transit(store.db)
-        found = _unknown_files(ws, store, to_epoch(last), judged)
+        found = _unknown_files(ws, store, to_epoch(since), judged)
         yield from (one for one in found if not (one.is_sent and one.id in ordered))
 
 
@@ -203,7 +203,7 @@ def accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
 
 def _accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
     store = core.store
-    why = store.outdated or _unknown([one.path for one in _later(ws, store)])
+    why = store.outdated or _unknown([one.path for one in _later(ws, store, store.last_event_at())])
     if not why:
         problem = f"nothing knows more than {ws.database}: it is not older"
         raise Refused("not-older", problem, "`mailboxd run` serves it as it is.")
@@ -212,8 +212,7 @@ def _accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
 
 def take_in(core: Engine, intake: Intake, ws: Workspace) -> Account | None:
     """Record the files that a rebuilt database lacks, and hold all open work; None if it lacks none; inside a batch."""
-    judged, ordered = audit_queries.in_transit(core.store.db)
-    found = [one for one in _unknown_files(ws, core.store, 0.0, judged) if not (one.is_sent and one.id in ordered)]
+    found = list(_later(ws, core.store, _ALWAYS))
     return _record_and_hold(core, intake, found, _unknown([one.path for one in found])) if found else None
 
 

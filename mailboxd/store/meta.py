@@ -34,7 +34,7 @@ class Meta:
         )
 
     def report(self, name: str, text: str) -> bool:
-        """Write what the next daemon reports anew; whether it was written."""
+        """Write a value that each daemon reports again; returns whether it was written."""
         if self._written.get(name) == text:
             return False
         self._written[name] = text
